@@ -1,0 +1,67 @@
+"""Sizes of tensors: an int, or a text such as `batch`, `sequence` or `2*sequence + 1`.
+
+Shared by the compiler and the runner, so it needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+
+Dim = int | str
+"""One size: known, or an expression of symbols and ints with `+ - * //` and parentheses."""
+
+Shape = tuple[Dim, ...]
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def evaluate(dim: Dim, bindings: Mapping[str, int]) -> int:
+    """The value of `dim` when every symbol stands for its entry in `bindings`.
+
+    Raises:
+        KeyError: a symbol has no binding.
+        ValueError: the text is not an expression of the kind above.
+    """
+    return dim if isinstance(dim, int) else _walk(_parse(dim), bindings)
+
+
+def element_count(shape: Iterable[Dim], bindings: Mapping[str, int]) -> int:
+    """Number of elements of a tensor of this shape."""
+    return math.prod(evaluate(dim, bindings) for dim in shape)
+
+
+def symbols(dim: Dim) -> frozenset[str]:
+    """The symbols that occur in `dim`."""
+    if isinstance(dim, int):
+        return frozenset()
+    return frozenset(node.id for node in ast.walk(_parse(dim)) if isinstance(node, ast.Name))
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(f"not a size: {text!r}") from error
+
+
+def _walk(node: ast.expr, bindings: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name):
+            return bindings[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_walk(operand, bindings)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_walk(left, bindings), _walk(right, bindings))
+    raise ValueError(f"not a size: {ast.unparse(node)!r}")

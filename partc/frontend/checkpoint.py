@@ -1,0 +1,175 @@
+"""Checkpoints: which files hold which tensors, and how a model's parameters come from them. Nothing is loaded here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
+
+from partc.errors import ModelError
+from partc.frontend.symbolic import SymbolicTensor
+from partc.ir.types import BY_SAFETENSORS
+from partc.ir.weights import Leaf, Step, WeightExpr
+
+RANDOM_FILE = "<random>"
+"""The file that references of a model with random weights name."""
+_HEADER_LIMIT = 100 << 20
+"""A safetensors header is at most this many bytes, as in the reference implementation."""
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor of a checkpoint."""
+
+    file: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_index(folder: Path) -> dict[str, StoredTensor]:
+    """Every tensor of the safetensors files of a folder, by key; reads headers only.
+
+    Raises:
+        ModelError: there is no safetensors file, or one of them is damaged or missing.
+    """
+    files = _files(folder)
+    tensors: dict[str, StoredTensor] = {}
+    for file in files:
+        tensors.update(_read_header(folder / file, file))
+    return tensors
+
+
+def _files(folder: Path) -> list[str]:
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        try:
+            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ModelError("not an index of safetensors files", where=str(index), hint="download it again") from error
+        for name in names:
+            if Path(name).name != name:
+                raise ModelError(f"{name!r} is not a file of the same folder", where=str(index))
+            if not (folder / name).exists():
+                raise ModelError(f"{name} is listed but missing", where=str(index), hint="download the checkpoint again")
+        return names
+    found = sorted(path.name for path in folder.glob("*.safetensors"))
+    if found:
+        return ["model.safetensors"] if "model.safetensors" in found else found
+    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+    if pickles:
+        raise ModelError(
+            f"the checkpoint is a pickle ({pickles[0]}), which can run code when it is loaded; partc reads safetensors only",
+            where=str(folder),
+            hint="convert it: load it with transformers where you trust it, then save_pretrained(folder)",
+        )
+    raise ModelError("no *.safetensors file", where=str(folder), hint="give the folder of a checkpoint in safetensors format")
+
+
+def _read_header(path: Path, name: str) -> dict[str, StoredTensor]:
+    try:
+        with path.open("rb") as stream:
+            size = int.from_bytes(stream.read(8), "little")
+            if size > _HEADER_LIMIT:
+                raise ValueError("header too long")
+            header = json.loads(stream.read(size))
+        total = path.stat().st_size - 8 - size
+        tensors = {}
+        for key, entry in header.items():
+            if key == "__metadata__":
+                continue
+            if entry["data_offsets"][1] > total:
+                raise ValueError(f"{key} ends behind the end of the file")
+            dtype = BY_SAFETENSORS.get(entry["dtype"])
+            tensors[key] = StoredTensor(name, dtype.short if dtype else entry["dtype"], tuple(entry["shape"]))
+        return tensors
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"not a safetensors file: {error}", where=str(path), hint="download it again") from error
+
+
+def random_sources(parameters: Mapping[str, torch.Tensor]) -> dict[str, WeightExpr]:
+    """References for a model with random weights: every parameter is its own source."""
+    return {name: Leaf(RANDOM_FILE, name) for name in parameters}
+
+
+def checkpoint_sources(
+    network: PreTrainedModel, parameters: Mapping[str, torch.Tensor], folder: Path, dtype: str
+) -> dict[str, WeightExpr]:
+    """Where each parameter of `network` comes from in the checkpoint at `folder`.
+
+    Follows transformers' own loading: renamings, the base model's prefix, at most one converter a tensor; tied
+    parameters share a source. A stored element type other than `dtype` is cast.
+
+    Raises:
+        ModelError: a parameter has no tensor, or one of another shape; names file, key and both shapes.
+    """
+    stored = read_index(folder)
+    found = _converted(network, stored)
+    tied: dict[int, str] = {}
+    for name in parameters:
+        if name in found:
+            tied.setdefault(id(parameters[name]), name)
+    sources: dict[str, WeightExpr] = {}
+    for name, parameter in parameters.items():
+        source = found.get(name) or found.get(tied.get(id(parameter), ""))
+        if source is None:
+            raise ModelError(
+                f"the checkpoint has no tensor for {name} {list(parameter.shape)}",
+                where=str(folder),
+                hint="is it the checkpoint of this model, and of this task (a classifier needs a trained head)?",
+            )
+        _check_shape(name, source, tuple(parameter.shape), folder)
+        sources[name] = _cast(source, dtype)
+    return sources
+
+
+def _check_shape(name: str, source: SymbolicTensor, shape: tuple[int, ...], folder: Path) -> None:
+    if source.shape == shape:
+        return
+    raise ModelError(
+        f"{name} should be {list(shape)} by config.json, but is {list(source.shape)} in the checkpoint",
+        where=str(folder),
+        hint="config.json and the checkpoint do not belong together; download both again",
+    )
+
+
+def _cast(source: SymbolicTensor, dtype: str) -> WeightExpr:
+    return source.expr if source.dtype == dtype else Step("cast", (dtype,), source.expr)
+
+
+def _converted(network: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> dict[str, SymbolicTensor]:
+    """Symbolic tensors by parameter name, made by transformers' own converters."""
+    mapping = get_model_conversion_mapping(network)
+    renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
+    converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]
+    by_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
+    wanted = dict(network.state_dict())
+    wanted.update(dict(network.named_parameters(remove_duplicate=False)))
+    wanted.update(dict(network.named_buffers()))
+    prefix = network.base_model_prefix
+    found: dict[str, SymbolicTensor] = {}
+    pending: dict[str, Any] = {}
+    for key in sorted(stored, key=dot_natural_key):
+        name, pattern = rename_source_key(key, renamings, converters, prefix, wanted)
+        if name not in wanted and key in wanted:
+            name, pattern = rename_source_key(key, [], [], base_model_prefix=prefix, meta_state_dict=wanted)
+        if name not in wanted:
+            continue
+        tensor = SymbolicTensor(Leaf(stored[key].file, key), stored[key].shape, stored[key].dtype)
+        if pattern is None:
+            found[name] = tensor
+            continue
+        converter = pending.setdefault(name, deepcopy(by_pattern[pattern]))
+        converter.add_tensor(name, key, pattern, lambda tensor=tensor: tensor)
+    for name, converter in pending.items():
+        result = converter.convert(name, model=network, config=network.config)
+        found.update({target: value[0] if isinstance(value, list) else value for target, value in result.items()})
+    return found

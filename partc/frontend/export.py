@@ -1,0 +1,264 @@
+"""A transformers model, built without its weights, as an ONNX graph with `partc` operators.
+
+Parameters are fake tensors (shape and type, no memory); buffers are real, because the exporter needs their values and
+they are not all in the checkpoint (`inv_freq`, position tables). Peak memory is that of the graph, not of the weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from partc.errors import ModelError
+from partc.frontend.tracing import Trace, TraceCache, register, tracing
+
+OPSET = 24
+"""Standard operators of exported graphs: the first version with TensorScatter, Swish, RMSNormalization, RotaryEmbedding."""
+
+MODEL_CLASSES: dict[str, Any] = {
+    "text-generation": AutoModelForCausalLM,
+    "text-classification": AutoModelForSequenceClassification,
+    "feature-extraction": AutoModel,
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported model."""
+
+    model: onnx_ir.Model
+    network: PreTrainedModel
+    """The traced model, its parameters fake."""
+    parameters: dict[str, torch.Tensor]
+    """Fake parameters and real buffers by the names of the graph's initializers."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The largest request."""
+
+    max_sequence: int
+    max_batch: int
+
+
+class _Wrapped(torch.nn.Module):
+    """The model behind the inputs of our contract (input_ids, position, length, index)."""
+
+    def __init__(
+        self, network: PreTrainedModel, buffer: int | None, pass_mask: bool, seen: Callable[[Trace], None]
+    ) -> None:
+        super().__init__()
+        self.seen = seen  # torch.export undoes what a module writes to itself, so the trace is handed out
+        self.network = network
+        self.buffer = buffer
+        self.pass_mask = pass_mask
+        signature = inspect.signature(network.forward)
+        self.accepted = set(signature.parameters)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        position: torch.Tensor,
+        length: torch.Tensor,
+        index: torch.Tensor,
+        past: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+    ) -> Any:
+        trace = Trace(position, index, length, self.buffer)
+        self.seen(trace)
+        with tracing(trace), _last_rows_only(self.network, length, self.buffer is not None):
+            return self._outputs(self.network(**self._arguments(trace, input_ids, past, token_type_ids)))
+
+    def _arguments(
+        self, trace: Trace, input_ids: torch.Tensor, past: torch.Tensor, token_type_ids: Any
+    ) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"input_ids": input_ids}
+        if self.buffer is not None:
+            layers = _layer_count(self.network.config)
+            arguments |= {"past_key_values": TraceCache(layers, past), "use_cache": True}
+        else:
+            arguments["attention_mask"] = (trace.index[None, :] < trace.length[:, None]).to(torch.int64)
+        if self.pass_mask and self.buffer is not None:
+            arguments["attention_mask"] = torch.ones(input_ids.shape[0], self.buffer, dtype=torch.int64)
+        if self.buffer is not None and "position_ids" in self.accepted:
+            arguments["position_ids"] = trace.position[:, None] + trace.index[None, :]
+        if token_type_ids is not None:
+            arguments["token_type_ids"] = token_type_ids
+        known = "kwargs" in self.accepted
+        return {key: value for key, value in arguments.items() if key in self.accepted or (known and key != "position_ids")}
+
+    def _outputs(self, result: Any) -> dict[str, torch.Tensor]:
+        names = ("logits",) if "logits" in result else ("last_hidden_state", "pooler_output")
+        return {name: result[name] for name in names if result.get(name) is not None}
+
+
+@contextlib.contextmanager
+def _last_rows_only(network: PreTrainedModel, length: torch.Tensor, wanted: bool) -> Iterator[None]:
+    """Let the output head see the last valid row of each sequence alone: logits are [batch, 1, vocabulary]."""
+    head = network.get_output_embeddings() if wanted else None
+    if head is None:
+        yield
+        return
+
+    def gather(_: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        hidden = arguments[0]
+        rows = (length - 1)[:, None, None].expand(-1, 1, hidden.shape[-1])
+        return (torch.gather(hidden, 1, rows), *arguments[1:])
+
+    handle = head.register_forward_pre_hook(gather)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _layer_count(config: PretrainedConfig) -> int:
+    text = config.get_text_config(decoder=True)
+    for name in ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers"):
+        count = getattr(text, name, None)
+        if isinstance(count, int):
+            # Some families keep more than one cache a layer; what is not used leaves no trace.
+            return 4 * count
+    return 256
+
+
+@contextlib.contextmanager
+def _fake_parameters(mode: FakeTensorMode) -> Iterator[None]:
+    """Every parameter becomes a fake tensor as soon as a module registers it; its memory is never touched."""
+    register_parameter = torch.nn.Module.register_parameter
+
+    def register_fake(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+        if parameter is not None and not isinstance(parameter, FakeTensor):
+            fake = mode.from_tensor(parameter.detach(), static_shapes=True)
+            parameter = torch.nn.Parameter(fake, requires_grad=False)
+        register_parameter(module, name, parameter)
+
+    torch.nn.Module.register_parameter = register_fake  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
+
+
+def build_fake(config: PretrainedConfig, task: str, dtype: torch.dtype, attention: str, mode: FakeTensorMode) -> Any:
+    """The model of a config with fake parameters and real buffers."""
+    options = {"experts_implementation": "batched_mm"} if hasattr(config, "_experts_implementation") else {}
+    with _fake_parameters(mode):
+        network = MODEL_CLASSES[task].from_config(config, attn_implementation=attention, dtype=dtype, **options)
+    return network.eval()
+
+
+def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes: Sizes) -> Exported:
+    """Trace the model of `config`.
+
+    The attention interface comes first; a family that does not use it is traced with its own attention.
+
+    Raises:
+        ModelError: neither way works; the reason of the first is named.
+    """
+    register()
+    failures: list[Exception] = []
+    for attention, pass_mask in (("partc", False), ("partc", True), ("eager", False), ("eager", True)):
+        try:
+            return _export(config, task, dtype, sizes, attention, pass_mask)
+        except Exception as error:  # whatever a model's own code raises while it is traced
+            failures.append(error)
+        if task != "text-generation" and pass_mask is False and attention == "eager":
+            break
+    raise ModelError(
+        f"the model cannot be traced as {task}: {_reason(failures[0])}",
+        where=f"model_type {config.model_type}",
+        hint="export it to ONNX yourself and compile that file with task: graph",
+    ) from failures[0]
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    kind = "" if isinstance(error, _NotOurs) else f"{type(error).__name__}: "
+    return f"{kind}{lines[0][:300] if lines else ''}"
+
+
+class _NotOurs(Exception):
+    """The trace went through, but not in the way that was asked for."""
+
+
+def _export(
+    config: PretrainedConfig, task: str, dtype: torch.dtype, sizes: Sizes, attention: str, pass_mask: bool
+) -> Exported:
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+    network = build_fake(config, task, dtype, attention, mode)
+    traces: list[Trace] = []
+    buffer = sizes.max_sequence if task == "text-generation" else None
+    wrapped = _Wrapped(network, buffer, pass_mask, traces.append)
+    arguments, dynamic = _example(wrapped)
+    with torch.no_grad(), _quiet():
+        program = torch.export.export(wrapped, (), kwargs=arguments, dynamic_shapes=dynamic, strict=False)
+        _check_trace(traces[-1], task, attention)
+        exported = torch.onnx.export(
+            program, dynamo=True, optimize=False, verbose=False, opset_version=OPSET, external_data=False
+        )
+    assert exported is not None
+    tensors = {**dict(wrapped.named_parameters(remove_duplicate=False)), **dict(wrapped.named_buffers())}
+    return Exported(exported.model, network, tensors)
+
+
+def _check_trace(trace: Trace, task: str, attention: str) -> None:
+    if task == "text-generation" and trace.updates == 0:
+        raise _NotOurs("it keeps no key-value cache that partc can hold (a recurrent or bidirectional model)")
+    if attention == "partc" and trace.attentions == 0:
+        raise _NotOurs("it does not use the attention interface")
+
+
+def _example(wrapped: _Wrapped) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Inputs of sizes that no model gives a meaning of its own, and which of their sizes may change."""
+    batch, sequence = torch.export.Dim("batch", min=1, max=4096), torch.export.Dim("sequence", min=1, max=1 << 20)
+    past = torch.export.Dim("past", min=0, max=1 << 20)
+    arguments = {
+        "input_ids": torch.zeros(3, 7, dtype=torch.int64),
+        "position": torch.zeros(3, dtype=torch.int64),
+        "length": torch.ones(3, dtype=torch.int64),
+        "index": torch.arange(7),
+        "past": torch.zeros(5, dtype=torch.int64),
+    }
+    dynamic: dict[str, Any] = {
+        "input_ids": {0: batch, 1: sequence},
+        "position": {0: batch},
+        "length": {0: batch},
+        "index": {0: sequence},
+        "past": {0: past},
+    }
+    if wrapped.buffer is None and getattr(wrapped.network.config, "type_vocab_size", 0) > 1:
+        if "token_type_ids" in wrapped.accepted:
+            arguments["token_type_ids"] = torch.zeros(3, 7, dtype=torch.int64)
+            dynamic["token_type_ids"] = {0: batch, 1: sequence}
+    return arguments, dynamic
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings of the exporter: they speak to authors of models, not to users of partc."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,161 @@
+"""model.yaml → IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from transformers import GenerationConfig, PretrainedConfig
+
+from partc.config.model import ModelConfig, OnnxFile
+from partc.errors import ModelError
+from partc.frontend.checkpoint import checkpoint_sources, random_sources
+from partc.frontend.export import Exported, Sizes, export_model
+from partc.frontend.onnx_file import load_onnx_file
+from partc.frontend.onnx_import import import_onnx
+from partc.frontend.source import Source, open_source
+from partc.ir.graph import Graph, ModelInfo, Module
+from partc.ir.types import BY_LONG
+from partc.ir.weights import WeightExpr
+from partc.pipeline.contract import Progress, no_progress
+
+_PREFIX = "network."
+"""How the exporter calls the model inside our wrapper."""
+
+
+def load_module(config: ModelConfig, *, progress: Progress = no_progress) -> Module:
+    """The model of `config` as IR; no weight is loaded.
+
+    Time and memory are those of the graph: a Llama-2-7B shape takes seconds and well under 1 GB.
+
+    Raises:
+        ModelError: the model cannot be found, read or traced, or its checkpoint does not fit its config.
+    """
+    if isinstance(config.model, OnnxFile):
+        return load_onnx_file(config, config.model.path)
+    progress("read config", 0, 3)
+    source = open_source(config.model)
+    _check_sequence(source.config, config)
+    progress("trace model", 1, 3)
+    dtype = getattr(torch, config.dtype)
+    exported = export_model(source.config, config.task, dtype, Sizes(config.max_sequence, config.max_batch))
+    progress("import graph", 2, 3)
+    graph = _graph(exported, source, BY_LONG[config.dtype].short)
+    progress("import graph", 3, 3)
+    return Module(_info(config, source), graph)
+
+
+def _check_sequence(model: PretrainedConfig, config: ModelConfig) -> None:
+    limit = getattr(model.get_text_config(), "max_position_embeddings", None)
+    if isinstance(limit, int) and 0 < limit < config.max_sequence:
+        raise ModelError(
+            f"max_sequence is {config.max_sequence}, but the model has positions for {limit} tokens",
+            where="model.yaml: max_sequence",
+            hint=f"write max_sequence: {limit} or less",
+        )
+
+
+def _graph(exported: Exported, source: Source, dtype: str) -> Graph:
+    fakes = {
+        name.removeprefix(_PREFIX): tensor
+        for name, tensor in exported.parameters.items()
+        if isinstance(tensor, FakeTensor) or name.removeprefix(_PREFIX) in _stored_buffers(exported)
+    }
+    sources = (
+        random_sources(fakes)
+        if source.folder is None
+        else checkpoint_sources(exported.network, fakes, source.folder, dtype)
+    )
+    proto, symbols, scopes = _serialise(exported.model, sources)
+    graph = import_onnx(proto, lambda name: sources.get(name.removeprefix(_PREFIX)), symbols, scopes)
+    for weight in graph.weights():
+        weight.name = weight.name.removeprefix(_PREFIX)
+    graph.name = str(exported.network.config.model_type)
+    graph.inputs = [value for value in graph.inputs if value.name not in ("past",) or value in graph.consumers()]
+    return graph
+
+
+def _stored_buffers(exported: Exported) -> set[str]:
+    """Persistent buffers: they are trained, so their values are those of the checkpoint."""
+    persistent = exported.network.state_dict().keys()
+    return {name for name, _ in exported.network.named_buffers() if name in persistent}
+
+
+def _serialise(model: onnx_ir.Model, sources: Mapping[str, WeightExpr]) -> tuple[Any, dict[str, str], dict[str, str]]:
+    """The model as a message whose parameters are mere names, its symbols, and the scope of every node."""
+    for name, value in model.graph.initializers.items():
+        tensor = value.const_value
+        assert tensor is not None
+        if name.removeprefix(_PREFIX) in sources:
+            value.const_value = onnx_ir.ExternalTensor(
+                "by-name", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name  # type: ignore[arg-type]
+            )
+        elif isinstance(getattr(tensor, "raw", None), FakeTensor):
+            raise ModelError(f"the value of {name} is lost while the model is traced", where=f"tensor {name}")
+    scopes = {node.outputs[0].name or "": _scope(node) for node in model.graph}
+    symbols = _symbols(model.graph)
+    for node in model.graph:
+        node.metadata_props.clear()
+    return onnx_ir.to_proto(model), symbols, scopes
+
+
+def _scope(node: onnx_ir.Node) -> str:
+    """The innermost module of the source model: `model.layers.0.self_attn`."""
+    text = node.metadata_props.get("pkg.torch.onnx.name_scopes", "[]")
+    names = [name.strip().strip("'\"") for name in text.strip("[]").split(",")]
+    modules = [name for name in names[:-1] if name]
+    return modules[-1].removeprefix("network").lstrip(".") if modules else ""
+
+
+def _symbols(graph: onnx_ir.Graph) -> dict[str, str]:
+    """The exporter's symbols (`s57`) by our names."""
+    wanted = {"position": ("batch",), "index": ("sequence",), "past": ("past",)}
+    found: dict[str, str] = {}
+    for value in graph.inputs:
+        for size, name in zip(value.shape or (), wanted.get(value.name or "", ()), strict=False):
+            found[str(getattr(size, "value", size))] = name
+    return found
+
+
+def _info(config: ModelConfig, source: Source) -> ModelInfo:
+    model = source.config
+    eos, bos, pad = _special_tokens(source)
+    classifier = config.task == "text-classification"
+    text = model.get_text_config()
+    return ModelInfo(
+        name=config.name,
+        task=config.task,
+        folder=str(source.folder) if source.folder else ".",
+        random=source.random,
+        dtype=BY_LONG[config.dtype].short,
+        max_sequence=config.max_sequence,
+        max_batch=config.max_batch,
+        max_requests=config.max_requests,
+        prompt=config.workload.prompt,
+        generate=config.workload.generate,
+        dims={"batch": config.max_batch, "sequence": config.max_sequence},
+        vocab_size=getattr(text, "vocab_size", None),
+        eos_token_ids=eos,
+        bos_token_id=bos,
+        pad_token_id=pad,
+        labels=tuple(model.id2label[i] for i in sorted(model.id2label)) if classifier else None,
+    )
+
+
+def _special_tokens(source: Source) -> tuple[tuple[int, ...], int | None, int | None]:
+    """End, begin and padding tokens; generation_config.json wins over config.json, as in transformers."""
+    configs: list[Any] = [source.config.get_text_config(), source.config]
+    if source.folder is not None and (Path(source.folder) / "generation_config.json").exists():
+        configs.insert(0, GenerationConfig.from_pretrained(source.folder))
+
+    def first(name: str) -> Any:
+        return next((value for value in (getattr(c, name, None) for c in configs) if value is not None), None)
+
+    eos = first("eos_token_id")
+    ends = tuple(eos) if isinstance(eos, list | tuple) else () if eos is None else (eos,)
+    return tuple(int(np.int64(token)) for token in ends), first("bos_token_id"), first("pad_token_id")

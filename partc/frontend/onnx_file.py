@@ -1,0 +1,116 @@
+"""An ONNX file as IR; its tensors stay in the file or in its external data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import onnx
+from onnx.inliner import inline_local_functions
+
+from partc.config.model import ModelConfig
+from partc.dims import symbols
+from partc.errors import ModelError
+from partc.frontend.onnx_import import INLINE_BYTES, import_onnx
+from partc.ir.graph import Graph, ModelInfo, Module
+from partc.ir.types import BY_ONNX
+from partc.ir.weights import Leaf
+
+
+def load_onnx_file(config: ModelConfig, path: Path) -> Module:
+    """The graph of the file `path`, its initializers as references.
+
+    Raises:
+        ModelError: not an ONNX model, external data outside its folder, or a symbolic size without a limit.
+    """
+    model = read_onnx(path)
+    large = {
+        tensor.name
+        for tensor in model.graph.initializer
+        if _external(tensor) or _bytes(tensor) > INLINE_BYTES
+    }
+    graph = import_onnx(model, lambda name: Leaf(path.name, name) if name in large else None)
+    info = ModelInfo(
+        name=config.name,
+        task="graph",
+        folder=str(path.parent),
+        max_batch=config.max_batch,
+        max_requests=config.max_requests,
+        dims=_limits(graph, config, path),
+    )
+    return Module(info, graph)
+
+
+def read_onnx(path: Path) -> onnx.ModelProto:
+    """The model without its external data, checked, with local functions inlined."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except Exception as error:  # protobuf raises types of its own
+        raise ModelError("not an ONNX model, or a truncated one", where=str(path), hint="export or download it again") from error
+    if not model.graph.node:
+        raise ModelError("the ONNX model has no nodes", where=str(path), hint="is the file complete?")
+    for tensor in model.graph.initializer:
+        if _external(tensor):
+            check_external(tensor, path)
+    return inline_local_functions(model) if model.functions else model
+
+
+def _external(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _bytes(tensor: onnx.TensorProto) -> int:
+    row = BY_ONNX.get(tensor.data_type)
+    return math.prod(tensor.dims) * (row.bytes if row else 8)
+
+
+def check_external(tensor: onnx.TensorProto, path: Path) -> Path:
+    """The file that holds the data of `tensor`.
+
+    Raises:
+        ModelError: the location leaves the model's folder, or is a link, or the data is not all there.
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    where = f"{path}: tensor {tensor.name}"
+    hint = "external data must be a plain file in the folder of the model"
+    parts = Path(location).parts if "\0" not in location else ()
+    if not parts or Path(location).is_absolute() or ".." in parts or "\\" in location:
+        raise ModelError(f"external data at {location!r} is outside the model's folder", where=where, hint=hint)
+    target = path.parent / location
+    steps = [path.parent.joinpath(*parts[: n + 1]) for n in range(len(parts))]
+    if any(step.is_symlink() for step in steps):
+        raise ModelError(f"external data at {location!r} is a symbolic link", where=where, hint=hint)
+    if not target.is_file():
+        raise ModelError(f"external data {location!r} is missing", where=where, hint=f"put it beside {path.name}")
+    if target.stat().st_nlink > 1:
+        raise ModelError(f"external data at {location!r} is a hard link", where=where, hint=hint)
+    end = _number(entries.get("offset", "0"), where) + _number(entries.get("length", str(_bytes(tensor))), where)
+    if end > target.stat().st_size:
+        raise ModelError(f"external data {location!r} is truncated", where=where, hint="export or download it again")
+    return target
+
+
+def _number(text: str, where: str) -> int:
+    if not text.isdigit():
+        raise ModelError(f"external data has the bad offset or length {text!r}", where=where)
+    return int(text)
+
+
+def _limits(graph: Graph, config: ModelConfig, path: Path) -> dict[str, int]:
+    """The largest value of every symbol: the first size of inputs is the batch, others must be in model.yaml."""
+    limits = dict(config.dims)
+    for value in graph.inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            for symbol in sorted(symbols(dim)):
+                if symbol not in limits and axis == 0:
+                    limits[symbol] = config.max_batch
+                if symbol not in limits:
+                    raise ModelError(
+                        f"size {symbol!r} of input {value.name} has no limit",
+                        where=str(path),
+                        hint=f"add to model.yaml, dims: {{{symbol}: N}} with the largest N that you will use",
+                    )
+    return limits

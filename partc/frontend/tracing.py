@@ -1,0 +1,250 @@
+"""What transformers models see while they are traced: our attention, our masks and our KV cache.
+
+`transformers` lets attention and masks be registered by name. Under the name `partc` a model's attention becomes one
+node (`partc.Attention`) instead of dozens, and its cache update another (`partc.UpdateState`), so every family that
+uses the interface is compiled with no code of its own. A family with an attention of its own (BLOOM) is traced as
+`eager`: its attention stays as plain operators, but the cache and the masks are still ours, so the contract of the
+states is the same: a buffer of `max_sequence` rows, of which `position + length` are valid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+PROBED_QUERIES = 64
+"""Rows of a mask that are compared with a named kind before it is believed to be that kind."""
+
+
+@dataclass(frozen=True)
+class MaskKind:
+    """A mask that `partc.Attention` expresses by attributes alone."""
+
+    causal: int = 1
+    window: int = 0
+    """Key j is visible to query i only if i - window < j; 0: no window."""
+    chunk: int = 0
+    """Key j is visible to query i only if i // chunk == j // chunk; 0: no chunks."""
+
+    def visible(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        """Whether each key may be seen by each query; both broadcast."""
+        result = key <= query
+        if self.window:
+            result = result & (key > query - self.window)
+        if self.chunk:
+            result = result & (torch.div(key, self.chunk, rounding_mode="floor") == query // self.chunk)
+        return result
+
+
+@dataclass
+class Trace:
+    """State of one trace: its step inputs and what has been seen so far."""
+
+    position: torch.Tensor
+    """i64[batch]: valid rows of the caches."""
+    index: torch.Tensor
+    """i64[sequence]: 0, 1, …"""
+    length: torch.Tensor
+    """i64[batch]: valid new tokens."""
+    buffer: int | None
+    """Rows of a cache (max_sequence); None where there are no caches."""
+    kinds: dict[int, tuple[torch.Tensor, MaskKind]] = field(default_factory=dict)
+    """id of a mask tensor → the tensor (kept alive) and its kind."""
+    attentions: int = 0
+    updates: int = 0
+
+
+_CURRENT: ContextVar[Trace] = ContextVar("partc_trace")
+
+
+@contextlib.contextmanager
+def tracing(trace: Trace) -> Iterator[Trace]:
+    """Let the registered functions work for `trace`; eager masks are ours as long as it lasts."""
+    token = _CURRENT.set(trace)
+    eager = ALL_MASK_ATTENTION_FUNCTIONS["eager"]
+    ALL_MASK_ATTENTION_FUNCTIONS["eager"] = _additive_mask
+    try:
+        yield trace
+    finally:
+        ALL_MASK_ATTENTION_FUNCTIONS["eager"] = eager
+        _CURRENT.reset(token)
+
+
+def register() -> None:
+    """Make the attention implementation `partc` known to transformers; harmless when repeated."""
+    AttentionInterface.register("partc", _attention)
+    AttentionMaskInterface.register("partc", _mask)
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    is_causal: bool | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """One `partc.Attention` node; [batch, heads, sequence, d] in, [batch, sequence, heads, d] out, as transformers wants."""
+    trace = _CURRENT.get()
+    trace.attentions += 1
+    kind, mask = _kind_of(trace, module, attention_mask, is_causal)
+    bias = others.get("position_bias")
+    if bias is not None:
+        mask = bias if mask is None else torch.where(mask, bias, torch.finfo(bias.dtype).min)
+    batch, heads, sequence, width = query.shape
+    inputs = [query, key, value, trace.position, mask, s_aux]
+    while inputs[-1] is None:
+        inputs.pop()
+    attributes = {
+        "scale": float(width**-0.5 if scaling is None else scaling),
+        "causal": kind.causal,
+        "window": kind.window,
+        "chunk": kind.chunk,
+        "softcap": float(softcap or 0.0),
+    }
+    output = torch.onnx.ops.symbolic(
+        "partc::Attention",
+        inputs,  # type: ignore[arg-type]
+        attributes,
+        dtype=query.dtype,
+        shape=(batch, heads, sequence, value.shape[-1]),
+        version=1,
+    )
+    return output.transpose(1, 2).contiguous(), None
+
+
+def _kind_of(
+    trace: Trace, module: torch.nn.Module, mask: torch.Tensor | None, is_causal: bool | None
+) -> tuple[MaskKind, torch.Tensor | None]:
+    if mask is not None:
+        known = trace.kinds.get(id(mask))
+        return (known[1], None) if known else (MaskKind(causal=0), mask)
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    return MaskKind(causal=int(bool(causal))), None
+
+
+def _mask(*, mask_function: Callable[..., Any], attention_mask: torch.Tensor | None = None, **others: Any) -> Any:
+    """The mask as a bool tensor [batch, 1, sequence, keys]; its kind is noted where it has one.
+
+    A tensor whose kind is known is not read by `_attention`, so nothing of it is left in the graph.
+    """
+    trace = _CURRENT.get()
+    keys = trace.buffer or others["kv_length"]
+    query = (trace.position[:, None] + trace.index[None, :])[:, None, :, None]
+    key = (torch.arange(keys) if trace.buffer else trace.index)[None, None, None, :]
+    rows = torch.arange(query.shape[0])[:, None, None, None]
+    kind = _recognise(mask_function, trace.buffer or 4096)
+    seen = kind.visible(query, key) if kind else _broadcast(mask_function, rows, query, key)
+    if kind is None and trace.buffer is None and attention_mask is not None:
+        seen = seen & (trace.index[None, :] < trace.length[:, None])[:, None, None, :]
+    if kind:
+        trace.kinds[id(seen)] = (seen, kind)
+    return seen
+
+
+def _additive_mask(*, dtype: torch.dtype = torch.float32, **others: Any) -> torch.Tensor:
+    """The same for models that add the mask to their scores."""
+    seen = _mask(**others)
+    return torch.where(seen, torch.zeros((), dtype=dtype), torch.full((), torch.finfo(dtype).min, dtype=dtype))
+
+
+def _broadcast(mask_function: Callable[..., Any], rows: Any, query: Any, key: Any) -> torch.Tensor:
+    seen = mask_function(rows, torch.zeros(1, 1, 1, 1, dtype=torch.int64), query, key)
+    if isinstance(seen, bool):
+        return torch.full((1, 1, query.shape[2], key.shape[3]), seen)
+    return seen.expand(query.shape[0], 1, query.shape[2], key.shape[3])  # type: ignore[no-any-return]
+
+
+def _recognise(mask_function: Callable[..., Any], size: int) -> MaskKind | None:
+    """The kind of a mask, found by asking it: exact on the probed rows, None if it is of no named kind.
+
+    The last row of the mask over `size` positions gives the only window and the only chunk that it can have;
+    each hypothesis is then compared with `PROBED_QUERIES` whole rows; O(rows × size).
+    """
+    with _disable_current_modes():
+        keys = torch.arange(size)
+        step = max(1, size // PROBED_QUERIES)
+        queries = torch.unique(torch.cat([torch.arange(0, size, step), torch.arange(min(size, 8)), torch.tensor([size - 1])]))
+        try:
+            seen = _broadcast(
+                mask_function, torch.zeros(1, 1, 1, 1, dtype=torch.int64), queries[None, None, :, None], keys[None, None, None]
+            )[0, 0]
+            first = int(torch.nonzero(seen[-1])[0, 0])
+        except Exception:  # the mask depends on tensors of the trace, so it has no fixed kind
+            return None
+        hypotheses = [MaskKind(), MaskKind(window=size - first)]
+        if first:
+            hypotheses += [MaskKind(chunk=c) for c in range(1, first + 1) if first % c == 0 and size - first <= c]
+        for kind in hypotheses:
+            if bool((kind.visible(queries[:, None], keys[None, :]) == seen).all()):
+                return kind
+    return None
+
+
+class TraceLayer(CacheLayerMixin):
+    """A cache layer whose updates become `partc.UpdateState` nodes."""
+
+    is_sliding = False
+    is_compileable = False
+
+    def __init__(self, layer: int, past: torch.Tensor) -> None:
+        super().__init__()
+        self.layer = layer
+        self.past = past
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing: the buffer belongs to the runner."""
+
+    def get_seq_length(self) -> Any:
+        """Valid rows, as the size of an input: a model that asks makes its graph depend on it."""
+        return self.past.shape[0]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Keys of a mask: the whole buffer."""
+        return self.get_max_length(), 0
+
+    def get_max_length(self) -> int:
+        """Rows of the buffer."""
+        buffer = _CURRENT.get().buffer
+        assert buffer is not None
+        return buffer
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write new rows; returns both whole buffers."""
+        _CURRENT.get().updates += 1
+        return self._write("key", key_states), self._write("value", value_states)
+
+    def _write(self, kind: str, new: torch.Tensor) -> torch.Tensor:
+        trace = _CURRENT.get()
+        batch, heads, _, width = new.shape
+        return torch.onnx.ops.symbolic(
+            "partc::UpdateState",
+            [new, trace.position],
+            {"state": f"cache.{self.layer}.{kind}"},
+            dtype=new.dtype,
+            shape=(batch, heads, self.get_max_length(), width),
+            version=1,
+        )
+
+
+class TraceCache(Cache):
+    """One `TraceLayer` for every layer that a model may ask for."""
+
+    def __init__(self, layers: int, past: torch.Tensor) -> None:
+        super().__init__(layers=[TraceLayer(index, past) for index in range(layers)])

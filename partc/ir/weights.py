@@ -1,0 +1,118 @@
+"""Weights as references: where a tensor lies and what is done to it on the way, never its values.
+
+```
+expr  = leaf | op "(" axis ("," expr)+ ")" | expr "|>" step
+leaf  = "file" "#" "key"
+op    = stack | concat
+step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | cast(f16) | add(1.0) | mul(0.5) | expand(…)
+```
+
+Examples: `"model.safetensors"#"layers.0.q.weight" |> transpose(1,0)`,
+`stack(0, "a.safetensors"#"experts.0.w", "a.safetensors"#"experts.1.w") |> cast(f32)`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from partc.errors import InternalError
+from partc.ir.types import BY_SHORT
+
+Array = npt.NDArray[np.generic]
+Argument = int | float | str
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor of a checkpoint."""
+
+    file: str
+    """Path relative to the model folder, which the header of the IR names."""
+    key: str
+    """Name of the tensor in the file."""
+
+
+@dataclass(frozen=True)
+class Join:
+    """Several tensors joined along an axis: `stack` (a new axis) or `concat`."""
+
+    op: str
+    axis: int
+    parts: tuple[WeightExpr, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One transform of a tensor, from the table `STEPS`."""
+
+    op: str
+    arguments: tuple[Argument, ...]
+    source: WeightExpr
+
+
+WeightExpr = Leaf | Join | Step
+
+
+def _slice(array: Array, axis: int, start: int, stop: int) -> Array:
+    index = [slice(None)] * array.ndim
+    index[axis] = slice(start, stop)
+    return array[tuple(index)]
+
+
+STEPS: dict[str, Callable[..., Array]] = {
+    "transpose": lambda a, *axes: a.transpose(axes),
+    "reshape": lambda a, *shape: a.reshape(shape),
+    "slice": _slice,
+    "cast": lambda a, dtype: a.astype(BY_SHORT[dtype].numpy),
+    "add": lambda a, number: a + np.asarray(number, a.dtype),
+    "mul": lambda a, number: a * np.asarray(number, a.dtype),
+}
+"""Every transform that a reference may carry; each takes the array and the arguments in the text."""
+
+JOINS: dict[str, Callable[..., Array]] = {
+    "stack": lambda axis, parts: np.stack(parts, axis),
+    "concat": lambda axis, parts: np.concatenate(parts, axis),
+}
+
+
+def leaves(expr: WeightExpr) -> Iterator[Leaf]:
+    """All tensors that `expr` reads, in order."""
+    match expr:
+        case Leaf():
+            yield expr
+        case Join(parts=parts):
+            for part in parts:
+                yield from leaves(part)
+        case Step(source=source):
+            yield from leaves(source)
+
+
+def materialize(expr: WeightExpr, read: Callable[[Leaf], Array]) -> Array:
+    """The values of `expr`; `read` fetches one tensor of the checkpoint.
+
+    Peak memory is the result plus the parts of one join.
+    """
+    match expr:
+        case Leaf():
+            return read(expr)
+        case Join(op=op, axis=axis, parts=parts) if op in JOINS:
+            return JOINS[op](axis, [materialize(part, read) for part in parts])
+        case Step(op=op, arguments=arguments, source=source) if op in STEPS:
+            return STEPS[op](materialize(source, read), *arguments)
+    raise InternalError(f"unknown weight transform in {expr}")
+
+
+def print_expr(expr: WeightExpr) -> str:
+    """The text of `expr` in the grammar above."""
+    match expr:
+        case Leaf(file=file, key=key):
+            return f"{json.dumps(file)}#{json.dumps(key)}"
+        case Join(op=op, axis=axis, parts=parts):
+            return f"{op}({axis}, {', '.join(print_expr(part) for part in parts)})"
+        case Step(op=op, arguments=arguments, source=source):
+            return f"{print_expr(source)} |> {op}({', '.join(str(a) for a in arguments)})"

@@ -1,0 +1,76 @@
+"""What a pass is and what a target is; the instances live in `passes/` and `targets/`.
+
+A pass is a frozen dataclass: its fields are its options (ints, floats, bools, texts), with units in their names. `apply` changes the
+module and says truthfully whether it did. What it needs and what it leaves behind are stages of
+`partc.ir.verify`; the manager checks both, so a broken contract names the side that must be mended.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from partc.ir.graph import Graph, ModelInfo, Module, Part
+
+Progress = Callable[[str, int, int], None]
+"""Called as (what, done, total) during long work; total in bytes or items."""
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the surroundings give every pass; nothing in here may change what a pass computes."""
+
+    progress: Progress = field(default=no_progress)
+
+
+@dataclass(frozen=True)
+class Pass(ABC):
+    """One step of the pipeline. `name` is kebab-case, verb-object, and equals the file's name."""
+
+    name: ClassVar[str]
+    requires: ClassVar[str | None] = None
+    """Stage that must hold before (`partc.ir.verify`), None for any text that parses."""
+    ensures: ClassVar[str | None] = None
+    """Stage that holds afterwards."""
+
+    @abstractmethod
+    def apply(self, module: Module, context: Context) -> bool:
+        """Change `module`; True if anything changed."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a target made of one part: files in a folder and how the runner uses them."""
+
+    submodules: list[dict[str, Any]]
+    """Entries of the manifest's `submodules`."""
+    engine: dict[str, Any]
+    """The manifest's `engine`."""
+    toolkit: dict[str, str]
+    """Versions of what the files were made for."""
+
+
+@dataclass(frozen=True)
+class Target(ABC):
+    """A back end: lowers the graph of one part and writes its files."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def lower(self, graph: Graph, info: ModelInfo) -> Graph:
+        """The graph in operators that this target runs.
+
+        Raises:
+            UserError: an operator has no lowering; names node and operator.
+        """
+
+    @abstractmethod
+    def emit(self, part: Part, info: ModelInfo, folder: Path, progress: Progress) -> Artifact:
+        """Write the files of one part into `folder`, weights streamed from `info.folder` tensor by tensor."""

@@ -1,0 +1,63 @@
+"""The default pipeline: one list in named phases, the reason beside each position that is not obvious.
+
+What is a matter of correctness stands as `requires` in the pass too, where the manager checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+from partc.pipeline.contract import Pass
+from partc.pipeline.registry import load_pass
+
+PHASES: Mapping[str, tuple[str, ...]] = {
+    "simplify": (
+        "canonicalize",  # first: exporters leave shape arithmetic that would hide sizes from the next pass
+        "infer-sizes",
+        "fuse-operators",  # after sizes: which sums are normalisations depends on them
+        "canonicalize",  # again: fusing leaves dead and duplicate nodes behind
+        "infer-sizes",  # again: what fusing made has no sizes yet
+    ),
+    "cut": (
+        "find-cuts",  # after fusing: Eq. 1 counts neighbours, and a fused normalisation is a candidate
+        "form-submodules",
+        "coarsen-submodules",  # before the maps, which name sub-modules by number
+    ),
+    "measure": ("map-dependencies", "profile-submodules"),
+    "place": ("partition-graph",),
+    "emit": (
+        "split-graph",  # applies what partition-graph decided; until here the graph is whole
+        "lower-target",  # a part at a time: each device may have another target
+        "emit-bundle",
+    ),
+}
+"""Phase → its passes, in order."""
+
+PLANNING = ("simplify", "cut", "measure", "place")
+"""The phases of `partc plan`: everything up to the plan."""
+
+
+def default_pipeline(
+    target: Path, strategy: str, cut_rule: str, output: Path, phases: Sequence[str] = tuple(PHASES)
+) -> list[Pass]:
+    """The passes of `phases` for the devices in the file `target`; the bundle goes to the folder `output`."""
+    steps = [load_pass(text) for phase in phases for text in PHASES[phase]]
+    return configure(steps, target, strategy, cut_rule, output)
+
+
+def configure(steps: Sequence[Pass], target: Path, strategy: str, cut_rule: str, output: Path) -> list[Pass]:
+    """`steps` with the options of the command line, wherever the text of a pass left them out."""
+    settings = {
+        "partition-graph": {"target": str(target), "strategy": strategy},
+        "find-cuts": {"rule": cut_rule},
+        "emit-bundle": {"output": str(output)},
+    }
+    return [_configured(step, settings.get(step.name, {})) for step in steps]
+
+
+def _configured(step: Pass, settings: Mapping[str, str]) -> Pass:
+    defaults = {field.name: field.default for field in fields(step)}
+    unset = {name: value for name, value in settings.items() if getattr(step, name) == defaults[name]}
+    return replace(step, **unset)
