@@ -1,0 +1,300 @@
+"""devices.yaml: the devices, the links between them, and what the plan shall be best at."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from partc.config.profiles import ARCHITECTURES, PROVIDERS, Profile, find_profile
+from partc.config.section import Section, describe
+from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
+from partc.config.yamlfile import load_yaml
+from partc.pipeline.registry import TARGETS
+
+OBJECTIVES = ("latency", "throughput")
+_LATER_TARGETS = ("tvm",)
+_TOP_KEYS = ("source", "objective", "memory_fraction", "devices", "links")
+_DEVICE_KEYS = (
+    "target", "profile", "arch", "flops", "memory_bandwidth", "memory", "overhead", "call_overhead",
+    "address", "threads", "provider",
+)  # fmt: skip
+_NAME = re.compile(r"^[a-z][a-z0-9_]*$")
+_ADDRESS = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})$")
+_PAIR = re.compile(r"^([^\s>-]+)\s*(->|-)\s*([^\s>-]+)$")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """One device: the figures of its profile, overridden by what devices.yaml says."""
+
+    name: str
+    target: str
+    """A name of `partc.pipeline.registry.TARGETS`."""
+    arch: str
+    flops_per_s: float
+    memory_bandwidth_bytes_per_s: float
+    memory_bytes: int
+    """All of its memory; `DevicesConfig.usable_memory` applies memory_fraction."""
+    overhead_bytes: int = 0
+    """What the runtime itself takes of the usable memory."""
+    call_overhead_s: float = 0.0
+    """Added to every call of a sub-module."""
+    provider: str = "cpu"
+    """Execution provider of the target."""
+    threads: int = 0
+    """Threads of a call; 0 leaves it to the engine."""
+    address: str | None = None
+    """`host:port` where its runner listens; None: given at start."""
+    profile: str | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction between two devices."""
+
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class DevicesConfig:
+    """The content of devices.yaml, checked, with profiles looked up."""
+
+    source: str
+    """Holds the first sub-module; raw input never leaves it."""
+    devices: Mapping[str, DeviceConfig]
+    """In the order of the file."""
+    objective: str = "latency"
+    """One of `OBJECTIVES`."""
+    memory_fraction: float = 0.9
+    """The part of a device's memory that may be used (EdgeShard's beta)."""
+    default_link: Link | None = None
+    links: Mapping[tuple[str, str], Link | None] = field(default_factory=dict)
+    """(from, to) -> the link, or None where the file says that there is none."""
+
+    def link(self, sender: str, receiver: str) -> Link | None:
+        """The link from one device to another; None where they cannot exchange."""
+        return self.links.get((sender, receiver), self.default_link)
+
+    def usable_memory(self, name: str) -> int:
+        """Bytes of a device that sub-modules and the runtime may fill."""
+        return int(self.devices[name].memory_bytes * self.memory_fraction)
+
+
+def load_devices(path: str | Path) -> DevicesConfig:
+    """Reads devices.yaml.
+
+    Raises:
+        ConfigError: no such file, or a key, unit, name or value is wrong.
+    """
+    return read_devices(load_yaml(Path(path)))
+
+
+def read_devices(top: Section) -> DevicesConfig:
+    """Checks the content of a devices.yaml."""
+    top.allow(_TOP_KEYS)
+    devices = {name: _device(top.section("devices"), name) for name in _device_names(top)}
+    default, links = _links(top.section("links"), devices)
+    return DevicesConfig(
+        source=_source(top, devices),
+        devices=devices,
+        objective=top.choice("objective", OBJECTIVES, "latency"),
+        memory_fraction=_memory_fraction(top),
+        default_link=default,
+        links=links,
+    )
+
+
+def _device_names(top: Section) -> list[str]:
+    names = list(top.section("devices").data)
+    if not names:
+        raise top.error(
+            "there are no devices",
+            "devices",
+            hint="add `devices: {phone: {target: ort, profile: pixel_7_pro}}`",
+        )
+    for name in names:
+        if not _NAME.match(name):
+            raise top.section("devices").error(
+                f"`{name}` is not a device name",
+                name,
+                hint="lower-case letters, digits and _, starting with a letter",
+            )
+    return names
+
+
+def _source(top: Section, devices: Mapping[str, DeviceConfig]) -> str:
+    top.require("source", f"source: {next(iter(devices))}")
+    source = top.text("source")
+    if source not in devices:
+        raise top.error(
+            f"the source `{source}` is not one of the devices", "source", hint=_choose(source, devices)
+        )
+    return source
+
+
+def _memory_fraction(top: Section) -> float:
+    fraction = top.number("memory_fraction", 0.9, positive=True)
+    if fraction > 1:
+        raise top.error(
+            f"expected a fraction of at most 1, found {fraction:g}",
+            "memory_fraction",
+            hint="write `memory_fraction: 0.9`",
+        )
+    return fraction
+
+
+def _device(parent: Section, name: str) -> DeviceConfig:
+    section = parent.section(name)
+    section.allow(_DEVICE_KEYS)
+    profile = (
+        find_profile(section.text("profile"), where=section.place("profile"))
+        if "profile" in section
+        else None
+    )
+    return DeviceConfig(
+        name=name,
+        target=_target(section),
+        arch=section.choice("arch", ARCHITECTURES, profile.arch if profile else "x86_64"),
+        flops_per_s=_figure(
+            section, "flops", parse_flops, profile.flops_per_s if profile else None, "12 GFLOP/s"
+        ),
+        memory_bandwidth_bytes_per_s=_figure(
+            section,
+            "memory_bandwidth",
+            parse_bandwidth,
+            profile.memory_bandwidth_bytes_per_s if profile else None,
+            "9 GB/s",
+        ),
+        memory_bytes=_figure(
+            section, "memory", parse_bytes, profile.memory_bytes if profile else None, "3 GiB"
+        ),
+        overhead_bytes=parse_bytes(
+            section.data.get("overhead", "0 B"), where=section.place("overhead"), allow_zero=True
+        ),
+        call_overhead_s=parse_seconds(
+            section.data.get("call_overhead", "0 s"), where=section.place("call_overhead")
+        ),
+        provider=_provider(section, profile),
+        threads=section.whole("threads", 0, minimum=0),
+        address=_address(section),
+        profile=profile.name if profile else None,
+    )
+
+
+def _target(section: Section) -> str:
+    section.require("target", "target: ort")
+    target = section.text("target")
+    if target in TARGETS:
+        return target
+    if target in _LATER_TARGETS:
+        raise section.error(
+            f"the target `{target}` comes with a later version",
+            "target",
+            hint=f"known targets: {', '.join(TARGETS)}",
+        )
+    raise section.error(f"unknown target `{target}`", "target", hint=_choose(target, TARGETS))
+
+
+def _figure(section: Section, key: str, parse: Callable[..., _T], known: _T | None, example: str) -> _T:
+    """A figure of the file, else of the profile."""
+    if key in section or known is None:
+        value = section.require(key, f"{key}: {example}` or a `profile: ...")
+        return parse(value, where=section.place(key))
+    return known
+
+
+def _provider(section: Section, profile: Profile | None) -> str:
+    return section.choice("provider", PROVIDERS, profile.provider if profile else "cpu")
+
+
+def _address(section: Section) -> str | None:
+    if section.data.get("address") is None:
+        return None
+    address = section.text("address")
+    match = _ADDRESS.match(address)
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise section.error(
+            f"`{address}` is not host:port", "address", hint="write `address: 192.0.2.7:5555`"
+        )
+    return address
+
+
+def _links(
+    section: Section, devices: Mapping[str, DeviceConfig]
+) -> tuple[Link | None, dict[tuple[str, str], Link | None]]:
+    """The default link and the particular ones: `a->b` wins over `a-b`, which wins over `default`."""
+    default = _link(section, "default", None) if "default" in section else None
+    both_ways: dict[tuple[str, str], Link | None] = {}
+    one_way: dict[tuple[str, str], Link | None] = {}
+    keys = [key for key in section.data if key != "default"]
+    # Both-way entries first: a one-way entry takes from them what it leaves out.
+    for key in sorted(keys, key=lambda key: "->" in key):
+        first, arrow, second = _pair(section, key, devices)
+        known, wider = (one_way, both_ways) if arrow == "->" else (both_ways, {})
+        if (first, second) in known:
+            raise section.error(f"the link `{key}` is given twice", key, hint="remove one of the two")
+        known[first, second] = _link(section, key, wider.get((first, second), default))
+        if arrow == "-":
+            known[second, first] = known[first, second]
+    return default, {**both_ways, **one_way}
+
+
+def _pair(section: Section, key: str, devices: Mapping[str, DeviceConfig]) -> tuple[str, str, str]:
+    match = _PAIR.match(key)
+    if match is None:
+        raise section.error(
+            f"`{key}` is not a pair of devices",
+            key,
+            hint="write `a-b` (both ways), `a->b` (one way) or `default`",
+        )
+    first, arrow, second = match.groups()
+    for name in (first, second):
+        if name not in devices:
+            raise section.error(f"a link to the unknown device `{name}`", key, hint=_choose(name, devices))
+    if first == second:
+        raise section.error(f"a link from `{first}` to itself", key, hint="remove it")
+    return first, arrow, second
+
+
+def _link(parent: Section, key: str, wider: Link | None) -> Link | None:
+    """`{bandwidth, latency}`; what is left out comes from the next wider entry. `none`: no link."""
+    value = parent.data[key]
+    if value is None or value == "none":
+        return None
+    if not isinstance(value, Mapping):
+        raise parent.error(
+            f"expected {{bandwidth: ..., latency: ...}}, found {describe(value)}",
+            key,
+            hint="write `{bandwidth: 100 Mbit/s, latency: 2 ms}`, or `none` where there is no link",
+        )
+    section = parent.section(key)
+    section.allow(("bandwidth", "latency"))
+    return Link(
+        _figure_of_link(
+            section,
+            "bandwidth",
+            parse_bandwidth,
+            wider.bandwidth_bytes_per_s if wider else None,
+            "100 Mbit/s",
+        ),
+        _figure_of_link(section, "latency", parse_seconds, wider.latency_s if wider else None, "2 ms"),
+    )
+
+
+def _figure_of_link(
+    section: Section, key: str, parse: Callable[..., float], wider: float | None, example: str
+) -> float:
+    if key not in section.data and wider is not None:
+        return wider
+    return parse(section.require(key, f"{key}: {example}"), where=section.place(key))
+
+
+def _choose(name: str, known: Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"{f'did you mean `{near[0]}`? ' if near else ''}choose one of: {', '.join(known)}"

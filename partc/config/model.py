@@ -1,0 +1,274 @@
+"""model.yaml: which model, for which task, and how large its requests may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from partc.config.section import Section, describe
+from partc.config.yamlfile import load_yaml
+from partc.errors import ConfigError
+
+TASKS = ("text-generation", "text-classification", "feature-extraction", "graph")
+DTYPES = ("float32", "float16", "bfloat16")
+_KEYS = (
+    "model",
+    "task",
+    "dtype",
+    "quantize",
+    "max_sequence",
+    "max_batch",
+    "max_requests",
+    "workload",
+    "dims",
+)
+_REMOTE_CODE = ("trust_remote_code", "remote_code", "auto_map", "custom_code")
+_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """A local folder with config.json and safetensors files."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """A short name for tables and manifests."""
+        return self.folder.resolve().name
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A model of the Hugging Face hub."""
+
+    repo: str
+    """`organisation/name`."""
+
+    @property
+    def name(self) -> str:
+        """A short name for tables and manifests."""
+        return self.repo.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class RandomModel:
+    """A model with random weights, made from its config alone."""
+
+    config: Mapping[str, object]
+    """What config.json would hold; `model_type` names the family."""
+    seed: int
+    """Of the random weights."""
+
+    @property
+    def name(self) -> str:
+        """A short name for tables and manifests."""
+        return f"random-{self.config['model_type']}"
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """Any ONNX graph."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """A short name for tables and manifests."""
+        return self.path.stem
+
+
+ModelSource = CheckpointFolder | HubModel | RandomModel | OnnxFile
+"""Where the model comes from."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the plan is to be best for."""
+
+    prompt: int = 32
+    """Tokens of a prompt."""
+    generate: int = 96
+    """Tokens generated after it."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The content of model.yaml, checked, with its defaults filled in."""
+
+    model: ModelSource
+    task: str = "text-generation"
+    """One of `TASKS`."""
+    dtype: str = "float32"
+    """One of `DTYPES`: of weights and activations."""
+    quantize: str = "none"
+    """Only `none` as yet."""
+    max_sequence: int = 512
+    """Tokens of a sequence, prompt and answer together."""
+    max_batch: int = 1
+    """Sequences in one request."""
+    max_requests: int = 4
+    """Requests in flight, each with its own KV caches."""
+    workload: Workload = field(default_factory=Workload)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    """Largest value of each symbolic size of an ONNX graph."""
+
+    @property
+    def name(self) -> str:
+        """A short name of the model."""
+        return self.model.name
+
+
+def load_model_config(model: str | Path) -> ModelConfig:
+    """Reads model.yaml; a checkpoint folder, an `.onnx` file or a hub id stands for itself with all defaults.
+
+    Raises:
+        ConfigError: nothing is there, or a key or value is wrong.
+    """
+    path = Path(model)
+    if path.suffix in (".yaml", ".yml"):
+        return read_model_config(load_yaml(path), path.parent)
+    if path.suffix == ".onnx":
+        return ModelConfig(OnnxFile(_existing_file(path, str(path))), task="graph")
+    if path.is_dir():
+        return ModelConfig(CheckpointFolder(_checkpoint(path, str(path))))
+    if path.exists():
+        raise ConfigError(
+            "not a model",
+            where=str(path),
+            hint="give a model.yaml, a checkpoint folder, an .onnx file or a hub id",
+        )
+    if _HUB_ID.match(str(model)):
+        return ModelConfig(HubModel(str(model)))
+    raise ConfigError(
+        "no such file or folder",
+        where=str(model),
+        hint="give a model.yaml, a checkpoint folder, an .onnx file or a hub id such as org/name",
+    )
+
+
+def read_model_config(top: Section, folder: Path) -> ModelConfig:
+    """Checks the content of a model.yaml that lies in `folder`."""
+    _refuse_remote_code(top)
+    top.allow(_KEYS)
+    model = _source(top, folder)
+    is_onnx = isinstance(model, OnnxFile)
+    task = top.choice("task", TASKS, "graph" if is_onnx else "text-generation")
+    if (task == "graph") != is_onnx:
+        raise top.error(
+            "task `graph` and a model `{onnx: file}` belong together", "task" if "task" in top else "model",
+            hint="write `task: graph` with `model: {onnx: net.onnx}`, or another task with a checkpoint",
+        )  # fmt: skip
+    return ModelConfig(
+        model=model,
+        task=task,
+        dtype=top.choice("dtype", DTYPES, "float32"),
+        quantize=_quantize(top),
+        max_sequence=(longest := top.whole("max_sequence", 512, 2 if task == "text-generation" else 1)),
+        max_batch=top.whole("max_batch", 1),
+        max_requests=top.whole("max_requests", 4),
+        workload=_workload(top, task, longest),
+        dims=_dims(top, is_onnx),
+    )
+
+
+def _source(top: Section, folder: Path) -> ModelSource:
+    value = top.require("model", "model: ./folder")
+    if isinstance(value, Mapping):
+        return _described_source(top.section("model"), folder)
+    if not isinstance(value, str) or not value:
+        raise top.error(f"expected a folder, a hub id or a mapping, found {describe(value)}", "model")
+    path = folder / Path(value).expanduser()
+    if path.is_dir():
+        return CheckpointFolder(_checkpoint(path, top.place("model")))
+    if value.endswith(".onnx"):
+        raise top.error(
+            "an ONNX file is given as a mapping",
+            "model",
+            hint=f"write `model: {{onnx: {value}}}` and `task: graph`",
+        )
+    if _HUB_ID.match(value):
+        return HubModel(value)
+    raise top.error(
+        f"no such folder: {path}",
+        "model",
+        hint="paths are relative to this file; a hub id looks like org/name",
+    )
+
+
+def _described_source(section: Section, folder: Path) -> ModelSource:
+    """`{onnx: file}` or `{config: {...}, seed: 0}`."""
+    _refuse_remote_code(section)
+    section.allow(("onnx",) if "onnx" in section else ("config", "seed", "onnx"))
+    if "onnx" in section:
+        return OnnxFile(_existing_file(folder / section.text("onnx"), section.place("onnx")))
+    section.require("config", "config: {model_type: llama}")
+    config = section.section("config")
+    _refuse_remote_code(config)
+    config.text("model_type")
+    return RandomModel(dict(config.data), section.whole("seed", 0, minimum=0))
+
+
+def _refuse_remote_code(section: Section) -> None:
+    for key in section.data:
+        if key.lower().replace("-", "_").replace(" ", "_") in _REMOTE_CODE:
+            raise section.error(
+                "code that comes with a checkpoint is never run", key,
+                hint="remove the key; use a model whose type transformers knows",
+            )  # fmt: skip
+
+
+def _checkpoint(folder: Path, where: str) -> Path:
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"no config.json in {folder}", where=where, hint="give the folder of a Hugging Face checkpoint"
+        )
+    return folder
+
+
+def _existing_file(path: Path, where: str) -> Path:
+    if "\0" in str(path) or not path.is_file():
+        raise ConfigError(
+            f"no such file: {str(path)!r}", where=where, hint="paths are relative to the file that names them"
+        )
+    return path
+
+
+def _quantize(top: Section) -> str:
+    # YAML reads a bare `null` as nothing, which can only mean none.
+    value = (
+        "none"
+        if top.data.get("quantize", "none") is None
+        else top.choice("quantize", ("none", "int8", "int4"), "none")
+    )
+    if value != "none":
+        raise top.error(
+            f"quantisation to {value} comes with a later version", "quantize", hint="write `quantize: none`"
+        )
+    return value
+
+
+def _workload(top: Section, task: str, max_sequence: int) -> Workload:
+    """The workload; the defaults shrink to a short max_sequence, but what is written must fit."""
+    section = top.section("workload")
+    section.allow(("prompt", "generate"))
+    generates = task == "text-generation"
+    prompt = section.whole("prompt", min(32, max(1, max_sequence // 4) if generates else max_sequence))
+    generate = section.whole("generate", min(96, max(1, max_sequence - prompt)))
+    if task != "graph" and prompt + (generate if generates else 0) > max_sequence:
+        needed = f"{prompt} + {generate} tokens" if generates else f"{prompt} tokens"
+        raise top.error(
+            f"a workload of {needed} is longer than max_sequence ({max_sequence})",
+            "workload",
+            hint="raise max_sequence or shorten the workload",
+        )
+    return Workload(prompt, generate)
+
+
+def _dims(top: Section, is_onnx: bool) -> dict[str, int]:
+    section = top.section("dims")
+    if section.data and not is_onnx:
+        raise top.error("`dims` belongs to ONNX graphs", "dims", hint="use max_sequence and max_batch")
+    return {symbol: section.whole(symbol, 1) for symbol in sorted(section.data)}

@@ -1,0 +1,88 @@
+"""Device profiles: figures of known devices, as data, each with where it comes from.
+
+They lie in `targets/profiles/*.yaml`, beside this package; they are read as files, so that `targets` need not
+be imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import partc
+from partc.config.section import Section
+from partc.config.units import parse_bandwidth, parse_bytes, parse_flops
+from partc.config.yamlfile import load_yaml
+from partc.errors import ConfigError
+
+FOLDER = Path(partc.__file__).resolve().parent.parent / "targets" / "profiles"
+ARCHITECTURES = ("aarch64", "x86_64")
+PROVIDERS = ("cpu", "xnnpack", "cuda", "tensorrt")
+_FIGURES = ("flops", "memory_bandwidth", "memory")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is known about a kind of device."""
+
+    name: str
+    title: str
+    """As people call it."""
+    arch: str
+    provider: str
+    flops_per_s: float
+    memory_bandwidth_bytes_per_s: float
+    memory_bytes: int
+    sources: dict[str, str]
+    """Figure -> where it comes from."""
+
+
+def profile_names() -> list[str]:
+    """The profiles that there are, sorted."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def find_profile(name: str, *, where: str | None = None) -> Profile:
+    """The profile of that name.
+
+    Raises:
+        ConfigError: there is none; the message lists those that there are.
+    """
+    known = profile_names()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        advice = f"did you mean `{near[0]}`? " if near else ""
+        raise ConfigError(
+            f"unknown profile `{name}`", where=where, hint=f"{advice}known profiles: {', '.join(known)}"
+        )
+    return _load(name)
+
+
+@lru_cache
+def _load(name: str) -> Profile:
+    top = load_yaml(FOLDER / f"{name}.yaml")
+    top.allow(("title", "arch", "provider", *_FIGURES))
+    figures = {figure: _figure(top, figure) for figure in _FIGURES}
+    return Profile(
+        name=name,
+        title=top.text("title"),
+        arch=top.choice("arch", ARCHITECTURES),
+        provider=top.choice("provider", PROVIDERS, "cpu"),
+        flops_per_s=parse_flops(figures["flops"].data["value"], where=figures["flops"].place("value")),
+        memory_bandwidth_bytes_per_s=parse_bandwidth(
+            figures["memory_bandwidth"].data["value"], where=figures["memory_bandwidth"].place("value")
+        ),
+        memory_bytes=parse_bytes(figures["memory"].data["value"], where=figures["memory"].place("value")),
+        sources={figure: section.text("source") for figure, section in figures.items()},
+    )
+
+
+def _figure(top: Section, name: str) -> Section:
+    """`{value: quantity with unit, source: text}`."""
+    top.require(name, f"{name}: {{value: ..., source: ...}}")
+    section = top.section(name)
+    section.allow(("value", "source"))
+    section.require("value", "value: ...")
+    return section

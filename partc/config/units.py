@@ -1,0 +1,146 @@
+"""Quantities with units, read strictly and written for tables.
+
+Units are case-sensitive and never guessed: a GB is 1e9 bytes, a GiB is 2**30; a Mbit/s is an eighth of a
+MB/s. Everything is converted once, here, to bytes, bytes per second, seconds and FLOP per second.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from partc.errors import ConfigError
+
+_QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z\u00b5\u03bc/]*)\s*$")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A physical quantity and the units that it may be written in."""
+
+    name: str
+    """What the quantity is called in messages."""
+    units: Mapping[str, float]
+    """Unit as written -> its size in the base unit."""
+    example: str
+    """A correct value, shown in messages."""
+
+    def parse(self, value: object, *, where: str | None = None, allow_zero: bool = False) -> float:
+        """The value in the base unit.
+
+        Raises:
+            ConfigError: no unit, another unit, not a number, negative, or zero where zero means nothing.
+        """
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise self._refuse(f"{value!r} is not {self.name}", where)
+        match = _QUANTITY.match(str(value))
+        if match is None:
+            raise self._refuse(f"{str(value)!r} is not {self.name}", where)
+        number, unit = float(match[1]), match[2].replace("\u03bc", "\u00b5")
+        if not unit:
+            raise self._refuse(f"{str(value).strip()!r} has no unit", where)
+        if unit not in self.units:
+            raise self._refuse(f"{unit!r} is not a unit of {self.name}", where, self._nearest(unit))
+        if number < 0 or (number == 0 and not allow_zero):
+            raise self._refuse(
+                f"{str(value).strip()!r} must be {'zero or more' if allow_zero else 'more than zero'}", where
+            )
+        result = number * self.units[unit]
+        if not math.isfinite(result):
+            raise self._refuse(f"{str(value).strip()!r} is not a finite number", where)
+        return result
+
+    def _nearest(self, unit: str) -> str:
+        folded = {known.lower(): known for known in self.units}
+        near = difflib.get_close_matches(unit.lower(), folded, n=1)
+        return f"did you mean {folded[near[0]]}? " if near else ""
+
+    def _refuse(self, message: str, where: str | None, advice: str = "") -> ConfigError:
+        hint = f"{advice}accepted units: {', '.join(self.units)}; for example: {self.example}"
+        return ConfigError(message, where=where, hint=hint)
+
+
+BYTES = Kind(
+    "a size in bytes",
+    {
+        "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+        "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40,
+    },
+    "6 GiB",
+)  # fmt: skip
+BANDWIDTH = Kind(
+    "a bandwidth",
+    {
+        "bit/s": 1 / 8, "kbit/s": 1e3 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
+        "B/s": 1, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9,
+    },
+    "100 Mbit/s",
+)  # fmt: skip
+TIME = Kind("a time", {"s": 1, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "ns": 1e-9}, "2 ms")
+FLOPS = Kind("a compute speed", {"FLOP/s": 1, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12}, "12 GFLOP/s")
+
+
+def parse_bytes(value: object, *, where: str | None = None, allow_zero: bool = False) -> int:
+    """A size in whole bytes: `6 GiB` is 6442450944."""
+    return round(BYTES.parse(value, where=where, allow_zero=allow_zero))
+
+
+def parse_bandwidth(value: object, *, where: str | None = None) -> float:
+    """A bandwidth in bytes per second: `100 Mbit/s` is 12.5e6."""
+    return BANDWIDTH.parse(value, where=where)
+
+
+def parse_seconds(value: object, *, where: str | None = None, allow_zero: bool = True) -> float:
+    """A time in seconds: `2 ms` is 0.002."""
+    return TIME.parse(value, where=where, allow_zero=allow_zero)
+
+
+def parse_flops(value: object, *, where: str | None = None) -> float:
+    """A compute speed in floating point operations per second: `12 GFLOP/s` is 12e9."""
+    return FLOPS.parse(value, where=where)
+
+
+def format_bytes(count: float) -> str:
+    """Bytes in binary units, three significant digits: `1.50 GiB`."""
+    return _scaled(count, 1024.0, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def format_seconds(seconds: float) -> str:
+    """A time in the unit that reads best: `46.7 ms`."""
+    if not math.isfinite(seconds):
+        return "never" if seconds > 0 else str(seconds)
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("\u00b5s", 1e-6)):
+        if abs(seconds) >= size * 0.9995:
+            return f"{_digits(seconds / size)} {unit}"
+    return f"{_digits(seconds * 1e9)} ns" if seconds else "0 s"
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """A link's bandwidth in bits per second, as networks are sold: `100 Mbit/s`."""
+    return _scaled(bytes_per_s * 8, 1000.0, ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"))
+
+
+def format_flops(flops_per_s: float) -> str:
+    """A compute speed: `3.33 TFLOP/s`."""
+    return _scaled(flops_per_s, 1000.0, ("FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"))
+
+
+def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:
+    """`value` in the largest unit of which it has at least one."""
+    index = 0
+    while abs(value) >= step * 0.9995 and index + 1 < len(units):
+        value /= step
+        index += 1
+    return (
+        f"{value:g} {units[0]}" if index == 0 and value == int(value) else f"{_digits(value)} {units[index]}"
+    )
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent."""
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

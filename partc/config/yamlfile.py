@@ -1,0 +1,125 @@
+"""YAML with line numbers, and without the parts of YAML that surprise people.
+
+Only mappings, lists and scalars: duplicate keys, aliases, tags and keys that are not text are refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+
+import yaml
+
+from partc.config.section import Path, Section
+from partc.errors import ConfigError
+
+_MAX_BYTES = 4 << 20
+
+
+def load_yaml(path: FilePath) -> Section:
+    """The top mapping of a YAML file.
+
+    Raises:
+        ConfigError: no such file, not UTF-8, broken YAML (with line and column), or not a mapping.
+    """
+    return parse_yaml(_read(path), str(path))
+
+
+def parse_yaml(text: str, file: str) -> Section:
+    """The top mapping of YAML text; `file` is its name in messages."""
+    lines: dict[Path, int] = {}
+    try:
+        node = _compose(text, file)
+        data = _plain(node, (), lines, file) if node is not None else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
+        raise ConfigError(
+            f"not valid YAML: {error.problem}",
+            where=place,
+            hint="check the indentation, the quotes and the colons",
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"not valid YAML: {str(error).splitlines()[0]}",
+            where=file,
+            hint="save the file as plain UTF-8 text",
+        ) from error
+    except RecursionError as error:
+        raise ConfigError("nested too deeply", where=file) from error
+    if data is None:
+        raise ConfigError("the file is empty", where=file)
+    return Section(data, file, (), lines)
+
+
+def _read(path: FilePath) -> str:
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "no such file"
+        raise ConfigError(
+            what, where=str(path), hint="check the path; it is relative to the folder you are in"
+        )
+    if path.stat().st_size > _MAX_BYTES:
+        raise ConfigError("too large for a configuration file", where=str(path))
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError("not UTF-8 text", where=str(path), hint="save the file as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def _compose(text: str, file: str) -> yaml.Node | None:
+    """The tree of nodes, once the stream is known to have no aliases (which could be endless)."""
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            place = f"{file}:{event.start_mark.line + 1}" if event.start_mark else file
+            raise ConfigError("aliases are not supported", where=place, hint="write the value out")
+    return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+def _plain(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> object:
+    """Plain Python data; notes the line of every path."""
+    lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(node, path, lines, file)
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, (*path, index), lines, file) for index, item in enumerate(node.value)]
+    return _scalar(node, file)
+
+
+def _mapping(node: yaml.MappingNode, path: Path, lines: dict[Path, int], file: str) -> dict[str, object]:
+    result: dict[str, object] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        key = _scalar(key_node, file) if isinstance(key_node, yaml.ScalarNode) else None
+        if not isinstance(key, str):
+            raise ConfigError(
+                f"the key `{key_node.value}` is not a text", where=f"{file}:{line}", hint="write it in quotes"
+            )
+        if key in result:
+            first = lines[(*path, key)]
+            raise ConfigError(
+                f"the key `{key}` is given twice",
+                where=f"{file}:{line}",
+                hint=f"remove one; the first is in line {first}",
+            )
+        lines[(*path, key)] = line
+        result[key] = _plain(value_node, (*path, key), lines, file)
+    return result
+
+
+def _scalar(node: yaml.Node, file: str) -> object:
+    if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.endswith(("binary", "timestamp", "merge")):
+        raise ConfigError(
+            f"the tag {node.tag} is not supported",
+            where=f"{file}:{node.start_mark.line + 1}",
+            hint="write a plain value, in quotes if it is a text",
+        )
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_object(node, deep=True)
+    except ValueError as error:
+        raise ConfigError(
+            f"cannot read `{node.value}`: {error}", where=f"{file}:{node.start_mark.line + 1}"
+        ) from error
+    finally:
+        loader.dispose()

@@ -1,0 +1,164 @@
+"""A lower bound on the cost of completing a plan, for every state at once.
+
+This is the dynamic programme of EdgeShard (section IV-B, Eq. 7-10) turned round (from the end to the
+source), with differences that make it a true bound: its state holds the *set* of devices in use (as counts
+by type), so that memory is checked per interval and not along one remembered path, the message back to the
+source is part of it, and absent links and times are infinite. It follows only one chain of messages
+(`Tables.path`): a residual message is left out, and so is the part of a message that depends on how far
+back the sending interval reaches. Where nothing of the kind matters the bound is exact, and its arg-min is
+an optimal plan.
+
+With too many states (many unlike devices) the set is dropped: devices may then be used again, which is a
+weaker bound.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from partc.plan.objective import Objective
+from partc.plan.tables import Array, Tables
+
+Used = tuple[int, ...]
+"""Members in use of each type."""
+
+MAX_STEPS = 3e9
+"""Elementary steps above which the set of devices is dropped; that many take some twenty seconds."""
+
+_MAX_CACHED = 2.5e7
+"""Elements of message tables that are kept."""
+
+
+class Bound:
+    """Least cost to go, by devices in use, type that holds the path's last value, and cut."""
+
+    def __init__(self, tables: Tables, objective: Objective, forced: tuple[int, int] | None = None) -> None:
+        """Solves the dynamic programme; `forced` (type, count): least number of that type to use."""
+        self.tables = tables
+        self.objective = objective
+        self.forced = forced
+        self.exact_devices = len(tables.types) == 1 or steps(tables.capacity, tables.count) <= MAX_STEPS
+        self._stage = [objective.stage(tables, t) for t in range(len(tables.types))]
+        self._path_bytes = self._bytes_along_path()
+        n = tables.count
+        self._next_on_path = np.where(tables.on_path & (np.array(tables.path_before) >= 0)[:, None], 1.0, 0.0)
+        self._all_on_path = bool(tables.on_path[np.triu_indices(n + 1, 1)].all())
+        self._messages: dict[tuple[int, int], Array | None] = {}
+        self._to_go: dict[Used, Array] = {}
+        self._solve()
+
+    def start(self) -> Array:
+        """[c]: bound for the whole plan when the source holds [0, c)."""
+        stage = self._stage[0][0] - (
+            self.objective.per_device if self.objective.kind != "bottleneck" else 0.0
+        )
+        to_go = self.to_go((0,) * len(self.tables.types))[0]
+        return np.where(
+            np.isfinite(stage),
+            self.objective.combine(np.where(np.isfinite(stage), stage, 0.0), to_go),
+            np.inf,
+        )
+
+    def to_go(self, used: Used) -> Array:
+        """[type that holds the path's last value, cut]: least cost of the rest."""
+        return self._to_go[used if self.exact_devices else ()]
+
+    def _solve(self) -> None:
+        """From the fullest set to the empty one: what comes after a device has one more in use."""
+        if not self.exact_devices:
+            self._solve_reusing()
+            return
+        sets = sorted(
+            itertools.product(*(range(size + 1) for size in self.tables.capacity)), key=sum, reverse=True
+        )
+        for used in sets:
+            result = self._terminal(used)
+            for kind, size in enumerate(self.tables.capacity):
+                if used[kind] < size:
+                    self._extend(result, kind, self._to_go[plus_one(used, kind)])
+            self._to_go[used] = result
+
+    def _terminal(self, used: Used | None) -> Array:
+        result = np.full((len(self.tables.types), self.tables.count + 1), np.inf)
+        if used is None or self.forced is None or used[self.forced[0]] >= self.forced[1]:
+            result[:, -1] = self.objective.message(self.tables.return_seconds)
+        return result
+
+    def _extend(self, result: Array, kind: int, after: Array) -> None:
+        """Minimum of `result` and placing the next interval on a device of type `kind`. O(T n^2)."""
+        rest = self.objective.combine(self._stage[kind], after[kind][None, :])
+        path = rest if self._all_on_path else np.where(self.tables.on_path, rest, np.inf)
+        for holder in range(len(self.tables.types)):
+            if (message := self._whole_message(holder, kind)) is not None:
+                np.minimum(
+                    result[holder], self.objective.combine(path, message).min(axis=1), out=result[holder]
+                )
+            if not self._all_on_path:
+                beside = self.objective.combine(self._stage[kind], after[holder][None, :])
+                best = np.where(self.tables.on_path, np.inf, beside).min(axis=1)
+                np.minimum(result[holder], best, out=result[holder])
+
+    def _solve_reusing(self) -> None:
+        """The same without the set; cut by cut, since states of one set depend on each other. O(T^2 n^2)."""
+        result = self._terminal(None)
+        kinds = range(1, len(self.tables.types))
+        for cut in range(self.tables.count - 1, 0, -1):
+            for kind in kinds:
+                rest = self.objective.combine(self._stage[kind][cut], result[kind])
+                path = np.where(self.tables.on_path[cut], rest, np.inf)
+                for holder in range(len(self.tables.types)):
+                    if (message := self._message(holder, kind, cut)) is not None:
+                        result[holder, cut] = min(
+                            result[holder, cut], self.objective.combine(path, message).min()
+                        )
+                    if not self._all_on_path:
+                        beside = self.objective.combine(self._stage[kind][cut], result[holder])
+                        best = np.where(self.tables.on_path[cut], np.inf, beside).min()
+                        result[holder, cut] = min(result[holder, cut], best)
+        self._to_go[()] = result
+
+    def _whole_message(self, holder: int, kind: int) -> Array | None:
+        """`_message` for all cuts, kept where there is room."""
+        if (holder, kind) in self._messages:
+            return self._messages[holder, kind]
+        message = self._message(holder, kind)
+        if (len(self._messages) + 1) * (self.tables.count + 1) ** 2 <= _MAX_CACHED:
+            self._messages[holder, kind] = message
+        return message
+
+    def _message(self, holder: int, kind: int, cut: int | None = None) -> Array | None:
+        """[b, c] (or [c] at one cut): least cost of the path's message from `holder` to `kind`."""
+        link = self.tables.links[holder][kind]
+        if link is None:
+            # Before the path begins there is no message, hence no need of a link.
+            missing = np.where(self._next_on_path > 0, np.inf, 0.0)
+            return None if self.tables.path[0] == 0 else missing if cut is None else missing[cut]
+        chosen = slice(None) if cut is None else cut
+        weight = sum(self.tables.weights)
+        seconds = link[0] * weight * self._next_on_path[chosen] + link[1] * self._path_bytes[chosen]
+        return self.objective.message(seconds)
+
+    def _bytes_along_path(self) -> Array:
+        """[b, c]: weighted bytes that the path's last sub-module before b sends to [b, c)."""
+        n, tables = self.tables.count, self.tables
+        result = np.zeros((n + 1, n + 1))
+        for cut in range(1, n):
+            last = tables.path_before[cut]
+            if last >= 0:
+                for p, weight in enumerate(tables.weights):
+                    result[cut] += weight * tables.traffic(p, last, last + 1, cut).bytes
+        return np.where(tables.on_path, result, 0.0)
+
+
+def steps(capacity: tuple[int, ...], count: int) -> float:
+    """Elementary steps of the exact dynamic programme for types of these sizes and `count` sub-modules."""
+    states = math.prod(float(size + 1) for size in capacity)
+    return states * len(capacity) ** 2 * (count + 1) ** 2 / 2
+
+
+def plus_one(used: Used, kind: int) -> Used:
+    """One more device of a type in use."""
+    return (*used[:kind], used[kind] + 1, *used[kind + 1 :])

@@ -1,0 +1,261 @@
+"""A planning problem as arrays, in the form that the solvers read.
+
+Cuts are numbered 0..n: the interval [b, c) holds sub-modules b..c-1, so that every table is indexed by [b,
+c].
+
+Devices that can be exchanged without changing the problem (same memory, same times, same links) form one
+*type*, so that twelve equal boards are one type of twelve members and not 2**12 sets. The source is a type
+of its own, type 0.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from partc.plan.evaluate import ValueKey, value_key
+from partc.plan.problem import Problem
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Value:
+    """What one sub-module makes and later ones use, in one phase."""
+
+    phase: int
+    maker: int
+    bytes: float
+    users: tuple[int, ...]
+    """Sub-modules, ascending."""
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """What goes from one interval to the interval [b, c), for every c at once."""
+
+    bytes: Array
+    """Indexed by c."""
+    exists: Mask
+    """Whether there is a message at all, indexed by c."""
+
+
+class Tables:
+    """The arrays of one problem; n sub-modules, T types, P phases."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Builds the types; everything else is computed when it is first read."""
+        self.problem = problem
+        self.count = len(problem.submodules)
+        self.types = group_devices(problem)
+        self.weights = [phase.weight for phase in problem.steps]
+        self._traffic: dict[tuple[int, int, int, int], Traffic] = {}
+
+    @cached_property
+    def capacity(self) -> tuple[int, ...]:
+        """Members of each type; the source's is 0, since it is always in use already."""
+        return (0, *(len(members) for members in self.types[1:]))
+
+    @cached_property
+    def fits(self) -> list[Mask]:
+        """Per type, [b, c]: the interval is not empty, its memory suffices and every time is known."""
+        need = self._memory()
+        result = []
+        for members in self.types:
+            device = self.problem.device_of[members[0]]
+            missing = np.zeros(self.count, bool)
+            for phase in self.problem.steps:
+                missing |= np.array([device.name not in times for times in phase.time_s])
+            known = _between(missing.astype(float)) == 0
+            result.append(known & (device.overhead_bytes + need <= device.memory_bytes))
+        return result
+
+    @cached_property
+    def seconds(self) -> list[list[Array]]:
+        """Per type and phase, [b, c]: time of the interval; 0 where the type cannot run it (see `fits`)."""
+        return [
+            [
+                _between(np.array([times.get(members[0], 0.0) for times in phase.time_s]))
+                for phase in self.problem.steps
+            ]
+            for members in self.types
+        ]
+
+    @cached_property
+    def weighted_seconds(self) -> list[Array]:
+        """Per type, [b, c]: the times of all phases by weight, infinite where it does not fit."""
+        result = []
+        for fits, seconds in zip(self.fits, self.seconds, strict=True):
+            total = sum((w * s for w, s in zip(self.weights, seconds, strict=True)), np.zeros(fits.shape))
+            result.append(np.where(fits, total, np.inf))
+        return result
+
+    @cached_property
+    def links(self) -> list[list[tuple[float, float] | None]]:
+        """Per pair of types: latency and seconds per byte between two members; None without a link."""
+        return [[self._link(a, b) for b in range(len(self.types))] for a in range(len(self.types))]
+
+    @cached_property
+    def values(self) -> list[Value]:
+        """All values of all phases, ordered by maker."""
+        users: dict[tuple[int, ValueKey], set[int]] = {}
+        sizes: dict[tuple[int, ValueKey], float] = {}
+        for p, phase in enumerate(self.problem.steps):
+            for number, edge in enumerate(phase.edges):
+                key = p, value_key(edge, number)
+                users.setdefault(key, set()).add(edge.receiver)
+                sizes[key] = edge.bytes
+        values = [Value(p, key[0], sizes[p, key], tuple(sorted(users[p, key]))) for p, key in users]
+        return sorted(values, key=lambda value: value.maker)
+
+    @cached_property
+    def made_before(self) -> list[int]:
+        """Per cut, as bits: the values made before it."""
+        return [
+            self._bits(i for i, value in enumerate(self.values) if value.maker < cut) for cut in self._cuts
+        ]
+
+    @cached_property
+    def used_after(self) -> list[int]:
+        """Per cut, as bits: the values used after it."""
+        return [
+            self._bits(i for i, value in enumerate(self.values) if value.users[-1] >= cut)
+            for cut in self._cuts
+        ]
+
+    @cached_property
+    def path(self) -> tuple[int, ...]:
+        """A longest chain of sub-modules, each using the one before in every phase, up to the last."""
+        common = set.intersection(
+            *({(e.sender, e.receiver) for e in phase.edges} for phase in self.problem.steps)
+        )
+        best: list[tuple[int, ...]] = [(j,) for j in range(self.count)]
+        for sender, receiver in sorted(common, key=lambda pair: pair[::-1]):
+            if len(best[sender]) >= len(best[receiver]):
+                best[receiver] = (*best[sender], receiver)
+        return best[-1]
+
+    @cached_property
+    def path_before(self) -> list[int]:
+        """Per cut: the last sub-module of the path before it, or -1."""
+        return [max((j for j in self.path if j < cut), default=-1) for cut in self._cuts]
+
+    @cached_property
+    def on_path(self) -> Mask:
+        """[b, c]: the interval holds a sub-module of the path."""
+        before = np.array(self.path_before)
+        return np.asarray(before[None, :] >= np.arange(self.count + 1)[:, None])
+
+    @cached_property
+    def return_seconds(self) -> Array:
+        """Per type: the weighted message back to the source; infinite without a link."""
+        result = np.full(len(self.types), np.inf)
+        result[0] = 0.0
+        for t in range(1, len(self.types)):
+            if link := self.links[t][0]:
+                steps = self.problem.steps
+                result[t] = sum(phase.weight * (link[0] + phase.return_bytes * link[1]) for phase in steps)
+        return result
+
+    def traffic(self, phase: int, first: int, end: int, cut: int) -> Traffic:
+        """What the interval [first, end) sends to [cut, c), for every c; cut >= end."""
+        key = phase, first, end, cut
+        if key not in self._traffic:
+            bytes_, exists = np.zeros(self.count + 2), np.zeros(self.count + 2)
+            for value in self._made_in(phase, first, end):
+                place = bisect_left(value.users, cut)
+                if place < len(value.users):
+                    bytes_[value.users[place] + 1] += value.bytes
+                    exists[value.users[place] + 1] = 1
+            self._traffic[key] = Traffic(np.cumsum(bytes_)[:-1], np.cumsum(exists)[:-1] > 0)
+        return self._traffic[key]
+
+    def _made_in(self, phase: int, first: int, end: int) -> list[Value]:
+        low, high = (bisect_left(self._makers, cut) for cut in (first, end))
+        return [value for value in self.values[low:high] if value.phase == phase]
+
+    @cached_property
+    def _makers(self) -> list[int]:
+        return [value.maker for value in self.values]
+
+    @cached_property
+    def _cuts(self) -> range:
+        return range(self.count + 1)
+
+    @staticmethod
+    def _bits(indices: Iterable[int]) -> int:
+        return sum(1 << index for index in indices)
+
+    def _link(self, a: int, b: int) -> tuple[float, float] | None:
+        sender, receiver = self.types[a][0], self.types[b][-1]
+        link = self.problem.link_of.get((sender, receiver))
+        return (link.latency_s, 1.0 / link.bandwidth_bytes_per_s) if link else None
+
+    def _memory(self) -> Array:
+        """[b, c]: bytes of the interval; infinite where it is empty. O(n^2)."""
+        parts = self.problem.submodules
+        need = np.full((self.count + 1, self.count + 1), np.inf)
+        weights = np.array([part.memory_bytes for part in parts], float)
+        peaks = np.array([part.peak_bytes for part in parts], float)
+        shared = np.array([part.shared.bytes if part.shared else 0 for part in parts], float)
+        earlier = _last_of_group([part.shared.name if part.shared else None for part in parts])
+        for b in range(self.count):
+            first_here = np.where(earlier[b:] < b, shared[b:], 0.0)
+            need[b, b + 1 :] = (
+                np.cumsum(weights[b:]) + np.maximum.accumulate(peaks[b:]) + np.cumsum(first_here)
+            )
+        return need
+
+
+def group_devices(problem: Problem) -> list[list[str]]:
+    """The types: lists of device names, in the order of the devices, the source first and alone. O(D^3)."""
+    types = [[problem.source]]
+    for name in problem.device_of:
+        if name == problem.source:
+            continue
+        same = next((members for members in types[1:] if _exchangeable(problem, name, members[0])), None)
+        if same is None:
+            types.append([name])
+        else:
+            same.append(name)
+    return types
+
+
+def _exchangeable(problem: Problem, a: str, b: str) -> bool:
+    """Whether the problem stays the same when two devices change places."""
+    first, second = problem.device_of[a], problem.device_of[b]
+    if (first.memory_bytes, first.overhead_bytes) != (second.memory_bytes, second.overhead_bytes):
+        return False
+    if any(times.get(a) != times.get(b) for phase in problem.steps for times in phase.time_s):
+        return False
+
+    def figures(x: str, y: str) -> tuple[float, float] | None:
+        link = problem.link_of.get((x, y))
+        return (link.bandwidth_bytes_per_s, link.latency_s) if link else None
+
+    others = (name for name in problem.device_of if name not in (a, b))
+    return figures(a, b) == figures(b, a) and all(
+        figures(a, x) == figures(b, x) and figures(x, a) == figures(x, b) for x in others
+    )
+
+
+def _between(amounts: Array) -> Array:
+    """[b, c]: the sum of amounts[b:c]."""
+    total = np.concatenate([[0.0], np.cumsum(amounts)])
+    return np.asarray(np.maximum(total[None, :] - total[:, None], 0.0))
+
+
+def _last_of_group(names: list[str | None]) -> npt.NDArray[np.int64]:
+    """Per sub-module: the one before it with the same name, or -1."""
+    seen: dict[str | None, int] = {}
+    result = []
+    for j, name in enumerate(names):
+        result.append(-1 if name is None else seen.get(name, -1))
+        seen[name] = j
+    return np.array(result, np.int64)

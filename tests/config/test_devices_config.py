@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from partc.config.devices import DevicesConfig, Link, load_devices
+from partc.config.profiles import find_profile, profile_names
+from partc.errors import ConfigError
+
+GOOD = """\
+source: phone
+memory_fraction: 0.5
+devices:
+  phone: {target: ort, profile: pixel_7_pro}
+  board:
+    {target: "null", profile: jetson_orin_nx, memory: 6 GiB, overhead: 300 MB, call_overhead: 20 us,
+     threads: 2}
+  old:
+    target: ort
+    arch: aarch64
+    flops: 12 GFLOP/s
+    memory_bandwidth: 9 GB/s
+    memory: 3 GiB
+    address: 192.0.2.7:5555
+links:
+  default: {bandwidth: 100 Mbit/s, latency: 2 ms}
+  old->phone: {bandwidth: 20 Mbit/s}
+  phone-old: {bandwidth: 300 Mbit/s, latency: 1 ms}
+  board->old: none
+"""
+
+
+def load(folder: Path, text: str) -> DevicesConfig:
+    path = folder / "devices.yaml"
+    path.write_text(text)
+    return load_devices(path)
+
+
+def test_devices(tmp_path: Path) -> None:
+    config = load(tmp_path, GOOD)
+    assert list(config.devices) == ["phone", "board", "old"] and config.objective == "latency"
+    board, old = config.devices["board"], config.devices["old"]
+    assert board.flops_per_s == 1.88e12 and board.memory_bytes == 6 * 2**30 and board.provider == "cuda"
+    assert board.overhead_bytes == 300_000_000 and board.call_overhead_s == pytest.approx(2e-5)
+    assert board.threads == 2
+    assert (old.address, old.arch, old.profile, old.provider) == ("192.0.2.7:5555", "aarch64", None, "cpu")
+    assert config.usable_memory("old") == 3 * 2**29
+
+
+def test_links_by_precedence(tmp_path: Path) -> None:
+    config = load(tmp_path, GOOD)
+    assert config.link("phone", "board") == Link(12.5e6, 0.002)
+    assert config.link("phone", "old") == Link(37.5e6, 0.001)
+    # One way wins, wherever it stands, and takes what it leaves out from the next wider entry.
+    assert config.link("old", "phone") == Link(2.5e6, 0.001)
+    assert config.link("board", "old") is None and config.link("old", "board") is not None
+
+
+def test_no_links_at_all(tmp_path: Path) -> None:
+    config = load(tmp_path, GOOD[: GOOD.index("links:")])
+    assert config.link("phone", "board") is None
+
+
+SOURCE = "source: phone\n"
+A = "source: a\ndevices: {a: {target: ort, profile: rtx_3090, "
+PHONE = "devices:\n  phone: {target: ort, profile: pixel_7_pro}\n  board: {target: ort, profile: rtx_3090}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("source: phone\n", "there are no devices"),
+        ("source: phone\ndevices: {}\n", "there are no devices"),
+        (PHONE, "the key `source` is missing"),
+        (f"source: tablet\n{PHONE}", "the source `tablet` is not one of the devices"),
+        (f"source: phone\nobjektive: latency\n{PHONE}", "did you mean `objective`"),
+        (f"source: phone\nobjective: speed\n{PHONE}", "latency, throughput"),
+        (f"source: phone\nmemory_fraction: 1.2\n{PHONE}", "at most 1"),
+        (f"source: phone\nmemory_fraction: 0\n{PHONE}", "above zero"),
+        (f"{SOURCE}{PHONE}links:\n  phone-tablet: {{}}\n", "devices.yaml:6: .*unknown device `tablet`"),
+        (f"{SOURCE}{PHONE}links:\n  phone-phone: {{}}\n", "to itself"),
+        (f"{SOURCE}{PHONE}links:\n  phone: {{}}\n", "not a pair"),
+        (f"{SOURCE}{PHONE}links: {{default: {{bandwidth: -5 Mbit/s, latency: 1 ms}}}}\n", "more than zero"),
+        (f"{SOURCE}{PHONE}links: {{default: {{bandwidth: 5 Mbit/s, latency: -1 ms}}}}\n", "zero or more"),
+        (f"{SOURCE}{PHONE}links: {{default: {{bandwidth: 5 Mb, latency: 1 ms}}}}\n", "accepted units: bit/s"),
+        (f"{SOURCE}{PHONE}links: {{default: {{bandwidth: 5 Mbit/s}}}}\n", "the key `latency` is missing"),
+        (f"{SOURCE}{PHONE}links: {{default: fast}}\n", "expected {bandwidth"),
+        (f"{SOURCE}{PHONE}links: {{phone-board: none, board-phone: none}}\n", "given twice"),
+        (f"{SOURCE}{PHONE}  phone: {{target: ort}}\n", "given twice"),
+        ("source: Phone\ndevices: {Phone: {target: ort, profile: rtx_3090}}\n", "is not a device name"),
+        ("source: a-b\ndevices: {a-b: {target: ort, profile: rtx_3090}}\n", "is not a device name"),
+        ("source: a\ndevices: {a: {target: ort, profile: rtx_3091}}\n", "did you mean `rtx_3090`.*pixel_7"),
+        ("source: a\ndevices: {a: {target: tvm, profile: rtx_3090}}\n", "later version"),
+        ("source: a\ndevices: {a: {target: otr, profile: rtx_3090}}\n", "did you mean `ort`"),
+        ("source: a\ndevices: {a: {profile: rtx_3090}}\n", "the key `target` is missing"),
+        ("source: a\ndevices: {a: {target: ort}}\n", "the key `flops` is missing"),
+        (A + "memory: 6}}\n", "has no unit"),
+        (A + "adress: x}}\n", "did you mean `address`"),
+        (A + "address: host}}\n", "is not host:port"),
+        (A + "address: h:70000}}\n", "is not host:port"),
+        (A + "threads: -1}}\n", "at least 0"),
+        ("source: a\ndevices: {a: phone}\n", "expected a mapping"),
+        ("source: a\ndevices: [a]\n", "expected a mapping"),
+    ],
+)  # fmt: skip
+def test_mistakes_name_place_and_remedy(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){message}") as caught:
+        load(tmp_path, text)
+    assert caught.value.where and "devices.yaml" in caught.value.where
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_devices(tmp_path / "absent.yaml")
+
+
+def test_profiles_state_their_sources() -> None:
+    expected = {
+        "cubot_x30",
+        "jetson_agx_orin",
+        "jetson_nano_l",
+        "jetson_nano_m",
+        "jetson_nano_s",
+        "jetson_orin_nx",
+    }
+    assert expected | {"pixel_7_pro", "rtx_3090"} <= set(profile_names())
+    for name in profile_names():
+        profile = find_profile(name)
+        assert all(len(profile.sources[figure]) > 15 for figure in ("flops", "memory_bandwidth", "memory"))
+        assert profile.flops_per_s > 1e9 and profile.memory_bandwidth_bytes_per_s > 1e9
+
+
+def test_agx_orin_figures_of_the_design() -> None:
+    orin = find_profile("jetson_agx_orin")
+    assert orin.memory_bandwidth_bytes_per_s == 204.8e9 and orin.flops_per_s == pytest.approx(3.33e12)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from partc.config.model import (
+    CheckpointFolder,
+    HubModel,
+    ModelConfig,
+    OnnxFile,
+    RandomModel,
+    Workload,
+    load_model_config,
+)
+from partc.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "storyteller").mkdir()
+    (tmp_path / "storyteller" / "config.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "net.onnx").write_bytes(b"")
+    return tmp_path
+
+
+def load(folder: Path, text: str) -> ModelConfig:
+    path = folder / "model.yaml"
+    path.write_text(text)
+    return load_model_config(path)
+
+
+def test_defaults(folder: Path) -> None:
+    config = load(folder, "model: ./storyteller\n")
+    assert config == ModelConfig(CheckpointFolder(folder / "storyteller"))
+    assert (config.task, config.dtype, config.quantize) == ("text-generation", "float32", "none")
+    assert (config.max_sequence, config.max_batch, config.max_requests) == (512, 1, 4)
+    assert config.workload == Workload(32, 96) and config.name == "storyteller"
+
+
+def test_every_key(folder: Path) -> None:
+    text = (
+        "model: org/name\ntask: text-classification\ndtype: bfloat16\nquantize: none\nmax_sequence: 64\n"
+        "max_batch: 2\nmax_requests: 1\nworkload: {prompt: 8, generate: 1}\n"
+    )
+    expected = ModelConfig(
+        HubModel("org/name"), "text-classification", "bfloat16", "none", 64, 2, 1, Workload(8, 1)
+    )
+    assert load(folder, text) == expected
+
+
+def test_other_sources(folder: Path) -> None:
+    random = load(folder, "model: {config: {model_type: llama, hidden_size: 64}, seed: 3}\n")
+    assert random.model == RandomModel({"model_type": "llama", "hidden_size": 64}, 3)
+    graph = load(folder, "model: {onnx: net.onnx}\ndims: {n: 4}\n")
+    assert graph.model == OnnxFile(folder / "net.onnx") and graph.task == "graph" and graph.dims == {"n": 4}
+
+
+def test_a_model_without_a_yaml(folder: Path) -> None:
+    assert load_model_config(folder / "storyteller").model == CheckpointFolder(folder / "storyteller")
+    assert load_model_config(str(folder / "net.onnx")).model == OnnxFile(folder / "net.onnx")
+    assert load_model_config("org/name").model == HubModel("org/name")
+
+
+def test_default_workload_fits_a_short_sequence(folder: Path) -> None:
+    assert load(folder, "model: ./storyteller\nmax_sequence: 16\n").workload == Workload(4, 12)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "model: ./storyteller\nmax_sequnce: 4\n",
+            r"model.yaml:2: max_sequnce: unknown key.*\n.*did you mean `max_seq",
+        ),
+        ("task: graph\n", "the key `model` is missing"),
+        ("", "the file is empty"),
+        ("- model\n", "expected a mapping"),
+        ("model: ./absent\n", "no such folder"),
+        ("model: ./empty\n", "no config.json"),
+        ("model: net.onnx\n", "given as a mapping"),
+        ("model: {onnx: absent.onnx}\n", "no such file"),
+        ('model: {onnx: "a\\0b"}\n', "no such file"),
+        ("model: {onnx: net.onnx}\ntask: text-generation\n", "belong together"),
+        ("model: ./storyteller\ntask: graph\n", "belong together"),
+        ("model: {seed: 3}\n", "the key `config` is missing"),
+        ("model: {config: {hidden_size: 3}}\n", "the key `model_type` is missing"),
+        ("model: ./storyteller\ntask: text-generatoin\n", "did you mean `text-generation`"),
+        ("model: ./storyteller\ndtype: float64\n", "is not a known dtype"),
+        ("model: ./storyteller\nquantize: int8\n", "later version"),
+        ("model: ./storyteller\nquantize: int3\n", "is not a known quantize"),
+        ("model: ./storyteller\nmax_batch: 0\n", "at least 1, found the number 0"),
+        ("model: ./storyteller\nmax_batch: 1.5\n", "found the number 1.5"),
+        ("model: ./storyteller\nmax_batch: true\n", "found the truth value"),
+        ("model: ./storyteller\nworkload: {prompt: 500}\nmax_sequence: 400\n", "longer than max_sequence"),
+        ("model: ./storyteller\nworkload: {prompts: 5}\n", "unknown key `prompts`"),
+        ("model: ./storyteller\ndims: {n: 4}\n", "belongs to ONNX"),
+        ("model: ./storyteller\ntrust_remote_code: true\n", "never run"),
+        ("model: {config: {model_type: x, auto_map: {a: b}}}\n", "never run"),
+        ("model: ./storyteller\nmodel: ./storyteller\n", "model.yaml:2: the key `model` is given twice"),
+        ("model: [1\n", r"model.yaml:\d+:\d+: not valid YAML"),
+        ("model: &a ./storyteller\ntask: *a\n", "aliases"),
+        ("model: !!python/object:os.system x\n", "tag"),
+        ("1: 2\n", "is not a text"),
+        ("\x00", "not valid YAML"),
+    ],
+)
+def test_mistakes_name_place_and_remedy(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){message}"):
+        load(folder, text)
+
+
+@pytest.mark.parametrize(
+    "name", ["absent.yaml", "absent.onnx", "absent", "empty", "net.txt", "storyteller.yaml"]
+)
+def test_missing_models(folder: Path, name: str) -> None:
+    (folder / "net.txt").write_text("")
+    (folder / "storyteller.yaml").mkdir()
+    with pytest.raises(ConfigError) as caught:
+        load_model_config(folder / name)
+    assert caught.value.where and name in caught.value.where
+
+
+def test_binary_file(folder: Path) -> None:
+    (folder / "model.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_model_config(folder / "model.yaml")

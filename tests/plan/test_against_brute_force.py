@@ -1,0 +1,243 @@
+"""The exact solver and the evaluator against a naive enumeration, written from the specification alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partc.plan.evaluate import evaluate
+from partc.plan.problem import Problem
+from partc.plan.strategies import solve
+
+Json = dict[str, Any]
+
+
+def interval_plans(problem: Json) -> Iterator[list[tuple[str, int, int]]]:
+    """Every way to give intervals to distinct devices, the source first: (device, first, end)."""
+    count, source = len(problem["submodules"]), problem["source"]
+    others = [device["name"] for device in problem["devices"] if device["name"] != source]
+    for extra in range(min(len(others), count - 1) + 1):
+        for cuts in itertools.combinations(range(1, count), extra):
+            for chosen in itertools.permutations(others, extra):
+                bounds = [0, *cuts, count]
+                yield list(zip((source, *chosen), bounds[:-1], bounds[1:], strict=True))
+
+
+def phases_of(problem: Json) -> list[Json]:
+    if "phases" in problem:
+        return list(problem["phases"])
+    keys = ("submodules", "edges", "return_bytes")
+    return [{"name": "step", "weight": 1.0, **{key: problem[key] for key in keys}}]
+
+
+def fits(problem: Json, plan: list[tuple[str, int, int]]) -> bool:
+    for name, first, end in plan:
+        device = next(item for item in problem["devices"] if item["name"] == name)
+        parts = problem["submodules"][first:end]
+        need = device.get("overhead_bytes", 0) + sum(part["memory_bytes"] for part in parts)
+        need += max(part.get("peak_bytes", 0) for part in parts)
+        need += sum(
+            {part["shared"]["name"]: part["shared"]["bytes"] for part in parts if "shared" in part}.values()
+        )
+        if need > device["memory_bytes"]:
+            return False
+    return True
+
+
+def follow(
+    problem: Json, phase: Json, plan: list[tuple[str, int, int]]
+) -> tuple[float, dict[str, float]] | None:
+    """Latency of one step and busy times; None where a time or link is missing."""
+    links = {(link["from"], link["to"]): link for link in problem["links"]}
+    finish: list[float] = []
+    busy: dict[str, float] = {}
+
+    def send(sender: str, receiver: str, size: float) -> float | None:
+        if (sender, receiver) not in links:
+            return None
+        link = links[sender, receiver]
+        busy[f"{sender}->{receiver}"] = link["latency_s"] + size / link["bandwidth_bytes_per_s"]
+        return busy[f"{sender}->{receiver}"]
+
+    for k, (name, first, end) in enumerate(plan):
+        start = 0.0
+        for i, (sender, low, high) in enumerate(plan[:k]):
+            values = {
+                (edge["from"], edge.get("value", number)): edge["bytes"]
+                for number, edge in enumerate(phase["edges"])
+                if low <= edge["from"] < high and first <= edge["to"] < end
+            }
+            if values:
+                took = send(sender, name, sum(values.values()))
+                if took is None:
+                    return None
+                start = max(start, finish[i] + took)
+        times = [phase["submodules"][j]["time_s"].get(name) for j in range(first, end)]
+        if None in times:
+            return None
+        busy[name] = sum(times)
+        finish.append(start + busy[name])
+    back = (
+        0.0
+        if plan[-1][0] == problem["source"]
+        else send(plan[-1][0], problem["source"], phase["return_bytes"])
+    )
+    return None if back is None else (finish[-1] + back, busy)
+
+
+def brute_value(problem: Json, plan: list[tuple[str, int, int]]) -> float | None:
+    steps = [(phase["weight"], follow(problem, phase, plan)) for phase in phases_of(problem)]
+    if not fits(problem, plan) or any(step is None for _, step in steps):
+        return None
+    known = [(weight, step) for weight, step in steps if step is not None]
+    if problem["objective"] == "latency":
+        return float(sum(weight * step[0] for weight, step in known))
+    total: dict[str, float] = {}
+    for weight, (_, busy) in known:
+        for name, seconds in busy.items():
+            total[name] = total.get(name, 0.0) + weight * seconds
+    return 1.0 / max(total.values())
+
+
+def brute_best(problem: Json) -> float | None:
+    values = [value for plan in interval_plans(problem) if (value := brute_value(problem, plan)) is not None]
+    if not values:
+        return None
+    return min(values) if problem["objective"] == "latency" else max(values)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Json:
+    """Small problems with all that can go wrong: little memory, absent links, late residuals, twins."""
+    count = draw(st.integers(2, 7))
+    names = "ABCD"[: draw(st.integers(2, 4))]
+    kinds = draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names)))
+    roomy = draw(st.sampled_from([3, 6, 100]))
+    room = draw(st.lists(st.integers(roomy, roomy + 5), min_size=3, max_size=3))
+    overhead = draw(st.lists(st.integers(0, 1), min_size=3, max_size=3))
+    devices = [
+        {"name": name, "memory_bytes": room[kind], "overhead_bytes": overhead[kind]}
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    numbers = [f"{draw(st.integers(1, 12))}" for _ in range(count)]
+    phased = draw(st.booleans())
+    parts = [_part(draw, int(number), phased) for number in numbers]
+    missing = draw(st.sampled_from([0, 0, 8]))
+    links = draw(_links(names, kinds))
+    problem: Json = {
+        "objective": draw(st.sampled_from(["latency", "throughput"])),
+        "source": draw(st.sampled_from(names)),
+        "devices": devices, "submodules": parts, "links": links,
+    }  # fmt: skip
+    if phased:
+        weights = draw(st.sampled_from([(0.25, 0.75), (1.0, 0.0), (0.01, 0.99)]))
+        steps = [_step(draw, names, kinds, count, missing) for _ in weights]
+        return problem | {
+            "phases": [
+                {"name": f"p{i}", "weight": w} | s
+                for i, (w, s) in enumerate(zip(weights, steps, strict=True))
+            ]
+        }
+    step = _step(draw, names, kinds, count, missing)
+    for part, timed in zip(parts, step.pop("submodules"), strict=True):
+        part |= timed
+    return problem | step
+
+
+def _part(draw: st.DrawFn, number: int, phased: bool) -> Json:
+    part: Json = {"memory_bytes": number % 4}
+    if number % 3 == 0:
+        part["peak_bytes"] = number % 5
+    if number > 9:
+        part["shared"] = {"name": "embed", "bytes": 2}
+    return part
+
+
+def _step(draw: st.DrawFn, names: str, kinds: list[int], count: int, missing: int) -> Json:
+    """Times, edges and return_bytes of one phase."""
+    speeds = draw(st.lists(st.sampled_from([0.5, 1.0, 1.0, 3.0]), min_size=3, max_size=3))
+    work = draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
+    times = [
+        {
+            name: (amount + 1) * speeds[kind]
+            for name, kind in zip(names, kinds, strict=True)
+            if not missing or (amount + kind * 5) % missing
+        }
+        for amount in work
+    ]
+    pairs = list(itertools.combinations(range(count), 2))
+    chain = draw(st.booleans())
+    extra = draw(st.lists(st.sampled_from(pairs), max_size=6))
+    steps = [(j, j + 1) for j in range(count - 1)] if chain else []
+    sizes = draw(st.lists(st.sampled_from([0, 1, 5, 20]), min_size=count, max_size=count))
+    named = draw(st.booleans())
+    edges = [
+        {"from": a, "to": b, "bytes": sizes[a]} | ({"value": f"v{a}"} if named else {})
+        for a, b in steps + extra
+    ]
+    return {
+        "submodules": [{"time_s": known} for known in times],
+        "edges": edges,
+        "return_bytes": draw(st.integers(0, 3)),
+    }
+
+
+@st.composite
+def _links(draw: st.DrawFn, names: str, kinds: list[int]) -> list[Json]:
+    """Links by kind of device, so that there are twins; some directions slow, some absent."""
+    pairs = [(a, b) for a in range(3) for b in range(3)]
+    rates = draw(st.lists(st.sampled_from([0.0, 0.5, 2.0, 2.0, 10.0]), min_size=9, max_size=9))
+    speeds = dict(zip(pairs, rates, strict=True))
+    delays = draw(st.lists(st.sampled_from([0.0, 1.0, 4.0]), min_size=9, max_size=9))
+    latency = dict(zip(pairs, delays, strict=True))
+    kind_of = dict(zip(names, kinds, strict=True))
+    return [
+        {"from": a, "to": b, "bandwidth_bytes_per_s": speeds[pair], "latency_s": latency[pair]}
+        for a, b in itertools.permutations(names, 2)
+        if speeds[pair := (kind_of[a], kind_of[b])]
+    ]
+
+
+@settings(max_examples=250, deadline=None)
+@given(problems())
+def test_optimal_equals_brute_force(data: Json) -> None:
+    problem = Problem.from_json(data)
+    plan, best = solve(problem), brute_best(data)
+    if best is None:
+        assert not plan.feasible and plan.constraint and plan.value is None
+        return
+    assert plan.feasible and plan.value is not None and plan.assignment is not None
+    assert plan.value == pytest.approx(best, rel=1e-9)
+    assert plan.gap == 0.0 and plan.bound == plan.value
+    assert evaluate(problem, plan.assignment).value == plan.value
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(), st.randoms())
+def test_evaluator_equals_naive_evaluation(data: Json, random: Any) -> None:
+    plan = random.choice(list(interval_plans(data)))
+    assignment = [name for name, first, end in plan for _ in range(first, end)]
+    result, expected = evaluate(Problem.from_json(data), assignment), brute_value(data, plan)
+    assert result.feasible == (expected is not None)
+    if expected is not None:
+        assert result.value is not None and math.isclose(result.value, expected, rel_tol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_even_is_never_better_and_round_trips(data: Json) -> None:
+    problem = Problem.from_json(data)
+    assert Problem.from_json(problem.to_json()) == problem
+    even = solve(problem, "even")
+    if even.value is None or even.bound is None:
+        return
+    best = brute_best(data)
+    assert best is not None
+    ordered = [even.bound, best, even.value]
+    assert ordered == pytest.approx(sorted(ordered, reverse=data["objective"] == "throughput"), rel=1e-9)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.errors import ConfigError
+from partc.plan.answer import Plan
+from partc.plan.problem import Problem, load_problem, parse_problem
+from partc.plan.strategies import solve
+
+EXAMPLE: dict[str, Any] = {
+    "objective": "latency", "source": "A", "return_bytes": 8,
+    "devices": [{"name": "A", "memory_bytes": 4e9}, {"name": "B", "memory_bytes": 8e9}],
+    "submodules": [
+        {"memory_bytes": 1e9, "time_s": {"A": 0.02, "B": 0.01}},
+        {"memory_bytes": 2e9, "time_s": {"A": 0.04, "B": 0.02}},
+    ],
+    "edges": [{"from": 0, "to": 1, "bytes": 16384}],
+    "links": [
+        {"from": "A", "to": "B", "bandwidth_bytes_per_s": 6e6, "latency_s": 0.002},
+        {"from": "B", "to": "A", "bandwidth_bytes_per_s": 6e6, "latency_s": 0.002},
+    ],
+}  # fmt: skip
+
+
+def example() -> Any:
+    return json.loads(json.dumps(EXAMPLE))
+
+
+def phased() -> Any:
+    data = example()
+    step = {"submodules": [], "edges": data.pop("edges"), "return_bytes": data.pop("return_bytes")}
+    step["submodules"] = [{"time_s": part.pop("time_s")} for part in data["submodules"]]
+    data["submodules"][0] |= {"peak_bytes": 5, "shared": {"name": "embed", "bytes": 7}}
+    step["edges"][0]["value"] = "hidden"
+    phases = {"prefill": 0.25, "decode": 0.75}
+    data["phases"] = [{"name": name, "weight": weight, **step} for name, weight in phases.items()]
+    return json.loads(json.dumps(data))
+
+
+def test_the_answer_of_the_specification() -> None:
+    answer = solve(Problem.from_json(EXAMPLE)).to_json()
+    assert answer["assignment"] == ["A", "B"] and answer["feasible"] is True
+    assert f"{answer['value']:.6f}" == "0.046732"
+    assert answer["bound"] == answer["value"] and answer["gap"] == 0.0 and answer["constraint"] is None
+
+
+@pytest.mark.parametrize("make", [example, phased])
+def test_problem_round_trips(make: Callable[[], Any], tmp_path: Path) -> None:
+    problem = Problem.from_json(make())
+    assert problem.to_json() == make()
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem.to_json()))
+    assert load_problem(path) == problem
+
+
+@pytest.mark.parametrize("memory", [4e9, 1.0])
+def test_plan_round_trips(memory: float) -> None:
+    data = example()
+    data["devices"][0]["memory_bytes"] = memory
+    plan = solve(Problem.from_json(data))
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("objective", "speed", "problem: objective: `speed` is not a known objective"),
+        ("source", "C", "problem: source: `C` is not one of the devices"),
+        ("retrun_bytes", 3, "did you mean `return_bytes`"),
+        ("devices", [], "there are no devices"),
+        ("devices.1.name", "A", r"problem: devices\[1\].name: a second device"),
+        ("devices.0.memory_bytes", -1, r"devices\[0\].memory_bytes: .*at least zero, found -1"),
+        ("devices.0.memory_bytes", float("nan"), "finite"),
+        ("devices.0.memory_bytes", "4 GB", "expected a number"),
+        ("devices.0.memory_bytes", True, "expected a number"),
+        ("submodules", [], "there are no sub-modules"),
+        ("submodules.1.time_s.C", 1, r"submodules\[1\].time_s.C: `C` is not one"),
+        ("submodules.1.time_s", 0.02, "expected a mapping"),
+        ("submodules.1.time_s.A", float("inf"), "finite"),
+        ("submodules.1.size", 1, "unknown key `size`"),
+        ("submodules.1.shared", {"name": "x"}, "the key `bytes` is missing"),
+        ("edges.0.to", 0, r"edges\[0\]: an edge from 0 to 0 does not go forwards"),
+        ("edges.0.to", 2, "index of a sub-module"),
+        ("edges.0.bytes", -3, "at least zero"),
+        ("edges", {}, "expected a list"),
+        ("links.0.bandwidth_bytes_per_s", 0, r"links\[0\].bandwidth_bytes_per_s: .*above zero"),
+        ("links.0.to", "A", "to itself"),
+        ("links.0.from", "Z", "not one of the devices"),
+        ("links.1", EXAMPLE["links"][0], "a second link from `A` to `B`"),
+        ("phases", [], "unknown key|no phase has a weight"),
+    ],
+)
+def test_mistakes_name_the_json_path(path: str, value: object, message: str) -> None:
+    data = example()
+    *parents, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    place = data
+    for key in parents:
+        place = place[key]
+    place[last] = value
+    with pytest.raises(ConfigError, match=f"(?s){message}"):
+        Problem.from_json(data)
+
+
+def test_one_value_has_one_size() -> None:
+    data = example()
+    data["edges"] = [{"from": 0, "to": 1, "bytes": size, "value": "x"} for size in (1, 2)]
+    with pytest.raises(ConfigError, match="two sizes"):
+        Problem.from_json(data)
+
+
+def test_phases_must_match() -> None:
+    data = phased()
+    data["phases"][1]["submodules"].pop()
+    with pytest.raises(ConfigError, match=r"phases\[1\].submodules: expected 2 sub-modules, found 1"):
+        Problem.from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "p.json:1:2: not valid JSON"), ("[]", "expected a mapping"), ('{"a": 1, "a": 2}', "given twice")],
+)
+def test_broken_json(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_problem(text, "p.json")
