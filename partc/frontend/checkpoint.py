@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,11 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
 
 from partc.errors import ModelError
+from partc.frontend.source import random_network
 from partc.frontend.symbolic import SymbolicTensor
-from partc.ir.types import BY_SAFETENSORS
-from partc.ir.weights import Leaf, Step, WeightExpr
+from partc.ir.graph import ModelInfo
+from partc.ir.types import BY_SAFETENSORS, BY_SHORT
+from partc.ir.weights import Array, Leaf, Step, WeightExpr
 
 RANDOM_FILE = "<random>"
 """The file that references of a model with random weights name."""
@@ -173,3 +175,33 @@ def _converted(network: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> 
         result = converter.convert(name, model=network, config=network.config)
         found.update({target: value[0] if isinstance(value, list) else value for target, value in result.items()})
     return found
+
+
+def open_reader(info: ModelInfo) -> Callable[[Leaf], Array]:
+    """Reads the parameters of a model with random weights; the model is made on first use, whole.
+
+    Raises (when called):
+        ModelError: the model has no random weights, or no such parameter.
+    """
+    made: dict[str, torch.Tensor] = {}
+
+    def read(leaf: Leaf) -> Array:
+        if info.random is None or leaf.file != RANDOM_FILE:
+            raise ModelError(f"{leaf.file!r} is not a file that partc reads", where=f"weight {leaf.key}")
+        if not made:
+            network = random_network(dict(info.random), info.task, getattr(torch, BY_SHORT[info.dtype].long))
+            made.update(network.named_parameters(remove_duplicate=False))
+            made.update(network.named_buffers())
+        if leaf.key not in made:
+            raise ModelError(f"the model has no parameter {leaf.key!r}", where=RANDOM_FILE)
+        return to_numpy(made[leaf.key])
+
+    return read
+
+
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """The values of a tensor; bfloat16 becomes ml_dtypes' bfloat16."""
+    plain = tensor.detach().contiguous()
+    if plain.dtype == torch.bfloat16:
+        return plain.view(torch.int16).numpy().view(BY_SHORT["bf16"].numpy)
+    return plain.numpy()

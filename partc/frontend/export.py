@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from partc.errors import ModelError
-from partc.frontend.tracing import Trace, TraceCache, register, tracing
+from partc.frontend.tracing import NotCausalError, Trace, TraceCache, register, tracing
 
 OPSET = 24
 """Standard operators of exported graphs: the first version with TensorScatter, Swish, RMSNormalization, RotaryEmbedding."""
@@ -180,6 +180,8 @@ def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes:
             return _export(config, task, dtype, sizes, attention, pass_mask)
         except Exception as error:  # whatever a model's own code raises while it is traced
             failures.append(error)
+            if isinstance(error, NotCausalError):
+                break
         if task != "text-generation" and pass_mask is False and attention == "eager":
             break
     raise ModelError(
@@ -191,11 +193,11 @@ def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes:
 
 def _reason(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    kind = "" if isinstance(error, _NotOurs) else f"{type(error).__name__}: "
+    kind = "" if isinstance(error, _NotOursError | NotCausalError) else f"{type(error).__name__}: "
     return f"{kind}{lines[0][:300] if lines else ''}"
 
 
-class _NotOurs(Exception):
+class _NotOursError(Exception):
     """The trace went through, but not in the way that was asked for."""
 
 
@@ -207,9 +209,9 @@ def _export(
     traces: list[Trace] = []
     buffer = sizes.max_sequence if task == "text-generation" else None
     wrapped = _Wrapped(network, buffer, pass_mask, traces.append)
-    arguments, dynamic = _example(wrapped)
+    arguments, dynamic = _example(wrapped, sizes)
     with torch.no_grad(), _quiet():
-        program = torch.export.export(wrapped, (), kwargs=arguments, dynamic_shapes=dynamic, strict=False)
+        program = torch.export.export(wrapped, (), kwargs=arguments, dynamic_shapes=dynamic, strict=False, prefer_deferred_runtime_asserts_over_guards=True)
         _check_trace(traces[-1], task, attention)
         exported = torch.onnx.export(
             program, dynamo=True, optimize=False, verbose=False, opset_version=OPSET, external_data=False
@@ -221,15 +223,16 @@ def _export(
 
 def _check_trace(trace: Trace, task: str, attention: str) -> None:
     if task == "text-generation" and trace.updates == 0:
-        raise _NotOurs("it keeps no key-value cache that partc can hold (a recurrent or bidirectional model)")
+        raise _NotOursError("it keeps no key-value cache that partc can hold (a recurrent or bidirectional model)")
     if attention == "partc" and trace.attentions == 0:
-        raise _NotOurs("it does not use the attention interface")
+        raise _NotOursError("it does not use the attention interface")
 
 
-def _example(wrapped: _Wrapped) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def _example(wrapped: _Wrapped, sizes: Sizes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Inputs of sizes that no model gives a meaning of its own, and which of their sizes may change."""
-    batch, sequence = torch.export.Dim("batch", min=1, max=4096), torch.export.Dim("sequence", min=1, max=1 << 20)
-    past = torch.export.Dim("past", min=0, max=1 << 20)
+    batch = torch.export.Dim("batch", min=1, max=max(4096, sizes.max_batch))
+    sequence = torch.export.Dim("sequence", min=1, max=sizes.max_sequence)
+    past = torch.export.Dim("past", min=0, max=sizes.max_sequence)
     arguments = {
         "input_ids": torch.zeros(3, 7, dtype=torch.int64),
         "position": torch.zeros(3, dtype=torch.int64),

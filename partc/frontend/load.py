@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from partc.frontend.checkpoint import checkpoint_sources, random_sources
 from partc.frontend.export import Exported, Sizes, export_model
 from partc.frontend.onnx_file import load_onnx_file
 from partc.frontend.onnx_import import import_onnx
+from partc.frontend.past import replace_past
 from partc.frontend.source import Source, open_source
-from partc.ir.graph import Graph, ModelInfo, Module
+from partc.ir.graph import Graph, ModelInfo, Module, Node, fresh_name
 from partc.ir.types import BY_LONG
 from partc.ir.weights import WeightExpr
 from partc.pipeline.contract import Progress, no_progress
@@ -46,8 +48,9 @@ def load_module(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
     exported = export_model(source.config, config.task, dtype, Sizes(config.max_sequence, config.max_batch))
     progress("import graph", 2, 3)
     graph = _graph(exported, source, BY_LONG[config.dtype].short)
+    uniform = replace_past(graph)
     progress("import graph", 3, 3)
-    return Module(_info(config, source), graph)
+    return Module(replace(_info(config, source), uniform_positions=uniform), graph)
 
 
 def _check_sequence(model: PretrainedConfig, config: ModelConfig) -> None:
@@ -73,11 +76,29 @@ def _graph(exported: Exported, source: Source, dtype: str) -> Graph:
     )
     proto, symbols, scopes = _serialise(exported.model, sources)
     graph = import_onnx(proto, lambda name: sources.get(name.removeprefix(_PREFIX)), symbols, scopes)
-    for weight in graph.weights():
-        weight.name = weight.name.removeprefix(_PREFIX)
+    _rename(graph)
     graph.name = str(exported.network.config.model_type)
-    graph.inputs = [value for value in graph.inputs if value.name not in ("past",) or value in graph.consumers()]
     return graph
+
+
+def _rename(graph: Graph) -> None:
+    """Names that say what a value is, where the exporter's do not."""
+    for value in graph.leaves():
+        value.name = value.name.removeprefix(_PREFIX)
+    taken = {value.name for value in graph.values()}
+    for node in graph.nodes:
+        wanted = _name_for(node)
+        if wanted:
+            node.outputs[0].name = fresh_name(wanted, taken)
+            taken.add(node.outputs[0].name)
+
+
+def _name_for(node: Node) -> str | None:
+    if node.op == "partc.UpdateState":
+        state = node.inputs[0]
+        assert state is not None
+        return f"{state.name}.rows"
+    return f"{node.scope}.attention" if node.op == "partc.Attention" and node.scope else None
 
 
 def _stored_buffers(exported: Exported) -> set[str]:

@@ -45,6 +45,17 @@ class MaskKind:
         return result
 
 
+LOOKS_AHEAD = MaskKind(causal=0)
+"""The kind of every mask that shows later tokens; it says nothing of what else the mask hides."""
+
+
+class NotCausalError(Exception):
+    """A decoder's attention looks ahead, so that it cannot keep a cache."""
+
+    def __init__(self) -> None:
+        super().__init__("its attention is not causal: it looks at later tokens, so it cannot keep a cache")
+
+
 @dataclass
 class Trace:
     """State of one trace: its step inputs and what has been seen so far."""
@@ -130,8 +141,10 @@ def _kind_of(
     trace: Trace, module: torch.nn.Module, mask: torch.Tensor | None, is_causal: bool | None
 ) -> tuple[MaskKind, torch.Tensor | None]:
     if mask is not None:
-        known = trace.kinds.get(id(mask))
-        return (known[1], None) if known else (MaskKind(causal=0), mask)
+        kind = trace.kinds.get(id(mask), (mask, None))[1]
+        if kind is LOOKS_AHEAD and trace.buffer is not None:
+            raise NotCausalError
+        return (kind, None) if kind and kind is not LOOKS_AHEAD else (MaskKind(causal=0), mask)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     return MaskKind(causal=int(bool(causal))), None
 
@@ -147,8 +160,9 @@ def _mask(*, mask_function: Callable[..., Any], attention_mask: torch.Tensor | N
     key = (torch.arange(keys) if trace.buffer else trace.index)[None, None, None, :]
     rows = torch.arange(query.shape[0])[:, None, None, None]
     kind = _recognise(mask_function, trace.buffer or 4096)
-    seen = kind.visible(query, key) if kind else _broadcast(mask_function, rows, query, key)
-    if kind is None and trace.buffer is None and attention_mask is not None:
+    named = kind is not None and kind is not LOOKS_AHEAD
+    seen = kind.visible(query, key) if kind and named else _broadcast(mask_function, rows, query, key)
+    if not named and trace.buffer is None and attention_mask is not None:
         seen = seen & (trace.index[None, :] < trace.length[:, None])[:, None, None, :]
     if kind:
         trace.kinds[id(seen)] = (seen, kind)
@@ -158,6 +172,9 @@ def _mask(*, mask_function: Callable[..., Any], attention_mask: torch.Tensor | N
 def _additive_mask(*, dtype: torch.dtype = torch.float32, **others: Any) -> torch.Tensor:
     """The same for models that add the mask to their scores."""
     seen = _mask(**others)
+    trace = _CURRENT.get()
+    if trace.buffer is not None and trace.kinds.get(id(seen), (seen, None))[1] is LOOKS_AHEAD:
+        raise NotCausalError
     return torch.where(seen, torch.zeros((), dtype=dtype), torch.full((), torch.finfo(dtype).min, dtype=dtype))
 
 
@@ -185,6 +202,8 @@ def _recognise(mask_function: Callable[..., Any], size: int) -> MaskKind | None:
             first = int(torch.nonzero(seen[-1])[0, 0])
         except Exception:  # the mask depends on tensors of the trace, so it has no fixed kind
             return None
+        if bool((seen & (keys[None, :] > queries[:, None])).any()):
+            return LOOKS_AHEAD
         hypotheses = [MaskKind(), MaskKind(window=size - first)]
         if first:
             hypotheses += [MaskKind(chunk=c) for c in range(1, first + 1) if first % c == 0 and size - first <= c]

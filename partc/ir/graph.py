@@ -177,6 +177,8 @@ class ModelInfo:
     bos_token_id: int | None = None
     pad_token_id: int | None = None
     labels: tuple[str, ...] | None = None
+    uniform_positions: bool = False
+    """All sequences of a batch must have the same length: the model has one position for all of them."""
 
     @property
     def has_states(self) -> bool:

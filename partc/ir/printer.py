@@ -59,7 +59,7 @@ def _json(data: object) -> str:
 
 
 def _info_data(info: ModelInfo) -> dict[str, object]:
-    return {key: value for key, value in asdict(info).items() if value not in (None, (), {})}
+    return {key: value for key, value in asdict(info).items() if value not in (None, (), {}, False)}
 
 
 def _profile_data(profile: SubmoduleProfile) -> dict[str, object]:

@@ -48,16 +48,12 @@ def default_pipeline(
 
 
 def configure(steps: Sequence[Pass], target: Path, strategy: str, cut_rule: str, output: Path) -> list[Pass]:
-    """`steps` with the options of the command line, wherever the text of a pass left them out."""
-    settings = {
-        "partition-graph": {"target": str(target), "strategy": strategy},
-        "find-cuts": {"rule": cut_rule},
-        "emit-bundle": {"output": str(output)},
-    }
-    return [_configured(step, settings.get(step.name, {})) for step in steps]
+    """`steps` with the options of the command line, wherever a pass has such an option at its default."""
+    settings = {"target": str(target), "strategy": strategy, "rule": cut_rule, "output": str(output)}
+    return [_configured(step, settings) for step in steps]
 
 
 def _configured(step: Pass, settings: Mapping[str, str]) -> Pass:
-    defaults = {field.name: field.default for field in fields(step)}
-    unset = {name: value for name, value in settings.items() if getattr(step, name) == defaults[name]}
-    return replace(step, **unset)
+    options = {field.name: field.default for field in fields(step)}
+    unset = [name for name in settings if name in options and getattr(step, name) == options[name]]
+    return replace(step, **{name: settings[name] for name in unset})

@@ -1,0 +1,59 @@
+"""Runs single nodes on arrays: what constant folding and size inference need, never for whole models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from partc.ir.graph import Attribute, Node
+from partc.ir.weights import Array
+
+RANDOM_OPERATORS = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+"""Two nodes of these are never equal, and their results are never known."""
+
+
+def split_op(op: str) -> tuple[str, str]:
+    """Domain and operator: `partc.Attention` is `("partc", "Attention")`, `Add` is `("", "Add")`."""
+    domain, _, name = op.rpartition(".")
+    return domain, name
+
+
+def node_proto(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.NodeProto:
+    """The ONNX form of a node, with these names for its operands; `""` is one that is left out."""
+    domain, name = split_op(node.op)
+    result = onnx.helper.make_node(name, list(inputs), list(outputs), domain=domain)
+    result.attribute.extend(_attribute(key, node.attributes[key]) for key in sorted(node.attributes))
+    return result
+
+
+def _attribute(key: str, value: Attribute) -> onnx.AttributeProto:
+    if isinstance(value, np.ndarray):
+        return onnx.helper.make_attribute(key, onnx.numpy_helper.from_array(value))
+    if value == ():
+        return onnx.helper.make_attribute(key, [], attr_type=onnx.AttributeProto.INTS)
+    return onnx.helper.make_attribute(key, list(value) if isinstance(value, tuple) else value)
+
+
+def evaluate_node(node: Node, operands: Sequence[Array | None], opset: int) -> list[Array] | None:
+    """What a standard, deterministic node makes of these arrays; None where the reference has no answer.
+
+    The arithmetic is `onnx.reference`'s, so folding agrees with the operator's specification, not with one
+    engine.
+    """
+    domain, name = split_op(node.op)
+    if domain or name in RANDOM_OPERATORS:
+        return None
+    names = ["" if array is None else f"i{index}" for index, array in enumerate(operands)]
+    outputs = [f"o{index}" for index in range(len(node.outputs))]
+    feeds = {f"i{index}": array for index, array in enumerate(operands) if array is not None}
+    try:
+        evaluator = ReferenceEvaluator(node_proto(node, names, outputs), opsets={"": opset})
+        found = evaluator.run(None, feeds)
+    except Exception:  # the reference raises whatever numpy does; not folding is always right
+        return None
+    return [np.asarray(array) for array in found]

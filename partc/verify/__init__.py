@@ -1,0 +1,1 @@
+"""Proves that a cut model computes what the original computes: `reference.py` runs the original, `check.py` compares."""

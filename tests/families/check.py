@@ -1,0 +1,175 @@
+"""One model family, whole way: tiny checkpoint on disk → compile for several devices → ring → tokens against transformers.
+
+A tiny random model can hide a fault, so a family counts only after three negative controls, each a wrong compile whose
+tokens must differ: no attention at all, no window (where the model has one), positions of decode steps one too high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from partc.config.model import CheckpointFolder, ModelConfig
+from partc.frontend import load_module
+from partc.ir.graph import Constant, Module, Node, Value
+from partc.ir.text import parse_module, print_module
+from partc.pipeline.default import PHASES, default_pipeline
+from partc.pipeline.manager import run_passes
+from partc.pipeline.registry import load_pass
+from partc.verify.reference import open_reference
+from tests.families.ring import DirectRing
+from tests.families.tiny import quiet, tiny_model
+
+PROMPTS = (1, 7, 33)
+"""Lengths of the prompts; the longest is longer than every window."""
+TOKENS = 64
+MAX_SEQUENCE = 112
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was found out about a family."""
+
+    family: str
+    parameters: int
+    equal: bool
+    controls: dict[str, bool]
+    """Control → whether it changed the tokens, as it must."""
+    detail: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the family is compiled correctly and the test would have noticed if it were not."""
+        return self.equal and all(self.controls.values())
+
+
+def devices_file(folder: Path, count: int) -> Path:
+    """devices.yaml with `count` equal devices that hold anything."""
+    names = "abcdefgh"[:count]
+    lines = [f"  {name}: {{target: ort, flops: 10 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB, threads: 1}}" for name in names]
+    path = folder / f"devices{count}.yaml"
+    text = "\n".join(["source: a", "devices:", *lines, "links:", "  default: {bandwidth: 1 Gbit/s, latency: 1 ms}"])
+    path.write_text(text + "\n")
+    return path
+
+
+def save_tiny(fields: dict[str, Any], folder: Path) -> int:
+    """Write a tiny checkpoint as transformers writes one; its number of parameters."""
+    network = tiny_model(fields)
+    with quiet():
+        network.save_pretrained(folder)
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def check_family(family: str, fields: dict[str, Any], folder: Path, cuts: Sequence[int] = (3,)) -> Result:
+    """Compile and compare one family.
+
+    Raises:
+        UserError: partc refuses the model.
+    """
+    checkpoint = folder / "checkpoint"
+    parameters = save_tiny(fields, checkpoint)
+    config = ModelConfig(CheckpointFolder(checkpoint), max_sequence=MAX_SEQUENCE, max_batch=2, max_requests=3)
+    reference = open_reference(config)
+    prompts = sample_prompts(fields.get("vocab_size", 97))
+    expected = [reference.generate(prompt, TOKENS) for prompt in prompts]
+    text = simplified(config)
+    for count in cuts:
+        ring = compile_ring(text, folder / f"build{count}", devices_file(folder, count))
+        found = [ring.generate([prompt], TOKENS)[0] for prompt in prompts]
+        if found != expected:
+            return Result(family, parameters, False, {}, _difference(expected, found))
+    controls = {
+        name: _tokens(text, folder / name, devices_file(folder, 3), prompts, mutate) != expected
+        for name, mutate in CONTROLS.items()
+        if name != "window" or _has_window(parse_module(text))
+    }
+    return Result(family, parameters, True, controls)
+
+
+def sample_prompts(vocabulary: int) -> list[list[int]]:
+    """The same prompts every time, of the lengths in `PROMPTS`."""
+    rng = np.random.default_rng(7)
+    return [[int(token) for token in rng.integers(3, min(vocabulary, 97), length)] for length in PROMPTS]
+
+
+def simplified(config: ModelConfig) -> str:
+    """The text of the model's IR before it is cut."""
+    module = load_module(config)
+    run_passes(module, [load_pass(text) for text in PHASES["simplify"]])
+    return print_module(module)
+
+
+def compile_ring(
+    text: str, build: Path, devices: Path, mutate: Callable[[Module], None] | None = None
+) -> DirectRing:
+    """Compile simplified IR into `build` and open the ring; `mutate` spoils the module on the way."""
+    module = parse_module(text)
+    if mutate is not None:
+        mutate(module)
+    run_passes(module, default_pipeline(devices, "even", "eq1+frontier", build, ("cut", "measure", "place", "emit")))
+    return DirectRing(build)
+
+
+def _tokens(
+    text: str, build: Path, devices: Path, prompts: list[list[int]], mutate: Callable[[Module], None]
+) -> list[list[int]]:
+    ring = compile_ring(text, build, devices, mutate)
+    return [ring.generate([prompt], TOKENS)[0] for prompt in prompts]
+
+
+def _difference(expected: list[list[int]], found: list[list[int]]) -> str:
+    lines = []
+    for length, right, got in zip(PROMPTS, expected, found, strict=True):
+        same = next((i for i, (a, b) in enumerate(zip(right, got, strict=True)) if a != b), len(right))
+        lines.append(f"prompt of {length}: first {same} of {len(right)} tokens equal")
+    return "; ".join(lines)
+
+
+def _has_window(module: Module) -> bool:
+    attentions = [node for node in module.graph.nodes if node.op == "partc.Attention"]
+    return any(node.attributes.get("window") or node.attributes.get("chunk") for node in attentions)
+
+
+def _no_attention(module: Module) -> None:
+    """Every value that a cache keeps is zero, so attention adds nothing."""
+    for node in list(module.graph.nodes):
+        state = node.inputs[0] if node.op == "partc.UpdateState" else None
+        new = node.inputs[1] if state is not None and state.name.endswith(".value") else None
+        if new is None:
+            continue
+        zero = Constant(f"{new.name}.zero", new.dtype, (), array=np.zeros((), np.float32))
+        product = Node("Mul", [new, zero], [Value(f"{new.name}.zeroed", new.dtype, new.shape)])
+        module.graph.nodes.insert(module.graph.nodes.index(node), product)
+        node.inputs[1] = product.outputs[0]
+
+
+def _no_window(module: Module) -> None:
+    for node in module.graph.nodes:
+        if node.op == "partc.Attention":
+            node.attributes |= {"window": 0, "chunk": 0}
+
+
+def _shifted(module: Module) -> None:
+    """In decode steps every position but that of the cache's rows is one too high."""
+    graph = module.graph
+    position = next(value for value in graph.inputs if value.name == "position")
+    zero = Constant("shift.zero", "i64", (), array=np.zeros((), np.int64))
+    later = Node("Greater", [position, zero], [Value("shift.later", "bool", position.shape)])
+    one = Node("Cast", [later.outputs[0]], [Value("shift.one", "i64", position.shape)], {"to": 7})
+    moved = Node("Add", [position, one.outputs[0]], [Value("shift.position", "i64", position.shape)])
+    for node in graph.nodes:
+        if not node.op.startswith("partc."):
+            node.inputs = [moved.outputs[0] if value is position else value for value in node.inputs]
+    graph.nodes[:0] = [later, one, moved]
+
+
+CONTROLS: dict[str, Callable[[Module], None]] = {"attention": _no_attention, "window": _no_window, "position": _shifted}
+"""Ways to spoil a compile that the comparison must notice."""
+
+

@@ -1,0 +1,167 @@
+"""Tiny configs of every causal language model that transformers has, by one rule and without code of any family.
+
+A rule: a config key that means a width, a count of layers or heads, or a size of a table gets a small value. The model is
+then made with a seed and an initialisation under which attention outweighs the embedding, so that attention, windows and
+positions change the tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 64,
+    "d_model": 64,
+    "n_embd": 64,
+    "dim": 64,
+    "dim_model": 64,
+    "embedding_size": 64,
+    "word_embed_proj_dim": 64,
+    "num_hidden_layers": 4,
+    "num_layers": 4,
+    "n_layer": 4,
+    "n_layers": 4,
+    "decoder_layers": 4,
+    "encoder_layers": 2,
+    "num_attention_heads": 4,
+    "n_head": 4,
+    "n_heads": 4,
+    "num_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "attention_head_dim": 16,
+    "global_head_dim": 16,
+    "dim_head": 16,
+    "d_kv": 16,
+    "rotary_dim": 8,
+    "intermediate_size": 96,
+    "n_inner": 96,
+    "ffn_dim": 96,
+    "dim_ff": 96,
+    "dff": 96,
+    "d_ff": 96,
+    "decoder_ffn_dim": 96,
+    "encoder_ffn_dim": 96,
+    "ffn_hidden_size": 96,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "moe_num_experts": 4,
+    "num_experts_per_tok": 2,
+    "num_experts_per_token": 2,
+    "moe_topk": 2,
+    "moe_k": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+    "qk_head_dim": 24,
+    "max_position_embeddings": 256,
+    "n_positions": 256,
+    "n_ctx": 256,
+    "max_seq_len": 256,
+    "max_sequence_length": 256,
+    "sliding_window": 16,
+    "attention_window": 16,
+    "attention_chunk_size": 16,
+    "window_size": 16,
+    "local_attention": 16,
+    "vocab_size_per_layer_input": 97,
+    "hidden_size_per_layer_input": 16,
+    "num_kv_shared_layers": 0,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "seq_length": 256,
+}
+"""Key of a config → its value in a tiny model."""
+
+
+def causal_families() -> list[str]:
+    """The model types that transformers has a causal language model for."""
+    return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def tiny_config(family: str) -> dict[str, Any]:
+    """The fields of a tiny config of `family`, `model_type` among them."""
+    default = CONFIG_MAPPING[family]()
+    text = default.get_text_config(decoder=True)
+    fields = {key: value for key, value in SIZES.items() if hasattr(text, key) and _numeric(getattr(text, key))}
+    layers = next((fields[k] for k in ("num_hidden_layers", "num_layers", "n_layer", "n_layers") if k in fields), 4)
+    kinds = getattr(text, "layer_types", None)
+    if isinstance(kinds, list) and kinds:
+        fields["layer_types"] = _shortened(kinds, layers)
+    if hasattr(text, "attention_types"):
+        fields["attention_types"] = [[["global", "local"], layers // 2]]
+    return {"model_type": text.model_type if text is not default else family, **fields}
+
+
+def _numeric(value: Any) -> bool:
+    return value is None or isinstance(value, int | float)
+
+
+def _shortened(kinds: list[str], count: int) -> list[str]:
+    """A list of layer kinds of the given length that has every kind of the original."""
+    distinct = list(dict.fromkeys(kinds))[:count]
+    return (distinct * count)[:count]
+
+
+def tiny_model(fields: dict[str, Any], seed: int = 0, scale: float = 0.35) -> Any:
+    """A model with random weights that tokens really depend on.
+
+    Matrices are drawn with a standard deviation of `scale` / sqrt(fan in / 16), norms near 1, biases small.
+
+    Raises:
+        Exception: whatever transformers raises for a config that it cannot build.
+    """
+    kind = fields["model_type"]
+    config = CONFIG_MAPPING[kind](**{key: value for key, value in fields.items() if key != "model_type"})
+    with quiet():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            _initialise(name, parameter, generator, scale)
+        for name, buffer in sorted(model.named_buffers()):
+            if "bias" in name and buffer.is_floating_point():
+                buffer.zero_()
+    return model
+
+
+def _initialise(name: str, parameter: torch.Tensor, generator: torch.Generator, scale: float) -> None:
+    noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+    if parameter.ndim >= 2 and ("embed" in name or "wte" in name or "wpe" in name):
+        parameter.copy_(0.1 * noise)
+    elif parameter.ndim >= 2:
+        fan_in = max(1, parameter.shape[-1])
+        parameter.copy_(noise * (4 * scale / fan_in**0.5))
+    elif "q_norm" in name or "k_norm" in name:
+        parameter.add_(1 + 0.3 * noise)  # sharper attention: else a shifted rotation hardly moves it
+    elif "norm" in name or "ln" in name:
+        parameter.add_(0.1 * noise)
+    else:
+        parameter.add_(0.05 * noise)
+
+
+@contextlib.contextmanager
+def quiet() -> Any:
+    """No warnings of transformers about tiny configs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
