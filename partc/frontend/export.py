@@ -48,6 +48,8 @@ class Exported:
     """The traced model, its parameters fake."""
     parameters: dict[str, torch.Tensor]
     """Fake parameters and real buffers by the names of the graph's initializers."""
+    outputs: tuple[str, ...]
+    """Names of the graph's outputs, in order."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,16 @@ class _Wrapped(torch.nn.Module):
     """The model behind the inputs of our contract (input_ids, position, length, index)."""
 
     def __init__(
-        self, network: PreTrainedModel, buffer: int | None, pass_mask: bool, seen: Callable[[Trace], None]
+        self,
+        network: PreTrainedModel,
+        buffer: int | None,
+        pass_mask: bool,
+        seen: Callable[[Trace], None],
+        outputs: list[str],
     ) -> None:
         super().__init__()
         self.seen = seen  # torch.export undoes what a module writes to itself, so the trace is handed out
+        self.outputs = outputs
         self.network = network
         self.buffer = buffer
         self.pass_mask = pass_mask
@@ -106,7 +114,9 @@ class _Wrapped(torch.nn.Module):
 
     def _outputs(self, result: Any) -> dict[str, torch.Tensor]:
         names = ("logits",) if "logits" in result else ("last_hidden_state", "pooler_output")
-        return {name: result[name] for name in names if result.get(name) is not None}
+        found = {name: result[name] for name in names if result.get(name) is not None}
+        self.outputs[:] = found
+        return found
 
 
 @contextlib.contextmanager
@@ -207,8 +217,9 @@ def _export(
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
     network = build_fake(config, task, dtype, attention, mode)
     traces: list[Trace] = []
+    outputs: list[str] = []
     buffer = sizes.max_sequence if task == "text-generation" else None
-    wrapped = _Wrapped(network, buffer, pass_mask, traces.append)
+    wrapped = _Wrapped(network, buffer, pass_mask, traces.append, outputs)
     arguments, dynamic = _example(wrapped, sizes)
     with torch.no_grad(), _quiet():
         program = torch.export.export(wrapped, (), kwargs=arguments, dynamic_shapes=dynamic, strict=False, prefer_deferred_runtime_asserts_over_guards=True)
@@ -218,7 +229,7 @@ def _export(
         )
     assert exported is not None
     tensors = {**dict(wrapped.named_parameters(remove_duplicate=False)), **dict(wrapped.named_buffers())}
-    return Exported(exported.model, network, tensors)
+    return Exported(exported.model, network, tensors, tuple(outputs))
 
 
 def _check_trace(trace: Trace, task: str, attention: str) -> None:

@@ -76,6 +76,8 @@ def _graph(exported: Exported, source: Source, dtype: str) -> Graph:
     )
     proto, symbols, scopes = _serialise(exported.model, sources)
     graph = import_onnx(proto, lambda name: sources.get(name.removeprefix(_PREFIX)), symbols, scopes)
+    for value, name in zip(graph.outputs, exported.outputs, strict=True):
+        value.name = name
     _rename(graph)
     graph.name = str(exported.network.config.model_type)
     return graph

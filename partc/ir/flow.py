@@ -143,7 +143,7 @@ def needed(nodes: Iterable[Node], among: Set[Node]) -> set[Node]:
 
 
 def activations(order: Sequence[Node], ignored: Set[Node]) -> dict[Value, tuple[int, int]]:
-    """The values that count when something is cut, each with the places in `order` that make and last read it.
+    """The values that count when something is cut, each with the places that make it and read it last.
 
     Neither graph inputs and leaves count, nor values of `ignored` nodes, nor ambient ones. O(V + E).
     """

@@ -71,10 +71,8 @@ def _graph_lines(graph: Graph, module: Module | None = None) -> Iterator[str]:
     starts = {id(s.nodes[0]): s.index for s in (module.submodules or ())} if module else {}
     names = _unique_names(graph)
     yield f"graph {name_text(graph.name)} opset {graph.opset} {{"
-    for value in graph.inputs:
-        yield f"  input {_typed(value, names)}"
-    for value in graph.leaves():
-        yield f"  {_leaf(value, names)}"
+    yield from (f"  input {_typed(value, names)}" for value in graph.inputs)
+    yield from (f"  {_leaf(value, names)}" for value in graph.leaves())
     for node in graph.nodes:
         if id(node) in starts:
             yield f"  submodule {starts[id(node)]}"

@@ -60,14 +60,14 @@ class TransformersReference(Reference):
     def generate(self, prompt: Sequence[int], count: int) -> list[int]:
         """Greedy tokens by transformers' own `generate`; it never stops early."""
         import torch
+        from transformers import GenerationConfig
 
         ids = torch.tensor([list(prompt)])
-        options: dict[str, Any] = {"do_sample": False, "num_beams": 1, "eos_token_id": None, "pad_token_id": 0}
-        self.network.generation_config.eos_token_id = None
+        # A plain config instead of the model's own, which may force, forbid or penalise tokens.
+        plain = GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=count, pad_token_id=0)
+        self.network.generation_config = plain
         with torch.no_grad():
-            tokens = self.network.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=None, **options
-            )
+            tokens = self.network.generate(ids, attention_mask=torch.ones_like(ids), generation_config=plain)
         return [int(token) for token in tokens[0, len(prompt) :]]
 
     def outputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:

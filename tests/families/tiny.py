@@ -144,6 +144,17 @@ def tiny_model(fields: dict[str, Any], seed: int = 0, scale: float = 0.35) -> An
     return model
 
 
+def computes(network: Any) -> int:
+    """The number of parameters of a model that transformers itself can run.
+
+    Raises:
+        Exception: whatever it raises where the sizes of a tiny config do not fit together.
+    """
+    with torch.no_grad(), quiet():
+        network(input_ids=torch.tensor([[3, 4, 5, 6]]), use_cache=False)
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
 def _initialise(name: str, parameter: torch.Tensor, generator: torch.Generator, scale: float) -> None:
     noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
     if parameter.ndim >= 2 and ("embed" in name or "wte" in name or "wpe" in name):

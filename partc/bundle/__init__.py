@@ -1,0 +1,1 @@
+"""The per-device artifact: weights in, manifests, files and keys out."""

@@ -1,0 +1,158 @@
+"""Makes manifest.json; the format stands in docs/bundle.md and, for programs, in `manifest.schema.json`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partc.bundle.hashing import hash_data
+from partc.bundle.programs import Traffic, traffic_of
+from partc.config.devices import DevicesConfig
+from partc.dims import element_count
+from partc.errors import InternalError
+from partc.ir.graph import Graph, ModelInfo, Module, Part, Value
+from partc.ir.types import BY_SHORT
+from partc.pipeline.contract import Artifact
+from partc.runtime.manifest import FORMAT, seal
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EmittedPart:
+    """One device whose files are written."""
+
+    part: Part
+    artifact: Artifact
+    files: Mapping[str, Json]
+    """Path → {sha256, bytes}."""
+
+
+def build_manifests(
+    module: Module, emitted: Sequence[EmittedPart], devices: DevicesConfig | None
+) -> dict[str, Json]:
+    """Device → its manifest, sealed; all have the same plan id.
+
+    The plan id is the SHA-256 of plan.json and of all manifests (which hold the hash of every file) without
+    addresses: a device that moves stays the same build.
+    """
+    ring = [item.part.device for item in emitted]
+    model = _model_facts(module, emitted[0])
+    plain = {item.part.device: {**model, **_device_facts(module, item, ring, devices)} for item in emitted}
+    identity = {"plan": module.plan, "devices": plain}
+    endpoints = {name: devices.devices[name].address if devices else None for name in ring}
+    fields = {"plan_id": hash_data(identity), "endpoints": endpoints}
+    return {device: seal({**facts, **fields}) for device, facts in plain.items()}
+
+
+def _model_facts(module: Module, source: EmittedPart) -> Json:
+    """What all devices of a build have in common."""
+    info = module.info
+    emitted = traffic_of(source.part.programs)
+    return {
+        "format": FORMAT,
+        "epoch": 0,
+        "source": source.part.device,
+        "model": {
+            "name": info.name,
+            "task": info.task,
+            "dtype": BY_SHORT[info.dtype].long,
+            "max_sequence": info.max_sequence,
+            "max_batch": info.max_batch,
+            "max_requests": info.max_requests,
+            "vocab_size": info.vocab_size,
+            "eos_token_ids": list(info.eos_token_ids),
+            "pad_token_id": info.pad_token_id,
+            "bos_token_id": info.bos_token_id,
+            "labels": list(info.labels) if info.labels is not None else None,
+        },
+        "inputs": [{"name": v.name, **tensor_type(v)} for v in module.graph.inputs if not v.is_step],
+        "outputs": [
+            {"name": name, **_type_of(name, module, source.part.graph, emitted)} for name in emitted.emitted
+        ],
+        "dims": _dims(info),
+        "predicted": _predicted(module.plan),
+        "verified_on_hardware": False,
+    }
+
+
+def _device_facts(module: Module, item: EmittedPart, ring: list[str], devices: DevicesConfig | None) -> Json:
+    part, traffic = item.part, traffic_of(item.part.programs)
+    given = {value.name for value in module.graph.inputs}
+    values = [name for name in traffic.values if name not in given]
+    return {
+        "device": part.device,
+        "target": part.target,
+        "ring": ring,
+        "values": {name: _type_of(name, module, part.graph, traffic) for name in values},
+        "submodules": item.artifact.submodules,
+        "engine": item.artifact.engine,
+        "programs": dict(part.programs),
+        "peers": {"receive": list(traffic.receive), "send": list(traffic.send)},
+        "memory": _memory(module, part, devices),
+        "toolkit": item.artifact.toolkit,
+        "files": dict(item.files),
+    }
+
+
+def tensor_type(value: Value) -> Json:
+    """`{dtype, shape}` of a value."""
+    if value.dtype is None or value.shape is None:
+        raise InternalError(
+            f"%{value.name} goes from device to device but has no size", hint="run infer-sizes first"
+        )
+    return {"dtype": BY_SHORT[value.dtype].long, "shape": list(value.shape)}
+
+
+def _type_of(name: str, module: Module, graph: Graph, traffic: Traffic) -> Json:
+    known = {value.name: value for owner in (module.graph, graph) for value in owner.values()}
+    if name in known:
+        return tensor_type(known[name])
+    # What no graph has is the token: sampled from the logits, here or on the device that sends it.
+    return {"dtype": "int64", "shape": ["batch"]}
+
+
+def _dims(info: ModelInfo) -> dict[str, int]:
+    own = {} if info.task == "graph" else {"batch": info.max_batch, "sequence": info.max_sequence}
+    return {**own, **info.dims}
+
+
+def _predicted(plan: Mapping[str, Any] | None) -> dict[str, float]:
+    """Seconds of one whole step of each phase: `prefill_s`, `decode_s`; empty without a plan."""
+    phases = ((plan or {}).get("predicted") or {}).get("phases") or []
+    names = {"step": "prefill"}
+    return {f"{names.get(item['phase'], item['phase'])}_s": float(item["latency_s"]) for item in phases}
+
+
+def _memory(module: Module, part: Part, devices: DevicesConfig | None) -> Json:
+    return {
+        "budget_bytes": devices.usable_memory(part.device) if devices else None,
+        "weights_bytes": weights_bytes(part.graph),
+        "state_bytes": state_bytes(part.graph, module.info),
+        "peak_bytes": _peak_bytes(module, part.device),
+    }
+
+
+def weights_bytes(graph: Graph) -> int:
+    """Bytes of the weights of one device, equal ones once."""
+    unique = {(weight.source, weight.dtype): weight for weight in graph.weights()}
+    return sum(weight.bytes({}) for weight in unique.values())
+
+
+def state_bytes(graph: Graph, info: ModelInfo) -> int:
+    """Bytes of the states of one device: each request in flight has its own."""
+    sizes = _dims(info)
+    each = (element_count(s.shape or (), sizes) * BY_SHORT[s.dtype or "f32"].bytes for s in graph.states())
+    return sum(each) * info.max_requests
+
+
+def _peak_bytes(module: Module, device: str) -> int | None:
+    """Largest peak of activations of the device's sub-modules in any phase; None: not measured."""
+    assignment = ((module.plan or {}).get("answer") or {}).get("assignment") or []
+    if not module.profile or len(assignment) != len(module.profile):
+        return None
+    own = [item for item, name in zip(module.profile, assignment, strict=True) if name == device]
+    peaks = [cost.peak_bytes for item in own for cost in item.phases.values()]
+    return max(peaks, default=0) if all(math.isfinite(peak) for peak in peaks) else None

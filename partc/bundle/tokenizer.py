@@ -1,0 +1,29 @@
+"""The tokenizer goes to the source device alone: no other one sees text."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from partc.ir.graph import ModelInfo
+
+FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+)  # fmt: skip
+"""What tokenizers of Hugging Face checkpoints consist of."""
+
+
+def tokenizer_files(info: ModelInfo) -> list[Path]:
+    """The tokenizer's files in the model folder; none for a graph or for random weights."""
+    if info.task == "graph" or info.random is not None:
+        return []
+    return [path for name in FILES if (path := Path(info.folder) / name).is_file()]
+
+
+def copy_tokenizer(info: ModelInfo, folder: Path) -> None:
+    """Copy the tokenizer's files to `folder`/tokenizer; links (hub snapshots) are resolved."""
+    for path in tokenizer_files(info):
+        (folder / "tokenizer").mkdir(exist_ok=True)
+        shutil.copyfile(path, folder / "tokenizer" / path.name)

@@ -1,0 +1,110 @@
+"""Writes a build: one folder a device, all in place of the old build in one step.
+
+```
+build/
+  plan.json                        the problem, the answer, the predicted timeline
+  keys/                            the client's secret; not hashed
+  devices/<name>/manifest.json     see docs/bundle.md
+  devices/<name>/…                 what the target wrote, the tokenizer (source only), keys/
+```
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from partc.bundle.hashing import canonical_json
+from partc.bundle.manifest import EmittedPart, Json, build_manifests
+from partc.bundle.resume import inputs_hash, record, take_over
+from partc.bundle.tensors import fingerprint
+from partc.bundle.tokenizer import copy_tokenizer, tokenizer_files
+from partc.bundle.workspace import Workspace, commit, open_workspace
+from partc.config.devices import DevicesConfig
+from partc.errors import InternalError
+from partc.ir.graph import Module, Part
+from partc.pipeline.contract import Progress, no_progress
+from partc.pipeline.registry import load_target
+
+EMPTY_PLAN: Json = {"format": "partc-plan/1", "problem": None, "answer": None, "predicted": None}
+"""plan.json of parts that nobody planned (IR text written by hand)."""
+
+
+def write_bundle(
+    module: Module, output: Path, devices: DevicesConfig | None = None, progress: Progress = no_progress
+) -> list[EmittedPart]:
+    """Emit all parts of `module` and put the build at `output`.
+
+    A compile that is killed leaves `output` as it was; the next one takes over its finished devices. An
+    existing build is replaced when the new one is complete; its runs are kept, and so are its keys if the
+    devices are the same. Equal inputs give equal bytes, keys aside. `devices` gives addresses, threads and
+    memory budgets.
+
+    Raises:
+        BundleError: `output` is something else than a build.
+        ModelError: the checkpoint lacks a tensor, or it has another shape.
+    """
+    if not module.parts:
+        raise InternalError("there are no parts to emit", hint="run split-graph before emit-bundle")
+    output = output.resolve()
+    with open_workspace(output) as workspace:
+        emitted = [_emit(module, part, workspace, devices, progress) for part in module.parts]
+        for device, manifest in build_manifests(module, emitted, devices).items():
+            _write_json(workspace.folder / "devices" / device / "manifest.json", manifest)
+        _write_json(workspace.folder / "plan.json", module.plan or EMPTY_PLAN)
+        _keep_or_make_keys(workspace.folder, output, [item.part.device for item in emitted])
+        if (output / "runs").is_dir():
+            shutil.copytree(output / "runs", workspace.folder / "runs")
+        commit(workspace, output)
+    return emitted
+
+
+def _emit(
+    module: Module, part: Part, workspace: Workspace, devices: DevicesConfig | None, progress: Progress
+) -> EmittedPart:
+    config = devices.devices[part.device] if devices else None
+    target = load_target(
+        part.target, {"provider": config.provider, "threads": config.threads} if config else None
+    )
+    is_source = module.parts is not None and part is module.parts[0]
+    extra = (
+        fingerprint(module.info, [path.name for path in tokenizer_files(module.info)]) if is_source else []
+    )
+    inputs = inputs_hash(part, module.info, target, extra)
+    folder = workspace.folder / "devices" / part.device
+    artifact = take_over(workspace.leftovers, workspace.folder, part.device, inputs)
+    if artifact is None:
+        folder.mkdir(parents=True)
+        artifact = target.emit(part, module.info, folder, progress)
+        if is_source:
+            copy_tokenizer(module.info, folder)
+    return EmittedPart(part, artifact, record(workspace.folder, part.device, inputs, artifact))
+
+
+def _write_json(path: Path, data: object) -> None:
+    path.write_text(canonical_json(data), encoding="utf-8", newline="\n")
+
+
+def _keep_or_make_keys(folder: Path, old: Path, ring: Sequence[str]) -> None:
+    from partc.runtime.keys import make_keys
+
+    if _devices_of(old) == (ring[0], sorted(ring)):
+        for place in (Path("keys"), *(Path("devices", name, "keys") for name in ring)):
+            if (old / place).is_dir():
+                shutil.copytree(old / place, folder / place)
+        return
+    make_keys(folder, list(ring), ring[0])
+
+
+def _devices_of(build: Path) -> tuple[str, list[str]] | None:
+    """The source and all devices of an existing build that has keys; None where they cannot be told."""
+    paths = sorted(build.glob("devices/*/manifest.json"))
+    if not paths or not (build / "keys").is_dir():
+        return None
+    try:
+        source = json.loads(paths[0].read_text(encoding="utf-8"))["source"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(source), [path.parent.name for path in paths]

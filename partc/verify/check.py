@@ -1,0 +1,217 @@
+"""Runs the ring of a build and the original on the same inputs.
+
+A value that crosses a link is compared with the tensors that the original computes on its way: the nearest one of the same
+sizes must be within tolerance. So neither names nor partc's own graph are trusted. For decoders the original runs once
+over the whole sequence without a cache, the ring in a prefill and one step a token, and rows are compared with rows:
+the caches are part of what is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from partc.dims import evaluate
+from partc.errors import RunError
+from partc.pipeline.contract import Progress, no_progress
+from partc.runtime.client import Client
+from partc.runtime.launch import launch_local
+from partc.runtime.manifest import Manifest
+from partc.runtime.results import Crossing, Result
+from partc.verify.origin import read_origin
+from partc.verify.reference import Reference, open_reference
+from partc.verify.report import TOLERANCES, Case, CutError, Report
+
+Array = npt.NDArray[Any]
+
+LENGTHS = (1, 7, 33)
+"""Tokens of the built-in prompts; their ids are drawn with a seed."""
+_SEED = 20240707
+
+
+def verify_build(
+    build: Path,
+    prompts: Sequence[str] = (),
+    tokens: int = 64,
+    *,
+    model: str | None = None,
+    progress: Progress = no_progress,
+) -> Report:
+    """Compare the ring of `build`, started on this machine, with what it was compiled from.
+
+    Args:
+        build: what compile wrote.
+        prompts: texts instead of the built-in prompts.
+        tokens: greedy tokens a request, fewer if max_sequence asks for it.
+        model: the original, where it has moved.
+        progress: called as cases are done.
+
+    Raises:
+        BundleError, ConfigError, ModelError: the build or the original cannot be opened.
+        RunError: the ring failed.
+    """
+    config = read_origin(build, model)
+    progress("load original", 0, 1)
+    reference = open_reference(config)
+    progress("load original", 1, 1)
+    with launch_local(build) as ring, ring.client() as client:
+        if client.manifest.model.task == "text-generation":
+            return _Generation(client, reference, progress).run(prompts, tokens)
+        return _OneStep(client, reference, progress).run(prompts)
+
+
+class _Check:
+    """What both kinds of models share."""
+
+    def __init__(self, client: Client, reference: Reference, progress: Progress) -> None:
+        self.client = client
+        self.reference = reference
+        self.progress = progress
+        self.manifest: Manifest = client.manifest
+        self.cases: list[Case] = []
+        self.cuts: dict[tuple[str, str, str], tuple[float, float]] = {}
+        self.largest = 0.0
+
+    def report(self) -> Report:
+        tolerance = TOLERANCES.get(self.manifest.model.dtype, TOLERANCES["float32"])
+        cuts = [CutError(*place, *errors) for place, errors in self.cuts.items()]
+        return Report(self.cases, cuts, tolerance, self.largest)
+
+    def lengths(self, room: int) -> list[int]:
+        """Lengths of the built-in prompts, as far as they leave room in max_sequence."""
+        most = max(1, self.manifest.model.max_sequence - room)
+        return list(dict.fromkeys(min(length, most) for length in LENGTHS))
+
+    def ids(self, length: int) -> list[int]:
+        rng = np.random.default_rng([_SEED, length])
+        vocabulary = self.manifest.model.vocab_size or 2
+        return [int(token) for token in rng.integers(0, vocabulary, length)]
+
+    def error(self, found: Array, right: Array) -> float:
+        """Largest difference of an output, and notes how large outputs are."""
+        self.largest = max(self.largest, float(np.abs(right).max(initial=0.0)))
+        if found.shape != right.shape:
+            return float("inf")
+        return float(np.abs(found.astype(np.float64) - right).max(initial=0.0))
+
+    def compare_cuts(self, crossed: Mapping[tuple[str, str, str], Array], inputs: Mapping[str, Array]) -> None:
+        """The nearest tensor of the original for every value that crossed a link."""
+        floats = {place: array for place, array in crossed.items() if np.issubdtype(array.dtype, np.floating)}
+        seen = self.reference.activations(inputs, {array.shape for array in floats.values()})
+        for place, array in floats.items():
+            same = [other for other in seen if other.shape == array.shape]
+            errors = [float(np.abs(array.astype(np.float64) - other).max(initial=0.0)) for other in same]
+            nearest = int(np.argmin(errors)) if errors else -1
+            error = errors[nearest] if errors else float("inf")
+            size = float(np.abs(same[nearest]).max(initial=0.0)) if errors else 0.0
+            before = self.cuts.get(place, (0.0, 0.0))
+            self.cuts[place] = (max(before[0], error), max(before[1], size))
+
+
+class _Generation(_Check):
+    """Decoders: tokens, logits and cuts over all steps."""
+
+    def run(self, texts: Sequence[str], tokens: int) -> Report:
+        count = min(tokens, self.manifest.model.max_sequence - 1)
+        prompts: list[Any] = list(texts) or [self.ids(length) for length in self.lengths(count)]
+        requests = [self.client.submit([p], max_new_tokens=count, ignore_eos=True, trace=True) for p in prompts]
+        for number, request in enumerate(requests):
+            self.progress("compare requests", number, len(requests) + 1)
+            self.compare(request.result())
+        if self.manifest.model.max_batch > 1 and len(prompts) > 1:
+            self.compare_batch(prompts[: self.manifest.model.max_batch], count)
+        self.progress("compare requests", len(requests) + 1, len(requests) + 1)
+        return self.report()
+
+    def compare(self, result: Result) -> None:
+        prompt, found = list(result.prompts[0]), list(result.tokens[0])
+        right = self.reference.generate(prompt, len(found))
+        whole = np.array([[*prompt, *right[:-1]]], np.int64)
+        inputs = {"input_ids": whole}
+        logits = self.reference.outputs(inputs)["logits"][:, len(prompt) - 1 :]
+        crossed = _joined(result.trace, self.manifest)
+        sampled = [array for place, array in crossed.items() if place[1] == place[2]]
+        error = self.error(sampled[0], logits) if sampled else float("inf")
+        what = f"prompt of {len(prompt)} token{'s' if len(prompt) > 1 else ''}"
+        self.cases.append(Case(what, len(right), _same(found, right), error))
+        links = {place: array for place, array in crossed.items() if place[1] != place[2]}
+        if found == right:
+            self.compare_cuts(links, inputs)
+
+    def compare_batch(self, prompts: Sequence[Any], count: int) -> None:
+        """Prompts of unequal length in one batch give the tokens that each gives alone."""
+        try:
+            result = self.client.generate(prompts, count, ignore_eos=True)
+        except RunError:
+            if not self.manifest.model.uniform_positions:
+                raise
+            return
+        identical = total = 0
+        for prompt, found in zip(result.prompts, result.tokens, strict=True):
+            right = self.reference.generate(prompt, len(found))
+            identical += _same(found, right)
+            total += len(right)
+        lengths = ", ".join(str(len(prompt)) for prompt in result.prompts)
+        self.cases.append(Case(f"batch of prompts of {lengths} tokens", total, identical, 0.0))
+
+
+class _OneStep(_Check):
+    """Encoders, classifiers and any other graph: outputs and cuts of one step."""
+
+    def run(self, texts: Sequence[str]) -> Report:
+        requests = list(self.inputs(texts))
+        for number, (what, inputs, original) in enumerate(requests):
+            self.progress("compare requests", number, len(requests))
+            result = self.client.submit(inputs=inputs, trace=True).result()
+            right = self.reference.outputs(original)
+            errors = [self.error(array, right[name]) for name, array in result.outputs.items()]
+            self.cases.append(Case(what, None, None, max(errors, default=float("inf"))))
+            self.compare_cuts(_joined(result.trace, self.manifest), original)
+        self.progress("compare requests", len(requests), len(requests))
+        return self.report()
+
+    def inputs(self, texts: Sequence[str]) -> list[tuple[str, dict[str, Array], dict[str, Array]]]:
+        """(what it is, inputs for the ring, inputs for the original) of every case."""
+        if self.manifest.model.task == "graph":
+            drawn = [self.drawn(seed) for seed in range(3)]
+            return [(f"random input {number + 1}", values, values) for number, values in enumerate(drawn)]
+        return [self.sentence(length) for length in self.lengths(0)]
+
+    def sentence(self, length: int) -> tuple[str, dict[str, Array], dict[str, Array]]:
+        given: dict[str, Array] = {"input_ids": np.array([self.ids(length)], np.int64)}
+        for name in self.manifest.inputs:
+            if name != "input_ids":
+                given[name] = np.arange(length, dtype=np.int64)[None, :] % 2
+        return f"{length} tokens", given, {**given, "attention_mask": np.ones((1, length), np.int64)}
+
+    def drawn(self, seed: int) -> dict[str, Array]:
+        rng = np.random.default_rng([_SEED, seed])
+        values: dict[str, Array] = {}
+        for name, kind in self.manifest.inputs.items():
+            shape = [evaluate(dim, self.manifest.dims) for dim in kind.shape]
+            numbers = rng.standard_normal(shape) if kind.dtype.startswith("float") else rng.integers(0, 2, shape)
+            values[name] = numbers.astype(kind.dtype)
+        return values
+
+
+def _same(found: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens are identical from the first on."""
+    pairs = enumerate(zip(found, right, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(found), len(right)))
+
+
+def _joined(trace: Sequence[Crossing], manifest: Manifest) -> dict[tuple[str, str, str], Array]:
+    """(value, sender, receiver) → the rows of all steps, one behind the other."""
+    pieces: dict[tuple[str, str, str], list[tuple[int, Array]]] = {}
+    for crossing in trace:
+        for name, array in crossing.values.items():
+            pieces.setdefault((name, crossing.peer, crossing.device), []).append((crossing.step, array))
+    joined = {}
+    for place, steps in pieces.items():
+        arrays = [array for _, array in sorted(steps, key=lambda item: item[0])]
+        joined[place] = np.concatenate(arrays, axis=1) if len(arrays) > 1 and arrays[0].ndim > 1 else arrays[0]
+    return joined

@@ -1,0 +1,67 @@
+"""`find-cuts`: the nodes before which the graph may be cut (LinguaLinked Eq. 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from partc.errors import UserError
+from partc.ir.flow import free_nodes, light_nodes, schedule, widths
+from partc.ir.graph import Graph, Module, Node
+from partc.ir.view import view
+from partc.pipeline.contract import Context, Pass
+
+RULES = ("eq1", "eq1+frontier")
+
+
+@dataclass(frozen=True)
+class FindCuts(Pass):
+    """Mark the candidate nodes; the graph itself stays as it is."""
+
+    name: ClassVar[str] = "find-cuts"
+    requires: ClassVar[str | None] = "sized"
+    ensures: ClassVar[str | None] = "sized"
+
+    rule: str = "eq1+frontier"
+    """`eq1`: the paper's. `eq1+frontier`: also where one activation crosses, and never where more do."""
+
+    def apply(self, module: Module, context: Context) -> bool:
+        """Set `module.candidates`."""
+        found = find_cuts(module.graph, self.rule)
+        changed = found != module.candidates
+        module.candidates = found
+        return changed
+
+
+def find_cuts(graph: Graph, rule: str = "eq1+frontier") -> list[Node]:
+    """The candidates under `rule`, in topological order.
+
+    Raises:
+        UserError: there is no such rule.
+    """
+    if rule not in RULES:
+        raise UserError(f"unknown cut rule {rule!r}", where="find-cuts", hint=f"rules: {', '.join(RULES)}")
+    return eq1_candidates(graph) if rule == "eq1" else frontier_candidates(graph)
+
+
+def eq1_candidates(graph: Graph) -> list[Node]:
+    """LinguaLinked Eq. 1: C = {v in V | deg+(v) > 1 and deg-(v) = 1}, counting distinct neighbours."""
+    whole = view(graph)
+    return [node for node in graph.nodes if whole.out_degree(node) > 1 and whole.in_degree(node) == 1]
+
+
+def frontier_candidates(graph: Graph) -> list[Node]:
+    """Eq. 1 where it cuts well, and every other place that does: before which a single activation crosses.
+
+    Differs from the paper, whose rule finds nothing where q, k and v are one product (GPT-2, GPT-NeoX) and
+    cuts inside the attention of post-norm models: a candidate that several activations cross is dropped.
+    What does not count as an activation stands in `partc.ir.flow`. One sweep over the frontier; O(V + E).
+    """
+    free = free_nodes(graph)
+    light = light_nodes(graph, free)
+    order = schedule(graph, free)
+    eq1 = set(eq1_candidates(graph))
+    places = zip(order, widths(order, light), strict=True)
+    return [
+        node for node, width in places if node not in light and width <= 1 and (width == 1 or node in eq1)
+    ]

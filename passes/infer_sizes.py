@@ -1,0 +1,62 @@
+"""`infer-sizes`: give every value its element type and its shape in the graph's symbols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from partc.errors import UserError
+from partc.ir.graph import Graph, Module, Node
+from partc.ir.sizes import Inferred, SizeInference, assign_sizes
+from partc.pipeline.contract import Context, Pass
+
+
+@dataclass(frozen=True)
+class InferSizes(Pass):
+    """Element types and symbolic shapes, from those of the inputs (`partc.ir.sizes`)."""
+
+    name: ClassVar[str] = "infer-sizes"
+    requires: ClassVar[str | None] = "imported"
+    ensures: ClassVar[str | None] = "sized"
+
+    def apply(self, module: Module, context: Context) -> bool:
+        """Infer and write the sizes.
+
+        Raises:
+            UserError: a size depends on data, or an operator is unknown; names the node and the operator.
+        """
+        return infer_sizes(module)
+
+
+def infer_sizes(module: Module) -> bool:
+    """Write element type and shape into every value of the graph; True if any changed; O(nodes)."""
+    inferred = SizeInference(module.graph, module.info).infer(module.graph)
+    check_sizes(module.graph, inferred)
+    return assign_sizes(module.graph, inferred)
+
+
+def check_sizes(graph: Graph, inferred: Inferred) -> None:
+    """Raise a UserError for the first value that has no size."""
+    for value in graph.inputs:
+        if value.dtype is None or value.shape is None:
+            raise UserError(
+                f"the input %{value.name} has no element type or no shape",
+                where=f"graph {graph.name}",
+                hint="export the model again with the shapes of its inputs",
+            )
+    for node in graph.nodes:
+        if node in inferred.failures:
+            raise _unknown(node, inferred.failures[node])
+        for output in node.outputs:
+            if inferred.shape(output) is None and output.shape is None:
+                raise _unknown(node, "a size is no sum, product or quotient of the sizes of the inputs")
+
+
+def _unknown(node: Node, why: str) -> UserError:
+    scope = f" @ {node.scope}" if node.scope else ""
+    return UserError(
+        f"cannot tell the size of what {node.op} makes: {why}",
+        where=f"node {node.name} ({node.op}){scope}",
+        hint="partc needs sizes that follow from those of the inputs; "
+        "export the model with fixed sizes there, or without this operator",
+    )

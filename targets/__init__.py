@@ -1,0 +1,1 @@
+"""Back ends: each lowers the graph of a device and writes its files. `partc.pipeline.registry` names them."""

@@ -1,0 +1,107 @@
+"""partc.Attention with its own cache → com.microsoft.GroupQueryAttention, which updates the cache itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from partc.ir.graph import Node, State, Value
+from targets.ort.layout import from_hidden, to_hidden
+from targets.ort.steps import axis_length, key_ends, total_keys
+from targets.rewrite import Rewriter
+
+Users = Mapping[Value, Sequence[Node]]
+_HEAD_SINK = 11
+"""Place of the operand `head_sink`."""
+_HEAD_UNIT = 8
+"""The operator wants a head size that is a multiple of this."""
+
+
+def fuses_update(update: Node, users: Users) -> bool:
+    """Whether the one reader of this UpdateState is an attention that makes the update itself."""
+    readers = users.get(update.outputs[0], [])
+    return len(readers) == 1 and is_grouped(readers[0], users)
+
+
+def is_grouped(node: Node, users: Users) -> bool:
+    """Whether GroupQueryAttention can express this attention.
+
+    The operator is causal, takes keys and values of one size that is a
+    multiple of 8, and owns its cache: nothing else may read or write it.
+    """
+    if node.op != "partc.Attention" or len(node.inputs) < 4:
+        return False
+    query, key, value, position, mask = [*node.inputs, None][:5]
+    attributes = node.attributes
+    if mask is not None or attributes.get("causal") != 1 or attributes.get("chunk"):
+        return False
+    if not (_is_own_update(key, position, users) and _is_own_update(value, position, users)):
+        return False
+    sizes = {operand.shape[3] if operand and operand.shape else None for operand in (query, key, value)}
+    return (
+        len(sizes) == 1
+        and key is not value
+        and all(isinstance(s, int) and s % _HEAD_UNIT == 0 for s in sizes)
+    )
+
+
+def _is_own_update(full: Value | None, position: Value | None, users: Users) -> bool:
+    update = full.producer if full is not None else None
+    if full is None or update is None or update.op != "partc.UpdateState":
+        return False
+    state = update.inputs[0]
+    is_alone = len(users.get(full, [])) == 1 and isinstance(state, State) and len(users.get(state, [])) == 1
+    return is_alone and update.inputs[2] is position
+
+
+def lower_grouped_attention(node: Node, r: Rewriter) -> None:
+    """Write GroupQueryAttention in place of an attention that `is_grouped` and the two updates before it.
+
+    Contract of the operator (onnxruntime 1.31, CPU provider), found by numbers: query, key, value [batch,
+    sequence, heads × d]; past_key and past_value bound to one buffer [batch, kv_heads, max_sequence, d]
+    with present_key and present_value; seqlens_k i32[batch] = valid keys - 1; total_sequence_length i32[] =
+    the largest number of valid keys. Query i sees key j iff i - local_window_size < j <= i, as in our
+    `window`. A step with past keys and more than one row needs batch 1.
+    """
+    query, key, value, position = (cast("Value", operand) for operand in node.inputs[:4])
+    updates = [cast("Node", operand.producer) for operand in (key, value)]
+    states = [cast("State", update.inputs[0]) for update in updates]
+    sequence = axis_length(r, query, 2)
+    for update, state in zip(updates, states, strict=True):
+        r.name_state_output(update.outputs[0], state)
+    news = [to_hidden(r, cast("Value", update.inputs[1])) for update in updates]
+    lengths = [_last_keys(r, position, sequence), _total(r, position, sequence)]
+    inputs: list[Value | None] = [to_hidden(r, query), *news, *states, *lengths]
+    if len(node.inputs) > 5 and node.inputs[5] is not None:
+        inputs += [None] * (_HEAD_SINK - len(inputs)) + [node.inputs[5]]
+    shape, heads = query.shape or (), cast("int", (query.shape or ())[1])
+    hidden = r.value(f"{node.name}.hidden", query.dtype, (shape[0], shape[2], heads * cast("int", shape[3])))
+    attributes = node.attributes
+    outputs = [hidden, *(update.outputs[0] for update in updates)]
+    r.emit("com.microsoft.GroupQueryAttention", inputs, outputs, {
+        "num_heads": heads,
+        "kv_num_heads": cast("int", (key.shape or ())[1]),
+        "scale": float(cast("float", attributes["scale"])),
+        "local_window_size": cast("int", attributes.get("window", 0)) or -1,
+        "softcap": float(cast("float", attributes.get("softcap", 0.0))),
+        "do_rotary": 0,
+    }, node.scope)  # fmt: skip
+    from_hidden(r, hidden, node.outputs[0], heads)
+
+
+def _last_keys(r: Rewriter, position: Value, sequence: Value) -> Value:
+    def make() -> Value:
+        last = r.op(
+            "Sub", [key_ends(r, position, sequence), r.integer(1)], "i64", position.shape, "last_keys_i64"
+        )
+        return r.op("Cast", [last], "i32", position.shape, "last_keys", to=6)
+
+    return r.once(("last_keys", position, sequence), make)
+
+
+def _total(r: Rewriter, position: Value, sequence: Value) -> Value:
+    def make() -> Value:
+        scalar = r.op("Squeeze", [total_keys(r, position, sequence)], "i64", (), "total_i64")
+        return r.op("Cast", [scalar], "i32", (), "total_i32", to=6)
+
+    return r.once(("total_i32", position, sequence), make)

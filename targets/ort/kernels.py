@@ -1,0 +1,115 @@
+"""Whether onnxruntime's CPU provider has a kernel for every node, asked of onnxruntime itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import onnx
+
+from partc.errors import UserError
+from partc.ir.graph import Graph, Node
+
+_TYPES = {
+    "f64": "tensor(double)", "f32": "tensor(float)", "f16": "tensor(float16)", "bf16": "tensor(bfloat16)",
+    "bool": "tensor(bool)",
+    **{f"i{bits}": f"tensor(int{bits})" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"tensor(uint{bits})" for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+_WIDER = {"tensor(float16)": "tensor(float)"}
+"""What onnxruntime casts to by itself where a kernel is missing."""
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    versions: tuple[int, int]
+    types: Mapping[str, frozenset[str]]
+    """Type parameter (`T`) → the types it takes."""
+
+
+def check_kernels(graph: Graph) -> None:
+    """Refuse a node that onnxruntime cannot run.
+
+    Raises:
+        UserError: names node, operator and element types.
+    """
+    kernels = _cpu_kernels()
+    for node in graph.nodes:
+        domain, _, op = node.op.rpartition(".")
+        version = graph.opset if not domain else 1
+        if not _has_kernel(node, kernels.get((domain, op), ()), domain, op, version):
+            types = ", ".join(value.dtype or "?" for value in node.operands)
+            raise UserError(
+                f"onnxruntime's CPU provider has no kernel for {node.op}({types})",
+                where=f"node {node.name}" + (f" @ {node.scope}" if node.scope else ""),
+                hint="use dtype: float32, or put this part on another target",
+            )
+
+
+def _has_kernel(node: Node, kernels: Iterable[_Kernel], domain: str, op: str, version: int) -> bool:
+    formals = _type_parameters(domain, op, version)
+    used = {
+        formal: _TYPES[value.dtype]
+        for formal, value in zip(_repeat_last(formals, len(node.inputs)), node.inputs, strict=False)
+        if value is not None and value.dtype is not None
+    }
+    fits = any(
+        kernel.versions[0] <= version <= kernel.versions[1] and _takes(kernel, used) for kernel in kernels
+    )
+    has_bfloat16 = "tensor(bfloat16)" in used.values()
+    return fits or (_is_function(domain, op, version) and not has_bfloat16)
+
+
+def _takes(kernel: _Kernel, used: Mapping[str, str]) -> bool:
+    for formal, dtype in used.items():
+        allowed = kernel.types.get(formal)
+        if allowed is not None and dtype not in allowed and _WIDER.get(dtype) not in allowed:
+            return False
+    return True
+
+
+def _repeat_last(formals: list[str], count: int) -> list[str]:
+    """Variadic operators name their last parameter once."""
+    return formals + formals[-1:] * (count - len(formals))
+
+
+@cache
+def _cpu_kernels() -> dict[tuple[str, str], tuple[_Kernel, ...]]:
+    import onnxruntime.capi._pybind_state as state
+
+    found: dict[tuple[str, str], list[_Kernel]] = defaultdict(list)
+    for kernel in state.get_all_opkernel_def():
+        if kernel.provider == "CPUExecutionProvider":
+            types = {name: frozenset(allowed) for name, allowed in kernel.type_constraints.items()}
+            domain = "" if kernel.domain == "ai.onnx" else kernel.domain
+            found[domain, kernel.op_name].append(_Kernel(tuple(kernel.version_range), types))
+    return {key: tuple(kernels) for key, kernels in found.items()}
+
+
+@cache
+def _runtime_schemas() -> dict[tuple[str, str], Any]:
+    import onnxruntime.capi._pybind_state as state
+
+    return {
+        (schema.domain, schema.name): schema for schema in state.get_all_operator_schema() if schema.domain
+    }
+
+
+@cache
+def _type_parameters(domain: str, op: str, version: int) -> list[str]:
+    """The type parameter of each input, in order."""
+    if not domain and onnx.defs.has(op, version, ""):
+        return [formal.type_str for formal in onnx.defs.get_schema(op, version, "").inputs]
+    schema = _runtime_schemas().get((domain, op))
+    return [formal.typeStr for formal in schema.inputs] if schema is not None else []
+
+
+def _is_function(domain: str, op: str, version: int) -> bool:
+    """Whether onnxruntime can expand the operator into others."""
+    if domain or not onnx.defs.has(op, version, ""):
+        return False
+    schema: Any = onnx.defs.get_schema(op, version, "")
+    return bool(schema.has_function or schema.has_context_dependent_function)

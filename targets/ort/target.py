@@ -1,0 +1,121 @@
+"""The onnxruntime target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from partc.errors import UserError
+from partc.ir.graph import Constant, Graph, ModelInfo, Part, Value, Weight
+from partc.ir.types import BY_SHORT
+from partc.pipeline.contract import Artifact, Progress, Target
+from targets.ort.export import outputs_of, write_onnx, write_weights
+from targets.ort.kernels import check_kernels
+from targets.ort.layout import merge_layout
+from targets.ort.lower_attention import lower_attention
+from targets.ort.lower_swish import lower_swish
+from targets.ort.lower_update_state import lower_update_state
+from targets.ort.share_transposed import share_transposed
+from targets.rewrite import Lowering, Rewriter, clone, remove_dead_nodes, rewrite, state_outputs
+
+LOWERINGS: Mapping[str, Lowering] = {
+    "partc.UpdateState": lower_update_state,
+    "partc.Attention": lower_attention,
+    "Swish": lower_swish,
+}
+"""Operator → what writes it in operators that onnxruntime has; the others stay as they are."""
+
+
+@dataclass(frozen=True)
+class OrtTarget(Target):
+    """ONNX graphs for onnxruntime, weights in safetensors files."""
+
+    name = "ort"
+    provider: str = "cpu"
+    """Execution provider; `cpu` is the one there is so far."""
+    threads: int = 0
+    """Threads of one call; 0 leaves it to onnxruntime."""
+
+    def lower(self, graph: Graph, info: ModelInfo) -> Graph:
+        """The graph in operators of ONNX and com.microsoft; `graph` itself stays as it is.
+
+        Raises:
+            UserError: onnxruntime has no kernel for a node, or the provider is unknown.
+        """
+        if self.provider != "cpu":
+            raise UserError(
+                f"the ort target has no provider {self.provider!r} yet",
+                where="devices.yaml",
+                hint="write `provider: cpu`",
+            )
+        lowered = clone(graph)
+        rewrite(lowered, LOWERINGS)
+        share_transposed(lowered)
+        _copy_leaf_outputs(lowered)
+        merge_layout(lowered)
+        remove_dead_nodes(lowered)
+        check_kernels(lowered)
+        return lowered
+
+    def emit(self, part: Part, info: ModelInfo, folder: Path, progress: Progress) -> Artifact:
+        """Write `<part>.onnx` and `weights/<part>.safetensors`.
+
+        Raises:
+            ModelError: the checkpoint lacks a tensor, or it has another shape.
+        """
+        import onnxruntime
+
+        graph = part.graph
+        weights_file = f"weights/{graph.name}.safetensors"
+        entries = write_weights(graph, info, folder / weights_file, progress)
+        write_onnx(graph, entries, weights_file, folder / f"{graph.name}.onnx")
+        options = {"chunked_prefill": not _needs_single_row_steps(graph, info)} if graph.states() else {}
+        return Artifact(
+            submodules=[_submodule(graph, [weights_file] if entries else [])],
+            engine={"kind": "ort", "provider": self.provider, "threads": self.threads, "options": options},
+            toolkit={"onnxruntime": onnxruntime.__version__},
+        )
+
+
+def _copy_leaf_outputs(graph: Graph) -> None:
+    """Let a node make each output that is a weight or a constant: engines give it a buffer."""
+    r = Rewriter(graph)
+    for place, value in enumerate(graph.outputs):
+        if isinstance(value, Weight | Constant):
+            twin = r.once(value, lambda value=value: Value(value.name, value.dtype, value.shape))  # type: ignore[misc]
+            if twin.producer is None:
+                value.name = r.name(f"{value.name}.value")
+                graph.nodes.append(r.emit("Identity", [value], [twin]))
+            graph.outputs[place] = twin
+
+
+def _needs_single_row_steps(graph: Graph, info: ModelInfo) -> bool:
+    """Whether steps behind the first may have one row only: GroupQueryAttention with batches."""
+    return info.max_batch > 1 and any(node.op == "com.microsoft.GroupQueryAttention" for node in graph.nodes)
+
+
+def _submodule(graph: Graph, weights: list[str]) -> dict[str, Any]:
+    states = state_outputs(graph)
+    return {
+        "name": graph.name,
+        "file": f"{graph.name}.onnx",
+        "weights": weights,
+        "inputs": [value.name for value in graph.inputs],
+        "outputs": [value.name for value in outputs_of(graph)],
+        "states": [
+            {
+                "name": state.name,
+                "input": state.name,
+                "output": output.name,
+                "dtype": _long(state),
+                "shape": list(state.shape or ()),
+            }
+            for state, output in states.items()
+        ],
+    }
+
+
+def _long(value: Value) -> str:
+    return BY_SHORT[value.dtype or ""].long

@@ -1,0 +1,168 @@
+"""What a build looks like on disk, and that it is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from partc.bundle import writer
+from partc.bundle.hashing import hash_folder
+from partc.bundle.writer import write_bundle
+from partc.errors import BundleError
+from partc.pipeline.registry import load_target
+from partc.runtime.keys import SECRET_FILE
+from partc.runtime.manifest import load_manifest, verify_files
+from targets.null import NullTarget
+from tests.bundle.tiny import module, write_checkpoint
+
+SCHEMA = json.loads((Path(writer.__file__).parent / "manifest.schema.json").read_text())
+
+
+def build(tmp_path: Path, name: str = "build", target: str = "null") -> Path:
+    checkpoint = tmp_path / "model"
+    compiled = module(checkpoint if checkpoint.exists() else write_checkpoint(checkpoint), target)
+    for part in compiled.parts or ():
+        part.graph = load_target(target).lower(part.graph, compiled.info)
+    write_bundle(compiled, tmp_path / name)
+    return tmp_path / name
+
+
+def manifests(folder: Path) -> dict[str, Any]:
+    return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("devices/*/manifest.json")}
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Hashes of everything but keys."""
+    return {name: value for name, value in hash_folder(folder).items() if "keys/" not in name}
+
+
+@pytest.mark.parametrize("target", ["null", pytest.param("ort", marks=pytest.mark.ort)])
+def test_manifests_follow_the_schema_and_the_runner_reads_them(tmp_path: Path, target: str) -> None:
+    folder = build(tmp_path, target=target)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    for device, manifest in manifests(folder).items():
+        jsonschema.validate(manifest, SCHEMA)
+        verify_files(folder / "devices" / device, load_manifest(folder / "devices" / device))
+
+
+def test_a_manifest_says_who_does_what(tmp_path: Path) -> None:
+    found = manifests(build(tmp_path))
+    phone, board = found["phone"], found["board"]
+    assert phone["plan_id"] == board["plan_id"]
+    assert phone["ring"] == board["ring"] == ["phone", "board"]
+    assert phone["peers"] == {"receive": ["board"], "send": ["board"]}
+    assert phone["inputs"] == [{"name": "input_ids", "dtype": "int64", "shape": ["batch", "sequence"]}]
+    assert phone["outputs"] == [{"name": "token", "dtype": "int64", "shape": ["batch"]}]
+    assert phone["values"]["h1"] == {"dtype": "float32", "shape": ["batch", "sequence", 32]}
+    assert board["dims"] == {"batch": 2, "sequence": 12}
+    assert (
+        board["memory"]["state_bytes"] == 2 * (2 * 2 * 12 * 8 * 4) * 2
+    )  # requests × (batch, heads, rows, size, f32) × states
+
+
+def test_the_tokenizer_goes_to_the_source_alone(tmp_path: Path) -> None:
+    folder = build(tmp_path)
+    assert [path.parent.parent.name for path in folder.rglob("tokenizer.json")] == ["phone"]
+
+
+@pytest.mark.parametrize("target", ["null", pytest.param("ort", marks=pytest.mark.ort)])
+def test_equal_inputs_give_equal_bytes(tmp_path: Path, target: str) -> None:
+    first, second = build(tmp_path, "one", target), build(tmp_path, "two", target)
+    assert contents(first) == contents(second)
+    assert str(tmp_path) not in "".join(
+        path.read_text(errors="ignore") for path in first.rglob("*") if path.is_file()
+    )
+
+
+def test_other_weights_are_another_plan_id(tmp_path: Path) -> None:
+    before = manifests(build(tmp_path))["phone"]["plan_id"]
+    compiled = module(tmp_path / "model", "null")
+    (compiled.parts or [])[0].programs["decode"] += "# changed\n"
+    write_bundle(compiled, tmp_path / "other")
+    assert manifests(tmp_path / "other")["phone"]["plan_id"] != before
+
+
+def test_keys_and_runs_survive_a_second_compile(tmp_path: Path) -> None:
+    folder = build(tmp_path)
+    (folder / "runs").mkdir()
+    (folder / "runs" / "1.json").write_text("{}")
+    secret = (folder / "devices" / "phone" / "keys" / SECRET_FILE).read_text()
+    build(tmp_path)
+    assert (folder / "devices" / "phone" / "keys" / SECRET_FILE).read_text() == secret
+    assert (folder / "devices" / "phone" / "keys" / SECRET_FILE).stat().st_mode & 0o077 == 0
+    assert (folder / "runs" / "1.json").exists()
+
+
+def test_new_devices_get_new_keys(tmp_path: Path) -> None:
+    folder = build(tmp_path)
+    secret = (folder / "devices" / "phone" / "keys" / SECRET_FILE).read_text()
+    shutil.rmtree(folder / "devices" / "board")
+    build(tmp_path)
+    assert (folder / "devices" / "phone" / "keys" / SECRET_FILE).read_text() != secret
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "plan.json"])
+def test_a_folder_that_is_no_build_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / name).write_text("mine")
+    with pytest.raises(BundleError, match="no build of partc's"):
+        build(tmp_path)
+    assert (tmp_path / "build" / name).read_text() == "mine"
+    assert not list(tmp_path.glob("build.partial-*"))
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing may catch it."""
+
+
+def test_a_killed_compile_leaves_no_build_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emitted: list[str] = []
+    emit = NullTarget.emit
+
+    def counted(self: NullTarget, part: Any, *rest: Any) -> Any:
+        if part.device == "board" and "board" not in emitted:
+            emitted.append("board")
+            raise Killed
+        emitted.append(part.device)
+        return emit(self, part, *rest)
+
+    monkeypatch.setattr(NullTarget, "emit", counted)
+    with pytest.raises(Killed):
+        build(tmp_path)
+    assert not (tmp_path / "build").exists()
+    assert len(list(tmp_path.glob("build.partial-*"))) == 1
+    folder = build(tmp_path)
+    assert emitted == ["phone", "board", "board"]  # the phone's files were taken over
+    assert not list(tmp_path.glob("build.*"))
+    monkeypatch.undo()
+    assert contents(folder) == contents(build(tmp_path, "fresh"))
+
+
+def test_damaged_leftovers_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "commit", lambda *_: (_ for _ in ()).throw(Killed()))
+    with pytest.raises(Killed):
+        build(tmp_path)
+    monkeypatch.undo()
+    (leftover,) = tmp_path.glob("build.partial-*")
+    (leftover / "devices" / "phone" / "part_0.partc").write_text("damaged")
+    (leftover / "devices" / "board" / "part_1.partc").unlink()
+    folder = build(tmp_path)
+    verify_files(folder / "devices" / "phone", load_manifest(folder / "devices" / "phone"))
+    assert contents(folder) == contents(build(tmp_path, "fresh"))
+
+
+def test_a_failed_compile_keeps_the_old_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = build(tmp_path)
+    before = hash_folder(folder)
+    monkeypatch.setattr(NullTarget, "emit", lambda *_: (_ for _ in ()).throw(Killed()))
+    compiled = module(tmp_path / "model", "null")
+    with pytest.raises(Killed):
+        write_bundle(compiled, folder)
+    assert hash_folder(folder) == before

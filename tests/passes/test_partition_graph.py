@@ -1,0 +1,129 @@
+"""partition-graph: from a profiled module and devices.yaml to a plan; the graph stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.config.devices import load_devices
+from partc.errors import PlanError, UserError
+from partc.ir.graph import Module, PhaseCost
+from partc.ir.text import parse_module, print_module
+from partc.pipeline.manager import run_passes
+from partc.pipeline.registry import load_passes
+from partc.plan.evaluate import evaluate
+from partc.plan.problem import Problem
+from passes.partition_graph import PartitionGraph, problem_of, seconds
+from tests.passes.models import HIDDEN, VOCAB, decoder, graph
+
+PROFILED = "find-cuts,form-submodules,coarsen-submodules,map-dependencies,profile-submodules"
+DEVICES = """
+source: phone
+{top}
+devices:
+  phone: {{target: ort, arch: aarch64, flops: 10 GFLOP/s, memory_bandwidth: 5 GB/s, memory: {memory}}}
+  board: {{target: ort, arch: aarch64, flops: 40 GFLOP/s, memory_bandwidth: 20 GB/s, memory: {memory}}}
+  old: {{target: ort, arch: aarch64, flops: 1 GFLOP/s, memory_bandwidth: 2 GB/s, memory: {memory},
+    overhead: 1 KiB}}
+links:
+  default: {{bandwidth: 800 Mbit/s, latency: 1 ms}}
+  old->phone: {{bandwidth: 8 Mbit/s, latency: 5 ms}}
+"""
+
+
+def devices_file(folder: Path, memory: str = "1 GiB", top: str = "memory_fraction: 0.5") -> Path:
+    path = folder / "devices.yaml"
+    path.write_text(DEVICES.format(memory=memory, top=top), encoding="utf-8")
+    return path
+
+
+def profiled(**info: Any) -> Module:
+    module = decoder("llama", **info)
+    run_passes(module, load_passes(PROFILED))
+    return module
+
+
+def test_the_problem_says_what_the_profile_and_the_devices_say(tmp_path: Path) -> None:
+    module = profiled()
+    problem = problem_of(module, load_devices(devices_file(tmp_path)))
+    assert module.profile is not None
+    assert [(d.name, d.memory_bytes, d.overhead_bytes) for d in problem.devices] == [
+        ("phone", 2**29, 0), ("board", 2**29, 0), ("old", 2**29, 1024),
+    ]  # fmt: skip
+    assert problem.link_of["old", "phone"].bandwidth_bytes_per_s == 1e6
+    assert problem.link_of["phone", "old"].latency_s == 1e-3
+    embedding, attention, *_ = problem.submodules
+    assert embedding.shared is not None
+    assert embedding.shared.bytes == 4 * HIDDEN * VOCAB
+    profile = module.profile[1]
+    assert attention.memory_bytes == profile.weight_bytes + profile.state_bytes
+    assert attention.peak_bytes == profile.phases["prefill"].peak_bytes
+
+
+def test_the_phases_are_weighted_by_the_workload(tmp_path: Path) -> None:
+    problem = problem_of(profiled(generate=4), load_devices(devices_file(tmp_path)))
+    prefill, decode = problem.phases
+    assert (prefill.weight, decode.weight) == (0.25, 0.75)
+    assert (prefill.return_bytes, decode.return_bytes) == (8, 8)
+    assert [(e.sender, e.receiver, e.bytes, e.value) for e in decode.edges[:2]] == [
+        (0, 1, 4 * HIDDEN, "h0"), (1, 2, 4 * HIDDEN, "l0.mid"),
+    ]  # fmt: skip
+    assert prefill.edges[0].bytes == 32 * 4 * HIDDEN
+
+
+def test_the_roofline(tmp_path: Path) -> None:
+    phone = load_devices(devices_file(tmp_path)).devices["phone"]
+    assert seconds(PhaseCost(10**10, 10**9, 0), phone) == pytest.approx(1.0)
+    assert seconds(PhaseCost(10**9, 10**10, 0), phone) == pytest.approx(2.0)
+
+
+def test_a_task_without_states_returns_its_outputs(tmp_path: Path) -> None:
+    module = graph("input %x: f32[4]\n%a: f32[4] = Relu(%x)\n%b: f32[2, 4] = Tile(%a)\noutput %a, %b")
+    run_passes(module, load_passes("form-submodules,map-dependencies,profile-submodules"))
+    (phase,) = problem_of(module, load_devices(devices_file(tmp_path))).phases
+    assert (phase.name, phase.weight, phase.return_bytes) == ("prefill", 1.0, 48)
+
+
+def test_the_plan_is_plain_data_and_the_graph_is_untouched(tmp_path: Path) -> None:
+    module = profiled()
+    before = print_module(module)
+    path = devices_file(tmp_path, memory="6 MB", top="memory_fraction: 1.0")
+    run_passes(module, [PartitionGraph(target=str(path))])
+    plan, module.plan = module.plan, None
+    assert print_module(module) == before
+    assert plan is not None
+    assert set(plan) == {"format", "problem", "answer", "predicted"}
+    assert plan["format"] == "partc-plan/1"
+    problem = Problem.from_json(plan["problem"])
+    assert problem == problem_of(module, load_devices(path))
+    assert plan["predicted"] == evaluate(problem, plan["answer"]["assignment"]).to_json()
+    module.plan = plan
+    assert parse_module(print_module(module)).plan == plan
+
+
+def test_strategies_are_compared_on_the_same_problem(tmp_path: Path) -> None:
+    path = str(devices_file(tmp_path))
+    module = profiled()
+    values = {}
+    for strategy in ("optimal", "even"):
+        run_passes(module, [PartitionGraph(target=path, strategy=strategy)])
+        assert module.plan is not None
+        values[strategy] = module.plan["answer"]["value"]
+    assert values["optimal"] < values["even"]
+
+
+def test_too_little_memory_is_said_with_a_remedy(tmp_path: Path) -> None:
+    path = devices_file(tmp_path, memory="100 kB")
+    with pytest.raises(PlanError, match=r"no plan fits: .*") as caught:
+        run_passes(profiled(), [PartitionGraph(target=str(path))])
+    assert caught.value.where == str(path)
+    assert "memory" in str(caught.value.hint)
+
+
+def test_a_module_without_a_profile(tmp_path: Path) -> None:
+    module = decoder("llama")
+    run_passes(module, load_passes("form-submodules,map-dependencies"))
+    with pytest.raises(UserError, match="no profile"):
+        run_passes(module, [PartitionGraph(target=str(devices_file(tmp_path)))])
