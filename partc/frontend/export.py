@@ -103,6 +103,8 @@ class _Wrapped(torch.nn.Module):
             arguments |= {"past_key_values": TraceCache(layers, past), "use_cache": True}
         else:
             arguments["attention_mask"] = (trace.index[None, :] < trace.length[:, None]).to(torch.int64)
+            if "use_cache" in self.accepted:
+                arguments["use_cache"] = False
         if self.pass_mask and self.buffer is not None:
             arguments["attention_mask"] = torch.ones(input_ids.shape[0], self.buffer, dtype=torch.int64)
         if self.buffer is not None and "position_ids" in self.accepted:

@@ -106,13 +106,17 @@ def simplified(config: ModelConfig) -> str:
 
 
 def compile_ring(
-    text: str, build: Path, devices: Path, mutate: Callable[[Module], None] | None = None
+    text: str,
+    build: Path,
+    devices: Path,
+    mutate: Callable[[Module], None] | None = None,
+    rule: str = "eq1+frontier",
 ) -> DirectRing:
     """Compile simplified IR into `build` and open the ring; `mutate` spoils the module on the way."""
     module = parse_module(text)
     if mutate is not None:
         mutate(module)
-    run_passes(module, default_pipeline(devices, "even", "eq1+frontier", build, ("cut", "measure", "place", "emit")))
+    run_passes(module, default_pipeline(devices, "even", rule, build, ("cut", "measure", "place", "emit")))
     return DirectRing(build)
 
 

@@ -60,6 +60,26 @@ class DirectRing:
                     executor.advance()
         return self.emitted
 
+    def outputs(self, inputs: Mapping[str, Array], lengths: Sequence[int] = ()) -> dict[str, Array]:
+        """The outputs of a model that does not generate; `lengths` are the valid tokens of each row."""
+        self.requests += 1
+        manifest = self.manifests[self.source]
+        dims: dict[str, int] = {}
+        for name, array in inputs.items():
+            sizes = zip(manifest.inputs[name].shape, array.shape, strict=True)
+            dims |= {dim: size for dim, size in sizes if isinstance(dim, str)}
+        step = Step(
+            request=self.requests,
+            slot=0,
+            step=0,
+            phase="prefill",
+            dims=dims,
+            position=(0,) * len(lengths),
+            length=tuple(lengths),
+            opening=Opening(sampling={}),
+        )
+        return self.step(step, inputs)
+
     def generate(self, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         """`count` greedy tokens for every prompt, in one batch."""
         self.requests += 1

@@ -106,6 +106,8 @@ def tiny_config(family: str) -> dict[str, Any]:
     kinds = getattr(text, "layer_types", None)
     if isinstance(kinds, list) and kinds:
         fields["layer_types"] = _shortened(kinds, layers)
+    if "kv_lora_rank" in fields:  # latent attention has a key for every head, and rotates a part of it only
+        fields |= {"num_key_value_heads": 4, "head_dim": fields.get("qk_rope_head_dim", 8)}
     if hasattr(text, "attention_types"):
         fields["attention_types"] = [[["global", "local"], layers // 2]]
     return {"model_type": text.model_type if text is not default else family, **fields}
@@ -134,6 +136,12 @@ def tiny_model(fields: dict[str, Any], seed: int = 0, scale: float = 0.35) -> An
     with quiet():
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    initialise(model, seed, scale)
+    return model
+
+
+def initialise(model: torch.nn.Module, seed: int, scale: float = 0.35) -> None:
+    """Draw all parameters anew, as `tiny_model` describes."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -141,7 +149,6 @@ def tiny_model(fields: dict[str, Any], seed: int = 0, scale: float = 0.35) -> An
         for name, buffer in sorted(model.named_buffers()):
             if "bias" in name and buffer.is_floating_point():
                 buffer.zero_()
-    return model
 
 
 def computes(network: Any) -> int:

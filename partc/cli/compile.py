@@ -1,0 +1,102 @@
+"""`partc compile`: the whole pipeline, from a model to one folder a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from partc.cli.options import (
+    FILE,
+    example,
+    json_option,
+    model_argument,
+    planning_options,
+    print_json,
+    watch_options,
+)
+
+if TYPE_CHECKING:
+    from partc.ir.graph import Module
+
+
+@click.command(
+    "compile",
+    short_help="Compile a model for several devices.",
+    epilog=example(
+        "partc compile model.yaml --target devices.yaml -o build",
+        "partc compile model.yaml --target devices.yaml --strategy even --print-after find-cuts",
+    ),
+)
+@model_argument()
+@click.option("--target", required=True, type=FILE, metavar="DEVICES", help="The devices: a devices.yaml.")
+@click.option(
+    "-o",
+    "--output",
+    default="build",
+    show_default=True,
+    type=FILE,
+    metavar="DIR",
+    help="The bundle's folder.",
+)
+@planning_options
+@click.option("--passes", metavar="LIST", help="Passes to run instead of the default pipeline.")
+@watch_options
+@json_option("the summary")
+def compile_command(
+    model: str,
+    target: Path,
+    output: Path,
+    strategy: str,
+    cut_rule: str,
+    passes: str | None,
+    print_after: tuple[str, ...],
+    dump_dir: Path | None,
+    timing: bool,
+    as_json: bool,
+) -> None:
+    """Compile MODEL for the devices in DEVICES: one artifact per device, and a plan.
+
+    MODEL is a model.yaml, a checkpoint folder, an .onnx file or a hub id.
+    """
+    from partc.bundle.workspace import check_output
+    from partc.cli.load import load_model
+    from partc.cli.observers import Watch, run_watched
+    from partc.config.devices import load_devices
+    from partc.pipeline.default import configure, default_pipeline
+    from partc.pipeline.registry import load_passes
+    from partc.plan.strategies import load_strategy
+    from partc.verify.origin import write_origin
+
+    # Before the long work: a mistake in these should not cost minutes.
+    load_devices(target)
+    load_strategy(strategy)
+    if passes is None:
+        steps = default_pipeline(target, strategy, cut_rule, output)
+    else:
+        steps = configure(load_passes(passes), target, strategy, cut_rule, output)
+    wrote = output if any(step.name == "emit-bundle" for step in steps) else None
+    if wrote is not None:
+        check_output(wrote)
+    module = load_model(model)
+    run_watched(module, steps, Watch(print_after, dump_dir, timing))
+    if wrote is not None:
+        write_origin(wrote, model)
+    _report(module, wrote, as_json)
+
+
+def _report(module: Module, output: Path | None, as_json: bool) -> None:
+    """The summary of a plan, and where the bundle is; nothing where the passes stop before a plan."""
+    from partc.cli.summary import summarize
+    from partc.cli.tables import print_summary
+
+    if module.plan is None:
+        return
+    summary = summarize(module.plan, module.profile)
+    if as_json:
+        print_json({"output": str(output) if output else None, **summary.to_json()})
+        return
+    print_summary(summary)
+    if output is not None:
+        click.echo(f"wrote {output}; next: partc verify {output}")

@@ -1,0 +1,153 @@
+"""The entry point `partc`: the table of commands, and what every outcome means to the shell.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | the user's input: a file, a model, a plan that cannot be met; says what, where and what to do |
+| 2 | the command line itself |
+| 70 | a bug in partc, with its traceback |
+| 130, 141, 143 | stopped by Ctrl-C, by a closed pipe, by a termination signal |
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+
+import click
+
+from partc import __version__
+from partc.cli.compile import compile_command
+from partc.cli.keys import keys_command
+from partc.cli.lower import lower_command
+from partc.cli.opt import opt_command
+from partc.cli.options import example
+from partc.cli.plan import plan_command
+from partc.cli.run import run_command
+from partc.cli.verify import verify_command
+from partc.errors import UserError
+
+COMMANDS = (
+    compile_command,
+    plan_command,
+    lower_command,
+    opt_command,
+    run_command,
+    verify_command,
+    keys_command,
+)
+"""Every command, in the order in which somebody meets them."""
+
+_SURROUNDINGS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
+_EXTRAS = (
+    "torch",
+    "transformers",
+    "onnx",
+    "onnxruntime",
+    "networkx",
+    "yaml",
+    "safetensors",
+    "rich",
+    "tokenizers",
+)
+
+
+class _Commands(click.Group):
+    """Lists the commands in the order of `COMMANDS` instead of the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=_Commands,
+    epilog=example(
+        "partc compile model.yaml --target devices.yaml -o build",
+        'partc run build --prompt "Once upon a time"',
+        "partc verify build",
+    ),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="partc", message="%(prog)s %(version)s")
+def partc() -> None:
+    """Cut a transformer into parts for the small devices that you have."""
+
+
+for _command in COMMANDS:
+    partc.add_command(_command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line in this process and return its exit code; messages go to `sys.stderr`."""
+    try:
+        with partc.make_context("partc", list(arguments)) as context:
+            partc.invoke(context)
+        sys.stdout.flush()
+    except BaseException as error:
+        return exit_code(error)
+    return 0
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of the table above for what ended a command; says on stderr what happened."""
+    match error:
+        case SystemExit(code=code):
+            return code if isinstance(code, int) else int(code is not None)
+        case click.exceptions.Exit(exit_code=code):
+            return int(code)
+        case UserError():
+            _complain(error.message, error.where, error.hint)
+            return 1
+        case click.ClickException():
+            error.show()
+            return 2
+        case BrokenPipeError():
+            return 141
+        case KeyboardInterrupt() | click.Abort():
+            click.echo("interrupted", err=True)
+            return 130
+        case OSError(errno=number) if number in _SURROUNDINGS:
+            _complain(str(error.strerror), error.filename, None)
+            return 1
+        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in _EXTRAS:
+            _complain(f"this needs the package {name}", None, "pip install 'partc[compile]'")
+            return 1
+    traceback.print_exception(error, file=sys.stderr)
+    click.echo("\nthis is a bug in partc; please report it with the lines above", err=True)
+    return 70
+
+
+def _complain(message: str, where: object, hint: str | None) -> None:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    if where is not None:
+        click.echo(f"  where: {where}", err=True)
+    if hint is not None:
+        click.echo(f"  hint: {hint}", err=True)
+
+
+def main() -> None:
+    """The console script `partc`."""
+    signal.signal(signal.SIGTERM, _stop)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # tables have a few characters that old locales lack
+    code = run(sys.argv[1:])
+    if code == 141:
+        # Nobody reads standard output any more: the interpreter's own flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Leave by an exception, so that temporary files and started processes are cleaned up."""
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

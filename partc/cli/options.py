@@ -1,0 +1,61 @@
+"""Options that several commands share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+FILE = click.Path(path_type=Path)
+"""A path as typed; whether it exists is checked where it is read, so that the message can say what to do."""
+
+
+def example(*lines: str) -> str:
+    """The end of a command's help: command lines to copy, kept as they are."""
+    return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
+
+
+def model_argument(required: bool = True) -> Callable[[_F], _F]:
+    """MODEL: model.yaml, a checkpoint folder, an .onnx file or a hub id."""
+    return click.argument("model", required=required)
+
+
+def json_option(what: str) -> Callable[[_F], _F]:
+    """--json, for programs."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON.")
+
+
+def print_json(data: object) -> None:
+    """Data on stdout, for programs; the keys in the order in which they were put."""
+    click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+
+
+def planning_options(command: _F) -> _F:
+    """--strategy and --cut-rule: what belongs to both compile and plan."""
+    command = click.option(
+        "--cut-rule", default="eq1+frontier", show_default=True, metavar="RULE",
+        help="Where the graph may be cut: eq1 (the paper's rule) or eq1+frontier.",
+    )(command)  # fmt: skip
+    return click.option(
+        "--strategy", default="optimal", show_default=True, metavar="NAME",
+        help="How sub-modules are given to devices: optimal, even.",
+    )(command)  # fmt: skip
+
+
+def watch_options(command: _F) -> _F:
+    """--print-after, --dump-dir and --timing: what belongs to every command that runs passes."""
+    command = click.option("--timing", is_flag=True, help="Print the time of each pass to stderr.")(command)
+    command = click.option(
+        "--dump-dir", type=FILE, metavar="DIR", help="Write the IR after each pass: DIR/03_find-cuts.partc."
+    )(command)
+    return click.option(
+        "--print-after",
+        multiple=True,
+        metavar="PASS",
+        help="Print the IR after PASS (or all) to stderr. Repeatable.",
+    )(command)

@@ -1,0 +1,139 @@
+"""`partc plan`: who would compute what, without writing anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from partc.cli.options import (
+    FILE,
+    example,
+    json_option,
+    model_argument,
+    planning_options,
+    print_json,
+    watch_options,
+)
+from partc.errors import PlanError
+
+if TYPE_CHECKING:
+    from partc.cli.observers import Watch
+    from partc.ir.graph import Module
+    from partc.plan.answer import Plan
+    from partc.plan.problem import Problem
+
+
+@click.command(
+    "plan",
+    short_help="Show who would compute what.",
+    epilog=example(
+        "partc plan model.yaml --target devices.yaml",
+        "partc plan model.yaml --target devices.yaml --json > plan.json",
+        "partc plan --problem problem.json --json",
+    ),
+)
+@model_argument(required=False)
+@click.option("--target", type=FILE, metavar="DEVICES", help="The devices: a devices.yaml.")
+@click.option(
+    "--problem", metavar="FILE", help="A planning problem as JSON (- for standard input), instead of MODEL."
+)
+@planning_options
+@watch_options
+@json_option("plan.json, or the answer to a problem,")
+def plan_command(
+    model: str | None,
+    target: Path | None,
+    problem: str | None,
+    strategy: str,
+    cut_rule: str,
+    print_after: tuple[str, ...],
+    dump_dir: Path | None,
+    timing: bool,
+    as_json: bool,
+) -> None:
+    """Plan MODEL for the devices in DEVICES; nothing is emitted and no weight is read."""
+    if problem is not None:
+        _refuse(model is not None or target is not None, "--problem stands instead of MODEL and --target")
+        _answer(problem, strategy, as_json)
+        return
+    _refuse(model is None, "missing MODEL (or --problem FILE)")
+    _refuse(target is None, "missing --target DEVICES")
+    assert model is not None
+    assert target is not None
+
+    from partc.cli.observers import Watch
+
+    _show(_plan(model, target, strategy, cut_rule, Watch(print_after, dump_dir, timing)), as_json)
+
+
+def _refuse(is_wrong: bool, message: str) -> None:
+    if is_wrong:
+        raise click.UsageError(message, click.get_current_context())
+
+
+def _plan(model: str, target: Path, strategy: str, cut_rule: str, watch: Watch) -> Module:
+    """The module of MODEL with its plan decided."""
+    from partc.cli.load import load_model
+    from partc.cli.observers import run_watched
+    from partc.config.devices import load_devices
+    from partc.pipeline.default import PLANNING, default_pipeline
+    from partc.plan.strategies import load_strategy
+
+    # Before the long work: a mistake in these should not cost minutes.
+    load_devices(target)
+    load_strategy(strategy)
+    module = load_model(model)
+    run_watched(module, default_pipeline(target, strategy, cut_rule, Path("build"), PLANNING), watch)
+    return module
+
+
+def _show(module: Module, as_json: bool) -> None:
+    from partc.bundle.hashing import canonical_json
+    from partc.cli.summary import summarize
+    from partc.cli.tables import print_summary
+
+    assert module.plan is not None, "partition-graph leaves a plan or raises"
+    if as_json:
+        click.echo(canonical_json(module.plan), nl=False)  # byte for byte what compile writes
+    else:
+        print_summary(summarize(module.plan, module.profile))
+
+
+def _answer(file: str, strategy: str, as_json: bool) -> None:
+    """Solve the problem in `file` and print the answer; an infeasible one ends with exit code 1."""
+    from partc.cli.load import read_text
+    from partc.plan.problem import parse_problem
+    from partc.plan.strategies import solve
+
+    problem = parse_problem(read_text(file, "give a planning problem as JSON, or - for standard input"), file)
+    answer = solve(problem, strategy)
+    if as_json:
+        print_json(answer.to_json())
+    else:
+        _print_answer(problem, answer, file)
+    if not answer.feasible:
+        click.get_current_context().exit(1)
+
+
+def _print_answer(problem: Problem, answer: Plan, file: str) -> None:
+    """The tables of an answer.
+
+    Raises:
+        PlanError: the problem has no answer; says which constraint cannot be met.
+    """
+    from partc.cli.summary import summarize
+    from partc.cli.tables import print_summary
+    from partc.plan.evaluate import evaluate
+
+    if answer.assignment is None:
+        raise PlanError(
+            answer.constraint or "no plan meets the constraints",
+            where=file,
+            hint="give more memory or links, or finer sub-modules; --json prints the whole answer",
+        )
+    predicted = evaluate(problem, answer.assignment).to_json()
+    print_summary(
+        summarize({"problem": problem.to_json(), "answer": answer.to_json(), "predicted": predicted})
+    )

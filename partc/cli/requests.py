@@ -1,0 +1,83 @@
+"""What `partc run` is asked for, read from the command line."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from partc.cli.load import read_text
+from partc.errors import RunError
+
+if TYPE_CHECKING:
+    from partc.runtime.client import Prompts
+    from partc.runtime.dtypes import Array
+
+
+def check_task(task: str, has_prompts: bool, has_tensors: bool) -> None:
+    """Refuse what a model of this task does not take, before anything is started.
+
+    Raises:
+        RunError: prompts for a graph, or tensors for a model that generates text.
+    """
+    if has_prompts and task == "graph":
+        raise RunError(
+            "this model takes tensors, not prompts", where="--prompt", hint="give --input FILE.npz"
+        )
+    if has_tensors and task == "text-generation":
+        raise RunError("this model takes prompts, not tensors", where="--input", hint="give --prompt TEXT")
+
+
+def default_tokens(max_sequence: int) -> int:
+    """New tokens where nobody says how many: half of a short max_sequence is left to the prompt."""
+    return min(64, max(1, max_sequence // 2))
+
+
+def read_prompts(texts: Sequence[str], ids: Sequence[str], batch: bool) -> list[Prompts]:
+    """The prompts, texts before token ids, each a request of its own; with `batch` all are one.
+
+    Raises:
+        RunError: a list of ids is none, or a batch of texts and ids.
+        UserError: the file of a prompt cannot be read.
+    """
+    known = [_text(text) for text in texts]
+    numbers = [_ids(text) for text in ids]
+    if not batch:
+        return [*known, *numbers]
+    if known and numbers:
+        raise RunError("one batch is of texts or of token ids", where="--batch", hint="leave out --batch")
+    return [known or numbers]
+
+
+def _text(text: str) -> str:
+    if text != "-" and not text.startswith("@"):
+        return text
+    return read_text(text.removeprefix("@"), "--prompt @FILE reads a file").removesuffix("\n")
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.replace(",", " ").split()]
+    except ValueError:
+        raise RunError(
+            f"{text!r} is no list of token ids", where="--token-ids", hint="write --token-ids 1,2,3"
+        ) from None
+
+
+def read_tensors(file: Path) -> Mapping[str, Array]:
+    """The arrays of an .npz file by name; pickled ones are refused.
+
+    Raises:
+        RunError: there is no such file, or it is something else.
+    """
+    import numpy as np
+
+    hint = "numpy.savez(file, name=array) writes one"
+    if not file.is_file():
+        raise RunError("no such file", where=str(file), hint=hint)
+    try:
+        with np.load(file, allow_pickle=False) as content:
+            return {name: content[name] for name in content.files}
+    except (ValueError, OSError, AttributeError, zipfile.BadZipFile) as error:
+        raise RunError("not an .npz file of plain arrays", where=str(file), hint=hint) from error

@@ -1,0 +1,173 @@
+"""What `partc run` prints: text as it comes, results, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from partc.cli.tables import show, table
+from partc.config.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from partc.runtime.dtypes import Array
+    from partc.runtime.results import Result, Timings, Tokens
+
+Labels = Sequence[str] | None
+_WAIT = "wait_s:"
+
+
+def print_tokens(step: Tokens) -> None:
+    """One step of a single sequence, as it comes: its text, or its token id where the prompt was of ids."""
+    if step.texts:
+        click.echo(step.texts[0], nl=False)
+    elif step.tokens[0] is not None:
+        click.echo(f"{', ' if step.step else ''}{step.tokens[0]}", nl=False)
+
+
+def print_results(results: Sequence[Result], labels: Labels, streamed: bool) -> None:
+    """Results in the order of the requests; of one that was streamed only the end of its line."""
+    if streamed and results[0].tokens:
+        click.echo()
+        return
+    many = sum(max(1, len(result.prompts)) for result in results) > 1
+    for number, (result, row) in enumerate(_rows(results), start=1):
+        if many:
+            click.secho(f"[{number}]", bold=True)
+        for line in _lines(result, row, labels):
+            click.echo(line)
+
+
+def _rows(results: Sequence[Result]) -> Iterator[tuple[Result, int]]:
+    """Every sequence of every request; a request of tensors is one."""
+    for result in results:
+        for row in range(max(1, len(result.tokens or result.prompts))):
+            yield result, row
+
+
+def _lines(result: Result, row: int, labels: Labels) -> Iterator[str]:
+    if result.texts:
+        yield result.texts[row]
+    elif result.tokens:
+        yield ", ".join(map(str, result.tokens[row]))
+    elif labels and "logits" in result.outputs:
+        yield from (
+            f"{score:6.1%}  {label}" for label, score in _scores(result.outputs["logits"][row], labels)
+        )
+    else:
+        yield from (f"{name}: {array.dtype}{list(array.shape)}" for name, array in result.outputs.items())
+
+
+def _scores(logits: Array, labels: Sequence[str]) -> list[tuple[str, float]]:
+    """Labels by falling probability (softmax)."""
+    powers = np.exp(logits.astype(np.float64) - logits.max())
+    scores = powers / powers.sum()
+    return sorted(zip(labels, map(float, scores), strict=True), key=lambda item: -item[1])
+
+
+def results_json(results: Sequence[Result], labels: Labels) -> dict[str, Any]:
+    """The results of all requests, and the time per device and link."""
+    return {
+        "labels": list(labels) if labels else None,
+        "requests": [_result_json(result) for result in results],
+    }
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    return {
+        "prompts": [list(map(int, prompt)) for prompt in result.prompts],
+        "tokens": [list(map(int, tokens)) for tokens in result.tokens],
+        "texts": list(result.texts),
+        "finish": list(result.finish),
+        "outputs": {name: array.tolist() for name, array in result.outputs.items()},
+        "elapsed_s": result.elapsed_s,
+        "timings": {device: _timing_json(timings) for device, timings in result.timings.items()},
+    }
+
+
+def _timing_json(timings: Timings) -> dict[str, list[float]]:
+    return {name: timings.column(name).tolist() for name in timings.columns}
+
+
+def write_outputs(file: Path, results: Sequence[Result]) -> None:
+    """The outputs of the last request that has any, as an .npz file."""
+    arrays = next((dict(result.outputs) for result in reversed(results) if result.outputs), {})
+    with file.open("wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
+
+
+def print_timings(results: Sequence[Result]) -> None:
+    """Two tables on stderr: computing per device, and waiting per link."""
+    total = sum(len(tokens) for result in results for tokens in result.tokens)
+    elapsed = max((result.elapsed_s for result in results), default=0.0)
+    rate = (
+        [f"{total} tokens in {format_seconds(elapsed)}, {total / elapsed:.1f} a second"]
+        if total and elapsed
+        else []
+    )
+    devices = list(dict.fromkeys(device for result in results for device in result.timings))
+    merged = [
+        (device, [result.timings[device] for result in results if device in result.timings])
+        for device in devices
+    ]
+    show(_compute_table(merged), _wait_table(merged), *rate, stderr=True)
+
+
+_Merged = Sequence[tuple[str, Sequence["Timings"]]]
+"""Device and its timings in every request."""
+
+
+def _compute_table(merged: _Merged) -> Table:
+    columns = ["device", "prefill", "decode", "queued", "sent"]
+    rows = [
+        [
+            device,
+            _mean_time(timings, "compute_s", first=True),
+            _mean_time(timings, "compute_s", first=False),
+            _mean_time(timings, "queue_s", first=False),
+            format_bytes(float(_column(timings, "sent_bytes").sum())),
+        ]
+        for device, timings in merged
+    ]
+    return table("Computing (mean of a step)", columns, rows, right=columns[1:])
+
+
+def _wait_table(merged: _Merged) -> Table:
+    rows = [
+        [
+            peer,
+            device,
+            _mean_time(timings, _WAIT + peer, first=True),
+            _mean_time(timings, _WAIT + peer, first=False),
+        ]
+        for device, timings in merged
+        for peer in _peers(timings)
+    ]
+    return table(
+        "Waiting (mean of a step)", ["from", "on", "prefill", "decode"], rows, right=["prefill", "decode"]
+    )
+
+
+def _peers(timings: Sequence[Timings]) -> list[str]:
+    names = (name for item in timings for name in item.columns if name.startswith(_WAIT))
+    return list(dict.fromkeys(name.removeprefix(_WAIT) for name in names))
+
+
+def _column(timings: Sequence[Timings], name: str, first: bool | None = None) -> Array:
+    """A column over all requests; of first steps (prefill) or of the others alone, if asked for."""
+    parts = [item.column(name)[_chosen(item, first)] for item in timings]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _chosen(timings: Timings, first: bool | None) -> Array:
+    step = timings.column("step")
+    return np.ones(len(step), bool) if first is None else (step == 0) == first
+
+
+def _mean_time(timings: Sequence[Timings], name: str, first: bool) -> str:
+    values = _column(timings, name, first)
+    return format_seconds(float(values.mean())) if len(values) else "-"

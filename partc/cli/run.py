@@ -1,0 +1,170 @@
+"""`partc run`: the devices of a bundle as local processes (or the devices themselves), and a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from partc.cli.options import FILE, example, json_option, print_json
+
+if TYPE_CHECKING:
+    from partc.runtime.client import Client, Prompts, Request
+    from partc.runtime.results import Result
+    from partc.runtime.sampling import Sampling
+
+
+@click.command(
+    "run",
+    short_help="Generate with a bundle.",
+    epilog=example(
+        'partc run build --prompt "Once upon a time"',
+        'partc run build --prompt "One" --prompt "Two" --tokens 32 --temperature 0.8 --seed 7',
+        "echo Once | partc run build --prompt - --json",
+        "partc run build --input inputs.npz --output outputs.npz",
+    ),
+)
+@click.argument("build", type=FILE, default="build")
+@click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    metavar="TEXT",
+    help="A prompt; - reads standard input, @FILE a file. Repeatable.",
+)
+@click.option("--token-ids", multiple=True, metavar="IDS", help="A prompt as token ids: 1,2,3. Repeatable.")
+@click.option(
+    "--input",
+    "tensors",
+    type=FILE,
+    metavar="FILE.npz",
+    help="Tensors by name, for a model that takes tensors.",
+)
+@click.option(
+    "--output",
+    type=FILE,
+    metavar="FILE.npz",
+    help="Write the outputs there, of a model that does not generate.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="New tokens for each prompt, at most.  [default: 64, fewer where max_sequence is short]",
+)
+@click.option(
+    "--temperature", metavar="T", default=0.0, show_default=True, help="0 takes the most likely token."
+)
+@click.option(
+    "--top-k",
+    metavar="K",
+    default=0,
+    show_default=True,
+    help="Draw among so many most likely tokens; 0: all.",
+)
+@click.option(
+    "--top-p",
+    metavar="P",
+    default=1.0,
+    show_default=True,
+    help="Draw among the most likely tokens that make up this probability.",
+)
+@click.option("--seed", metavar="N", default=0, show_default=True, help="Equal seeds draw equal tokens.")
+@click.option("--batch", is_flag=True, help="All prompts as one request instead of one request each.")
+@click.option(
+    "--stream/--no-stream", default=True, help="Print text as it comes; the default for a single prompt."
+)
+@click.option(
+    "--connect",
+    metavar="HOST:PORT",
+    help="Use the running devices, by the address of the source; auto: as in devices.yaml.",
+)
+@click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
+@click.option("--timing", is_flag=True, help="Print where the time went, per device and link, to stderr.")
+@json_option("tokens, texts and outputs")
+def run_command(
+    build: Path,
+    prompts: tuple[str, ...],
+    token_ids: tuple[str, ...],
+    tensors: Path | None,
+    output: Path | None,
+    tokens: int | None,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int,
+    batch: bool,
+    stream: bool,
+    connect: str | None,
+    insecure: bool,
+    timing: bool,
+    as_json: bool,
+) -> None:
+    """Start a runner for each device of BUILD as a local process, and generate.
+
+    Several prompts are in flight at once. A model that does not generate prints its outputs.
+    """
+    from partc.cli.requests import check_task, default_tokens, read_prompts, read_tensors
+    from partc.cli.results import print_results, print_timings, results_json, write_outputs
+    from partc.runtime.client import source_manifest
+    from partc.runtime.sampling import Sampling
+
+    if not prompts and not token_ids and tensors is None:
+        raise click.UsageError(
+            "nothing to run: give --prompt, --token-ids or --input", click.get_current_context()
+        )
+    model = source_manifest(build).model
+    check_task(model.task, bool(prompts or token_ids), tensors is not None)
+    asked = read_prompts(prompts, token_ids, batch)
+    inputs = read_tensors(tensors) if tensors is not None else None
+    sampling = Sampling(temperature, top_k, top_p, seed)
+    count = tokens or default_tokens(model.max_sequence)
+    with _client(build, connect, insecure) as client:
+        live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
+        requests = [_submit(client, prompt, count, sampling, live) for prompt in asked]
+        if inputs is not None:
+            requests.append(client.submit(inputs=inputs))
+        results = _results(client, requests)
+    if output is not None:
+        write_outputs(output, results)
+    if as_json:
+        print_json(results_json(results, model.labels))
+    else:
+        print_results(results, model.labels, streamed=live)
+    if timing:
+        print_timings(results)
+
+
+@contextmanager
+def _client(build: Path, connect: str | None, insecure: bool) -> Iterator[Client]:
+    """A connection to the devices: to running ones, or to local processes that end with the block."""
+    from partc.cli.progress import progress_bar
+    from partc.runtime.client import Client
+    from partc.runtime.launch import launch_local
+
+    if connect is not None:
+        address = None if connect == "auto" else connect
+        with Client.connect(build, address, insecure=insecure) as client:
+            yield client
+        return
+    with progress_bar() as bar:
+        bar.start("start the runners")
+        ring = launch_local(build, insecure=insecure)
+    with ring, ring.client() as client:
+        yield client
+
+
+def _submit(client: Client, prompts: Prompts, tokens: int, sampling: Sampling, live: bool) -> Request:
+    from partc.cli.results import print_tokens
+
+    count = tokens if client.manifest.model.task == "text-generation" else 0
+    shown = print_tokens if live else None
+    return client.submit(prompts, max_new_tokens=count, sampling=sampling, on_token=shown)
+
+
+def _results(client: Client, requests: Sequence[Request]) -> list[Result]:
+    client.wait(requests)
+    return [request.result() for request in requests]

@@ -1,0 +1,154 @@
+"""compile and plan from end to end, on the null target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from partc.cli.main import run
+
+pytestmark = pytest.mark.hf
+COMPILE = ["compile", "model.yaml", "--target", "devices.yaml"]
+
+
+def test_compile_writes_a_build_and_says_what_is_in_it(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(COMPILE) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "Stages" in shown.out
+    assert "Messages" in shown.out
+    assert "predicted" in shown.out
+    assert shown.out.endswith("wrote build; next: partc verify build\n")
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert "\x1b" not in shown.out
+    assert not any(line.endswith(" ") for line in shown.out.splitlines())
+    plan = json.loads(Path("build/plan.json").read_text())
+    used = set(plan["answer"]["assignment"])
+    assert {path.name for path in Path("build/devices").iterdir()} == used
+    assert len(used) > 1, "96 kB of weights do not fit into one device of 64 kB"
+
+
+def test_the_summary_as_json(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*COMPILE, "-o", "elsewhere", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    fields = ["output", "objective", "value", "bound", "gap", "method", "stages", "messages", "explain"]
+    assert list(summary) == fields
+    assert summary["output"] == "elsewhere"
+    assert summary["stages"][0]["device"] == "phone"
+    assert sum(stage["weights_bytes"] for stage in summary["stages"]) == 6 * 64 * 64 * 4
+    assert summary["gap"] == 0
+    assert summary["messages"][-1]["kind"] == "return"
+    assert summary["messages"][-1]["to"] == "phone"
+
+
+def test_plan_json_is_what_compile_writes(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "model.yaml", "--target", "devices.yaml", "--json"]) == 0
+    planned = capsys.readouterr().out
+    assert run(COMPILE) == 0
+    assert planned == Path("build/plan.json").read_text()
+    assert {"format", "problem", "answer", "predicted"} == set(json.loads(planned))
+
+
+def test_the_problem_of_a_plan_has_the_same_answer(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "model.yaml", "--target", "devices.yaml", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    Path("problem.json").write_text(json.dumps(plan["problem"]))
+    assert run(["plan", "--problem", "problem.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == plan["answer"]
+
+
+def test_plan_writes_nothing(small: Path) -> None:
+    before = sorted(small.rglob("*"))
+    assert run(["plan", "model.yaml", "--target", "devices.yaml"]) == 0
+    assert sorted(small.rglob("*")) == before
+
+
+@pytest.mark.parametrize("option", [["--strategy", "even"], ["--cut-rule", "eq1"]])
+def test_options_reach_their_passes(
+    small: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("devices.yaml").write_text(Path("devices.yaml").read_text().replace("64 kB", "1 MB"))
+    run([*COMPILE, "--json"])
+    default = json.loads(capsys.readouterr().out)
+    assert run([*COMPILE, *option, "--json"]) == 0
+    changed = json.loads(capsys.readouterr().out)
+    assert (changed["method"], changed["stages"]) != (default["method"], default["stages"])
+
+
+def test_passes_replace_the_pipeline(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*COMPILE, "--passes", "canonicalize,infer-sizes", "--print-after", "infer-sizes"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("// after infer-sizes\npartc-ir 1\n")
+    assert not Path("build").exists()
+
+
+def test_a_list_in_the_wrong_order_is_refused(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*COMPILE, "--passes", "canonicalize,find-cuts"]) == 1
+    assert "hint: run infer-sizes before it" in capsys.readouterr().err
+
+
+def test_dumps_are_numbered(small: Path) -> None:
+    assert run([*COMPILE, "--dump-dir", "dumps"]) == 0
+    names = [path.name for path in sorted(Path("dumps").iterdir())]
+    assert names[0] == "00_canonicalize.partc"
+    assert names[-1].endswith("_emit-bundle.partc")
+    assert [name[:2] for name in names] == [f"{index:02}" for index in range(len(names))]
+
+
+def test_timing_names_every_pass(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*COMPILE, "--timing", "--json"]) == 0
+    shown = capsys.readouterr()
+    json.loads(shown.out)
+    assert "partition-graph" in shown.err
+    assert "total" in shown.err
+
+
+def test_no_device_fits(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("devices.yaml").write_text(Path("devices.yaml").read_text().replace("64 kB", "10 kB"))
+    assert run(COMPILE) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: no plan fits: memory")
+    assert not Path("build").exists()
+
+
+def test_a_folder_of_something_else_stays(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("build").mkdir()
+    Path("build/notes.txt").write_text("milk")
+    assert run(COMPILE) == 1
+    assert "no build of partc's" in capsys.readouterr().err
+    assert [path.name for path in Path("build").iterdir()] == ["notes.txt"]
+
+
+def test_compiling_twice_changes_no_byte(small: Path) -> None:
+    assert run(COMPILE) == 0
+    first = {path: path.read_bytes() for path in Path("build").rglob("*") if path.is_file()}
+    assert run(COMPILE) == 0
+    assert {path: path.read_bytes() for path in Path("build").rglob("*") if path.is_file()} == first
+
+
+def test_keys_are_rotated(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(COMPILE) == 0
+    before = {path: path.read_bytes() for path in Path("build").rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert run(["keys", "build", "--json"]) == 0
+    public = json.loads(capsys.readouterr().out)
+    after = {path: path.read_bytes() for path in Path("build").rglob("*") if path.is_file()}
+    changed = {path for path in after if after[path] != before[path]}
+    assert before.keys() == after.keys()
+    assert changed == {path for path in after if "keys" in path.parts}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in changed)
+    assert set(public) == {"client", "devices"}
+    assert set(public["devices"]) == {path.name for path in Path("build/devices").iterdir()}
+
+
+@pytest.mark.parametrize("command", ["keys", "run", "verify"])
+def test_what_is_no_build_is_refused(command: str, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--prompt", "x"] if command == "run" else []
+    assert run([command, "nowhere", *options]) == 1
+    assert "not a build" in capsys.readouterr().err

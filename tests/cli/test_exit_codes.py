@@ -1,0 +1,104 @@
+"""What every outcome of a command means to the shell."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from partc.cli.main import exit_code, partc, run
+from partc.errors import (
+    BundleError,
+    ConfigError,
+    InternalError,
+    ModelError,
+    PartcError,
+    PlanError,
+    RunError,
+    UserError,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("kind", [UserError, ConfigError, ModelError, PlanError, BundleError, RunError])
+def test_the_users_mistake_is_1(kind: type[PartcError], capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(kind("it is wrong", where="a.yaml:3", hint="mend it")) == 1
+    assert capsys.readouterr().err == "error: it is wrong\n  where: a.yaml:3\n  hint: mend it\n"
+
+
+def test_a_mistake_without_place_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(UserError("it is wrong")) == 1
+    assert capsys.readouterr().err == "error: it is wrong\n"
+
+
+@pytest.mark.parametrize("error", [InternalError("broken"), ValueError("broken"), AssertionError()])
+def test_a_bug_is_70_with_its_traceback(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(error) == 70
+    text = capsys.readouterr().err
+    assert type(error).__name__ in text
+    assert "this is a bug in partc" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (BrokenPipeError(), 141),
+        (SystemExit(143), 143),
+        (SystemExit(None), 0),
+        (SystemExit("text"), 1),
+        (click.exceptions.Exit(0), 0),
+        (click.UsageError("no such option"), 2),
+        (OSError(errno.ENOSPC, "No space left on device", "build/x"), 1),
+        (OSError(errno.EIO, "Input/output error"), 70),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), 1),
+        (ModuleNotFoundError("No module named 'partc.x'", name="partc.x"), 70),
+    ],
+)
+def test_everything_else(error: BaseException, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_a_full_disk_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code(OSError(errno.ENOSPC, "No space left on device", "build/x"))
+    assert capsys.readouterr().err == "error: No space left on device\n  where: build/x\n"
+
+
+def test_an_interrupt_inside_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("partc.pipeline.registry.load_passes", interrupt)
+    assert run(["opt", "-", "-p", "canonicalize"]) == 130
+
+
+@pytest.mark.parametrize("name", partc.commands)
+def test_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Example:" in text
+    assert f"partc {name}" in text.split("Example:")[1]
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert list(partc.commands) == ["compile", "plan", "lower", "opt", "run", "verify", "keys"]
+    assert all(f"\n  {name} " in text for name in partc.commands)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ["torch", "transformers", "onnx", "onnxruntime", "networkx", "numpy", "rich", "zmq"]
+    code = (
+        f"import sys, partc.cli.main as m; m.run(['--help']); print([x for x in {heavy} if x in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,59 @@
+"""What every test shares: no network, one thread a process, seeded numbers, `--update-golden`."""
+
+from __future__ import annotations
+
+import os
+
+# Before anything imports numpy, torch or transformers; runners started by a test inherit it.
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_pool, "1")
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+_NEEDS = {"ort": ("onnxruntime",), "hf": ("torch", "transformers")}
+"""Marker -> what must be installed; an unmarked test belongs to the null tier and needs none of it."""
+
+# Test machines are shared: an example that takes long is not a failure, and a failure must come again.
+settings.register_profile("partc", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("partc")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--update-golden`."""
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite the expected results of golden cases"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tiers whose libraries are not installed, so that the null tier runs everywhere."""
+    missing = {tier: _missing(modules) for tier, modules in _NEEDS.items()}
+    for item in items:
+        for tier in filter(missing.get, _NEEDS):
+            if item.get_closest_marker(tier):
+                item.add_marker(pytest.mark.skip(reason=f"tier {tier}: no {', '.join(missing[tier])}"))
+
+
+def _missing(modules: tuple[str, ...]) -> list[str]:
+    return [name for name in modules if importlib.util.find_spec(name) is None]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A random generator that starts the same in every test."""
+    return np.random.default_rng(20240229)
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, with a space in its name as users' folders have."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder

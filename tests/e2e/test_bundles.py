@@ -1,0 +1,104 @@
+"""Bundles as files: the same bytes wherever and whenever they are compiled, and never half of one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from partc.errors import PartcError
+from partc.runtime.manifest import load_manifest, verify_files
+from tests.families.check import devices_file
+
+pytestmark = [pytest.mark.hf, pytest.mark.ort]
+
+KILLS = int(os.environ.get("PARTC_TEST_KILLS", "6"))
+"""How many compiles are killed; each takes about as long as a compile."""
+ROOT = Path(__file__).parents[2]
+MODEL = """\
+model:
+  seed: 1
+  config: {model_type: llama, hidden_size: 64, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2,
+           intermediate_size: 96, vocab_size: 200, max_position_embeddings: 128}
+max_sequence: 64
+"""
+
+
+def _project(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "model.yaml").write_text(MODEL)
+    devices_file(folder, 3)
+    return folder
+
+
+def _start(folder: Path, seed: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "partc.cli.main", "compile", "model.yaml", "--target", "devices3.yaml"]
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [*command, "--strategy", "even", "-o", "build"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _digests(build: Path) -> dict[str, str]:
+    """The hash of every file but keys and runs."""
+    files = sorted(path for path in build.rglob("*") if path.is_file())
+    kept = [path for path in files if not {"keys", "runs"} & set(path.relative_to(build).parts)]
+    return {str(path.relative_to(build)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
+
+
+def _looks_complete(build: Path) -> bool:
+    return (build / "plan.json").exists() or any(build.glob("devices/*/manifest.json"))
+
+
+def test_two_compiles_give_the_same_bytes(tmp_path: Path) -> None:
+    digests = []
+    for seed, name in enumerate(("here", "there/deeper with a space")):
+        folder = _project(tmp_path / name)
+        assert _start(folder, seed + 1).wait() == 0
+        digests.append(_digests(folder / "build"))
+        time.sleep(1.1)  # another second on the clock, should one have crept in
+    assert digests[0] == digests[1]
+    assert any(name.endswith(".safetensors") for name in digests[0])
+
+
+def test_a_killed_compile_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
+    folder = _project(tmp_path / "project")
+    began = time.monotonic()
+    assert _start(folder, 0).wait() == 0
+    whole_s = time.monotonic() - began
+    right = _digests(folder / "build")
+    shutil.rmtree(folder / "build")
+    moments = random.Random(5)
+    for _ in range(KILLS):
+        # Most of the time goes by before anything is written; the end is where it matters.
+        process = _start(folder, 0)
+        time.sleep(whole_s * moments.triangular(0.3, 1.05, 0.95))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if _looks_complete(folder / "build"):
+            _assert_complete(folder / "build")
+    assert _start(folder, 0).wait() == 0
+    assert _digests(folder / "build") == right
+    assert [path.name for path in folder.iterdir() if "partial" in path.name] == []
+
+
+def _assert_complete(build: Path) -> None:
+    for manifest in sorted(build.glob("devices/*/manifest.json")):
+        try:
+            verify_files(manifest.parent, load_manifest(manifest.parent))
+        except PartcError as error:
+            pytest.fail(f"half a bundle: {error}")
+    assert (build / "plan.json").exists()
+    assert len(list(build.glob("devices/*/manifest.json"))) == 3

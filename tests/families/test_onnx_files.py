@@ -1,0 +1,101 @@
+"""ONNX files: a convolution network with skip connections, cut in three; a skip over two devices travels once, directly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from partc.config.model import ModelConfig, OnnxFile
+from tests.families.check import compile_ring, devices_file, simplified
+
+pytestmark = [pytest.mark.hf, pytest.mark.ort]
+
+CHANNELS = 8
+
+
+class _Net:
+    """Builds an ONNX graph a layer at a time."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(3)
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+
+    def add(self, op: str, *inputs: str, **attributes: object) -> str:
+        name = f"{op.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def weight(self, *shape: int) -> str:
+        name = f"w{len(self.weights)}"
+        values = self.rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        self.weights.append(numpy_helper.from_array(values.astype(np.float32), name))
+        return name
+
+    def conv(self, x: str, channels: int, before: int, stride: int = 1) -> str:
+        weights = self.weight(channels, before, 3, 3), self.weight(channels, 1)
+        bias = self.add("Squeeze", weights[1])
+        return self.add("Conv", x, weights[0], bias, pads=[1, 1, 1, 1], strides=[stride, stride])
+
+    def block(self, x: str) -> str:
+        """A residual block."""
+        inner = self.conv(self.add("Relu", self.conv(x, CHANNELS, CHANNELS)), CHANNELS, CHANNELS)
+        return self.add("Relu", self.add("Add", inner, x))
+
+    def save(self, path: Path, output: str, sizes: list[int | str], size: int) -> None:
+        shape: list[int | str | None] = ["images", 3, size, size]
+        graph = helper.make_graph(
+            self.nodes,
+            "net",
+            [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, sizes)],
+            self.weights,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        onnx.checker.check_model(model)
+        onnx.save(model, path)
+
+
+def _network(path: Path, long_skip: bool) -> str:
+    net = _Net()
+    x = first = net.conv("image", CHANNELS, 3, stride=2)
+    for _ in range(4):
+        x = net.block(x)
+    if long_skip:
+        x = net.add("Add", x, first)
+    pooled = net.add("Flatten", net.add("GlobalAveragePool", x), axis=1)
+    output = net.add("MatMul", pooled, net.weight(CHANNELS, 5))
+    net.save(path, output, ["images", 5], 16)
+    return output
+
+
+def test_convolution_network_cut_in_three(tmp_path: Path) -> None:
+    output = _network(tmp_path / "net.onnx", long_skip=False)
+    config = ModelConfig(OnnxFile(tmp_path / "net.onnx"), task="graph", max_batch=2)
+    ring = compile_ring(simplified(config), tmp_path / "build", devices_file(tmp_path, 3))
+    assert len(ring.manifests) == 3
+    images = np.random.default_rng(5).standard_normal((2, 3, 16, 16)).astype(np.float32)
+    session = ort.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
+    (right,) = session.run([output], {"image": images})
+    np.testing.assert_allclose(ring.outputs({"image": images})[output], right, atol=1e-5, rtol=0)
+
+
+def test_a_skip_over_two_devices_travels_once_and_directly(tmp_path: Path) -> None:
+    output = _network(tmp_path / "net.onnx", long_skip=True)
+    config = ModelConfig(OnnxFile(tmp_path / "net.onnx"), task="graph")
+    ring = compile_ring(simplified(config), tmp_path / "build", devices_file(tmp_path, 4), rule="eq1")
+    assert len(ring.manifests) == 4
+    image = np.random.default_rng(5).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    session = ort.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
+    (right,) = session.run([output], {"image": image})
+    np.testing.assert_allclose(ring.outputs({"image": image})[output], right, atol=1e-5, rtol=0)
+    far = [(sender, receiver, name) for sender, receiver, _, name, _ in ring.crossed if receiver != "a"]
+    skips = [entry for entry in far if ord(entry[1]) - ord(entry[0]) > 1]
+    assert len(skips) == 1
+    (skip,) = skips
+    assert [entry for entry in far if entry[2] == skip[2]] == [skip]

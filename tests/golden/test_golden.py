@@ -1,0 +1,99 @@
+"""Every file in golden/ is a case; adding a test is adding a file."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from partc.pipeline.registry import PASSES, load_pass
+from tests.golden.case import EXPECTED, Case, Outcome, parse_case, print_case
+from tests.golden.shell import ROOT, run_case
+
+GOLDEN = ROOT / "golden"
+_HINT = "run `pytest tests/golden --update-golden`, then read the change"
+
+
+def _parameters() -> list[ParameterSet]:
+    found = []
+    for path in sorted(GOLDEN.rglob("*.md")):
+        case = parse_case(path.read_text(encoding="utf-8"))
+        marks = [getattr(pytest.mark, name) for name in case.markers]
+        found.append(pytest.param(path, case, marks=marks, id=str(path.relative_to(GOLDEN).with_suffix(""))))
+    return found
+
+
+@pytest.mark.parametrize(("path", "case"), _parameters())
+def test_case(
+    path: Path, case: Case, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    outcome = run_case(case, tmp_path)
+    assert outcome.exit != 70, f"a bug in partc:\n{outcome.stderr}"
+    if request.config.getoption("--update-golden"):
+        path.write_text(print_case(case.with_outcome(outcome)), encoding="utf-8")
+        return
+    if not case.has_expectation:
+        pytest.fail(f"{path.name} expects nothing yet: {_HINT}", pytrace=False)
+    if difference := _difference(case, outcome):
+        pytest.fail(f"{difference}\nIf the new output is right: {_HINT}.", pytrace=False)
+
+
+def _difference(case: Case, outcome: Outcome) -> str:
+    lines: list[str] = []
+    for kind in EXPECTED:
+        expected, actual = case.expected(kind).splitlines(), outcome.text(kind).splitlines()
+        lines += difflib.unified_diff(expected, actual, f"expected {kind}", f"actual {kind}", lineterm="")
+    return "\n".join(lines)
+
+
+def test_no_orphans() -> None:
+    strays = [
+        str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*") if path.is_file() and path.suffix != ".md"
+    ]
+    assert not strays, f"no golden case uses these files: {strays}"
+
+
+@pytest.mark.parametrize(("path", "case"), _parameters())
+def test_every_input_file_is_used(path: Path, case: Case) -> None:
+    assert not case.unused_files(), f"{path.name}: no command uses {case.unused_files()}"
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_every_pass_has_cases_of_its_own(name: str) -> None:
+    """Text in, one pass, text out: a change of one pass changes the cases in its folder and no others."""
+    commands = [line for path in (GOLDEN / "passes" / name).glob("*.md") for line in _commands(path)]
+    assert commands
+    for command in commands:
+        words = shlex.split(command)
+        if words[0] == "partc":
+            assert words[1] == "opt"
+            assert words[words.index("-p") + 1].partition("{")[0] == name
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("name", PASSES)
+def test_a_changed_pass_fails_its_own_cases_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass that does nothing any more is found by cases in its folder, and by no others."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(type(load_pass(name)), "apply", lambda step, module, context: False)
+    paths = [path for path in GOLDEN.rglob("*.md") if any(name in line for line in _commands(path))]
+    failing = [path for path in paths if _fails(path, tmp_path / path.parent.name / path.stem)]
+    assert failing
+    assert {path.parent for path in failing} == {GOLDEN / "passes" / name}
+
+
+def _fails(path: Path, folder: Path) -> bool:
+    folder.mkdir(parents=True)
+    case = parse_case(path.read_text(encoding="utf-8"))
+    return bool(_difference(case, run_case(case, folder)))
+
+
+def _commands(path: Path) -> list[str]:
+    return parse_case(path.read_text(encoding="utf-8")).commands
