@@ -131,7 +131,7 @@ def _scope(node: onnx_ir.Node) -> str:
     """The innermost module of the source model: `model.layers.0.self_attn`."""
     text = node.metadata_props.get("pkg.torch.onnx.name_scopes", "[]")
     names = [name.strip().strip("'\"") for name in text.strip("[]").split(",")]
-    modules = [name for name in names[:-1] if name]
+    modules = [name for name in names[:-1] if name and not name.startswith("_empty_nn_module_stack")]
     return modules[-1].removeprefix("network").lstrip(".") if modules else ""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+from transformers.utils import logging as transformers_logging
 
 from partc.config.model import CheckpointFolder, HubModel, RandomModel
 from partc.errors import ModelError
@@ -32,10 +34,17 @@ def open_source(model: CheckpointFolder | HubModel | RandomModel) -> Source:
     Raises:
         ModelError: unknown model type, unreadable config, custom code, or a hub that cannot be reached.
     """
+    quieten()
     if isinstance(model, RandomModel):
         return Source(_from_mapping(dict(model.config)), None, {"config": dict(model.config), "seed": model.seed})
     folder = model.folder if isinstance(model, CheckpointFolder) else _download(model.repo)
     return Source(_from_folder(folder), folder)
+
+
+def quieten() -> None:
+    """No warnings and no progress bars of transformers: partc has its own."""
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
 
 
 def _from_mapping(data: dict[str, Any]) -> PretrainedConfig:
@@ -72,8 +81,6 @@ def _from_folder(folder: Path) -> PretrainedConfig:
 
 
 def _unknown(kind: str, where: str) -> ModelError:
-    import difflib
-
     near = difflib.get_close_matches(kind, list(CONFIG_MAPPING), 3)
     hint = f"did you mean {' or '.join(near)}?" if near else "see the model types of your transformers version"
     return ModelError(f"unknown model type {kind!r}", where=where, hint=hint)

@@ -130,7 +130,7 @@ def parse_module(text: str, *, file: str = "<text>") -> Module:
     _header(reader.next())
     line = reader.next()
     line.expect("model")
-    module, values = _parse_body(reader, ModelInfo(**_info_fields(line)))
+    module, values = _parse_body(reader, _info(line))
     while not reader.done:
         _parse_fact(reader, reader.next(), module, values)
     return module
@@ -144,13 +144,16 @@ def _header(line: _Line) -> None:
         line.fail(f"IR version {version} is not {VERSION}; print it again with this partc")
 
 
-def _info_fields(line: _Line) -> dict[str, Any]:
+def _info(line: _Line) -> ModelInfo:
     data = line.data()
     known = set(ModelInfo.__dataclass_fields__)
     for key in data:
         if key not in known:
             line.fail(f"unknown key {key!r} in the model header; known: {', '.join(sorted(known))}")
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    missing = [key for key in ("name", "task") if key not in data]
+    if missing:
+        line.fail(f"the model header has no {missing[0]!r}")
+    return ModelInfo(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
 
 
 def _parse_body(reader: _Reader, info: ModelInfo) -> tuple[Module, dict[str, Value]]:
@@ -311,7 +314,7 @@ def _array(line: _Line) -> Array:
         line.fail("a constant needs an element type and fixed sizes")
     kind, sizes = BY_SHORT[dtype].numpy, [int(dim) for dim in shape]
     if line.accept("base64"):
-        return np.frombuffer(base64.b64decode(line.string()), kind).reshape(sizes).copy()
+        return _raw_array(line, kind, sizes)
     line.expect("[")
     text = line.take(r"[^\]]*", "elements").strip()
     line.expect("]")
@@ -319,6 +322,13 @@ def _array(line: _Line) -> Array:
     try:
         flat = np.array([item == "true" for item in items], bool) if dtype == "bool" else np.array(items, dtype=str)
         return (flat if dtype == "bool" else _numbers(flat, kind)).reshape(sizes)
+    except ValueError as error:
+        line.fail(f"bad constant: {error}")
+
+
+def _raw_array(line: _Line, kind: np.dtype[np.generic], sizes: list[int]) -> Array:
+    try:
+        return np.frombuffer(base64.b64decode(line.string(), validate=True), kind).reshape(sizes).copy()
     except ValueError as error:
         line.fail(f"bad constant: {error}")
 
@@ -407,7 +417,7 @@ def _parse_fact(reader: _Reader, line: _Line, module: Module, values: dict[str, 
         module.rdm = _map_line(line, module.rdm, values)
     elif line.accept("profile"):
         line.integer()
-        module.profile = [*(module.profile or ()), _profile(line.data())]
+        module.profile = [*(module.profile or ()), _profile(line)]
     elif line.accept("plan"):
         module.plan = line.data()
     elif line.accept("part"):
@@ -426,9 +436,13 @@ def _map_line(line: _Line, known: DependencyMap | None, values: Mapping[str, Val
     return {**(known or {}), (source, target): _uses(line, values)}
 
 
-def _profile(data: dict[str, Any]) -> SubmoduleProfile:
-    phases = {name: PhaseCost(**cost) for name, cost in data["phases"].items()}
-    return SubmoduleProfile(data["weight_bytes"], data["state_bytes"], phases, data.get("shared", {}))
+def _profile(line: _Line) -> SubmoduleProfile:
+    data = line.data()
+    try:
+        phases = {name: PhaseCost(**cost) for name, cost in data["phases"].items()}
+        return SubmoduleProfile(data["weight_bytes"], data["state_bytes"], phases, data.get("shared", {}))
+    except (KeyError, TypeError, AttributeError) as error:
+        line.fail(f"not a profile: {error}")
 
 
 def _part(reader: _Reader, line: _Line) -> Part:

@@ -106,7 +106,9 @@ def _mapped(module: Module) -> None:
 
 
 def _split(module: Module) -> None:
-    for part in module.parts or ():
+    if module.parts is None:
+        raise InternalError("the graph has not been split")
+    for part in module.parts:
         verify_graph(part.graph)
 
 

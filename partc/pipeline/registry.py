@@ -35,6 +35,9 @@ TARGETS: Mapping[str, str] = {
 """Every target by the name that devices.yaml uses."""
 
 
+_KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
+
+
 def load_pass(text: str) -> Pass:
     """The pass that `text` names, with options: `find-cuts{rule=eq1}`.
 
@@ -87,4 +90,4 @@ def _convert(kind: str, text: str, where: str) -> object:
     try:
         return converters[wanted](text)  # type: ignore[operator]
     except (ValueError, KeyError) as error:
-        raise UserError(f"{text!r} is not a {wanted}", where=where) from error
+        raise UserError(f"{text!r} is no {_KINDS[wanted]}", where=where) from error

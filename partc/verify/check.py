@@ -186,7 +186,7 @@ class _OneStep(_Check):
         for name in self.manifest.inputs:
             if name != "input_ids":
                 given[name] = np.arange(length, dtype=np.int64)[None, :] % 2
-        return f"{length} tokens", given, {**given, "attention_mask": np.ones((1, length), np.int64)}
+        return f"{length} token{'s' if length > 1 else ''}", given, {**given, "attention_mask": np.ones((1, length), np.int64)}
 
     def drawn(self, seed: int) -> dict[str, Array]:
         rng = np.random.default_rng([_SEED, seed])

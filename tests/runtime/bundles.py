@@ -1,0 +1,423 @@
+"""Small bundles made by hand, so that the runner is tested without the compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from partc.runtime.keys import make_keys
+from partc.runtime.manifest import seal
+from partc.runtime.program import Recv, Send, parse_program
+
+PLAN = hashlib.sha256(b"plan").hexdigest()
+VOCABULARY, HIDDEN, LENGTH = 17, 8, 24
+EOS = 3
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Part:
+    """One sub-module of a device."""
+
+    name: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    model: onnx.ModelProto | None = None
+    states: Sequence[Json] = ()
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}.onnx" if self.model else f"{self.name}.txt"
+
+
+@dataclass
+class Device:
+    """One device of a bundle."""
+
+    parts: Sequence[Part]
+    programs: Mapping[str, str]
+    values: Mapping[str, tuple[str, list[int | str]]] = field(default_factory=dict)
+
+
+@dataclass
+class Build:
+    """All devices of a build; the first one is the source."""
+
+    devices: Mapping[str, Device]
+    inputs: Sequence[tuple[str, str, list[int | str]]]
+    outputs: Sequence[tuple[str, str, list[int | str]]]
+    dims: Mapping[str, int]
+    task: str = "text-generation"
+    engine: str = "ort"
+    max_batch: int = 1
+    max_requests: int = 1
+    plan_id: str = PLAN
+    predicted: Mapping[str, float] = field(default_factory=lambda: {"prefill_s": 0.01, "decode_s": 0.01})
+    tokenizer: str | None = None
+    """tokenizer.json of the source."""
+
+    def write(self, folder: Path) -> Path:
+        for name, device in self.devices.items():
+            self._write_device(folder / "devices" / name, name, device)
+        make_keys(folder, list(self.devices), next(iter(self.devices)))
+        return folder
+
+    def _write_device(self, folder: Path, name: str, device: Device) -> None:
+        folder.mkdir(parents=True)
+        for part in device.parts:
+            content = part.model.SerializeToString() if part.model else part.name.encode()
+            (folder / part.file).write_bytes(content)
+        if self.tokenizer is not None and name == next(iter(self.devices)):
+            (folder / "tokenizer").mkdir()
+            (folder / "tokenizer" / "tokenizer.json").write_text(self.tokenizer)
+        manifest = self._manifest(folder, name, device)
+        (folder / "manifest.json").write_text(f"{json.dumps(seal(manifest), sort_keys=True, indent=1)}\n")
+
+    def _manifest(self, folder: Path, name: str, device: Device) -> Json:
+        steps = [step for text in device.programs.values() for step in parse_program(text)]
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return {
+            "format": "partc-bundle/1",
+            "plan_id": self.plan_id,
+            "epoch": 0,
+            "device": name,
+            "target": self.engine,
+            "source": next(iter(self.devices)),
+            "ring": list(self.devices),
+            "model": {
+                "name": "tiny",
+                "task": self.task,
+                "dtype": "float32",
+                "max_sequence": LENGTH,
+                "max_batch": self.max_batch,
+                "max_requests": self.max_requests,
+                "vocab_size": VOCABULARY,
+                "eos_token_ids": [EOS],
+                "pad_token_id": 0,
+                "bos_token_id": None,
+                "labels": None,
+            },
+            "inputs": [{"name": n, "dtype": d, "shape": s} for n, d, s in self.inputs],
+            "outputs": [{"name": n, "dtype": d, "shape": s} for n, d, s in self.outputs],
+            "dims": dict(self.dims),
+            "values": {n: {"dtype": d, "shape": s} for n, (d, s) in device.values.items()},
+            "submodules": [
+                {
+                    "name": part.name,
+                    "file": part.file,
+                    "weights": [],
+                    "inputs": list(part.inputs),
+                    "outputs": list(part.outputs),
+                    "states": list(part.states),
+                }
+                for part in device.parts
+            ],
+            "engine": {"kind": self.engine, "provider": "cpu", "threads": 1, "options": {}},
+            "programs": dict(device.programs),
+            "endpoints": dict.fromkeys(self.devices),
+            "peers": {
+                "receive": sorted({step.device for step in steps if isinstance(step, Recv)}),
+                "send": sorted({step.device for step in steps if isinstance(step, Send)}),
+            },
+            "predicted": dict(self.predicted),
+            "memory": {"budget_bytes": 0, "weights_bytes": 0, "state_bytes": 0, "peak_bytes": 0},
+            "toolkit": {},
+            "verified_on_hardware": False,
+            "files": {
+                path.relative_to(folder).as_posix(): {
+                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                    "bytes": path.stat().st_size,
+                }
+                for path in files
+            },
+        }
+
+
+def reseal(manifest: Path, **changes: Any) -> None:
+    """Change keys of a manifest.json and seal it again."""
+    content = {**json.loads(manifest.read_text()), **changes}
+    manifest.write_text(f"{json.dumps(seal(content), sort_keys=True, indent=1)}\n")
+
+
+# -- a language model of three parts: its cache lies on the middle device, its embedding skips that device
+
+_RANDOM = np.random.default_rng(7)
+EMBED = _RANDOM.normal(size=(VOCABULARY, HIDDEN)).astype(np.float32)
+MIX = _RANDOM.normal(size=(HIDDEN, HIDDEN)).astype(np.float32)
+HEAD = _RANDOM.normal(size=(HIDDEN, VOCABULARY)).astype(np.float32)
+
+_X: list[int | str] = ["batch", "sequence", HIDDEN]
+_VALUES: dict[str, tuple[str, list[int | str]]] = {
+    "embed": ("float32", _X),
+    "hidden_1": ("float32", _X),
+    "hidden_2": ("float32", _X),
+    "logits": ("float32", ["batch", 1, VOCABULARY]),
+    "token": ("int64", ["batch"]),
+}
+CACHE: Json = {
+    "name": "cache.0.key",
+    "input": "cache.0.key",
+    "output": "cache.0.key.out",
+    "dtype": "float32",
+    "shape": ["batch", LENGTH, HIDDEN],
+}
+
+
+def language_model(engine: str = "ort", **options: Any) -> Build:
+    """Three devices a, b, c; the residual `embed` goes from a to c directly."""
+    models = _models() if engine == "ort" else (None, None, None)
+    options = {"max_batch": 3, "max_requests": 3, **options}
+    devices = {
+        "a": Device(
+            [Part("part_0", ["input_ids"], ["embed", "hidden_1"], models[0])],
+            _both(
+                "run part_0 (input_ids) -> (embed, hidden_1)\n"
+                "send hidden_1 to b\nsend embed to c\nrecv token from c\nemit token\n"
+            ),
+            _only("embed", "hidden_1", "token"),
+        ),
+        "b": Device(
+            [Part("part_1", ["hidden_1", "position"], ["hidden_2"], models[1], [CACHE])],
+            _both(
+                "recv hidden_1 from a\nrun part_1 (hidden_1, position) -> (hidden_2)\nsend hidden_2 to c\n"
+            ),
+            _only("hidden_1", "hidden_2"),
+        ),
+        "c": Device(
+            [Part("part_2", ["hidden_2", "embed", "length"], ["logits"], models[2])],
+            _both(
+                "recv embed from a\nrecv hidden_2 from b\n"
+                "run part_2 (hidden_2, embed, length) -> (logits)\n"
+                "sample logits -> token\nsend token to a\n"
+            ),
+            _only("embed", "hidden_2", "logits", "token"),
+        ),
+    }
+    return Build(
+        devices,
+        inputs=[("input_ids", "int64", ["batch", "sequence"])],
+        outputs=[("token", "int64", ["batch"])],
+        dims={"batch": options["max_batch"], "sequence": LENGTH},
+        engine=engine,
+        **options,
+    )
+
+
+def expected_tokens(prompt: Sequence[int], count: int) -> list[int]:
+    """What the model must say, greedily, computed without any cut or cache."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(int(np.argmax(expected_logits(tokens))))
+    return tokens[len(prompt) :]
+
+
+def expected_logits(tokens: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    embed = EMBED[list(tokens)]
+    hidden_1 = np.tanh(embed)
+    means = np.cumsum(hidden_1, axis=0) / np.arange(1, len(tokens) + 1)[:, None]
+    hidden_2 = hidden_1 + np.tanh(means @ MIX)
+    return np.asarray((hidden_2[-1] + embed[-1]) @ HEAD, np.float32)
+
+
+def _models() -> tuple[onnx.ModelProto, onnx.ModelProto, onnx.ModelProto]:
+    node = helper.make_node
+    first = make_model(
+        [node("Gather", ["E", "input_ids"], ["embed"]), node("Tanh", ["embed"], ["hidden_1"])],
+        [("input_ids", "int64", ["batch", "sequence"])],
+        [("embed", "float32", _X), ("hidden_1", "float32", _X)],
+        {"E": EMBED},
+    )
+    second = make_model(
+        [
+            node("TensorScatter", ["cache.0.key", "hidden_1", "position"], ["cache.0.key.out"], axis=1),
+            node("Shape", ["hidden_1"], ["count"], start=1, end=2),
+            node("Squeeze", ["count"], ["rows"]),
+            node("Range", ["zero", "rows", "one"], ["row"]),
+            node("Unsqueeze", ["position", "axis_1"], ["start"]),
+            node("Add", ["start", "row"], ["last"]),
+            node("Unsqueeze", ["last", "axis_2"], ["last_"]),
+            node("LessOrEqual", ["columns", "last_"], ["seen"]),
+            node("Cast", ["seen"], ["mask"], to=TensorProto.FLOAT),
+            node("MatMul", ["mask", "cache.0.key.out"], ["sums"]),
+            node("Add", ["last_", "one"], ["number"]),
+            node("Cast", ["number"], ["number_"], to=TensorProto.FLOAT),
+            node("Div", ["sums", "number_"], ["means"]),
+            node("MatMul", ["means", "W"], ["mixed"]),
+            node("Tanh", ["mixed"], ["bent"]),
+            node("Add", ["hidden_1", "bent"], ["hidden_2"]),
+        ],
+        [
+            ("hidden_1", "float32", _X),
+            ("position", "int64", ["batch"]),
+            ("cache.0.key", "float32", CACHE["shape"]),
+        ],
+        [("hidden_2", "float32", _X), ("cache.0.key.out", "float32", CACHE["shape"])],
+        {
+            "W": MIX,
+            "zero": np.array(0, np.int64),
+            "one": np.array(1, np.int64),
+            "axis_1": np.array([1], np.int64),
+            "axis_2": np.array([2], np.int64),
+            "columns": np.arange(LENGTH, dtype=np.int64),
+        },
+    )
+    third = make_model(
+        [
+            node("Add", ["hidden_2", "embed"], ["sum"]),
+            node("Sub", ["length", "one"], ["last"]),
+            node("Shape", ["embed"], ["rows"], start=1, end=2),
+            node("OneHot", ["last", "rows", "off_on"], ["hot"]),
+            node("Unsqueeze", ["hot", "axis_1"], ["pick"]),
+            node("MatMul", ["pick", "sum"], ["picked"]),
+            node("MatMul", ["picked", "W"], ["logits"]),
+        ],
+        [("hidden_2", "float32", _X), ("embed", "float32", _X), ("length", "int64", ["batch"])],
+        [("logits", "float32", ["batch", 1, VOCABULARY])],
+        {
+            "W": HEAD,
+            "one": np.array(1, np.int64),
+            "off_on": np.array([0, 1], np.float32),
+            "axis_1": np.array([1], np.int64),
+        },
+    )
+    return first, second, third
+
+
+# -- a graph of two parts, for tasks of one step
+
+
+def graph_model(**options: Any) -> Build:
+    """y = (x + 1) * 2 over two devices, x f32[rows, 4]; and the middle value itself."""
+    node = helper.make_node
+    shape: list[int | str] = ["rows", 4]
+    one, two = np.array(1, np.float32), np.array(2, np.float32)
+    first = make_model(
+        [node("Add", ["x", "c"], ["middle"])],
+        [("x", "float32", shape)],
+        [("middle", "float32", shape)],
+        {"c": one},
+    )
+    second = make_model(
+        [node("Mul", ["middle", "c"], ["y"])],
+        [("middle", "float32", shape)],
+        [("y", "float32", shape)],
+        {"c": two},
+    )
+    values: dict[str, tuple[str, list[int | str]]] = {"middle": ("float32", shape), "y": ("float32", shape)}
+    devices = {
+        "a": Device(
+            [Part("part_0", ["x"], ["middle"], first)],
+            {"prefill": "run part_0 (x) -> (middle)\nsend middle to b\nrecv y from b\nemit y, middle\n"},
+            values,
+        ),
+        "b": Device(
+            [Part("part_1", ["middle"], ["y"], second)],
+            {"prefill": "recv middle from a\nrun part_1 (middle) -> (y)\nsend y to a\n"},
+            values,
+        ),
+    }
+    return Build(
+        devices,
+        inputs=[("x", "float32", shape)],
+        outputs=[("y", "float32", shape), ("middle", "float32", shape)],
+        dims={"rows": 6},
+        task="graph",
+        **options,
+    )
+
+
+# -- a classifier of two parts: the mean over the valid tokens of each sequence
+
+TYPES = _RANDOM.normal(size=(2, HIDDEN)).astype(np.float32)
+
+
+def classifier(**options: Any) -> Build:
+    """logits = mean over the first `length` tokens of (embed + type) @ HEAD; f32[batch, VOCABULARY]."""
+    node = helper.make_node
+    first = make_model(
+        [
+            node("Gather", ["E", "input_ids"], ["word"]),
+            node("Gather", ["T", "token_type_ids"], ["type"]),
+            node("Add", ["word", "type"], ["embed"]),
+        ],
+        [("input_ids", "int64", ["batch", "sequence"]), ("token_type_ids", "int64", ["batch", "sequence"])],
+        [("embed", "float32", _X)],
+        {"E": EMBED, "T": TYPES},
+    )
+    second = make_model(
+        [
+            node("Unsqueeze", ["length", "axis_1"], ["end"]),
+            node("Less", ["index", "end"], ["valid"]),
+            node("Cast", ["valid"], ["mask"], to=TensorProto.FLOAT),
+            node("Unsqueeze", ["mask", "axis_1"], ["row"]),
+            node("MatMul", ["row", "embed"], ["sum_"]),
+            node("Squeeze", ["sum_", "axis_1"], ["sum"]),
+            node("Cast", ["end"], ["count"], to=TensorProto.FLOAT),
+            node("Div", ["sum", "count"], ["mean"]),
+            node("MatMul", ["mean", "W"], ["logits"]),
+        ],
+        [("embed", "float32", _X), ("length", "int64", ["batch"]), ("index", "int64", ["sequence"])],
+        [("logits", "float32", ["batch", VOCABULARY])],
+        {"W": HEAD, "axis_1": np.array([1], np.int64)},
+    )
+    logits: tuple[str, list[int | str]] = ("float32", ["batch", VOCABULARY])
+    devices = {
+        "a": Device(
+            [Part("part_0", ["input_ids", "token_type_ids"], ["embed"], first)],
+            {
+                "prefill": "run part_0 (input_ids, token_type_ids) -> (embed)\nsend embed to b\n"
+                "recv logits from b\nemit logits\n"
+            },
+            {"embed": ("float32", _X), "logits": logits},
+        ),
+        "b": Device(
+            [Part("part_1", ["embed", "length", "index"], ["logits"], second)],
+            {
+                "prefill": "recv embed from a\nrun part_1 (embed, length, index) -> (logits)\n"
+                "send logits to a\n"
+            },
+            {"embed": ("float32", _X), "logits": logits},
+        ),
+    }
+    return Build(
+        devices,
+        inputs=[(name, "int64", ["batch", "sequence"]) for name in ("input_ids", "token_type_ids")],
+        outputs=[("logits", *logits)],
+        dims={"batch": 3, "sequence": LENGTH},
+        task="text-classification",
+        max_batch=3,
+        **options,
+    )
+
+
+def make_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[tuple[str, str, Sequence[int | str]]],
+    outputs: Sequence[tuple[str, str, Sequence[int | str]]],
+    constants: Mapping[str, Any],
+) -> onnx.ModelProto:
+    types = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
+
+    def info(items: Sequence[tuple[str, str, Sequence[int | str]]]) -> list[onnx.ValueInfoProto]:
+        return [helper.make_tensor_value_info(name, types[dtype], shape) for name, dtype, shape in items]
+
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(list(nodes), "part", info(inputs), info(outputs), weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
+
+
+def _both(text: str) -> dict[str, str]:
+    return {"prefill": text, "decode": text}
+
+
+def _only(*names: str) -> dict[str, tuple[str, list[int | str]]]:
+    return {name: _VALUES[name] for name in names}

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from partc.runtime.cli import main
+from tests.runtime.bundles import language_model
+
+RUNNER = [sys.executable, "-m", "partc.runtime"]
+
+
+def test_help_is_quick_and_has_examples() -> None:
+    times = []
+    for _ in range(3):
+        began = time.monotonic()
+        done = subprocess.run([*RUNNER, "--help"], capture_output=True, text=True, check=True)
+        times.append(time.monotonic() - began)
+    assert "examples:" in done.stdout
+    assert min(times) < 0.6, "0.3 s on a machine that does nothing else"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, partc.runtime.cli; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    modules = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert not {"numpy", "zmq", "msgpack", "onnxruntime"} & set(modules.split())
+
+
+def test_memory_of_a_runner_without_a_model(tmp_path: Path) -> None:
+    build = language_model("null").write(tmp_path / "build")
+    command = [*RUNNER, "--bundle", str(build / "devices" / "a"), "--listen", "127.0.0.1:0"]
+    command += ["--peer", "b=127.0.0.1:9", "--peer", "c=127.0.0.1:9"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline().startswith("a listens on 127.0.0.1:")
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    resident_kb = int(status.partition("VmRSS:")[2].split()[0])
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 0
+    assert resident_kb < 80_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--bundle", "x", "--listen", "here"],
+        ["--bundle", "x", "--peer", "b"],
+        ["--bundle", "x", "--peer", "b=1.2.3.4:x"],
+        ["--bundle", "x", "--patience", "0"],
+        ["--bundle", "x", "--frobnicate"],
+    ],
+)
+def test_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+
+
+def test_wrong_input_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build = language_model("null").write(tmp_path / "build")
+    bundle = ["--bundle", str(build / "devices" / "a")]
+    cases = {
+        ("--bundle", str(tmp_path)): "no bundle",
+        (*bundle,): "where shall this device listen?",
+        (*bundle, "--listen", "127.0.0.1:0"): "the address of b is not known",
+        (*bundle, "--listen", "127.0.0.1:0", "--peer", "x=127.0.0.1:9"): "'x' is not in the ring",
+        (*bundle, "--listen", "0.0.0.0:0", "--insecure"): "nothing may leave this machine",
+        (*bundle, "--listen", "nowhere.invalid:1"): "cannot listen",
+        (
+            *(*bundle, "--listen", "127.0.0.1:0", "--insecure"),
+            *("--peer", "b=192.0.2.7:1", "--peer", "c=127.0.0.1:1"),
+        ): "192.0.2.7:1: without encryption",
+    }
+    for arguments, message in cases.items():
+        assert main(arguments) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("error: ")
+        assert message in error
+        assert "\n  hint: " in error
+        assert "Traceback" not in error
+
+
+def test_a_bug_is_exit_code_70(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("partc.runtime.runner.load_manifest", broken)
+    assert main(["--bundle", str(tmp_path)]) == 70
+    error = capsys.readouterr().err
+    assert "ZeroDivisionError" in error
+    assert "this is a bug of partc" in error

@@ -1,0 +1,392 @@
+"""What goes wrong, and that it ends soon, with a clear error, and with nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from partc.errors import BundleError, InternalError, PartcError, RunError
+from partc.runtime.client import Client
+from partc.runtime.keys import KeyPair, Keys, load_client_keys, load_device_keys, make_keys
+from partc.runtime.launch import launch_local
+from partc.runtime.manifest import load_manifest
+from partc.runtime.transport import Message, Transport, Up
+from partc.runtime.wire import (
+    Data,
+    Opening,
+    Step,
+    client_frame_limit,
+    decode,
+    encode_control,
+    encode_data,
+)
+from tests.runtime.bundles import HIDDEN, LENGTH, PLAN, expected_tokens, language_model, reseal
+
+pytestmark = pytest.mark.ort
+
+FLOOR_S = 1.0
+"""Instead of the 5 seconds of daily use."""
+SLACK_S = 1.0
+"""What a busy test machine may add."""
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    return language_model().write(tmp_path / "build")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    before = set(children())
+    yield
+    assert set(children()) <= before
+
+
+def children() -> list[int]:
+    """The processes that this one has started, zombies too."""
+    task = Path(f"/proc/{os.getpid()}/task")
+    return [int(pid) for path in task.glob("*/children") for pid in path.read_text().split()]
+
+
+def long_request(client: Client) -> PartcError:
+    """Keep asking until something fails; the failure."""
+    for _ in range(10_000):
+        request = client.submit([1, 2], max_new_tokens=LENGTH - 2, ignore_eos=True)
+        client.wait([request])
+        if isinstance(request.outcome, PartcError):
+            return request.outcome
+    raise AssertionError("nothing failed")
+
+
+@pytest.mark.parametrize("victim", ["a", "b", "c"])
+def test_a_killed_device(build: Path, victim: str) -> None:
+    with launch_local(build) as ring, ring.client() as client:
+        client.generate([1], 2)
+        os.kill(ring.pids[victim], signal.SIGKILL)
+        began = time.monotonic()
+        error = long_request(client)
+        assert time.monotonic() - began < 5.0
+        assert f"{victim} closed its connection" in error.message
+        assert error.hint
+
+
+@pytest.mark.parametrize("victim", ["a", "b", "c"])
+def test_a_stopped_device(build: Path, victim: str) -> None:
+    with launch_local(build, floor_s=FLOOR_S) as ring, ring.client() as client:
+        client.generate([1], 2)
+        os.kill(ring.pids[victim], signal.SIGSTOP)
+        began = time.monotonic()
+        error = long_request(client)
+        assert time.monotonic() - began < FLOOR_S + SLACK_S
+        assert error.where == victim
+        assert error.hint
+
+
+def test_a_device_that_hangs_but_answers_sockets(tmp_path: Path) -> None:
+    """Its loop computes for ever while ZeroMQ's own thread keeps the connections alive."""
+    build = language_model("null").write(tmp_path / "build")
+    hang = tmp_path / "hang"
+    hang.mkdir()
+    (hang / "sitecustomize.py").write_text(
+        "import os, sys, time\n"
+        "if 'devices/b' in ' '.join(sys.orig_argv):\n"
+        "    from partc.runtime import engine\n"
+        "    engine.NullEngine.run = lambda *_: time.sleep(60)\n"
+    )
+    path = os.pathsep.join(filter(None, (str(hang), os.environ.get("PYTHONPATH"))))
+    with launch_local(build, floor_s=FLOOR_S, env={"PYTHONPATH": path}) as ring, ring.client() as client:
+        began = time.monotonic()
+        with pytest.raises(RunError, match=r"no progress for 1\.0 s in step 0: b does not answer"):
+            client.generate([1], 2)
+        assert time.monotonic() - began < FLOOR_S + SLACK_S
+
+
+def test_a_bug_in_a_runner_is_told_with_its_traceback(tmp_path: Path) -> None:
+    build = language_model("null").write(tmp_path / "build")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'devices/c' in ' '.join(sys.orig_argv):\n"
+        "    from partc.runtime import engine\n"
+        "    engine.NullEngine.run = lambda *_: 1 / 0\n"
+    )
+    path = os.pathsep.join(filter(None, (str(broken), os.environ.get("PYTHONPATH"))))
+    with launch_local(build, env={"PYTHONPATH": path}) as ring, ring.client() as client:
+        with pytest.raises(InternalError, match="the runner of c failed") as caught:
+            client.generate([1], 2)
+        assert "ZeroDivisionError" in caught.value.message
+
+
+def test_a_flipped_byte(build: Path) -> None:
+    path = build / "devices" / "b" / "part_1.onnx"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        RunError, match=r"the runner of b ended: .*part_1\.onnx: the file is damaged"
+    ) as caught:
+        launch_local(build)
+    assert "compile again" in str(caught.value.hint)
+
+
+def test_a_device_of_another_build(build: Path, tmp_path: Path) -> None:
+    other = language_model(plan_id="ab" * 32).write(tmp_path / "other")
+    shutil.rmtree(build / "devices" / "b")
+    shutil.copytree(other / "devices" / "b", build / "devices" / "b")
+    make_keys(build, ["a", "b", "c"], "a")
+    with pytest.raises(RunError, match=f"build {'ab' * 6}") as caught:
+        launch_local(build)
+    assert "copy the folders of one build" in str(caught.value.hint)
+
+
+def test_keys_of_another_build(build: Path, tmp_path: Path) -> None:
+    make_keys(tmp_path / "other", ["a", "b", "c"], "a")
+    shutil.rmtree(build / "devices" / "b" / "keys")
+    shutil.copytree(tmp_path / "other" / "devices" / "b" / "keys", build / "devices" / "b" / "keys")
+    with pytest.raises(RunError, match="do not have each other's keys") as caught:
+        launch_local(build)
+    assert "partc keys" in str(caught.value.hint)
+
+
+def test_a_missing_key(build: Path) -> None:
+    (build / "devices" / "c" / "keys" / "secret.key").unlink()
+    with pytest.raises(RunError, match="the keys are missing") as caught:
+        launch_local(build)
+    assert "partc keys" in str(caught.value.hint)
+
+
+def test_an_unknown_client(build: Path, tmp_path: Path) -> None:
+    stranger = tmp_path / "stranger"
+    shutil.copytree(build, stranger)
+    make_keys(tmp_path / "other", ["a", "b", "c"], "a")
+    shutil.copy(tmp_path / "other" / "keys" / "client.secret", stranger / "keys" / "client.secret")
+    with launch_local(build) as ring, ring.client() as client:
+        began = time.monotonic()
+        with pytest.raises(RunError, match="does not take this client's key"):
+            Client.connect(stranger, ring.addresses["a"])
+        assert time.monotonic() - began < 2.0
+        assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
+
+
+def test_a_client_of_another_build(build: Path, tmp_path: Path) -> None:
+    other = language_model(plan_id="cd" * 32).write(tmp_path / "other")
+    shutil.rmtree(other / "keys")
+    shutil.copytree(build / "keys", other / "keys")
+    with launch_local(build) as ring, pytest.raises(RunError, match=f"client has build {'cd' * 6}"):
+        Client.connect(other, ring.addresses["a"])
+
+
+def test_a_client_in_the_clear(build: Path) -> None:
+    with launch_local(build) as ring, pytest.raises(RunError, match="does not take this client's key"):
+        Client.connect(build, ring.addresses["a"], insecure=True, floor_s=FLOOR_S)
+
+
+def test_a_client_at_a_device_that_is_not_the_source(build: Path) -> None:
+    with launch_local(build) as ring, pytest.raises(RunError, match="does not take this client's key"):
+        Client.connect(build, ring.addresses["b"])
+
+
+def test_nobody_there(build: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(RunError, match="a does not answer") as caught:
+        Client.connect(build, f"127.0.0.1:{port}", floor_s=0.3)
+    assert caught.value.where == f"127.0.0.1:{port}"
+
+
+def test_a_port_in_use(build: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(
+            RunError, match=f"the runner of b ended: {address}: cannot listen: Address"
+        ) as caught:
+            launch_local(build, listen={"b": address})
+    assert "--listen" in str(caught.value.hint)
+
+
+def test_not_a_build(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="not a build"):
+        launch_local(tmp_path)
+
+
+def test_a_device_is_missing(build: Path) -> None:
+    """Requests wait for the ring, but not for ever."""
+    with launch_local(build, floor_s=FLOOR_S) as ring, ring.client() as client:
+        os.kill(ring.pids["c"], signal.SIGKILL)
+        long_request(client)
+        began = time.monotonic()
+        with pytest.raises(RunError, match="c has not joined the ring"):
+            client.generate([1], 2)
+        assert time.monotonic() - began < FLOOR_S + SLACK_S
+
+
+def test_a_device_comes_back(build: Path) -> None:
+    """A runner that starts again is taken in again, at the same address."""
+    with launch_local(build, floor_s=3.0) as ring, ring.client() as client:
+        os.kill(ring.pids["c"], signal.SIGKILL)
+        long_request(client)
+        command = [sys.executable, "-m", "partc.runtime", "--bundle", str(build / "devices" / "c")]
+        command += ["--listen", ring.addresses["c"], "--peer", f"a={ring.addresses['a']}"]
+        again = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
+        finally:
+            again.terminate()
+            assert again.wait(5) == 0
+
+
+def test_nothing_is_left_when_the_parent_is_killed(build: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from partc.runtime.launch import launch_local\n"
+        f"ring = launch_local(Path({str(build)!r})); print(*ring.pids.values(), flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 3
+    os.kill(pids[1], signal.SIGSTOP)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    end = time.monotonic() + 5.0
+    while any(alive(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(alive(pid) for pid in pids)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# -- participants that have the keys, but do not keep to the protocol
+
+
+class Impostor:
+    """A client with the key of a device, which sends what it likes to another device."""
+
+    def __init__(self, build: Path, name: str, target: str, address: str) -> None:
+        manifest = load_manifest(build / "devices" / target)
+        keys = load_client_keys(build) if name == "client" else load_device_keys(build / "devices" / name)
+        self.transport = Transport(keys, client_frame_limit(manifest), 5.0)
+        self.transport.connect(target, address)
+        self.target, self.name = target, name
+        self.until(Up)
+
+    def until(self, kind: type) -> list[object]:
+        end = time.monotonic() + 5.0
+        while time.monotonic() < end:
+            events = self.transport.poll(0.1)
+            if any(isinstance(event, kind) for event in events):
+                return list(events)
+        raise AssertionError(f"no {kind.__name__}")
+
+    def control(self, kind: str, plan: str = PLAN, **fields: object) -> None:
+        self.transport.send(self.target, [encode_control(kind, bytes.fromhex(plan), 0, fields)])
+
+    def answer(self) -> dict[str, object]:
+        message = next(event for event in self.until(Message) if isinstance(event, Message))
+        return decode(message.frames[0].buffer, 1 << 20)
+
+
+def test_a_device_with_another_name_than_its_key(build: Path) -> None:
+    with launch_local(build) as ring:
+        other = Impostor(build, "c", "a", ring.addresses["a"])
+        other.control("hello", name="b", session=1)
+        answer = other.answer()
+        assert answer["kind"] == "refuse"
+        assert "the key of 'c' does not belong to 'b'" in str(answer["message"])
+        other.transport.close()
+
+
+def test_data_before_hello(build: Path) -> None:
+    with launch_local(build) as ring:
+        other = Impostor(build, "a", "b", ring.addresses["b"])
+        step = Step(1, 0, 0, "prefill", {"batch": 1, "sequence": 1}, (0,), (1,), Opening({}))
+        header = encode_data(Data(bytes.fromhex(PLAN), 0, 1, 0, step, ()))
+        other.transport.send("b", [header])
+        other.control("hello", name="a", session=1)
+        assert other.answer()["kind"] == "welcome", "what came before is ignored"
+        other.transport.close()
+
+
+STEP = Step(2**50, 0, 0, "prefill", {"batch": 1, "sequence": 2}, (0,), (2,), Opening({}))
+GOOD = bytes(2 * HIDDEN * 4)
+
+
+@pytest.mark.parametrize(
+    ("plan", "spec", "frame", "message"),
+    [
+        ("ef" * 32, ("hidden_1", "float32", (1, 2, HIDDEN)), GOOD, "another build"),
+        (PLAN, ("hidden_1", "float16", (1, 2, HIDDEN)), GOOD[: len(GOOD) // 2], "is float16"),
+        (PLAN, ("hidden_1", "float32", (1, 3, HIDDEN)), GOOD, "has the shape"),
+        (PLAN, ("hidden_1", "float32", (1, 2, HIDDEN)), GOOD[:-4], "bytes"),
+        (PLAN, ("hidden_2", "float32", (1, 2, HIDDEN)), GOOD, "not what prefill awaits"),
+    ],
+    ids=["plan", "dtype", "shape", "bytes", "value"],
+)
+def test_a_failed_check_ends_the_request(
+    build: Path, plan: str, spec: tuple[str, str, tuple[int, ...]], frame: bytes, message: str
+) -> None:
+    with launch_local(build, floor_s=FLOOR_S) as ring, ring.client() as client:
+        other = Impostor(build, "a", "b", ring.addresses["b"])
+        other.control("hello", name="a", session=1)
+        assert other.answer()["kind"] == "welcome"
+        requests = [client.submit([1, 2], max_new_tokens=LENGTH - 2, ignore_eos=True) for _ in range(3)]
+        other.transport.send("b", [encode_data(Data(bytes.fromhex(plan), 0, 1, 0, STEP, (spec,))), frame])
+        client.wait(requests, 5.0)
+        errors = [request.outcome for request in requests if isinstance(request.outcome, RunError)]
+        assert errors
+        assert any(message in error.message for error in errors)
+        other.transport.close()
+
+
+def test_a_frame_beyond_the_cap_closes_the_connection(build: Path) -> None:
+    with launch_local(build) as ring, ring.client() as client:
+        from partc.runtime.transport import Down
+
+        other = Impostor(build, "client", "a", ring.addresses["a"])
+        other.transport.send("a", [bytes(10_000_000)])
+        other.until(Down)
+        other.transport.close()
+        assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
+
+
+def test_an_unknown_key_never_gets_through(build: Path) -> None:
+    """Not even a message that would be well-formed."""
+    with launch_local(build) as ring:
+        public, secret = zmq.curve_keypair()
+        known = load_client_keys(build).peers
+        transport = Transport(Keys(KeyPair(public.decode(), secret.decode()), known), 1 << 16, 5.0)
+        transport.connect("a", ring.addresses["a"])
+        end = time.monotonic() + 0.5
+        events = [event for _ in range(5) for event in transport.poll(0.1) if time.monotonic() < end]
+        assert not any(isinstance(event, Up) for event in events)
+        transport.close()
+
+
+def test_reseal_another_wire_of_the_same_plan(build: Path) -> None:
+    """A device whose manifest has other shapes under the same plan id: its messages do not pass."""
+    path = build / "devices" / "b" / "manifest.json"
+    values = {
+        "hidden_1": {"dtype": "float32", "shape": ["batch", "sequence", HIDDEN + 1]},
+        "hidden_2": {"dtype": "float32", "shape": ["batch", "sequence", HIDDEN]},
+    }
+    reseal(path, values=values)
+    with launch_local(build) as ring, ring.client() as client:
+        with pytest.raises(RunError, match="'hidden_1' has the shape") as caught:
+            client.generate([1, 2], 3)
+        assert caught.value.where == "a -> b"

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partc.errors import BundleError
+from partc.runtime.program import (
+    Emit,
+    Instruction,
+    Recv,
+    Run,
+    Sample,
+    Send,
+    parse_program,
+    print_program,
+    reads,
+    writes,
+)
+
+NAMES = st.one_of(
+    st.sampled_from(["from", "to", "->", "a b", "#", "x-", '"', "h.0/é:1", "run", "-"]), st.text(min_size=1)
+)
+LISTS = st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple)
+MAYBE_EMPTY = st.lists(NAMES, max_size=3, unique=True).map(tuple)
+DEVICES = st.from_regex(r"\A[a-z][a-z0-9_]{0,5}\Z")
+INSTRUCTIONS: st.SearchStrategy[Instruction] = st.one_of(
+    st.builds(Recv, LISTS, DEVICES),
+    st.builds(Run, NAMES, MAYBE_EMPTY, MAYBE_EMPTY),
+    st.builds(Send, LISTS, DEVICES),
+    st.builds(Sample, NAMES, NAMES),
+    st.builds(Emit, LISTS),
+)
+
+
+@given(st.lists(INSTRUCTIONS, max_size=6).map(tuple))
+def test_round_trip(program: tuple[Instruction, ...]) -> None:
+    assert parse_program(print_program(program)) == program
+
+
+def test_reads_every_instruction() -> None:
+    text = """
+    recv hidden_1, rope.cos from phone   # one message
+    run part_1 (hidden_1, position) -> (hidden_2, logits)
+    run part_2 () -> ()
+
+    send hidden_2 to old
+    sample logits->token
+    emit token
+    """
+    assert parse_program(text) == (
+        Recv(("hidden_1", "rope.cos"), "phone"),
+        Run("part_1", ("hidden_1", "position"), ("hidden_2", "logits")),
+        Run("part_2", (), ()),
+        Send(("hidden_2",), "old"),
+        Sample("logits", "token"),
+        Emit(("token",)),
+    )
+
+
+def test_reads_and_writes() -> None:
+    program = parse_program("recv a from x\nrun p (a) -> (b)\nsample b -> t\nsend t to x\nemit t\n")
+    assert [reads(step) for step in program] == [(), ("a",), ("b",), ("t",), ("t",)]
+    assert [writes(step) for step in program] == [("a",), ("b",), ("t",), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("jump x", "unknown instruction 'jump'"),
+        ("recv", "a value expected at the end of the line"),
+        ("recv a, from x", "'from' expected before 'x'"),
+        ("recv a, a from x", "'a' stands twice"),
+        ("recv a from Phone", "'Phone' is no device name"),
+        ("send a from x", "'to' expected before 'from'"),
+        ("run p (a) (b)", "'->' expected before '('"),
+        ("run p (a -> (b)", "')' expected before '->'"),
+        ("sample a -> b c", "'c' is too much"),
+        ('emit "a', "cannot read"),
+        ('emit "\\x"', "is not a JSON string"),
+        ("emit a;b", "cannot read ';b'"),
+    ],
+)
+def test_errors_name_the_line(line: str, message: str) -> None:
+    with pytest.raises(BundleError) as caught:
+        parse_program(f"# first\n{line}\n", "programs.decode")
+    assert message in caught.value.message
+    assert caught.value.where == "programs.decode, line 2"
