@@ -12,7 +12,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
+from transformers.core_model_loading import (
+    WeightConverter,
+    WeightRenaming,
+    dot_natural_key,
+    rename_source_key,
+)
 
 from partc.errors import ModelError
 from partc.frontend.source import random_network
@@ -56,12 +61,16 @@ def _files(folder: Path) -> list[str]:
         try:
             names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
         except (ValueError, KeyError, AttributeError) as error:
-            raise ModelError("not an index of safetensors files", where=str(index), hint="download it again") from error
+            raise ModelError(
+                "not an index of safetensors files", where=str(index), hint="download it again"
+            ) from error
         for name in names:
             if Path(name).name != name:
                 raise ModelError(f"{name!r} is not a file of the same folder", where=str(index))
             if not (folder / name).exists():
-                raise ModelError(f"{name} is listed but missing", where=str(index), hint="download the checkpoint again")
+                raise ModelError(
+                    f"{name} is listed but missing", where=str(index), hint="download the checkpoint again"
+                )
         return names
     found = sorted(path.name for path in folder.glob("*.safetensors"))
     if found:
@@ -69,11 +78,16 @@ def _files(folder: Path) -> list[str]:
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if pickles:
         raise ModelError(
-            f"the checkpoint is a pickle ({pickles[0]}), which can run code when it is loaded; partc reads safetensors only",
+            f"the checkpoint is a pickle ({pickles[0]}), which can run code when it is loaded; "
+            "partc reads safetensors only",
             where=str(folder),
             hint="convert it: load it with transformers where you trust it, then save_pretrained(folder)",
         )
-    raise ModelError("no *.safetensors file", where=str(folder), hint="give the folder of a checkpoint in safetensors format")
+    raise ModelError(
+        "no *.safetensors file",
+        where=str(folder),
+        hint="give the folder of a checkpoint in safetensors format",
+    )
 
 
 def _read_header(path: Path, name: str) -> dict[str, StoredTensor]:
@@ -94,7 +108,9 @@ def _read_header(path: Path, name: str) -> dict[str, StoredTensor]:
             tensors[key] = StoredTensor(name, dtype.short if dtype else entry["dtype"], tuple(entry["shape"]))
         return tensors
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"not a safetensors file: {error}", where=str(path), hint="download it again") from error
+        raise ModelError(
+            f"not a safetensors file: {error}", where=str(path), hint="download it again"
+        ) from error
 
 
 def random_sources(parameters: Mapping[str, torch.Tensor]) -> dict[str, WeightExpr]:
@@ -173,7 +189,9 @@ def _converted(network: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> 
         converter.add_tensor(name, key, pattern, lambda tensor=tensor: tensor)
     for name, converter in pending.items():
         result = converter.convert(name, model=network, config=network.config)
-        found.update({target: value[0] if isinstance(value, list) else value for target, value in result.items()})
+        found.update(
+            {target: value[0] if isinstance(value, list) else value for target, value in result.items()}
+        )
     return found
 
 

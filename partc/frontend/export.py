@@ -30,7 +30,7 @@ from partc.errors import ModelError
 from partc.frontend.tracing import NotCausalError, Trace, TraceCache, register, tracing
 
 OPSET = 24
-"""Standard operators of exported graphs: the first version with TensorScatter, Swish, RMSNormalization, RotaryEmbedding."""
+"""Standard operators of exported graphs: the first version that has all of TensorScatter, Swish and RotaryEmbedding."""
 
 MODEL_CLASSES: dict[str, Any] = {
     "text-generation": AutoModelForCausalLM,
@@ -112,7 +112,11 @@ class _Wrapped(torch.nn.Module):
         if token_type_ids is not None:
             arguments["token_type_ids"] = token_type_ids
         known = "kwargs" in self.accepted
-        return {key: value for key, value in arguments.items() if key in self.accepted or (known and key != "position_ids")}
+        return {
+            key: value
+            for key, value in arguments.items()
+            if key in self.accepted or (known and key != "position_ids")
+        }
 
     def _outputs(self, result: Any) -> dict[str, torch.Tensor]:
         names = ("logits",) if "logits" in result else ("last_hidden_state", "pooler_output")
@@ -162,18 +166,22 @@ def _fake_parameters(mode: FakeTensorMode) -> Iterator[None]:
             parameter = torch.nn.Parameter(fake, requires_grad=False)
         register_parameter(module, name, parameter)
 
-    torch.nn.Module.register_parameter = register_fake  # type: ignore[method-assign]
+    torch.nn.Module.register_parameter = register_fake  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
         torch.nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
 
 
-def build_fake(config: PretrainedConfig, task: str, dtype: torch.dtype, attention: str, mode: FakeTensorMode) -> Any:
+def build_fake(
+    config: PretrainedConfig, task: str, dtype: torch.dtype, attention: str, mode: FakeTensorMode
+) -> Any:
     """The model of a config with fake parameters and real buffers."""
     options = {"experts_implementation": "batched_mm"} if hasattr(config, "_experts_implementation") else {}
     with _fake_parameters(mode):
-        network = MODEL_CLASSES[task].from_config(config, attn_implementation=attention, dtype=dtype, **options)
+        network = MODEL_CLASSES[task].from_config(
+            config, attn_implementation=attention, dtype=dtype, **options
+        )
     return network.eval()
 
 
@@ -224,8 +232,16 @@ def _export(
     wrapped = _Wrapped(network, buffer, pass_mask, traces.append, outputs)
     arguments, dynamic = _example(wrapped, sizes)
     with torch.no_grad(), _quiet():
-        program = torch.export.export(wrapped, (), kwargs=arguments, dynamic_shapes=dynamic, strict=False, prefer_deferred_runtime_asserts_over_guards=True)
+        program = torch.export.export(
+            wrapped,
+            (),
+            kwargs=arguments,
+            dynamic_shapes=dynamic,
+            strict=False,
+            prefer_deferred_runtime_asserts_over_guards=True,
+        )
         _check_trace(traces[-1], task, attention)
+        _check_alignment(program, buffer)
         exported = torch.onnx.export(
             program, dynamo=True, optimize=False, verbose=False, opset_version=OPSET, external_data=False
         )
@@ -236,9 +252,25 @@ def _export(
 
 def _check_trace(trace: Trace, task: str, attention: str) -> None:
     if task == "text-generation" and trace.updates == 0:
-        raise _NotOursError("it keeps no key-value cache that partc can hold (a recurrent or bidirectional model)")
+        raise _NotOursError(
+            "it keeps no key-value cache that partc can hold (a recurrent or bidirectional model)"
+        )
     if attention == "partc" and trace.attentions == 0:
         raise _NotOursError("it does not use the attention interface")
+
+
+def _check_alignment(program: torch.export.ExportedProgram, buffer: int | None) -> None:
+    """Refuse a model of its own attention that takes its queries for the last rows of the keys.
+
+    That holds for a cache that grows, not for a buffer of fixed size; its sign is a slice from `buffer - sequence` on.
+    """
+    if buffer is None:
+        return
+    for node in program.graph.nodes:
+        start = node.args[2] if node.target is torch.ops.aten.slice.Tensor and len(node.args) > 2 else None
+        size = start.meta.get("val") if isinstance(start, torch.fx.Node) else None
+        if isinstance(size, torch.SymInt) and str(size.node.expr).startswith(f"{buffer} - "):
+            raise _NotOursError("its own attention takes the queries for the last rows of the cache")
 
 
 def _example(wrapped: _Wrapped, sizes: Sizes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -260,10 +292,12 @@ def _example(wrapped: _Wrapped, sizes: Sizes) -> tuple[dict[str, torch.Tensor], 
         "index": {0: sequence},
         "past": {0: past},
     }
-    if wrapped.buffer is None and getattr(wrapped.network.config, "type_vocab_size", 0) > 1:
-        if "token_type_ids" in wrapped.accepted:
-            arguments["token_type_ids"] = torch.zeros(3, 7, dtype=torch.int64)
-            dynamic["token_type_ids"] = {0: batch, 1: sequence}
+    has_types = (
+        getattr(wrapped.network.config, "type_vocab_size", 0) > 1 and "token_type_ids" in wrapped.accepted
+    )
+    if wrapped.buffer is None and has_types:
+        arguments["token_type_ids"] = torch.zeros(3, 7, dtype=torch.int64)
+        dynamic["token_type_ids"] = {0: batch, 1: sequence}
     return arguments, dynamic
 
 

@@ -109,14 +109,21 @@ def _stored_buffers(exported: Exported) -> set[str]:
     return {name for name, _ in exported.network.named_buffers() if name in persistent}
 
 
-def _serialise(model: onnx_ir.Model, sources: Mapping[str, WeightExpr]) -> tuple[Any, dict[str, str], dict[str, str]]:
+def _serialise(
+    model: onnx_ir.Model, sources: Mapping[str, WeightExpr]
+) -> tuple[Any, dict[str, str], dict[str, str]]:
     """The model as a message whose parameters are mere names, its symbols, and the scope of every node."""
     for name, value in model.graph.initializers.items():
         tensor = value.const_value
         assert tensor is not None
         if name.removeprefix(_PREFIX) in sources:
             value.const_value = onnx_ir.ExternalTensor(
-                "by-name", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name  # type: ignore[arg-type]
+                "by-name",
+                0,
+                tensor.nbytes,
+                tensor.dtype,
+                shape=onnx_ir.Shape(tensor.shape.numpy()),
+                name=name,
             )
         elif isinstance(getattr(tensor, "raw", None), FakeTensor):
             raise ModelError(f"the value of {name} is lost while the model is traced", where=f"tensor {name}")

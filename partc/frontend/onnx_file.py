@@ -48,7 +48,9 @@ def read_onnx(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except Exception as error:  # protobuf raises types of its own
-        raise ModelError("not an ONNX model, or a truncated one", where=str(path), hint="export or download it again") from error
+        raise ModelError(
+            "not an ONNX model, or a truncated one", where=str(path), hint="export or download it again"
+        ) from error
     if not model.graph.node:
         raise ModelError("the ONNX model has no nodes", where=str(path), hint="is the file complete?")
     for tensor in model.graph.initializer:
@@ -63,7 +65,7 @@ def _external(tensor: onnx.TensorProto) -> bool:
 
 def _bytes(tensor: onnx.TensorProto) -> int:
     row = BY_ONNX.get(tensor.data_type)
-    return math.prod(tensor.dims) * (row.bytes if row else 8)
+    return int(math.prod(tensor.dims)) * (row.bytes if row else 8)
 
 
 def check_external(tensor: onnx.TensorProto, path: Path) -> Path:
@@ -78,18 +80,26 @@ def check_external(tensor: onnx.TensorProto, path: Path) -> Path:
     hint = "external data must be a plain file in the folder of the model"
     parts = Path(location).parts if "\0" not in location else ()
     if not parts or Path(location).is_absolute() or ".." in parts or "\\" in location:
-        raise ModelError(f"external data at {location!r} is outside the model's folder", where=where, hint=hint)
-    target = path.parent / location
+        raise ModelError(
+            f"external data at {location!r} is outside the model's folder", where=where, hint=hint
+        )
+    target: Path = path.parent / location
     steps = [path.parent.joinpath(*parts[: n + 1]) for n in range(len(parts))]
     if any(step.is_symlink() for step in steps):
         raise ModelError(f"external data at {location!r} is a symbolic link", where=where, hint=hint)
     if not target.is_file():
-        raise ModelError(f"external data {location!r} is missing", where=where, hint=f"put it beside {path.name}")
+        raise ModelError(
+            f"external data {location!r} is missing", where=where, hint=f"put it beside {path.name}"
+        )
     if target.stat().st_nlink > 1:
         raise ModelError(f"external data at {location!r} is a hard link", where=where, hint=hint)
-    end = _number(entries.get("offset", "0"), where) + _number(entries.get("length", str(_bytes(tensor))), where)
+    end = _number(entries.get("offset", "0"), where) + _number(
+        entries.get("length", str(_bytes(tensor))), where
+    )
     if end > target.stat().st_size:
-        raise ModelError(f"external data {location!r} is truncated", where=where, hint="export or download it again")
+        raise ModelError(
+            f"external data {location!r} is truncated", where=where, hint="export or download it again"
+        )
     return target
 
 

@@ -145,7 +145,9 @@ def _dtype(tensor: gs.Tensor) -> str | None:
 def _lazy_dtype(lazy: Any, name: str) -> str:
     row = BY_ONNX.get(lazy.tensor.data_type)
     if row is None:
-        raise ModelError("element type is not supported", where=f"tensor {name}", hint="partc reads float and int tensors")
+        raise ModelError(
+            "element type is not supported", where=f"tensor {name}", hint="partc reads float and int tensors"
+        )
     return row.short
 
 
@@ -182,4 +184,6 @@ def _attribute(value: Any, node: gs.Node, key: str) -> Attribute:
                 where=f"node {node.name}",
                 hint="export the model with fixed control flow, or simplify it first",
             )
-    raise ModelError(f"attribute {key} of a kind that is not supported", where=f"node {node.name} ({node.op})")
+    raise ModelError(
+        f"attribute {key} of a kind that is not supported", where=f"node {node.name} ({node.op})"
+    )

@@ -31,4 +31,6 @@ def replace_past(graph: Graph) -> bool:
 def _longest(position: Input) -> Node:
     """The largest position of the batch as i64[1], in the place of `Shape(past)`."""
     axes = Constant("past.axes", "i64", (1,), array=np.zeros(1, np.int64))
-    return Node("ReduceMax", [position, axes], [Value("past.length", "i64", (1,))], {"keepdims": 1}, scope="past")
+    return Node(
+        "ReduceMax", [position, axes], [Value("past.length", "i64", (1,))], {"keepdims": 1}, scope="past"
+    )

@@ -36,7 +36,9 @@ def open_source(model: CheckpointFolder | HubModel | RandomModel) -> Source:
     """
     quieten()
     if isinstance(model, RandomModel):
-        return Source(_from_mapping(dict(model.config)), None, {"config": dict(model.config), "seed": model.seed})
+        return Source(
+            _from_mapping(dict(model.config)), None, {"config": dict(model.config), "seed": model.seed}
+        )
     folder = model.folder if isinstance(model, CheckpointFolder) else _download(model.repo)
     return Source(_from_folder(folder), folder)
 
@@ -60,7 +62,9 @@ def _from_mapping(data: dict[str, Any]) -> PretrainedConfig:
 def _from_folder(folder: Path) -> PretrainedConfig:
     path = folder / "config.json"
     if not path.exists():
-        raise ModelError("no config.json", where=str(folder), hint="give the folder of a Hugging Face checkpoint")
+        raise ModelError(
+            "no config.json", where=str(folder), hint="give the folder of a Hugging Face checkpoint"
+        )
     try:
         data = PretrainedConfig.get_config_dict(folder)[0]
     except Exception as error:
@@ -82,7 +86,9 @@ def _from_folder(folder: Path) -> PretrainedConfig:
 
 def _unknown(kind: str, where: str) -> ModelError:
     near = difflib.get_close_matches(kind, list(CONFIG_MAPPING), 3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "see the model types of your transformers version"
+    hint = (
+        f"did you mean {' or '.join(near)}?" if near else "see the model types of your transformers version"
+    )
     return ModelError(f"unknown model type {kind!r}", where=where, hint=hint)
 
 

@@ -24,7 +24,7 @@ class SymbolicTensor:
     expr: WeightExpr
     shape: tuple[int, ...]
     dtype: Any = torch.float32
-    device: Any = torch.device("cpu")
+    device: str = "cpu"
 
     @property
     def ndim(self) -> int:
@@ -32,7 +32,7 @@ class SymbolicTensor:
         return len(self.shape)
 
     @property
-    def T(self) -> SymbolicTensor:  # noqa: N802, torch's name
+    def T(self) -> SymbolicTensor:
         """The transpose of a matrix."""
         return self.transpose(0, 1)
 
@@ -65,11 +65,15 @@ class SymbolicTensor:
 
     def permute(self, *axes: int) -> SymbolicTensor:
         """Axes in another order."""
-        return self._step("transpose", [axis % self.ndim for axis in axes], [self.shape[axis] for axis in axes])
+        return self._step(
+            "transpose", [axis % self.ndim for axis in axes], [self.shape[axis] for axis in axes]
+        )
 
     def reshape(self, *shape: Any) -> SymbolicTensor:
         """Other sizes, one of which may be -1."""
-        sizes = [int(size) for size in (shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)]
+        sizes = [
+            int(size) for size in (shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        ]
         if -1 in sizes:
             known = -math.prod(sizes)
             sizes[sizes.index(-1)] = math.prod(self.shape) // known
@@ -91,7 +95,11 @@ class SymbolicTensor:
         """Pieces along an axis."""
         dim %= self.ndim
         whole = self.shape[dim]
-        pieces = list(sizes) if not isinstance(sizes, int) else [min(sizes, whole - at) for at in range(0, whole, sizes)]
+        pieces = (
+            list(sizes)
+            if not isinstance(sizes, int)
+            else [min(sizes, whole - at) for at in range(0, whole, sizes)]
+        )
         parts, start = [], 0
         for size in pieces:
             shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
@@ -105,7 +113,11 @@ class SymbolicTensor:
 
     @classmethod
     def __torch_function__(
-        cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        cls,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """What `torch.cat`, `torch.stack`, … do with these tensors."""
         name = function.__name__

@@ -108,7 +108,7 @@ def _attention(
     is_causal: bool | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """One `partc.Attention` node; [batch, heads, sequence, d] in, [batch, sequence, heads, d] out, as transformers wants."""
+    """One `partc.Attention` node: [batch, heads, sequence, d] in, [batch, sequence, heads, d] out."""
     trace = _CURRENT.get()
     trace.attentions += 1
     kind, mask = _kind_of(trace, module, attention_mask, is_causal)
@@ -119,7 +119,7 @@ def _attention(
     inputs = [query, key, value, trace.position, mask, s_aux]
     while inputs[-1] is None:
         inputs.pop()
-    attributes = {
+    attributes: dict[str, Any] = {
         "scale": float(width**-0.5 if scaling is None else scaling),
         "causal": kind.causal,
         "window": kind.window,
@@ -128,7 +128,7 @@ def _attention(
     }
     output = torch.onnx.ops.symbolic(
         "partc::Attention",
-        inputs,  # type: ignore[arg-type]
+        inputs,
         attributes,
         dtype=query.dtype,
         shape=(batch, heads, sequence, value.shape[-1]),
@@ -149,7 +149,9 @@ def _kind_of(
     return MaskKind(causal=int(bool(causal))), None
 
 
-def _mask(*, mask_function: Callable[..., Any], attention_mask: torch.Tensor | None = None, **others: Any) -> Any:
+def _mask(
+    *, mask_function: Callable[..., Any], attention_mask: torch.Tensor | None = None, **others: Any
+) -> Any:
     """The mask as a bool tensor [batch, 1, sequence, keys]; its kind is noted where it has one.
 
     A tensor whose kind is known is not read by `_attention`, so nothing of it is left in the graph.
@@ -175,7 +177,9 @@ def _additive_mask(*, dtype: torch.dtype = torch.float32, **others: Any) -> torc
     trace = _CURRENT.get()
     if trace.buffer is not None and trace.kinds.get(id(seen), (seen, None))[1] is LOOKS_AHEAD:
         raise NotCausalError
-    return torch.where(seen, torch.zeros((), dtype=dtype), torch.full((), torch.finfo(dtype).min, dtype=dtype))
+    return torch.where(
+        seen, torch.zeros((), dtype=dtype), torch.full((), torch.finfo(dtype).min, dtype=dtype)
+    )
 
 
 def _broadcast(mask_function: Callable[..., Any], rows: Any, query: Any, key: Any) -> torch.Tensor:
@@ -194,10 +198,15 @@ def _recognise(mask_function: Callable[..., Any], size: int) -> MaskKind | None:
     with _disable_current_modes():
         keys = torch.arange(size)
         step = max(1, size // PROBED_QUERIES)
-        queries = torch.unique(torch.cat([torch.arange(0, size, step), torch.arange(min(size, 8)), torch.tensor([size - 1])]))
+        queries = torch.unique(
+            torch.cat([torch.arange(0, size, step), torch.arange(min(size, 8)), torch.tensor([size - 1])])
+        )
         try:
             seen = _broadcast(
-                mask_function, torch.zeros(1, 1, 1, 1, dtype=torch.int64), queries[None, None, :, None], keys[None, None, None]
+                mask_function,
+                torch.zeros(1, 1, 1, 1, dtype=torch.int64),
+                queries[None, None, :, None],
+                keys[None, None, None],
             )[0, 0]
             first = int(torch.nonzero(seen[-1])[0, 0])
         except Exception:  # the mask depends on tensors of the trace, so it has no fixed kind
@@ -206,7 +215,9 @@ def _recognise(mask_function: Callable[..., Any], size: int) -> MaskKind | None:
             return LOOKS_AHEAD
         hypotheses = [MaskKind(), MaskKind(window=size - first)]
         if first:
-            hypotheses += [MaskKind(chunk=c) for c in range(1, first + 1) if first % c == 0 and size - first <= c]
+            hypotheses += [
+                MaskKind(chunk=c) for c in range(1, first + 1) if first % c == 0 and size - first <= c
+            ]
         for kind in hypotheses:
             if bool((kind.visible(queries[:, None], keys[None, :]) == seen).all()):
                 return kind

@@ -141,6 +141,7 @@ class Graph:
 
     def replace_uses(self, replacement: Mapping[Value, Value]) -> None:
         """Let every reader of a key read its value instead; chains are followed; O(edges)."""
+
         def final(value: Value) -> Value:
             while value in replacement:
                 value = replacement[value]
@@ -244,8 +245,8 @@ class Module:
     candidates: list[Node] | None = None
     """Nodes before which the graph may be cut (Eq. 1), set by `find-cuts`."""
     submodules: list[Submodule] | None = None
-    """Set by `form-submodules`, merged by `coarsen-submodules`. Nodes before the first one are shared: they depend on step
-    inputs and constants alone (rotary tables, masks), so every device computes them itself and nothing is sent."""
+    """Set by `form-submodules`, merged by `coarsen-submodules`. Nodes before the first one are shared: they depend
+    on step inputs and constants alone (rotary tables, masks), so every device computes them and nothing is sent."""
     sdm: DependencyMap | None = None
     """Sequential dependencies (Eq. 3), set by `map-dependencies`."""
     rdm: DependencyMap | None = None

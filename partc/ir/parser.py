@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -43,7 +44,11 @@ class _Line:
         self.text, self.number, self.file, self.at = text, number, file, 0
 
     def fail(self, message: str) -> NoReturn:
-        raise UserError(message, where=f"{self.file}:{self.number}:{self.at + 1}", hint=f"the line is: {self.text.strip()}")
+        raise UserError(
+            message,
+            where=f"{self.file}:{self.number}:{self.at + 1}",
+            hint=f"the line is: {self.text.strip()}",
+        )
 
     def _skip_space(self) -> None:
         while self.at < len(self.text) and self.text[self.at].isspace():
@@ -104,13 +109,17 @@ class _Reader:
     def __init__(self, text: str, file: str) -> None:
         self.file = file
         numbered = enumerate(text.splitlines(), start=1)
-        self.lines = [(n, line) for n, line in numbered if line.strip() and not line.lstrip().startswith("//")]
+        self.lines = [
+            (n, line) for n, line in numbered if line.strip() and not line.lstrip().startswith("//")
+        ]
         self.index = 0
 
     def next(self) -> _Line:
         if self.index >= len(self.lines):
             last = self.lines[-1][0] if self.lines else 0
-            raise UserError("the text ends too early", where=f"{self.file}:{last}", hint="is the file complete?")
+            raise UserError(
+                "the text ends too early", where=f"{self.file}:{last}", hint="is the file complete?"
+            )
         number, text = self.lines[self.index]
         self.index += 1
         return _Line(text, number, self.file)
@@ -153,7 +162,8 @@ def _info(line: _Line) -> ModelInfo:
     missing = [key for key in ("name", "task") if key not in data]
     if missing:
         line.fail(f"the model header has no {missing[0]!r}")
-    return ModelInfo(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+    fields: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in data.items()}
+    return ModelInfo(**fields)
 
 
 def _parse_body(reader: _Reader, info: ModelInfo) -> tuple[Module, dict[str, Value]]:
@@ -164,7 +174,7 @@ def _parse_body(reader: _Reader, info: ModelInfo) -> tuple[Module, dict[str, Val
         bounds = [*marks.starts, (-1, len(graph.nodes))]
         module.submodules = [
             Submodule(index, graph.nodes[start:stop])
-            for (index, start), (_, stop) in zip(bounds, bounds[1:], strict=False)
+            for (index, start), (_, stop) in pairwise(bounds)
         ]
     return module, values
 
@@ -280,7 +290,7 @@ def _expr_head(line: _Line) -> WeightExpr:
         return Leaf(file, line.string())
     op = line.name()
     if op not in JOINS:
-        line.fail(f"expected a tensor (\"file\"#\"key\") or one of {', '.join(JOINS)}")
+        line.fail(f'expected a tensor ("file"#"key") or one of {", ".join(JOINS)}')
     line.expect("(")
     axis = line.integer()
     parts: list[WeightExpr] = []
@@ -320,7 +330,11 @@ def _array(line: _Line) -> Array:
     line.expect("]")
     items = [item.strip() for item in text.split(",")] if text else []
     try:
-        flat = np.array([item == "true" for item in items], bool) if dtype == "bool" else np.array(items, dtype=str)
+        flat = (
+            np.array([item == "true" for item in items], bool)
+            if dtype == "bool"
+            else np.array(items, dtype=str)
+        )
         return (flat if dtype == "bool" else _numbers(flat, kind)).reshape(sizes)
     except ValueError as error:
         line.fail(f"bad constant: {error}")

@@ -142,7 +142,9 @@ def _element(item: np.generic) -> str:
 def _node(node: Node, names: dict[Value, str]) -> str:
     outputs = ", ".join(_typed(value, names) for value in node.outputs)
     inputs = ", ".join("_" if value is None else names[value] for value in node.inputs)
-    attributes = ", ".join(f"{key} = {attribute_text(node.attributes[key])}" for key in sorted(node.attributes))
+    attributes = ", ".join(
+        f"{key} = {attribute_text(node.attributes[key])}" for key in sorted(node.attributes)
+    )
     shown = f" {{{attributes}}}" if attributes else ""
     scope = f" @ {name_text(node.scope)}" if node.scope else ""
     return f"{outputs} = {node.op}({inputs}){shown}{scope}"

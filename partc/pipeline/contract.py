@@ -1,7 +1,7 @@
 """What a pass is and what a target is; the instances live in `passes/` and `targets/`.
 
-A pass is a frozen dataclass: its fields are its options (ints, floats, bools, texts), with units in their names. `apply` changes the
-module and says truthfully whether it did. What it needs and what it leaves behind are stages of
+A pass is a frozen dataclass: its fields are its options (ints, floats, bools, texts), with units in their names.
+`apply` changes the module and says truthfully whether it did. What it needs and what it leaves behind are stages of
 `partc.ir.verify`; the manager checks both, so a broken contract names the side that must be mended.
 """
 

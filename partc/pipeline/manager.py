@@ -55,7 +55,11 @@ def _check(module: Module, stage: str | None, step: Pass, before: Sequence[PassR
         verify(module, stage)
     except InternalError as error:
         earlier = ", ".join(run.name for run in before) or "none"
-        mend = f"mend {step.name}" if moment == "after" else f"mend the passes before it, or run one that ensures '{stage}'"
+        mend = (
+            f"mend {step.name}"
+            if moment == "after"
+            else f"mend the passes before it, or run one that ensures '{stage}'"
+        )
         raise InternalError(
             f"{moment} {step.name} the module is not '{stage}': {error.message}",
             where=error.where,

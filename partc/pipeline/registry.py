@@ -78,14 +78,20 @@ def _options(kind: Any, text: str) -> dict[str, object]:
         name = key.strip().replace("-", "_")
         if name not in known or not separator:
             raise UserError(
-                f"pass {kind.name} has no option {item!r}", hint=f"options: {', '.join(sorted(known)) or 'none'}"
+                f"pass {kind.name} has no option {item!r}",
+                hint=f"options: {', '.join(sorted(known)) or 'none'}",
             )
         options[name] = _convert(str(known[name]), value.strip(), f"{kind.name}{{{name}}}")
     return options
 
 
 def _convert(kind: str, text: str, where: str) -> object:
-    converters = {"int": int, "float": float, "str": str, "bool": lambda word: {"true": True, "false": False}[word]}
+    converters = {
+        "int": int,
+        "float": float,
+        "str": str,
+        "bool": lambda word: {"true": True, "false": False}[word],
+    }
     wanted = kind.split("|")[0].strip()
     try:
         return converters[wanted](text)  # type: ignore[operator]

@@ -1,9 +1,9 @@
 """Runs the ring of a build and the original on the same inputs.
 
-A value that crosses a link is compared with the tensors that the original computes on its way: the nearest one of the same
-sizes must be within tolerance. So neither names nor partc's own graph are trusted. For decoders the original runs once
-over the whole sequence without a cache, the ring in a prefill and one step a token, and rows are compared with rows:
-the caches are part of what is proven.
+A value that crosses a link is compared with the tensors that the original computes on its way: the nearest one of
+the same sizes must be within tolerance. So neither names nor partc's own graph are trusted. For decoders the
+original runs once over the whole sequence without a cache, the ring in a prefill and one step a token, and rows are
+compared with rows: the caches are part of what is proven.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class _Check:
             return float("inf")
         return float(np.abs(found.astype(np.float64) - right).max(initial=0.0))
 
-    def compare_cuts(self, crossed: Mapping[tuple[str, str, str], Array], inputs: Mapping[str, Array]) -> None:
+    def compare_cuts(
+        self, crossed: Mapping[tuple[str, str, str], Array], inputs: Mapping[str, Array]
+    ) -> None:
         """The nearest tensor of the original for every value that crossed a link."""
         floats = {place: array for place, array in crossed.items() if np.issubdtype(array.dtype, np.floating)}
         seen = self.reference.activations(inputs, {array.shape for array in floats.values()})
@@ -118,7 +120,9 @@ class _Generation(_Check):
     def run(self, texts: Sequence[str], tokens: int) -> Report:
         count = min(tokens, self.manifest.model.max_sequence - 1)
         prompts: list[Any] = list(texts) or [self.ids(length) for length in self.lengths(count)]
-        requests = [self.client.submit([p], max_new_tokens=count, ignore_eos=True, trace=True) for p in prompts]
+        requests = [
+            self.client.submit([p], max_new_tokens=count, ignore_eos=True, trace=True) for p in prompts
+        ]
         for number, request in enumerate(requests):
             self.progress("compare requests", number, len(requests) + 1)
             self.compare(request.result())
@@ -186,14 +190,20 @@ class _OneStep(_Check):
         for name in self.manifest.inputs:
             if name != "input_ids":
                 given[name] = np.arange(length, dtype=np.int64)[None, :] % 2
-        return f"{length} token{'s' if length > 1 else ''}", given, {**given, "attention_mask": np.ones((1, length), np.int64)}
+        return (
+            f"{length} token{'s' if length > 1 else ''}",
+            given,
+            {**given, "attention_mask": np.ones((1, length), np.int64)},
+        )
 
     def drawn(self, seed: int) -> dict[str, Array]:
         rng = np.random.default_rng([_SEED, seed])
         values: dict[str, Array] = {}
         for name, kind in self.manifest.inputs.items():
             shape = [evaluate(dim, self.manifest.dims) for dim in kind.shape]
-            numbers = rng.standard_normal(shape) if kind.dtype.startswith("float") else rng.integers(0, 2, shape)
+            numbers = (
+                rng.standard_normal(shape) if kind.dtype.startswith("float") else rng.integers(0, 2, shape)
+            )
             values[name] = numbers.astype(kind.dtype)
         return values
 
@@ -213,5 +223,7 @@ def _joined(trace: Sequence[Crossing], manifest: Manifest) -> dict[tuple[str, st
     joined = {}
     for place, steps in pieces.items():
         arrays = [array for _, array in sorted(steps, key=lambda item: item[0])]
-        joined[place] = np.concatenate(arrays, axis=1) if len(arrays) > 1 and arrays[0].ndim > 1 else arrays[0]
+        joined[place] = (
+            np.concatenate(arrays, axis=1) if len(arrays) > 1 and arrays[0].ndim > 1 else arrays[0]
+        )
     return joined

@@ -1,4 +1,4 @@
-"""Runs the original: transformers for its models, onnxruntime for an ONNX file. Nothing of partc's graph is used here."""
+"""Runs the original: transformers for its models, onnxruntime for an ONNX file. Nothing of partc's graph is used."""
 
 from __future__ import annotations
 
@@ -85,22 +85,26 @@ class TransformersReference(Reference):
 
         seen: list[Array] = []
 
-        class Watch(TorchDispatchMode):
-            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+            def __torch_dispatch__(
+                self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
                 result = function(*args, **(kwargs or {}))
                 for item in result if isinstance(result, tuple | list) else [result]:
                     if isinstance(item, torch.Tensor) and tuple(item.shape) in shapes:
                         seen.append(item.detach().clone().numpy())
                 return result
 
-        with torch.no_grad(), Watch():
+        with torch.no_grad(), Watch():  # type: ignore[no-untyped-call]
             self.network(**self._arguments(inputs))
         return seen
 
     def _arguments(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         import torch
 
-        tensors: dict[str, Any] = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in inputs.items()}
+        tensors: dict[str, Any] = {
+            name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in inputs.items()
+        }
         if self.task == "text-generation":
             tensors["use_cache"] = False
         return tensors

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-"""Largest absolute difference that counts as equal, for values of magnitude 1; larger values may differ in proportion."""
+"""Largest absolute difference that counts as equal for values of magnitude 1; larger ones may differ in proportion."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """`make families`: which causal language models of transformers compile, and compute the same tokens.
 
-Every family gets a process of its own, so that one which crashes or hangs ends nothing else. Prints a line a family, then
-the counts; `--json FILE` writes the results. Exit code 1 if fewer than `--least` families count.
+Every family gets a process of its own, so that one which crashes or hangs ends nothing else. Prints a line a family,
+then the counts; `--json FILE` writes the results. Exit code 1 if fewer than `--least` families count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
 
 _MEMORY_BYTES = 12 << 30
 """Address space of one family's process: a config that no rule makes tiny must not take the machine down."""
@@ -53,10 +52,15 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         for outcome in pool.map(lambda family: _supervised(family, options.limit), families):
             outcomes.append(outcome)
-            print(f"{outcome.family:28} {outcome.verdict:20} {outcome.seconds:5.0f} s  {outcome.detail[:300]}", flush=True)
+            print(
+                f"{outcome.family:28} {outcome.verdict:20} {outcome.seconds:5.0f} s  {outcome.detail[:300]}",
+                flush=True,
+            )
     counted = sum(outcome.verdict == "counts" for outcome in outcomes)
     made = sum(outcome.verdict != "cannot be made tiny" for outcome in outcomes)
-    print(f"{counted} families count, of {made} that can be made tiny from a config, of {len(outcomes)} in all")
+    print(
+        f"{counted} families count, of {made} that can be made tiny from a config, of {len(outcomes)} in all"
+    )
     if options.json:
         options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n")
     return 0 if counted >= min(options.least, len(families)) else 1
@@ -66,8 +70,6 @@ def _load_libraries() -> None:
     """Import what every child needs once, before the first fork."""
     import torch
 
-    import partc.frontend.load
-    import partc.verify.reference
     import tests.families.check  # noqa: F401
 
     torch.set_num_threads(1)
@@ -121,7 +123,10 @@ def _verdict(family: str) -> tuple[str, str]:
     if result.counts:
         return "counts", f"{result.parameters} parameters; controls: {', '.join(result.controls)}"
     if result.equal:
-        return "weak", f"unchanged without: {', '.join(name for name, changed in result.controls.items() if not changed)}"
+        return (
+            "weak",
+            f"unchanged without: {', '.join(name for name, changed in result.controls.items() if not changed)}",
+        )
     return "differs", result.detail
 
 

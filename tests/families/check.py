@@ -1,4 +1,4 @@
-"""One model family, whole way: tiny checkpoint on disk → compile for several devices → ring → tokens against transformers.
+"""One model family, the whole way: a tiny checkpoint on disk, compiled, run as a ring, compared with transformers.
 
 A tiny random model can hide a fault, so a family counts only after three negative controls, each a wrong compile whose
 tokens must differ: no attention at all, no window (where the model has one), positions of decode steps one too high.
@@ -51,9 +51,14 @@ class Result:
 def devices_file(folder: Path, count: int) -> Path:
     """devices.yaml with `count` equal devices that hold anything."""
     names = "abcdefgh"[:count]
-    lines = [f"  {name}: {{target: ort, flops: 10 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB, threads: 1}}" for name in names]
+    lines = [
+        f"  {name}: {{target: ort, flops: 10 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB, threads: 1}}"
+        for name in names
+    ]
     path = folder / f"devices{count}.yaml"
-    text = "\n".join(["source: a", "devices:", *lines, "links:", "  default: {bandwidth: 1 Gbit/s, latency: 1 ms}"])
+    text = "\n".join(
+        ["source: a", "devices:", *lines, "links:", "  default: {bandwidth: 1 Gbit/s, latency: 1 ms}"]
+    )
     path.write_text(text + "\n")
     return path
 
@@ -173,7 +178,9 @@ def _shifted(module: Module) -> None:
     graph.nodes[:0] = [later, one, moved]
 
 
-CONTROLS: dict[str, Callable[[Module], None]] = {"attention": _no_attention, "window": _no_window, "position": _shifted}
+CONTROLS: dict[str, Callable[[Module], None]] = {
+    "attention": _no_attention,
+    "window": _no_window,
+    "position": _shifted,
+}
 """Ways to spoil a compile that the comparison must notice."""
-
-

@@ -1,6 +1,6 @@
 """A ring without processes or sockets: every device's executor in one process, messages handed over directly.
 
-The runner's executor, engine and sampling are the real ones; only the wire is left out, so hundreds of models can be run.
+The runner's executor, engine and sampling are the real ones; only the wire is left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class DirectRing:
 
     def __init__(self, build: Path) -> None:
         folders = {path.parent.name: path.parent for path in sorted(build.glob("devices/*/manifest.json"))}
-        self.manifests: dict[str, Manifest] = {name: load_manifest(folder) for name, folder in folders.items()}
+        self.manifests: dict[str, Manifest] = {
+            name: load_manifest(folder) for name, folder in folders.items()
+        }
         self.source = next(iter(self.manifests.values())).source
         self.emitted: dict[str, Array] = {}
         self.crossed: list[tuple[str, str, int, str, Array]] = []

@@ -1,4 +1,4 @@
-"""Encoders and classifiers, cut in three: what comes out is what transformers computes, in batches of unequal length too."""
+"""Encoders and classifiers, cut in three: what comes out is what transformers computes, in unequal batches too."""
 
 from __future__ import annotations
 
@@ -28,13 +28,28 @@ _BERT = {
 }
 ENCODERS: dict[str, dict[str, Any]] = {
     "bert": _BERT,
-    "distilbert": {"dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 48, "vocab_size": 90, "max_position_embeddings": 64},
+    "distilbert": {
+        "dim": 32,
+        "n_layers": 4,
+        "n_heads": 4,
+        "hidden_dim": 48,
+        "vocab_size": 90,
+        "max_position_embeddings": 64,
+    },
     "roberta": {**_BERT, "pad_token_id": 1},
     "xlm-roberta": {**_BERT, "pad_token_id": 1},
 }
 DECODERS: dict[str, dict[str, Any]] = {
     "llama": {**_BERT, "num_key_value_heads": 2, "pad_token_id": 0},
-    "gpt2": {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 64, "vocab_size": 90, "pad_token_id": 0, "num_labels": 3},
+    "gpt2": {
+        "n_embd": 32,
+        "n_layer": 4,
+        "n_head": 4,
+        "n_positions": 64,
+        "vocab_size": 90,
+        "pad_token_id": 0,
+        "num_labels": 3,
+    },
     "mistral": {**_BERT, "num_key_value_heads": 2, "sliding_window": 5, "pad_token_id": 0},
 }
 LENGTHS = (9, 4)

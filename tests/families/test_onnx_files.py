@@ -1,4 +1,4 @@
-"""ONNX files: a convolution network with skip connections, cut in three; a skip over two devices travels once, directly."""
+"""ONNX files: a convolution network with skip connections, and a skip over two devices that travels once, directly."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tiny configs of every causal language model that transformers has, by one rule and without code of any family.
 
-A rule: a config key that means a width, a count of layers or heads, or a size of a table gets a small value. The model is
-then made with a seed and an initialisation under which attention outweighs the embedding, so that attention, windows and
-positions change the tokens.
+A rule: a config key that means a width, a count of layers or heads, or a size of a table gets a small value. The
+model is then made with a seed and an initialisation under which attention outweighs the embedding, so that attention,
+windows and positions change the tokens.
 """
 
 from __future__ import annotations
@@ -101,16 +101,29 @@ def tiny_config(family: str) -> dict[str, Any]:
     """The fields of a tiny config of `family`, `model_type` among them."""
     default = CONFIG_MAPPING[family]()
     text = default.get_text_config(decoder=True)
-    fields = {key: value for key, value in SIZES.items() if hasattr(text, key) and _numeric(getattr(text, key))}
-    layers = next((fields[k] for k in ("num_hidden_layers", "num_layers", "n_layer", "n_layers") if k in fields), 4)
-    kinds = getattr(text, "layer_types", None)
-    if isinstance(kinds, list) and kinds:
+    known = text.to_dict()
+    fields = {
+        key: value
+        for key, value in SIZES.items()
+        if key in known and _numeric(known[key]) and not _computed(text, key)
+    }
+    layers = next(
+        (fields[k] for k in ("num_hidden_layers", "num_layers", "n_layer", "n_layers") if k in fields), 4
+    )
+    kinds = known.get("layer_types")
+    if isinstance(kinds, list) and kinds and not _computed(text, "layer_types"):
         fields["layer_types"] = _shortened(kinds, layers)
     if "kv_lora_rank" in fields:  # latent attention has a key for every head, and rotates a part of it only
         fields |= {"num_key_value_heads": 4, "head_dim": fields.get("qk_rope_head_dim", 8)}
-    if hasattr(text, "attention_types"):
+    if "attention_types" in known:
         fields["attention_types"] = [[["global", "local"], layers // 2]]
     return {"model_type": text.model_type if text is not default else family, **fields}
+
+
+def _computed(config: Any, key: str) -> bool:
+    """Whether a config works a key out by itself, so that it cannot be given."""
+    found = getattr(type(config), key, None)
+    return isinstance(found, property) and found.fset is None
 
 
 def _numeric(value: Any) -> bool:
