@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,14 +205,17 @@ def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes:
         if task != "text-generation" and pass_mask is False and attention == "eager":
             break
     raise ModelError(
-        f"the model cannot be traced as {task}: {_reason(failures[0])}",
+        f"the model cannot be traced as {task}: {_reason(failures)}",
         where=f"model_type {config.model_type}",
         hint="export it to ONNX yourself and compile that file with task: graph",
     ) from failures[0]
 
 
-def _reason(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
+def _reason(failures: Sequence[Exception]) -> str:
+    """The failure that says most: one of ours, else that of the first way."""
+    ours = (error for error in failures if isinstance(error, _NotOursError | NotCausalError))
+    error = next(ours, failures[0])
+    lines = [line for line in str(error.__cause__ or error).splitlines() if line.strip()]
     kind = "" if isinstance(error, _NotOursError | NotCausalError) else f"{type(error).__name__}: "
     return f"{kind}{lines[0][:300] if lines else ''}"
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -185,43 +186,47 @@ def _additive_mask(*, dtype: torch.dtype = torch.float32, **others: Any) -> torc
 def _broadcast(mask_function: Callable[..., Any], rows: Any, query: Any, key: Any) -> torch.Tensor:
     seen = mask_function(rows, torch.zeros(1, 1, 1, 1, dtype=torch.int64), query, key)
     if isinstance(seen, bool):
-        return torch.full((1, 1, query.shape[2], key.shape[3]), seen)
-    return seen.expand(query.shape[0], 1, query.shape[2], key.shape[3])  # type: ignore[no-any-return]
+        return torch.full((1, 1, query.shape[2], key.shape[-1]), seen)
+    return seen.expand(query.shape[0], 1, query.shape[2], key.shape[-1])  # type: ignore[no-any-return]
 
 
 def _recognise(mask_function: Callable[..., Any], size: int) -> MaskKind | None:
     """The kind of a mask, found by asking it: exact on the probed rows, None if it is of no named kind.
 
-    The last row of the mask over `size` positions gives the only window and the only chunk that it can have;
-    each hypothesis is then compared with `PROBED_QUERIES` whole rows; O(rows × size).
+    The last row of the mask over `size` positions gives the only window and the only chunks that it can have; each
+    hypothesis is then compared with `PROBED_QUERIES` whole rows; O(rows × size).
     """
     with _disable_current_modes():
-        keys = torch.arange(size)
-        step = max(1, size // PROBED_QUERIES)
-        queries = torch.unique(
-            torch.cat([torch.arange(0, size, step), torch.arange(min(size, 8)), torch.tensor([size - 1])])
-        )
+        keys = torch.arange(size)[None, :]
+        queries = _probed(size)[:, None]
         try:
             seen = _broadcast(
-                mask_function,
-                torch.zeros(1, 1, 1, 1, dtype=torch.int64),
-                queries[None, None, :, None],
-                keys[None, None, None],
+                mask_function, torch.zeros(1, 1, 1, 1, dtype=torch.int64), queries[None, None], keys
             )[0, 0]
-            first = int(torch.nonzero(seen[-1])[0, 0])
-        except Exception:  # the mask depends on tensors of the trace, so it has no fixed kind
+        except Exception:  # it asks for tensors of the trace, which have no values
             return None
-        if bool((seen & (keys[None, :] > queries[:, None])).any()):
+        if isinstance(seen, FakeTensor) or not bool(seen[-1].any()):
+            return None
+        if bool((seen & (keys > queries)).any()):
             return LOOKS_AHEAD
-        hypotheses = [MaskKind(), MaskKind(window=size - first)]
-        if first:
-            hypotheses += [
-                MaskKind(chunk=c) for c in range(1, first + 1) if first % c == 0 and size - first <= c
-            ]
-        for kind in hypotheses:
-            if bool((kind.visible(queries[:, None], keys[None, :]) == seen).all()):
-                return kind
-    return None
+        first = int(seen[-1].to(torch.int64).argmax())
+        return next(
+            (k for k in _hypotheses(first, size) if bool((k.visible(queries, keys) == seen).all())), None
+        )
+
+
+def _probed(size: int) -> torch.Tensor:
+    """Rows spread over all positions, the first few and the last."""
+    spread = torch.arange(0, size, max(1, size // PROBED_QUERIES))
+    return torch.unique(torch.cat([spread, torch.arange(min(size, 8)), torch.tensor([size - 1])]))
+
+
+def _hypotheses(first: int, size: int) -> Iterator[MaskKind]:
+    """Every kind whose last row of `size` begins at key `first`."""
+    yield MaskKind()
+    yield MaskKind(window=size - first)
+    if first:
+        yield from (MaskKind(chunk=c) for c in range(size - first, first + 1) if first % c == 0)
 
 
 class TraceLayer(CacheLayerMixin):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,7 +27,7 @@ class _Net:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
-    def add(self, op: str, *inputs: str, **attributes: object) -> str:
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         name = f"{op.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name

@@ -29,7 +29,7 @@ SIZES: dict[str, Any] = {
     "n_layer": 4,
     "n_layers": 4,
     "decoder_layers": 4,
-    "encoder_layers": 2,
+    "encoder_layers": 4,
     "num_attention_heads": 4,
     "n_head": 4,
     "n_heads": 4,
