@@ -67,6 +67,7 @@ def _model_facts(module: Module, source: EmittedPart) -> Json:
             "pad_token_id": info.pad_token_id,
             "bos_token_id": info.bos_token_id,
             "labels": list(info.labels) if info.labels is not None else None,
+            "uniform_positions": info.uniform_positions,
         },
         "inputs": [{"name": v.name, **tensor_type(v)} for v in module.graph.inputs if not v.is_step],
         "outputs": [
