@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from partc.dims import Dim, Shape, symbols
-from partc.errors import UserError
 from partc.ir.graph import (
     Attribute,
     Constant,
@@ -30,103 +28,12 @@ from partc.ir.graph import (
     Value,
     Weight,
 )
+from partc.ir.lines import Line, Reader
 from partc.ir.printer import VERSION
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import JOINS, STEPS, Argument, Array, Join, Leaf, Step, WeightExpr
 
 _V = TypeVar("_V", bound=Value)
-
-
-class _Line:
-    """One line as a stream of tokens, with errors that name the line."""
-
-    def __init__(self, text: str, number: int, file: str) -> None:
-        self.text, self.number, self.file, self.at = text, number, file, 0
-
-    def fail(self, message: str) -> NoReturn:
-        raise UserError(
-            message,
-            where=f"{self.file}:{self.number}:{self.at + 1}",
-            hint=f"the line is: {self.text.strip()}",
-        )
-
-    def _skip_space(self) -> None:
-        while self.at < len(self.text) and self.text[self.at].isspace():
-            self.at += 1
-
-    def peek(self, text: str) -> bool:
-        self._skip_space()
-        return self.text.startswith(text, self.at)
-
-    def accept(self, text: str) -> bool:
-        if not self.peek(text):
-            return False
-        self.at += len(text)
-        return True
-
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            self.fail(f"expected {text!r}")
-
-    def take(self, pattern: str, what: str) -> str:
-        self._skip_space()
-        found = re.compile(pattern).match(self.text, self.at)
-        if found is None:
-            self.fail(f"expected {what}")
-        self.at = found.end()
-        return found.group()
-
-    def string(self) -> str:
-        text = self.take(r'"(?:[^"\\]|\\.)*"', "a text in quotes")
-        return str(json.loads(text))
-
-    def name(self) -> str:
-        if self.peek('"'):
-            return self.string()
-        return self.take(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]*", "a name")
-
-    def integer(self) -> int:
-        return int(self.take(r"-?\d+", "a whole number"))
-
-    def rest(self) -> str:
-        text, self.at = self.text[self.at :].strip(), len(self.text)
-        return text
-
-    def data(self) -> Any:
-        try:
-            return json.loads(self.rest())
-        except json.JSONDecodeError as error:
-            self.fail(f"not JSON: {error.msg}")
-
-    def end(self) -> None:
-        if self.rest():
-            self.fail("expected the end of the line")
-
-
-class _Reader:
-    """The lines of a file, blank ones and comments left out."""
-
-    def __init__(self, text: str, file: str) -> None:
-        self.file = file
-        numbered = enumerate(text.splitlines(), start=1)
-        self.lines = [
-            (n, line) for n, line in numbered if line.strip() and not line.lstrip().startswith("//")
-        ]
-        self.index = 0
-
-    def next(self) -> _Line:
-        if self.index >= len(self.lines):
-            last = self.lines[-1][0] if self.lines else 0
-            raise UserError(
-                "the text ends too early", where=f"{self.file}:{last}", hint="is the file complete?"
-            )
-        number, text = self.lines[self.index]
-        self.index += 1
-        return _Line(text, number, self.file)
-
-    @property
-    def done(self) -> bool:
-        return self.index >= len(self.lines)
 
 
 def parse_module(text: str, *, file: str = "<text>") -> Module:
@@ -135,7 +42,7 @@ def parse_module(text: str, *, file: str = "<text>") -> Module:
     Raises:
         UserError: the text breaks the grammar; the message names file, line and column.
     """
-    reader = _Reader(text, file)
+    reader = Reader(text, file)
     _header(reader.next())
     line = reader.next()
     line.expect("model")
@@ -145,7 +52,7 @@ def parse_module(text: str, *, file: str = "<text>") -> Module:
     return module
 
 
-def _header(line: _Line) -> None:
+def _header(line: Line) -> None:
     if not line.accept("partc-ir"):
         line.fail("this is not partc IR: its first line is 'partc-ir 1'")
     version = line.integer()
@@ -153,7 +60,7 @@ def _header(line: _Line) -> None:
         line.fail(f"IR version {version} is not {VERSION}; print it again with this partc")
 
 
-def _info(line: _Line) -> ModelInfo:
+def _info(line: Line) -> ModelInfo:
     data = line.data()
     known = set(ModelInfo.__dataclass_fields__)
     for key in data:
@@ -162,19 +69,20 @@ def _info(line: _Line) -> ModelInfo:
     missing = [key for key in ("name", "task") if key not in data]
     if missing:
         line.fail(f"the model header has no {missing[0]!r}")
-    fields: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in data.items()}
+    fields: dict[str, Any] = {
+        key: tuple(item) if isinstance(item, list) else item for key, item in data.items()
+    }
     return ModelInfo(**fields)
 
 
-def _parse_body(reader: _Reader, info: ModelInfo) -> tuple[Module, dict[str, Value]]:
+def _parse_body(reader: Reader, info: ModelInfo) -> tuple[Module, dict[str, Value]]:
     graph, values, marks = _graph(reader, reader.next())
     module = Module(info, graph)
     module.candidates = marks.cuts or None
     if marks.starts:
         bounds = [*marks.starts, (-1, len(graph.nodes))]
         module.submodules = [
-            Submodule(index, graph.nodes[start:stop])
-            for (index, start), (_, stop) in pairwise(bounds)
+            Submodule(index, graph.nodes[start:stop]) for (index, start), (_, stop) in pairwise(bounds)
         ]
     return module, values
 
@@ -185,7 +93,7 @@ class _Marks:
         self.starts: list[tuple[int, int]] = []
 
 
-def _graph(reader: _Reader, line: _Line) -> tuple[Graph, dict[str, Value], _Marks]:
+def _graph(reader: Reader, line: Line) -> tuple[Graph, dict[str, Value], _Marks]:
     line.expect("graph")
     name = line.name()
     line.expect("opset")
@@ -202,7 +110,7 @@ def _graph(reader: _Reader, line: _Line) -> tuple[Graph, dict[str, Value], _Mark
         line.end()
 
 
-def _graph_line(line: _Line, graph: Graph, values: dict[str, Value], marks: _Marks) -> None:
+def _graph_line(line: Line, graph: Graph, values: dict[str, Value], marks: _Marks) -> None:
     if line.accept("input "):
         graph.inputs.append(_define(line, values, Input(*_typed(line))))
     elif line.accept("weight "):
@@ -226,21 +134,21 @@ def _graph_line(line: _Line, graph: Graph, values: dict[str, Value], marks: _Mar
         marks.cuts.extend(graph.nodes[-1:] if is_cut else ())
 
 
-def _define(line: _Line, values: dict[str, Value], value: _V) -> _V:
+def _define(line: Line, values: dict[str, Value], value: _V) -> _V:
     if value.name in values:
         line.fail(f"%{value.name} is defined twice")
     values[value.name] = value
     return value
 
 
-def _typed(line: _Line) -> tuple[str, str | None, Shape | None]:
+def _typed(line: Line) -> tuple[str, str | None, Shape | None]:
     line.expect("%")
     name = line.name()
     line.expect(":")
     return (name, *_type(line))
 
 
-def _type(line: _Line) -> tuple[str | None, Shape | None]:
+def _type(line: Line) -> tuple[str | None, Shape | None]:
     dtype = None if line.accept("?") else line.take(r"[a-z0-9]+", "an element type")
     if dtype is not None and dtype not in BY_SHORT:
         line.fail(f"unknown element type {dtype!r}; known: {', '.join(BY_SHORT)}")
@@ -253,7 +161,7 @@ def _type(line: _Line) -> tuple[str | None, Shape | None]:
     return dtype, tuple(_dim(line, item.strip()) for item in text.split(",")) if text else ()
 
 
-def _dim(line: _Line, text: str) -> Dim:
+def _dim(line: Line, text: str) -> Dim:
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     try:
@@ -263,7 +171,7 @@ def _dim(line: _Line, text: str) -> Dim:
     return text
 
 
-def _weight(line: _Line) -> Weight:
+def _weight(line: Line) -> Weight:
     line.expect("%")
     name = line.name()
     line.expect("=")
@@ -272,7 +180,7 @@ def _weight(line: _Line) -> Weight:
     return Weight(name, dtype, shape, source=_expr(line))
 
 
-def _expr(line: _Line) -> WeightExpr:
+def _expr(line: Line) -> WeightExpr:
     expr = _expr_head(line)
     while line.accept("|>"):
         op = line.name()
@@ -283,7 +191,7 @@ def _expr(line: _Line) -> WeightExpr:
     return expr
 
 
-def _expr_head(line: _Line) -> WeightExpr:
+def _expr_head(line: Line) -> WeightExpr:
     if line.peek('"'):
         file = line.string()
         line.expect("#")
@@ -300,7 +208,7 @@ def _expr_head(line: _Line) -> WeightExpr:
     return Join(op, axis, tuple(parts))
 
 
-def _arguments(line: _Line) -> tuple[Argument, ...]:
+def _arguments(line: Line) -> tuple[Argument, ...]:
     arguments: list[Argument] = []
     while not line.accept(")"):
         word = line.take(r"[^,()\s]+", "an argument")
@@ -318,7 +226,7 @@ def _number_or_word(word: str) -> Argument:
     return word
 
 
-def _array(line: _Line) -> Array:
+def _array(line: Line) -> Array:
     dtype, shape = _type(line)
     if dtype is None or shape is None or not all(isinstance(dim, int) for dim in shape):
         line.fail("a constant needs an element type and fixed sizes")
@@ -340,7 +248,7 @@ def _array(line: _Line) -> Array:
         line.fail(f"bad constant: {error}")
 
 
-def _raw_array(line: _Line, kind: np.dtype[np.generic], sizes: list[int]) -> Array:
+def _raw_array(line: Line, kind: np.dtype[np.generic], sizes: list[int]) -> Array:
     try:
         return np.frombuffer(base64.b64decode(line.string(), validate=True), kind).reshape(sizes).copy()
     except ValueError as error:
@@ -355,14 +263,14 @@ def _numbers(items: Array, kind: np.dtype[np.generic]) -> Array:
     return np.array([float(item) for item in items], np.float64).astype(kind)
 
 
-def _uses(line: _Line, values: Mapping[str, Value]) -> list[Value]:
+def _uses(line: Line, values: Mapping[str, Value]) -> list[Value]:
     found = [_use(line, values)]
     while line.accept(","):
         found.append(_use(line, values))
     return found
 
 
-def _use(line: _Line, values: Mapping[str, Value]) -> Value:
+def _use(line: Line, values: Mapping[str, Value]) -> Value:
     line.expect("%")
     name = line.name()
     if name not in values:
@@ -370,7 +278,7 @@ def _use(line: _Line, values: Mapping[str, Value]) -> Value:
     return values[name]
 
 
-def _node(line: _Line, values: dict[str, Value]) -> Node:
+def _node(line: Line, values: dict[str, Value]) -> Node:
     outputs = [Value(*_typed(line))]
     while line.accept(","):
         outputs.append(Value(*_typed(line)))
@@ -386,7 +294,7 @@ def _node(line: _Line, values: dict[str, Value]) -> Node:
     return node
 
 
-def _operands(line: _Line, values: dict[str, Value]) -> list[Value | None]:
+def _operands(line: Line, values: dict[str, Value]) -> list[Value | None]:
     inputs: list[Value | None] = []
     while not line.accept(")"):
         inputs.append(None if line.accept("_") else _use(line, values))
@@ -394,7 +302,7 @@ def _operands(line: _Line, values: dict[str, Value]) -> list[Value | None]:
     return inputs
 
 
-def _attributes(line: _Line) -> dict[str, Attribute]:
+def _attributes(line: Line) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {}
     if not line.accept("{"):
         return attributes
@@ -406,7 +314,7 @@ def _attributes(line: _Line) -> dict[str, Attribute]:
     return attributes
 
 
-def _attribute(line: _Line) -> Attribute:
+def _attribute(line: Line) -> Attribute:
     if line.accept("tensor"):
         return _array(line)
     if line.peek('"'):
@@ -424,7 +332,7 @@ def _attribute(line: _Line) -> Attribute:
     return value
 
 
-def _parse_fact(reader: _Reader, line: _Line, module: Module, values: dict[str, Value]) -> None:
+def _parse_fact(reader: Reader, line: Line, module: Module, values: dict[str, Value]) -> None:
     if line.accept("sdm"):
         module.sdm = _map_line(line, module.sdm, values)
     elif line.accept("rdm"):
@@ -440,7 +348,7 @@ def _parse_fact(reader: _Reader, line: _Line, module: Module, values: dict[str, 
         line.fail("expected sdm, rdm, profile, plan or part")
 
 
-def _map_line(line: _Line, known: DependencyMap | None, values: Mapping[str, Value]) -> DependencyMap:
+def _map_line(line: Line, known: DependencyMap | None, values: Mapping[str, Value]) -> DependencyMap:
     if line.accept("none"):
         return {}
     source = line.integer()
@@ -450,7 +358,7 @@ def _map_line(line: _Line, known: DependencyMap | None, values: Mapping[str, Val
     return {**(known or {}), (source, target): _uses(line, values)}
 
 
-def _profile(line: _Line) -> SubmoduleProfile:
+def _profile(line: Line) -> SubmoduleProfile:
     data = line.data()
     try:
         phases = {name: PhaseCost(**cost) for name, cost in data["phases"].items()}
@@ -459,7 +367,7 @@ def _profile(line: _Line) -> SubmoduleProfile:
         line.fail(f"not a profile: {error}")
 
 
-def _part(reader: _Reader, line: _Line) -> Part:
+def _part(reader: Reader, line: Line) -> Part:
     device = line.name()
     line.expect("target")
     target = line.name()
@@ -475,7 +383,7 @@ def _part(reader: _Reader, line: _Line) -> Part:
     return Part(device, graph, programs, target)
 
 
-def _program(reader: _Reader) -> str:
+def _program(reader: Reader) -> str:
     lines = []
     while not (line := reader.next()).accept("end"):
         lines.append(line.rest())

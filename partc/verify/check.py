@@ -8,7 +8,7 @@ compared with rows: the caches are part of what is proven.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +103,10 @@ class _Check:
     ) -> None:
         """The nearest tensor of the original for every value that crossed a link."""
         floats = {place: array for place, array in crossed.items() if np.issubdtype(array.dtype, np.floating)}
-        seen = self.reference.activations(inputs, {array.shape for array in floats.values()})
+        length = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
+        seen = self.reference.activations(inputs, shapes_to_watch(floats.values(), length))
         for place, array in floats.items():
-            same = [other for other in seen if other.shape == array.shape]
-            errors = [float(np.abs(array.astype(np.float64) - other).max(initial=0.0)) for other in same]
-            nearest = int(np.argmin(errors)) if errors else -1
-            error = errors[nearest] if errors else float("inf")
-            size = float(np.abs(same[nearest]).max(initial=0.0)) if errors else 0.0
+            error, size = nearest(array, seen)
             before = self.cuts.get(place, (0.0, 0.0))
             self.cuts[place] = (max(before[0], error), max(before[1], size))
 
@@ -137,7 +134,7 @@ class _Generation(_Check):
         whole = np.array([[*prompt, *right[:-1]]], np.int64)
         inputs = {"input_ids": whole}
         logits = self.reference.outputs(inputs)["logits"][:, len(prompt) - 1 :]
-        crossed = _joined(result.trace, self.manifest)
+        crossed = join_steps(result.trace)
         sampled = [array for place, array in crossed.items() if place[1] == place[2]]
         error = self.error(sampled[0], logits) if sampled else float("inf")
         what = f"prompt of {len(prompt)} token{'s' if len(prompt) > 1 else ''}"
@@ -174,7 +171,7 @@ class _OneStep(_Check):
             right = self.reference.outputs(original)
             errors = [self.error(array, right[name]) for name, array in result.outputs.items()]
             self.cases.append(Case(what, None, None, max(errors, default=float("inf"))))
-            self.compare_cuts(_joined(result.trace, self.manifest), original)
+            self.compare_cuts(join_steps(result.trace), original)
         self.progress("compare requests", len(requests), len(requests))
         return self.report()
 
@@ -208,22 +205,44 @@ class _OneStep(_Check):
         return values
 
 
+def shapes_to_watch(arrays: Iterable[Array], length: int) -> set[tuple[int, ...]]:
+    """Sizes of the original's tensors that may match: those of `arrays`, also over a whole sequence of `length`.
+
+    Behind the choice of the last rows a value has a row a step only.
+    """
+    shapes = {array.shape for array in arrays}
+    return shapes | {(shape[0], length, *shape[2:]) for shape in shapes if len(shape) > 2}
+
+
+def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
+    """The largest difference to the nearest tensor of the same sizes, and the largest value of that tensor.
+
+    Of a tensor with more rows the last ones are taken.
+    """
+    best = (float("inf"), 0.0)
+    for other in seen:
+        rows = other[:, -array.shape[1] :] if array.ndim > 2 and other.ndim > 2 else other
+        if rows.shape == array.shape:
+            error = float(np.abs(array.astype(np.float64) - rows).max(initial=0.0))
+            best = min(best, (error, float(np.abs(rows).max(initial=0.0))))
+    return best
+
+
 def _same(found: Sequence[int], right: Sequence[int]) -> int:
     """How many tokens are identical from the first on."""
     pairs = enumerate(zip(found, right, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(found), len(right)))
 
 
-def _joined(trace: Sequence[Crossing], manifest: Manifest) -> dict[tuple[str, str, str], Array]:
-    """(value, sender, receiver) → the rows of all steps, one behind the other."""
-    pieces: dict[tuple[str, str, str], list[tuple[int, Array]]] = {}
-    for crossing in trace:
+def join_steps(trace: Sequence[Crossing]) -> dict[tuple[str, str, str], Array]:
+    """(value, sender, receiver) → the rows of all steps of a request for one sequence, one behind the other.
+
+    Rows are the second axis, or the first of a matrix, which some models make of batch and sequence together.
+    """
+    pieces: dict[tuple[str, str, str], list[Array]] = {}
+    for crossing in sorted(trace, key=lambda item: item.step):
         for name, array in crossing.values.items():
-            pieces.setdefault((name, crossing.peer, crossing.device), []).append((crossing.step, array))
-    joined = {}
-    for place, steps in pieces.items():
-        arrays = [array for _, array in sorted(steps, key=lambda item: item[0])]
-        joined[place] = (
-            np.concatenate(arrays, axis=1) if len(arrays) > 1 and arrays[0].ndim > 1 else arrays[0]
-        )
-    return joined
+            pieces.setdefault((name, crossing.peer, crossing.device), []).append(array)
+    return {
+        place: np.concatenate(arrays, axis=1 if arrays[0].ndim > 2 else 0) for place, arrays in pieces.items()
+    }

@@ -71,10 +71,12 @@ class OrtTarget(Target):
         weights_file = f"weights/{graph.name}.safetensors"
         entries = write_weights(graph, info, folder / weights_file, progress)
         write_onnx(graph, entries, weights_file, folder / f"{graph.name}.onnx")
-        options = {"chunked_prefill": not _needs_single_row_steps(graph, info)} if graph.states() else {}
+        engine = {"kind": "ort", "provider": self.provider, "threads": self.threads, "options": {}}
+        if graph.states():
+            engine["chunked_prefill"] = not _needs_single_row_steps(graph, info)
         return Artifact(
             submodules=[_submodule(graph, [weights_file] if entries else [])],
-            engine={"kind": "ort", "provider": self.provider, "threads": self.threads, "options": options},
+            engine=engine,
             toolkit={"onnxruntime": onnxruntime.__version__},
         )
 

@@ -20,7 +20,8 @@ from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import PHASES, default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
-from partc.verify.reference import open_reference
+from partc.verify.check import join_steps, nearest, shapes_to_watch
+from partc.verify.reference import Reference, open_reference
 from tests.families.ring import DirectRing
 from tests.families.tiny import quiet, tiny_model
 
@@ -87,14 +88,37 @@ def check_family(family: str, fields: dict[str, Any], folder: Path, cuts: Sequen
     for count in cuts:
         ring = compile_ring(text, folder / f"build{count}", devices_file(folder, count))
         found = [ring.generate([prompt], TOKENS)[0] for prompt in prompts]
-        if found != expected:
+        together = [batch[0] for batch in ring.generate_together([[prompt] for prompt in prompts], TOKENS)]
+        if found != expected or together != expected:
             return Result(family, parameters, False, {}, _difference(expected, found))
+        pairs = enumerate(zip(prompts, expected, strict=True), start=1)
+        error = max(
+            _error(ring, n, [*prompt, *right], len(prompt), reference) for n, (prompt, right) in pairs
+        )
+        if error > TOLERANCE:
+            return Result(family, parameters, False, {}, f"tokens equal, but an error of {error:.1e}")
     controls = {
         name: _tokens(text, folder / name, devices_file(folder, 3), prompts, mutate) != expected
         for name, mutate in CONTROLS.items()
         if name != "window" or _has_window(parse_module(text))
     }
     return Result(family, parameters, True, controls)
+
+
+def _error(ring: DirectRing, request: int, tokens: Sequence[int], prompt: int, reference: Reference) -> float:
+    """The largest error of the logits and of every value that crossed a link, over all steps, per largest value."""
+    inputs = {"input_ids": np.array([tokens[:-1]], np.int64)}
+    crossed = join_steps(ring.trace[request])
+    floats = {place: array for place, array in crossed.items() if array.dtype == np.float32}
+    logits = [array for (_, peer, device), array in floats.items() if peer == device]
+    right = reference.outputs(inputs)["logits"][:, prompt - 1 :]
+    error = float(np.abs(logits[0] - right).max()) / max(1.0, float(np.abs(right).max()))
+    seen = reference.activations(inputs, shapes_to_watch(floats.values(), len(tokens) - 1))
+    for (_, peer, device), array in floats.items():
+        if peer != device:
+            difference, size = nearest(array, seen)
+            error = max(error, difference / max(1.0, size))
+    return error
 
 
 def sample_prompts(vocabulary: int) -> list[list[int]]:

@@ -15,6 +15,7 @@ from partc.runtime.dtypes import Array
 from partc.runtime.engine import load_engine
 from partc.runtime.executor import Executor
 from partc.runtime.manifest import Manifest, load_manifest
+from partc.runtime.results import Crossing
 from partc.runtime.wire import Opening, Step
 
 
@@ -25,15 +26,15 @@ class _Outlet:
 
     def send(self, peer: str, step: Step, names: Sequence[str], arrays: Sequence[Array]) -> int:
         values = {name: np.array(array) for name, array in zip(names, arrays, strict=True)}
-        self.ring.crossed += [(self.device, peer, step.step, name, array) for name, array in values.items()]
         self.ring.executors[peer].deliver(self.device, step, values)
         return sum(array.nbytes for array in values.values())
 
     def emit(self, step: Step, values: Mapping[str, Array]) -> None:
-        self.ring.emitted = {name: np.array(array) for name, array in values.items()}
+        self.ring.emitted[step.request] = {name: np.array(array) for name, array in values.items()}
 
     def traced(self, peer: str, step: Step, values: Mapping[str, Array]) -> None:
-        """Nothing: `send` has seen them."""
+        copies = {name: np.array(array) for name, array in values.items()}
+        self.ring.trace.setdefault(step.request, []).append(Crossing(self.device, peer, step.step, copies))
 
 
 class DirectRing:
@@ -45,22 +46,15 @@ class DirectRing:
             name: load_manifest(folder) for name, folder in folders.items()
         }
         self.source = next(iter(self.manifests.values())).source
-        self.emitted: dict[str, Array] = {}
-        self.crossed: list[tuple[str, str, int, str, Array]] = []
+        self.emitted: dict[int, dict[str, Array]] = {}
+        """Request → what its latest step emitted."""
+        self.trace: dict[int, list[Crossing]] = {}
+        """Request → what crossed links, and the logits."""
         self.executors: dict[str, Executor] = {}
         for name, manifest in self.manifests.items():
             engine = load_engine(manifest, folders[name])
             self.executors[name] = Executor(manifest, engine, _Outlet(self, name), time.monotonic)
         self.requests = 0
-
-    def step(self, step: Step, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """One step round the ring; what it emitted."""
-        self.executors[self.source].begin(step, inputs)
-        while any(executor.ready for executor in self.executors.values()):
-            for executor in self.executors.values():
-                if executor.ready:
-                    executor.advance()
-        return self.emitted
 
     def outputs(self, inputs: Mapping[str, Array], lengths: Sequence[int] = ()) -> dict[str, Array]:
         """The outputs of a model that does not generate; `lengths` are the valid tokens of each row."""
@@ -70,40 +64,65 @@ class DirectRing:
         for name, array in inputs.items():
             sizes = zip(manifest.inputs[name].shape, array.shape, strict=True)
             dims |= {dim: size for dim, size in sizes if isinstance(dim, str)}
+        opening = Opening(sampling={}, trace=True)
+        rows = (0,) * len(lengths)
         step = Step(
-            request=self.requests,
-            slot=0,
-            step=0,
-            phase="prefill",
-            dims=dims,
-            position=(0,) * len(lengths),
-            length=tuple(lengths),
-            opening=Opening(sampling={}),
+            self.requests, 0, 0, "prefill", dims, position=rows, length=tuple(lengths), opening=opening
         )
-        return self.step(step, inputs)
+        self.executors[self.source].begin(step, inputs)
+        self._settle()
+        return self.emitted[step.request]
 
     def generate(self, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         """`count` greedy tokens for every prompt, in one batch."""
-        self.requests += 1
-        lengths = [len(prompt) for prompt in prompts]
-        padded = np.zeros((len(prompts), max(lengths)), np.int64)
-        for row, prompt in enumerate(prompts):
-            padded[row, : len(prompt)] = prompt
-        position, tokens = [0] * len(prompts), []
-        length, ids = lengths, padded
+        return self.generate_together([prompts], count)[0]
+
+    def generate_together(
+        self, batches: Sequence[Sequence[Sequence[int]]], count: int
+    ) -> list[list[list[int]]]:
+        """`count` greedy tokens for every prompt of every batch; the batches are requests in flight at once."""
+        requests = [_Request(self.requests + slot + 1, slot, batch) for slot, batch in enumerate(batches)]
+        self.requests += len(requests)
         for number in range(count):
-            step = Step(
-                request=self.requests,
-                slot=self.requests % 2,
-                step=number,
-                phase="decode" if number else "prefill",
-                dims={"batch": len(prompts), "sequence": ids.shape[1]},
-                position=tuple(position),
-                length=tuple(length),
-                opening=None if number else Opening(sampling={}),
-            )
-            token = self.step(step, {"input_ids": ids})["token"]
-            tokens.append([int(item) for item in token])
-            position = [at + new for at, new in zip(position, length, strict=True)]
-            length, ids = [1] * len(prompts), np.array(token, np.int64)[:, None]
-        return [list(row) for row in zip(*tokens, strict=True)]
+            for request in requests:
+                self.executors[self.source].begin(request.step(number), {"input_ids": request.ids})
+            self._settle()
+            for request in requests:
+                request.advance(self.emitted[request.number]["token"])
+        return [[list(row) for row in zip(*request.tokens, strict=True)] for request in requests]
+
+    def _settle(self) -> None:
+        while any(executor.ready for executor in self.executors.values()):
+            for executor in self.executors.values():
+                if executor.ready:
+                    executor.advance()
+
+
+class _Request:
+    def __init__(self, number: int, slot: int, prompts: Sequence[Sequence[int]]) -> None:
+        self.number = number
+        self.slot = slot
+        self.length = [len(prompt) for prompt in prompts]
+        self.position = [0] * len(prompts)
+        self.ids: Array = np.zeros((len(prompts), max(self.length)), np.int64)
+        for row, prompt in enumerate(prompts):
+            self.ids[row, : len(prompt)] = prompt
+        self.tokens: list[list[int]] = []
+
+    def step(self, number: int) -> Step:
+        return Step(
+            request=self.number,
+            slot=self.slot,
+            step=number,
+            phase="decode" if number else "prefill",
+            dims={"batch": len(self.position), "sequence": self.ids.shape[1]},
+            position=tuple(self.position),
+            length=tuple(self.length),
+            opening=None if number else Opening(sampling={}, trace=True),
+        )
+
+    def advance(self, token: Array) -> None:
+        self.tokens.append([int(item) for item in token])
+        self.position = [at + new for at, new in zip(self.position, self.length, strict=True)]
+        self.length = [1] * len(self.position)
+        self.ids = np.array(token, np.int64)[:, None]
