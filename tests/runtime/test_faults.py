@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 import zmq
@@ -20,7 +21,7 @@ from partc.runtime.client import Client
 from partc.runtime.keys import KeyPair, Keys, load_client_keys, load_device_keys, make_keys
 from partc.runtime.launch import launch_local
 from partc.runtime.manifest import load_manifest
-from partc.runtime.transport import Message, Transport, Up
+from partc.runtime.transport import Down, Message, Transport, Up
 from partc.runtime.wire import (
     Data,
     Opening,
@@ -286,6 +287,12 @@ class Impostor:
         self.target, self.name = target, name
         self.until(Up)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.transport.close()
+
     def until(self, kind: type) -> list[object]:
         end = time.monotonic() + 5.0
         while time.monotonic() < end:
@@ -303,24 +310,20 @@ class Impostor:
 
 
 def test_a_device_with_another_name_than_its_key(build: Path) -> None:
-    with launch_local(build) as ring:
-        other = Impostor(build, "c", "a", ring.addresses["a"])
+    with launch_local(build) as ring, Impostor(build, "c", "a", ring.addresses["a"]) as other:
         other.control("hello", name="b", session=1)
         answer = other.answer()
         assert answer["kind"] == "refuse"
         assert "the key of 'c' does not belong to 'b'" in str(answer["message"])
-        other.transport.close()
 
 
 def test_data_before_hello(build: Path) -> None:
-    with launch_local(build) as ring:
-        other = Impostor(build, "a", "b", ring.addresses["b"])
+    with launch_local(build) as ring, Impostor(build, "a", "b", ring.addresses["b"]) as other:
         step = Step(1, 0, 0, "prefill", {"batch": 1, "sequence": 1}, (0,), (1,), Opening({}))
         header = encode_data(Data(bytes.fromhex(PLAN), 0, 1, 0, step, ()))
         other.transport.send("b", [header])
         other.control("hello", name="a", session=1)
         assert other.answer()["kind"] == "welcome", "what came before is ignored"
-        other.transport.close()
 
 
 STEP = Step(2**50, 0, 0, "prefill", {"batch": 1, "sequence": 2}, (0,), (2,), Opening({}))
@@ -341,27 +344,29 @@ GOOD = bytes(2 * HIDDEN * 4)
 def test_a_failed_check_ends_the_request(
     build: Path, plan: str, spec: tuple[str, str, tuple[int, ...]], frame: bytes, message: str
 ) -> None:
-    with launch_local(build, floor_s=FLOOR_S) as ring, ring.client() as client:
-        other = Impostor(build, "a", "b", ring.addresses["b"])
+    with (
+        launch_local(build) as ring,
+        ring.client() as client,
+        Impostor(build, "a", "b", ring.addresses["b"]) as other,
+    ):
+        os.kill(ring.pids["c"], signal.SIGSTOP)
+        requests = [client.submit([1, 2], max_new_tokens=3) for _ in range(3)]
+        client.wait(requests, 0.3)
         other.control("hello", name="a", session=1)
         assert other.answer()["kind"] == "welcome"
-        requests = [client.submit([1, 2], max_new_tokens=LENGTH - 2, ignore_eos=True) for _ in range(3)]
         other.transport.send("b", [encode_data(Data(bytes.fromhex(plan), 0, 1, 0, STEP, (spec,))), frame])
-        client.wait(requests, 5.0)
-        errors = [request.outcome for request in requests if isinstance(request.outcome, RunError)]
-        assert errors
-        assert any(message in error.message for error in errors)
-        other.transport.close()
+        client.wait(requests, 2.0)
+        for request in requests:
+            assert isinstance(request.outcome, RunError)
+            assert message in request.outcome.message
+            assert request.outcome.where == "a -> b"
 
 
 def test_a_frame_beyond_the_cap_closes_the_connection(build: Path) -> None:
     with launch_local(build) as ring, ring.client() as client:
-        from partc.runtime.transport import Down
-
-        other = Impostor(build, "client", "a", ring.addresses["a"])
-        other.transport.send("a", [bytes(10_000_000)])
-        other.until(Down)
-        other.transport.close()
+        with Impostor(build, "client", "a", ring.addresses["a"]) as other:
+            other.transport.send("a", [bytes(10_000_000)])
+            other.until(Down)
         assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
 
 

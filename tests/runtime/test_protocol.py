@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import RunError
-from partc.runtime.protocol import Progress, Receiver, Sender, patience_s
+from partc.runtime.protocol import Progress, Receiver, Sender, patience_s, step_s
 
 PLAN = bytes(32)
 Packet = tuple[int, int, int, str]
@@ -124,6 +124,11 @@ def test_patience() -> None:
     assert patience_s(0.1) == 5.0
     assert patience_s(2.0) == 8.0
     assert patience_s(0.1, floor_s=1.0, slowest_s=0.5) == 2.0
+    predicted = {"prefill_s": 0.5, "decode_s": 0.1, "prefill_tokens": 64}
+    assert step_s(predicted, "prefill", 1, 7) == 0.5
+    assert step_s(predicted, "prefill", 2, 128) == 2.0
+    assert step_s(predicted, "decode", 3, 1) == pytest.approx(0.3)
+    assert step_s({}, "decode", 3, 1) == 0.0
     progress = Progress(10.0)
     progress.moved(12.0)
     assert progress.silent_s(15.0) == 3.0

@@ -1,0 +1,132 @@
+"""`partc-runner`: the runner of one device.
+
+Nothing heavy is imported before the command line is understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from partc import __version__
+from partc.errors import PartcError
+
+_EXAMPLES = """\
+examples:
+  partc-runner --bundle build/devices/phone                          addresses as in devices.yaml
+  partc-runner --bundle phone --listen 0.0.0.0:5555 --peer board=192.0.2.7:5555
+  partc-runner --bundle phone --listen 127.0.0.1:5555 --peer board=127.0.0.1:5556 --insecure
+
+exit codes: 0 stopped when asked to, 1 wrong bundle, keys or address, 2 usage, 70 a bug of partc
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a device until it is stopped; the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except PartcError as error:
+        _tell(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 0
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        print("error: this is a bug of partc; please report it with the lines above", file=sys.stderr)
+        return 70
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="partc-runner",
+        description="Run one device's part of a compiled model, as one of a ring.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--bundle", type=Path, required=True, metavar="DIR", help="build/devices/NAME")
+    parser.add_argument("--listen", type=_address, metavar="HOST:PORT", help="where peers reach this device")
+    parser.add_argument(
+        "--peer", type=_peer, action="append", default=[], metavar="NAME=HOST:PORT", help="where a device is"
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="no encryption and no keys; loopback addresses only"
+    )
+    parser.add_argument(
+        "--patience",
+        type=_seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="a peer without progress for this long, or 4 x the predicted step, counts as gone (default: 5)",
+    )
+    parser.add_argument(
+        "--stdio",
+        action="store_true",
+        help="for programs: JSON lines in (peers) and out (progress); ends with standard input",
+    )
+    parser.add_argument("--version", action="version", version=f"partc-runner {__version__}")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from partc.runtime.runner import Runner
+    from partc.runtime.settings import Settings
+
+    if options.stdio:
+        _die_with_parent()
+    settings = Settings(
+        bundle=options.bundle,
+        listen=options.listen,
+        peers=dict(options.peer),
+        insecure=options.insecure,
+        patience_s=options.patience,
+        stdio=options.stdio,
+    )
+    Runner(settings).serve()
+    return 0
+
+
+def _die_with_parent() -> None:
+    """Linux kills this process when the thread that started it ends, even while it is stopped or computes."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+    import signal
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
+def _tell(error: PartcError) -> None:
+    place = f"{error.where}: " if error.where else ""
+    print(f"error: {place}{error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {error.hint}", file=sys.stderr)
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return text
+
+
+def _peer(text: str) -> tuple[str, str]:
+    name, equals, address = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=HOST:PORT")
+    return name, _address(address)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value

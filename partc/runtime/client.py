@@ -1,0 +1,382 @@
+"""What asks a ring for tokens or outputs.
+
+One thread uses a client: whoever waits for one request handles the messages of all of them meanwhile, so
+several requests in flight need no threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from partc.errors import BundleError, PartcError, RunError
+from partc.runtime.dtypes import Array
+from partc.runtime.jobs import check_prompts, check_tensors, dtype_name
+from partc.runtime.keys import CLIENT, load_client_keys
+from partc.runtime.manifest import MANIFEST_FILE, Manifest, load_manifest
+from partc.runtime.protocol import LEAST_PATIENCE_S, patience_s, step_s
+from partc.runtime.results import Crossing, Result, Timings, Tokens, read_tensors
+from partc.runtime.sampling import Sampling
+from partc.runtime.transport import Down, Event, Message, Rejected, Transport, Up
+from partc.runtime.wire import (
+    Fields,
+    client_frame_limit,
+    decode,
+    encode_control,
+    header_limit,
+    to_frame,
+)
+
+Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
+"""One prompt or several, as text or as token ids."""
+
+Explain = Callable[[PartcError], PartcError]
+
+GREEDY = Sampling()
+
+
+@dataclass(slots=True)
+class Request:
+    """A request in flight."""
+
+    client: Client
+    ticket: int
+    on_token: Callable[[Tokens], None] | None
+    expected_s: float
+    """What its longest step may take by the plan."""
+    timings: dict[str, Timings] = field(default_factory=dict)
+    trace: list[Crossing] = field(default_factory=list)
+    outcome: Result | PartcError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or badly."""
+        return self.outcome is not None
+
+    def result(self, timeout_s: float | None = None) -> Result:
+        """Wait for the end.
+
+        Raises:
+            RunError: the request failed, or has not ended within `timeout_s`.
+        """
+        self.client.wait([self], timeout_s)
+        if isinstance(self.outcome, Result):
+            return self.outcome
+        if self.outcome is None:
+            raise RunError(f"no result within {timeout_s} s")
+        raise self.outcome
+
+    def cancel(self) -> None:
+        """Ask for an end; `result` raises then."""
+        self.client.tell("cancel", request=self.ticket)
+
+
+class Client:
+    """A connection to the source of a ring. Not for use by several threads."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        transport: Transport,
+        floor_s: float,
+        explain: Explain = lambda error: error,
+    ) -> None:
+        """Over a transport that is connecting; use `connect` instead."""
+        self.manifest = manifest
+        """The source's."""
+        self._transport = transport
+        self._floor_s = floor_s
+        self._explain = explain
+        self._requests: dict[int, Request] = {}
+        self._tickets = 0
+        self._welcome = False
+        self._failure: PartcError | None = None
+        self._heard = self._asked = time.monotonic()
+
+    @classmethod
+    def connect(
+        cls,
+        build_dir: Path,
+        address: str | None = None,
+        *,
+        insecure: bool = False,
+        floor_s: float = LEAST_PATIENCE_S,
+        explain: Explain = lambda error: error,
+    ) -> Client:
+        """Connect to the ring of a build.
+
+        Args:
+            build_dir: what `partc compile` wrote.
+            address: HOST:PORT of the source device; None takes the one in devices.yaml.
+            insecure: neither encrypt nor authenticate; loopback only.
+            floor_s: how long the source may be silent at least, seconds.
+            explain: turns an error into a better one (the launcher knows what its runners said).
+
+        Raises:
+            BundleError: not a build, or its client keys are missing.
+            RunError: the source cannot be reached, refuses our key, or runs another build.
+        """
+        manifest = source_manifest(build_dir)
+        found = address or manifest.endpoints.get(manifest.source)
+        if not found:
+            hint = "give its address, or `address` in devices.yaml"
+            raise RunError("the address of the source is not known", where=manifest.source, hint=hint)
+        keys = None if insecure else load_client_keys(build_dir)
+        transport = Transport(keys, client_frame_limit(manifest), floor_s)
+        client = cls(manifest, transport, floor_s, explain)
+        try:
+            transport.connect(manifest.source, found)
+            client._await_welcome(found)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; requests in flight are cancelled by the source."""
+        self._transport.close()
+
+    def generate(
+        self, prompts: Prompts, max_new_tokens: int, sampling: Sampling = GREEDY, **options: Any
+    ) -> Result:
+        """Generate and wait; see `submit` for the options."""
+        return self.submit(prompts, max_new_tokens=max_new_tokens, sampling=sampling, **options).result()
+
+    def encode(self, prompts: Prompts, **options: Any) -> Result:
+        """Outputs of a model that reads tokens and does not generate."""
+        return self.submit(prompts, **options).result()
+
+    def run(self, inputs: Mapping[str, Array], **options: Any) -> Result:
+        """Outputs for tensors; `length` (batch,) may be among them where the model reads tokens."""
+        return self.submit(inputs=inputs, **options).result()
+
+    def submit(
+        self,
+        prompts: Prompts = (),
+        *,
+        max_new_tokens: int = 0,
+        sampling: Sampling = GREEDY,
+        stop: Iterable[int] = (),
+        ignore_eos: bool = False,
+        inputs: Mapping[str, Array] | None = None,
+        on_token: Callable[[Tokens], None] | None = None,
+        trace: bool = False,
+    ) -> Request:
+        """Begin a request; any number may be in flight.
+
+        Args:
+            prompts: one or several; several make one batch.
+            max_new_tokens: per sequence.
+            sampling: how tokens are chosen.
+            stop: token ids that end a sequence, besides the model's own.
+            ignore_eos: the model's own do not.
+            inputs: tensors instead of prompts, for models that do not generate.
+            on_token: called with every step's tokens while somebody waits for a result.
+            trace: return the tensors that cross each link.
+
+        Raises:
+            RunError: more than the plan allows, or the ring is gone.
+        """
+        if self._failure is not None:
+            raise self._failure
+        texts, ids = _prompts(prompts)
+        arrays = {} if inputs is None else {name: np.asarray(array) for name, array in inputs.items()}
+        self._check(texts, ids, arrays, max_new_tokens)
+        self._tickets += 1
+        request = Request(self, self._tickets, on_token, self._expected_s(texts, ids, arrays))
+        self._requests[request.ticket] = request
+        types = self.manifest.types
+        self.tell(
+            "submit",
+            [to_frame(array) for array in arrays.values()],
+            request=request.ticket,
+            prompts=ids,
+            texts=texts,
+            max_new_tokens=max_new_tokens,
+            sampling=sampling.as_fields(),
+            stop=list(stop),
+            ignore_eos=ignore_eos,
+            trace=trace,
+            values=[
+                (name, dtype_name(array, types[name].dtype), array.shape) for name, array in arrays.items()
+            ],
+        )
+        return request
+
+    def wait(self, requests: Sequence[Request], timeout_s: float | None = None) -> None:
+        """Handle messages until these requests have ended, or the time is over."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        # While nobody waited, nobody listened; so patience begins anew.
+        self._heard = time.monotonic()
+        while not all(request.done for request in requests):
+            now = time.monotonic()
+            if end is not None and now >= end:
+                return
+            self._pump(min(self._floor_s / 4, float("inf") if end is None else end - now))
+            self._check_alive()
+
+    def shutdown(self) -> None:
+        """Ask all runners of the ring to end."""
+        self.tell("shutdown")
+
+    def tell(self, kind: str, frames: Sequence[memoryview] = (), **fields: Any) -> None:
+        """Send a message to the source."""
+        header = encode_control(kind, bytes.fromhex(self.manifest.plan_id), self.manifest.epoch, fields)
+        self._transport.send(self.manifest.source, [header, *frames])
+
+    def _check(
+        self, texts: list[str], ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int
+    ) -> None:
+        """What can be known here need not travel."""
+        if arrays:
+            lengths = {"length"} - set(self.manifest.inputs) if self.manifest.has_step_inputs else set()
+            given = {name: array for name, array in arrays.items() if name not in lengths}
+            check_tensors(given, self.manifest)
+        elif ids or not texts:
+            check_prompts(ids, max_new_tokens, self.manifest)
+        elif sum(len(text.encode()) for text in texts) > header_limit(self.manifest) // 2:
+            raise RunError("the text is too long for max_sequence", where="prompt", hint="shorten it")
+
+    def _expected_s(self, texts: list[str], ids: list[list[int]], arrays: dict[str, Array]) -> float:
+        rows = max(len(texts), len(ids), 1)
+        sizes = [len(prompt) for prompt in ids] + [len(text) // 2 for text in texts]
+        sizes += [array.size for array in arrays.values()]
+        return step_s(self.manifest.predicted, "prefill", rows, max(sizes, default=1))
+
+    def _await_welcome(self, address: str) -> None:
+        end = time.monotonic() + self._floor_s
+        while not self._welcome:
+            if self._failure is not None:
+                raise self._failure
+            if time.monotonic() >= end:
+                hint = "start its partc-runner, and see that the address is right"
+                message = f"{self.manifest.source} does not answer"
+                raise RunError(message, where=address, hint=hint)
+            self._pump(end - time.monotonic())
+
+    def _check_alive(self) -> None:
+        """Ask the source for a sign of life when it is silent; give up when it stays so."""
+        now = time.monotonic()
+        expected = [request.expected_s for request in self._requests.values()]
+        patience = patience_s(max(expected, default=0.0) * len(expected), self._floor_s)
+        if now - self._heard >= patience:
+            hint = "see whether it hangs, start its runner again, and repeat the request"
+            message = f"no sign of life for {patience:.1f} s"
+            self._fail_all(RunError(message, where=self.manifest.source, hint=hint))
+        elif now - max(self._heard, self._asked) >= self._floor_s / 4:
+            self._asked = now
+            self.tell("ping", token=0)
+
+    def _pump(self, timeout_s: float) -> None:
+        for event in self._transport.poll(timeout_s):
+            self._handle(event)
+
+    def _handle(self, event: Event) -> None:
+        source = self.manifest.source
+        match event:
+            case Up():
+                self.tell("hello", name=CLIENT, session=0)
+            case Message():
+                self._heard = time.monotonic()
+                self._message(event)
+            case Down() if self._welcome:
+                hint = "see what its runner says, start it again, and repeat the request"
+                error = RunError(f"{source} closed its connection", where=source, hint=hint)
+                self._fail_all(self._explain(error))
+            case Rejected():
+                hint = (
+                    "use the build folder that these devices were set up from, or make new keys: partc keys"
+                )
+                self._fail_all(RunError(f"{source} does not take this client's key", where="keys", hint=hint))
+            case _:
+                pass
+
+    def _message(self, event: Message) -> None:
+        fields = decode(event.frames[0].buffer, client_frame_limit(self.manifest))
+        frames = [memoryview(frame.buffer) for frame in event.frames[1:]]
+        kind = fields["kind"]
+        if kind == "welcome":
+            self._welcome = True
+        elif kind == "refuse":
+            self._fail_all(RunError(fields["message"], where=fields["where"], hint=fields["hint"]))
+        elif kind != "pong":
+            request = self._requests.get(fields.get("request", -1))
+            if request is not None:
+                self._of_request(request, kind, fields, frames)
+
+    def _of_request(self, request: Request, kind: str, fields: Fields, frames: list[memoryview]) -> None:
+        match kind:
+            case "token":
+                if request.on_token is not None:
+                    request.on_token(Tokens(fields["step"], fields["tokens"], fields["texts"]))
+            case "stats":
+                table = next(iter(read_tensors(fields, frames).values()))
+                request.timings[fields["device"]] = Timings(tuple(fields["columns"]), table)
+            case "trace":
+                values = read_tensors(fields, frames)
+                request.trace.append(Crossing(fields["device"], fields["peer"], fields["step"], values))
+            case "result":
+                self._end(request, _result(request, fields, frames))
+            case "error":
+                error = RunError(fields["message"], where=fields["where"], hint=fields["hint"])
+                self._end(request, self._explain(error))
+
+    def _end(self, request: Request, outcome: Result | PartcError) -> None:
+        request.outcome = outcome
+        self._requests.pop(request.ticket, None)
+
+    def _fail_all(self, error: PartcError) -> None:
+        self._failure = error
+        for request in list(self._requests.values()):
+            self._end(request, error)
+
+
+def source_manifest(build_dir: Path) -> Manifest:
+    """The manifest of the device where requests enter.
+
+    Raises:
+        BundleError: `build_dir` is not what `partc compile` writes, or a manifest in it is damaged.
+    """
+    folders = sorted(path.parent for path in (build_dir / "devices").glob(f"*/{MANIFEST_FILE}"))
+    if not folders:
+        message = "not a build: there is no devices/NAME/manifest.json"
+        hint = f"partc compile MODEL --target DEVICES -o {build_dir}"
+        raise BundleError(message, where=str(build_dir), hint=hint)
+    return load_manifest(build_dir / "devices" / load_manifest(folders[0]).source)
+
+
+def _prompts(prompts: Prompts) -> tuple[list[str], list[list[int]]]:
+    """(texts, token ids), one of them empty."""
+    items: list[Any] = [prompts] if isinstance(prompts, str) else list(prompts)
+    if items and all(isinstance(item, str) for item in items):
+        return items, []
+    if items and all(isinstance(item, int | np.integer) for item in items):
+        items = [items]
+    return [], [[int(token) for token in item] for item in items]
+
+
+def _result(request: Request, fields: Fields, frames: Sequence[memoryview]) -> Result:
+    return Result(
+        prompts=fields["prompts"],
+        tokens=fields["tokens"],
+        texts=fields["texts"],
+        finish=fields["finish"],
+        outputs=read_tensors(fields, frames),
+        elapsed_s=fields["elapsed_s"],
+        timings=request.timings,
+        trace=request.trace,
+    )

@@ -1,0 +1,355 @@
+"""Programs in execution: one per (request, step), none of which waits for another.
+
+An execution advances until it has to wait for a message, or has finished; whichever can go on does, the
+oldest first. So requests in flight fill each other's waiting times by themselves (EdgeShard's pipeline
+without bubbles). No I/O happens here: what leaves goes through an `Outlet`, what arrives comes through
+`deliver`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from partc.errors import InternalError, RunError
+from partc.runtime.dtypes import Array, as_float32
+from partc.runtime.engine import Engine
+from partc.runtime.manifest import Manifest
+from partc.runtime.program import Emit, Program, Recv, Run, Sample, Send, reads
+from partc.runtime.sampling import Sampling, sample
+from partc.runtime.wire import Step
+
+_KEPT_TIMINGS = 8192
+_EARLY_MESSAGES = 64
+_KEPT_NUMBERS = 256
+
+
+class Outlet(Protocol):
+    """Where the instructions that leave the device go."""
+
+    def send(self, peer: str, step: Step, names: Sequence[str], arrays: Sequence[Array]) -> int:
+        """Queue a message; its bytes. Raises RunError where that is impossible."""
+
+    def emit(self, step: Step, values: Mapping[str, Array]) -> None:
+        """Hand values to the client."""
+
+    def traced(self, peer: str, step: Step, values: Mapping[str, Array]) -> None:
+        """A traced request received these from `peer`; from this very device come the logits it samples."""
+
+
+@dataclass(slots=True)
+class Timing:
+    """Where the time of one step went on this device, seconds."""
+
+    request: int
+    step: int
+    started_s: float
+    """On this device's clock."""
+    compute_s: float = 0.0
+    queue_s: float = 0.0
+    """Ready, but another request was being computed."""
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    wait_s: dict[str, float] = field(default_factory=dict)
+    """Per peer: time in which this request had nothing to do here but to wait for its message."""
+
+
+@dataclass(slots=True)
+class _Request:
+    number: int
+    slot: int
+    sampling: Sampling
+    trace: bool
+    idle_since: float
+    next_step: int = 0
+    next_position: tuple[int, ...] | None = None
+    early: list[tuple[str, Step, Mapping[str, Array]]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Execution:
+    order: int
+    step: Step
+    request: _Request
+    program: Program
+    timing: Timing
+    values: dict[str, Array]
+    inbox: dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, Array], float]] = field(default_factory=dict)
+    at: int = 0
+    waiting_since: float | None = None
+    ready_since: float = 0.0
+    emitted: Mapping[str, Array] = field(default_factory=dict)
+
+    def awaits(self) -> Recv | None:
+        """The message that it waits for, unless that has come."""
+        if self.at == len(self.program):
+            return None
+        instruction = self.program[self.at]
+        if isinstance(instruction, Recv) and (instruction.device, instruction.values) not in self.inbox:
+            return instruction
+        return None
+
+
+class Executor:
+    """All executions of one device."""
+
+    def __init__(
+        self, manifest: Manifest, engine: Engine, outlet: Outlet, clock: Callable[[], float]
+    ) -> None:
+        """No request is open."""
+        self._manifest = manifest
+        self._engine = engine
+        self._outlet = outlet
+        self._clock = clock
+        self._requests: dict[int, _Request] = {}
+        self._slots: dict[int, int] = {}
+        self._closed: deque[int] = deque(maxlen=_KEPT_NUMBERS)
+        self._executions: dict[int, _Execution] = {}
+        self._ready: list[tuple[int, int]] = []
+        self._started = 0
+        self._dead = {phase: _last_uses(program) for phase, program in manifest.programs.items()}
+        self.timings: deque[Timing] = deque(maxlen=_KEPT_TIMINGS)
+        """The latest steps of this device."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether an execution can go on."""
+        return bool(self._ready)
+
+    def begin(self, step: Step, inputs: Mapping[str, Array]) -> None:
+        """Start a step whose inputs are here (on the source).
+
+        Raises:
+            RunError: it does not follow the request's last step.
+        """
+        self._start(step, inputs)
+
+    def deliver(self, peer: str, step: Step, values: Mapping[str, Array]) -> None:
+        """Take a message; what belongs to a request that is closed is dropped.
+
+        Raises:
+            RunError: the step does not fit the request, or the message came already.
+        """
+        execution = self._executions.get(step.request) or self._joined(step)
+        if execution is None:
+            return
+        if step.step == execution.step.step + 1 and len(execution.request.early) < _EARLY_MESSAGES:
+            execution.request.early.append((peer, step, values))
+            return
+        if not _same_step(execution.step, step):
+            raise RunError(
+                f"{peer} is at step {step.step} of request {step.request} with other sizes than here"
+            )
+        key = (peer, tuple(values))
+        if key in execution.inbox:
+            raise RunError(f"{peer} sent {', '.join(values)} twice in step {step.step}")
+        was_waiting = execution.awaits() is not None
+        execution.inbox[key] = (values, self._clock())
+        execution.timing.received_bytes += sum(array.nbytes for array in values.values())
+        if execution.request.trace:
+            self._outlet.traced(peer, step, values)
+        if was_waiting and execution.awaits() is None:
+            self._wake(execution)
+
+    def close(self, number: int) -> None:
+        """End a request, wherever it is; an unknown one is none of our business."""
+        self._requests.pop(number, None)
+        execution = self._executions.pop(number, None)
+        if execution is not None:
+            self._ready = [entry for entry in self._ready if entry[1] != number]
+            heapq.heapify(self._ready)
+        self._closed.append(number)
+
+    def close_all(self) -> None:
+        """End every request."""
+        for number in list(self._requests):
+            self.close(number)
+
+    def advance(self) -> int:
+        """Let the oldest execution that can go on do so, until it waits or ends; its request.
+
+        Raises:
+            StepError: it failed; the request is to be closed.
+        """
+        _, number = heapq.heappop(self._ready)
+        execution = self._executions[number]
+        execution.timing.queue_s += self._clock() - execution.ready_since
+        try:
+            self._advance(execution)
+        except RunError as error:
+            raise StepError(number, error) from error
+        return number
+
+    def timings_of(self, number: int) -> list[Timing]:
+        """The steps of one request that are still remembered."""
+        return [timing for timing in self.timings if timing.request == number]
+
+    def doing(self) -> str:
+        """What the executions wait for, in words."""
+        waits = []
+        for _, execution in sorted(self._executions.items()):
+            awaited = execution.awaits()
+            if awaited:
+                what = f"{', '.join(awaited.values)} from {awaited.device}"
+                waits.append(f"waits for {what} (step {execution.step.step})")
+        return "; ".join(waits) or "idle"
+
+    def _joined(self, step: Step) -> _Execution | None:
+        """The execution of a step that a message is the first to tell of; none once a request is closed."""
+        known = self._requests.get(step.request)
+        if known is None and (step.opening is None or self._is_over(step)):
+            return None
+        if known is not None and step.step < known.next_step:
+            raise RunError(f"step {step.step} of request {step.request} is over")
+        return self._start(step, {})
+
+    def _is_over(self, step: Step) -> bool:
+        """Whether a message is late: on another link, the end of its request may have overtaken it."""
+        return step.request in self._closed or step.request < self._slots.get(step.slot, 0)
+
+    def _start(self, step: Step, inputs: Mapping[str, Array]) -> _Execution:
+        request = self._requests.get(step.request) or self._open(step)
+        fits = step.step == request.next_step and request.next_position in (None, step.position)
+        if not fits or step.slot != request.slot:
+            last = request.next_step - 1
+            raise RunError(f"step {step.step} of request {step.request} does not follow its step {last}")
+        now = self._clock()
+        self._started += 1
+        execution = _Execution(
+            order=self._started,
+            step=step,
+            request=request,
+            program=self._manifest.programs[step.phase],
+            timing=Timing(step.request, step.step, now),
+            values={**inputs, **self._step_inputs(step)},
+        )
+        self._executions[step.request] = execution
+        if execution.awaits():
+            # What came before the first message of a step was waiting for it, but for a request's very first.
+            execution.waiting_since = request.idle_since if step.step else now
+        else:
+            self._wake(execution)
+        return execution
+
+    def _open(self, step: Step) -> _Request:
+        assert step.opening is not None
+        if step.slot in self._slots:
+            self.close(self._slots[step.slot])
+        sampling = _sampling(step.opening.sampling)
+        request = _Request(step.request, step.slot, sampling, step.opening.trace, self._clock())
+        self._engine.reset(step.slot, step.dims)
+        self._requests[step.request] = request
+        self._slots[step.slot] = step.request
+        return request
+
+    def _step_inputs(self, step: Step) -> dict[str, Array]:
+        if not self._manifest.has_step_inputs:
+            return {}
+        return {
+            "position": np.array(step.position, np.int64),
+            "length": np.array(step.length, np.int64),
+            "index": np.arange(step.dims.get("sequence", 1), dtype=np.int64),
+        }
+
+    def _wake(self, execution: _Execution) -> None:
+        execution.ready_since = self._clock()
+        heapq.heappush(self._ready, (execution.order, execution.step.request))
+
+    def _advance(self, execution: _Execution) -> None:
+        dead = self._dead[execution.step.phase]
+        while execution.at < len(execution.program):
+            if execution.awaits():
+                execution.waiting_since = self._clock()
+                return
+            self._instruct(execution)
+            for name in dead[execution.at]:
+                execution.values.pop(name, None)
+            execution.at += 1
+            if self._executions.get(execution.step.request) is not execution:
+                return
+        self._finish(execution)
+
+    def _instruct(self, execution: _Execution) -> None:
+        values = execution.values
+        match execution.program[execution.at]:
+            case Recv(values=names, device=peer):
+                self._receive(execution, peer, names)
+            case Run(submodule=name, inputs=inputs, outputs=outputs):
+                began = self._clock()
+                step = execution.step
+                made = self._engine.run(name, step.slot, [values[item] for item in inputs], step.dims)
+                values.update(zip(outputs, made, strict=True))
+                execution.timing.compute_s += self._clock() - began
+            case Send(values=names, device=peer):
+                sent = self._outlet.send(peer, execution.step, names, [values[name] for name in names])
+                execution.timing.sent_bytes += sent
+            case Sample(logits=logits, token=token):
+                values[token] = self._sample(execution, logits)
+            case Emit(values=names):
+                execution.emitted = {name: values[name] for name in names}
+
+    def _receive(self, execution: _Execution, peer: str, names: tuple[str, ...]) -> None:
+        came, at = execution.inbox.pop((peer, names))
+        execution.values.update(came)
+        if execution.waiting_since is not None:
+            waited = max(0.0, at - execution.waiting_since)
+            execution.timing.wait_s[peer] = execution.timing.wait_s.get(peer, 0.0) + waited
+            execution.waiting_since = None
+
+    def _sample(self, execution: _Execution, name: str) -> Array:
+        logits = as_float32(execution.values[name], self._manifest.types[name].dtype)
+        if logits.ndim != 3 or logits.shape[1] != 1:
+            raise InternalError(f"logits have the shape {logits.shape}, not (batch, 1, vocabulary)")
+        step = execution.step
+        if execution.request.trace:
+            self._outlet.traced(self._manifest.device, step, {name: logits})
+        began = self._clock()
+        positions = np.array(step.position, np.int64) + np.array(step.length, np.int64)
+        tokens = sample(logits[:, 0, :], execution.request.sampling, positions)
+        execution.timing.compute_s += self._clock() - began
+        return tokens
+
+    def _finish(self, execution: _Execution) -> None:
+        """The step is over; what it emits goes out last, since the request's next step begins with it."""
+        number, step, request = execution.step.request, execution.step, execution.request
+        del self._executions[number]
+        self.timings.append(execution.timing)
+        request.idle_since = self._clock()
+        request.next_step = step.step + 1
+        request.next_position = tuple(map(sum, zip(step.position, step.length, strict=True)))
+        early, request.early = request.early, []
+        for peer, following, values in early:
+            self.deliver(peer, following, values)
+        if execution.emitted:
+            self._outlet.emit(step, execution.emitted)
+
+
+class StepError(Exception):
+    """A step failed on this device."""
+
+    def __init__(self, request: int, error: RunError) -> None:
+        super().__init__(str(error))
+        self.request = request
+        self.error = error
+
+
+def _same_step(a: Step, b: Step) -> bool:
+    return (a.step, a.slot, a.dims, a.position, a.length) == (b.step, b.slot, b.dims, b.position, b.length)
+
+
+def _sampling(fields: Mapping[str, float | int]) -> Sampling:
+    try:
+        return Sampling(**fields)  # type: ignore[arg-type]
+    except TypeError:
+        raise RunError("sampling: temperature, top_k, top_p and seed are expected") from None
+
+
+def _last_uses(program: Program) -> list[frozenset[str]]:
+    """Per instruction, the values that nothing after it uses, so that their memory can go."""
+    last: dict[str, int] = {name: index for index, item in enumerate(program) for name in reads(item)}
+    return [frozenset(name for name, at in last.items() if at == index) for index in range(len(program))]

@@ -1,0 +1,254 @@
+"""The devices of a build as processes of this machine, on loopback.
+
+Every runner takes a free port by itself and tells it; then all are told of each other: no port is guessed,
+none can be lost to somebody else in between. A runner ends when its standard input does, and is killed by
+Linux when the thread that started it ends: so nothing is left behind, however this process goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from partc.errors import InternalError, PartcError, RunError
+from partc.runtime.client import Client, source_manifest
+from partc.runtime.protocol import LEAST_PATIENCE_S
+
+_STOP_S = 2.0
+_LAST_WORDS_S = 0.5
+_TAIL_BYTES = 4000
+_BUG_EXIT_CODE = 70
+
+
+@dataclass(slots=True)
+class _Process:
+    """One runner."""
+
+    popen: subprocess.Popen[bytes]
+    stderr: IO[bytes]
+    pending: bytes = b""
+
+    def tail(self) -> str:
+        """The last that it wrote to standard error."""
+        size = self.stderr.seek(0, os.SEEK_END)
+        self.stderr.seek(max(0, size - _TAIL_BYTES))
+        return self.stderr.read().decode(errors="replace").strip()
+
+
+def launch_local(
+    build_dir: Path,
+    *,
+    insecure: bool = False,
+    env: Mapping[str, str] | None = None,
+    listen: Mapping[str, str] | None = None,
+    floor_s: float = LEAST_PATIENCE_S,
+    ready_s: float = 300.0,
+) -> LocalRing:
+    """Start a runner for every device of a build and wait until the ring stands.
+
+    Args:
+        build_dir: what `partc compile` wrote.
+        insecure: neither encrypt nor authenticate.
+        env: variables for the runners, over this process's.
+        listen: device → HOST:PORT; the others take a free port of 127.0.0.1.
+        floor_s: the shortest time without progress after which a device counts as gone, seconds.
+        ready_s: how long loading may take, seconds.
+
+    Raises:
+        BundleError: not a build.
+        RunError: a runner ended, with what it said; or the ring did not come to stand in time.
+    """
+    ring = LocalRing(build_dir, insecure, {**os.environ, **(env or {})}, floor_s)
+    try:
+        ring.start(listen or {}, ready_s)
+    except BaseException:
+        ring.close()
+        raise
+    return ring
+
+
+class LocalRing:
+    """Runner processes on this machine; a context manager that ends them."""
+
+    def __init__(self, build_dir: Path, insecure: bool, env: Mapping[str, str], floor_s: float) -> None:
+        """Nothing is started yet; use `launch_local`."""
+        self._build = build_dir
+        self._insecure = insecure
+        self._env = dict(env)
+        self._floor_s = floor_s
+        self._manifest = source_manifest(build_dir)
+        self._processes: dict[str, _Process] = {}
+        self._started = threading.Event()
+        self._release = threading.Event()
+        self._spawn_error: BaseException | None = None
+        self.addresses: dict[str, str] = {}
+        """Device → HOST:PORT."""
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Device → process id."""
+        return {name: process.popen.pid for name, process in self._processes.items()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def client(self) -> Client:
+        """A connection to the ring; errors tell what a runner said that ended."""
+        address = self.addresses[self._manifest.source]
+        return Client.connect(
+            self._build, address, insecure=self._insecure, floor_s=self._floor_s, explain=self.explain
+        )
+
+    def start(self, listen: Mapping[str, str], ready_s: float) -> None:
+        """Start the processes and wait for the ring; raises as `launch_local`."""
+        end = time.monotonic() + ready_s
+        unknown = sorted(set(listen) - set(self._manifest.ring))
+        if unknown:
+            raise RunError(f"{unknown[0]!r} is not in the ring", hint=", ".join(self._manifest.ring))
+        # Linux ties the life of a child to the thread that started it, so that thread lives as long as the
+        # ring.
+        threading.Thread(target=self._keep, args=(dict(listen),), daemon=True).start()
+        self._started.wait()
+        if self._spawn_error is not None:
+            raise self._spawn_error
+        self.addresses = {
+            name: str(told["listening"]) for name, told in self._await_lines("listening", end).items()
+        }
+        line = f"{json.dumps({'peers': self.addresses})}\n".encode()
+        for process in self._processes.values():
+            self._tell(process, line)
+        self._await_lines("ready", end)
+
+    def failure(self) -> PartcError | None:
+        """What a runner said that ended by a fault; None while all are well, or were killed from outside."""
+        for name, process in self._processes.items():
+            code = process.popen.poll()
+            if code is not None and code > 0:
+                return _failure(name, code, process.tail())
+        return None
+
+    def explain(self, error: PartcError) -> PartcError:
+        """What a runner said that ended by a fault, if `error` comes of that; else `error`."""
+        process = self._processes.get(error.where or "")
+        if process is not None and "closed its connection" in error.message:
+            # It may still be writing its last words.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.popen.wait(_LAST_WORDS_S)
+        return self.failure() or error
+
+    def close(self) -> None:
+        """End all runners; after this none is left."""
+        for process in self._processes.values():
+            for stream in filter(None, (process.popen.stdin, process.popen.stdout)):
+                _close_quietly(stream)
+        end = time.monotonic() + _STOP_S
+        for process in self._processes.values():
+            try:
+                process.popen.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.popen.kill()
+                process.popen.wait()
+            process.stderr.close()
+        self._processes.clear()
+        self._release.set()
+
+    def _keep(self, listen: Mapping[str, str]) -> None:
+        try:
+            for name in self._manifest.ring:
+                self._processes[name] = self._spawn(name, listen.get(name, "127.0.0.1:0"))
+        except BaseException as error:
+            self._spawn_error = error
+        self._started.set()
+        self._release.wait()
+
+    def _spawn(self, name: str, listen: str) -> _Process:
+        command = [sys.executable, "-m", "partc.runtime", "--stdio", "--listen", listen]
+        command += ["--bundle", str(self._build / "devices" / name), "--patience", str(self._floor_s)]
+        command += ["--insecure"] if self._insecure else []
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, (root, self._env.get("PYTHONPATH"))))
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
+        popen = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={**self._env, "PYTHONPATH": path},
+        )
+        return _Process(popen, stderr)
+
+    def _await_lines(self, key: str, end: float) -> dict[str, Any]:
+        """Device → the line with `key` that it told."""
+        found: dict[str, Any] = {}
+        with selectors.DefaultSelector() as selector:
+            for name, process in self._processes.items():
+                assert process.popen.stdout is not None
+                selector.register(process.popen.stdout, selectors.EVENT_READ, name)
+            while len(found) < len(self._processes):
+                ready = selector.select(max(0.0, end - time.monotonic()))
+                if not ready:
+                    missing = ", ".join(name for name in self._processes if name not in found)
+                    raise RunError("did not get ready in time", where=missing)
+                for item, _ in ready:
+                    told = self._read(self._processes[item.data])
+                    if told is None:
+                        raise self._ended(item.data)
+                    for line in told:
+                        if key in line:
+                            found[item.data] = line
+        return found
+
+    def _read(self, process: _Process) -> list[dict[str, Any]] | None:
+        """The lines that a runner told; None when it has ended."""
+        assert process.popen.stdout is not None
+        came = os.read(process.popen.stdout.fileno(), 65536)
+        if not came:
+            return None
+        *lines, process.pending = (process.pending + came).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def _ended(self, name: str) -> PartcError:
+        process = self._processes[name]
+        code = process.popen.wait()
+        return self.failure() or _failure(name, code, process.tail())
+
+    @staticmethod
+    def _tell(process: _Process, line: bytes) -> None:
+        assert process.popen.stdin is not None
+        try:
+            process.popen.stdin.write(line)
+            process.popen.stdin.flush()
+        except BrokenPipeError:
+            return  # it has ended, which its standard output tells next
+
+
+def _failure(name: str, code: int, said: str) -> PartcError:
+    if code == _BUG_EXIT_CODE:
+        return InternalError(f"the runner of {name} failed:\n{said}")
+    message, _, hint = said.partition("\n  hint: ")
+    told = message.rpartition("error: ")[2] or f"it ended with exit code {code}"
+    return RunError(f"the runner of {name} ended: {told}", hint=hint.strip() or None)
+
+
+def _close_quietly(stream: IO[bytes]) -> None:
+    try:
+        stream.close()
+    except BrokenPipeError:
+        return

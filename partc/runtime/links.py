@@ -1,0 +1,319 @@
+"""The protocol over the sockets: who is at the other end, in order, once, of this plan.
+
+A connection begins with `hello` (name, session) from the end that connected. The other end holds it against
+the name that the authenticator gave, and against the plan; it answers `welcome`, with the number of the
+message that it waits for, or `refuse`. Only then do data flow. After a break the same happens again, and the
+sender repeats what was not acknowledged, or begins a new session where the receiver has forgotten the old
+one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from partc.errors import PartcError, RunError
+from partc.runtime.dtypes import Array
+from partc.runtime.keys import CLIENT
+from partc.runtime.manifest import Manifest
+from partc.runtime.protocol import Receiver, Sender
+from partc.runtime.transport import Down, Event, Input, Message, Origin, Rejected, Transport, Up
+from partc.runtime.wire import (
+    Data,
+    Fields,
+    Step,
+    TensorSpec,
+    awaited,
+    check_step,
+    check_values,
+    decode,
+    encode_control,
+    encode_data,
+    header_limit,
+    read_data,
+    to_array,
+    to_frame,
+)
+
+_ACK_EVERY = 8
+_ACK_AFTER_S = 0.02
+_SPARE_FRAMES = 64
+_KEYS_HINT = "partc keys BUILD makes new keys; copy each device's keys folder to it again"
+_BUILD_HINT = "copy the folders of one build to all devices"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Data from a device, checked in every respect."""
+
+    peer: str
+    step: Step
+    values: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Any other message from a participant whose name is known."""
+
+    peer: str
+    origin: Origin
+    fields: Fields
+    frames: Sequence[memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """We may send to this device now."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A connection to or from this participant is closed."""
+
+    peer: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A message that must not be trusted, or a link that cannot be used; the requests in flight are lost."""
+
+    error: PartcError
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """This device cannot be part of the ring: another build, other keys."""
+
+    error: PartcError
+
+
+LinkEvent = Arrived | Control | Linked | Lost | Failed | Barred | Input
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    sender: Sender[list[bytes | memoryview]]
+    ready: bool = False
+
+
+@dataclass(slots=True)
+class _Incoming:
+    receiver: Receiver[tuple[Data, list[memoryview]]]
+    origin: Origin = b""
+    unacknowledged: int = 0
+    due: float | None = None
+
+
+@dataclass(slots=True)
+class _Names:
+    """Who is at the other end of the connections to us."""
+
+    by_route: dict[Origin, str] = field(default_factory=dict)
+
+    def of(self, origin: Origin) -> str | None:
+        return origin if isinstance(origin, str) else self.by_route.get(origin)
+
+
+class Links:
+    """All links of one device."""
+
+    def __init__(self, manifest: Manifest, transport: Transport, info: Mapping[str, Any]) -> None:
+        """Nothing is connected yet; `info` is told to everyone whom we welcome."""
+        self._manifest = manifest
+        self._transport = transport
+        self._info = dict(info)
+        self._plan = bytes.fromhex(manifest.plan_id)
+        self._limit = header_limit(manifest)
+        self._names = _Names()
+        self._out: dict[str, _Outgoing] = {}
+        window = _ACK_EVERY + 4 * manifest.model.max_requests + _SPARE_FRAMES
+        self._capacity = window
+        self._in = {
+            name: _Incoming(Receiver(self._plan, manifest.epoch, window)) for name in manifest.receive
+        }
+        self._expected = awaited(manifest)
+
+    def connect(self, addresses: Mapping[str, str]) -> None:
+        """Connect to every device that we send to, and to the source; raises as `Transport.connect`."""
+        for name, address in sorted(addresses.items()):
+            self._out[name] = _Outgoing(Sender(self._capacity, _new_session(), self._manifest.epoch))
+            self._transport.connect(name, address)
+
+    @property
+    def missing(self) -> list[str]:
+        """The devices to which no link stands yet."""
+        return [name for name, out in self._out.items() if not out.ready]
+
+    def send_data(self, peer: str, step: Step, names: Sequence[str], arrays: Sequence[Array]) -> int:
+        """Send values to a device; the bytes that went.
+
+        Raises:
+            RunError: there is no link, or it has stopped acknowledging.
+        """
+        out = self._out[peer]
+        if not out.ready:
+            raise RunError(f"{peer} is not connected", where=self._manifest.device)
+        specs: list[TensorSpec] = [
+            (name, self._manifest.types[name].dtype, array.shape)
+            for name, array in zip(names, arrays, strict=True)
+        ]
+        sender = out.sender
+        data = Data(self._plan, sender.epoch, sender.session, sender.next_seq, step, tuple(specs))
+        frames: list[bytes | memoryview] = [encode_data(data), *map(to_frame, arrays)]
+        sender.push(frames)
+        if not self._transport.send(peer, frames):
+            raise RunError(f"the connection to {peer} is closed", where=self._manifest.device)
+        return sum(map(len, frames))
+
+    def control(self, origin: Origin, kind: str, frames: Sequence[memoryview] = (), **fields: Any) -> bool:
+        """Send a control message; False when nobody is there to take it."""
+        header = encode_control(kind, self._plan, self._manifest.epoch, fields)
+        return self._transport.send(origin, [header, *frames])
+
+    def handle(self, event: Event, now: float) -> Iterator[LinkEvent]:
+        """What an event of the transport means."""
+        match event:
+            case Up(name):
+                self.control(
+                    name, "hello", name=self._manifest.device, session=self._out[name].sender.session
+                )
+            case Down(origin):
+                yield from self._down(origin)
+            case Rejected(name):
+                message = f"{name} and this device do not have each other's keys"
+                yield Barred(RunError(message, where=self._manifest.device, hint=_KEYS_HINT))
+            case Input():
+                yield event
+            case Message():
+                yield from self._guarded(event, now)
+
+    def tick(self, now: float) -> float | None:
+        """Acknowledge what has waited long enough; when this must be called again."""
+        for link in self._in.values():
+            if link.due is not None and now >= link.due:
+                self._acknowledge(link)
+        return min((link.due for link in self._in.values() if link.due is not None), default=None)
+
+    def _guarded(self, message: Message, now: float) -> Iterator[LinkEvent]:
+        try:
+            yield from self._message(message, now)
+        except RunError as error:
+            peer = self._names.of(message.origin)
+            if peer in (None, CLIENT):
+                self._refuse(message.origin, error)
+                return
+            error.where = error.where or f"{peer} -> {self._manifest.device}"
+            yield Failed(error)
+
+    def _message(self, message: Message, now: float) -> Iterator[LinkEvent]:
+        fields = decode(message.frames[0].buffer, self._limit)
+        frames = [memoryview(frame.buffer) for frame in message.frames[1:]]
+        kind = fields["kind"]
+        if kind == "hello":
+            self._hello(message, fields)
+            return
+        peer = self._names.of(message.origin)
+        if peer is None:
+            return  # left over from a connection that broke; what matters comes again after `hello`
+        if kind == "refuse":
+            yield Barred(RunError(fields["message"], where=fields["where"], hint=fields["hint"]))
+        elif kind == "data":
+            yield from self._data(peer, read_data(fields), frames, now)
+        elif fields["plan"] != self._plan:
+            raise RunError("a message of another build", hint=_BUILD_HINT)
+        elif kind == "welcome":
+            yield from self._welcome(peer, fields)
+        elif kind == "ack":
+            self._sender(peer).acknowledge(fields["session"], fields["epoch"], fields["seq"])
+        else:
+            yield Control(peer, message.origin, fields, frames)
+
+    def _hello(self, message: Message, fields: Fields) -> None:
+        name = fields["name"]
+        manifest = self._manifest
+        welcome = {*manifest.receive, *(manifest.ring if manifest.is_source else ())} - {manifest.device}
+        if name not in welcome and not (name == CLIENT and manifest.is_source):
+            raise RunError(f"{name!r} has no business with {manifest.device}")
+        if message.user is not None and message.user != name:
+            raise RunError(f"the key of {message.user!r} does not belong to {name!r}", hint=_KEYS_HINT)
+        if fields["plan"] != self._plan:
+            mine, theirs = manifest.plan_id[:12], fields["plan"].hex()[:12]
+            raise RunError(
+                f"{manifest.device} runs build {mine}, {name} has build {theirs}", hint=_BUILD_HINT
+            )
+        self._names.by_route[message.origin] = name
+        expected = 0
+        if name in self._in:
+            self._in[name].receiver.open(fields["session"])
+            self._in[name].origin = message.origin
+            expected = self._in[name].receiver.acknowledgement()
+        self.control(message.origin, "welcome", name=manifest.device, next=expected, info=self._info)
+
+    def _welcome(self, peer: str, fields: Fields) -> Iterator[LinkEvent]:
+        out = self._out[peer]
+        kept = [seq for seq, _ in out.sender.unacknowledged()]
+        if not (kept[0] if kept else out.sender.next_seq) <= fields["next"] <= out.sender.next_seq:
+            out.sender.restart(_new_session(), out.sender.epoch)
+            self.control(peer, "hello", name=self._manifest.device, session=out.sender.session)
+            return
+        out.sender.acknowledge(out.sender.session, out.sender.epoch, fields["next"])
+        for _, frames in out.sender.unacknowledged():
+            self._transport.send(peer, frames)
+        out.ready = True
+        yield Linked(peer)
+
+    def _data(self, peer: str, data: Data, frames: list[memoryview], now: float) -> Iterator[LinkEvent]:
+        link = self._in.get(peer)
+        if link is None:
+            raise RunError(f"{peer} sends no data here")
+        came = link.receiver.accept(data.plan, data.epoch, data.session, data.seq, (data, frames))
+        link.unacknowledged += 1
+        link.due = link.due if link.due is not None else now + _ACK_AFTER_S
+        if link.unacknowledged >= _ACK_EVERY:
+            self._acknowledge(link)
+        for header, tensors in came:
+            yield self._checked(peer, header, tensors)
+
+    def _checked(self, peer: str, data: Data, frames: list[memoryview]) -> Arrived:
+        names = tuple(name for name, _, _ in data.values)
+        check_step(data.step, self._manifest)
+        if (data.step.phase, peer, names) not in self._expected:
+            raise RunError(f"{', '.join(names)} is not what {data.step.phase} awaits from {peer}")
+        check_values(data.values, [frame.nbytes for frame in frames], self._manifest.types, data.step.dims)
+        arrays = (
+            to_array(frame, dtype, shape)
+            for frame, (_, dtype, shape) in zip(frames, data.values, strict=True)
+        )
+        return Arrived(peer, data.step, dict(zip(names, arrays, strict=True)))
+
+    def _acknowledge(self, link: _Incoming) -> None:
+        link.unacknowledged, link.due = 0, None
+        receiver = link.receiver
+        if receiver.session is not None:
+            self.control(link.origin, "ack", session=receiver.session, seq=receiver.acknowledgement())
+
+    def _sender(self, peer: str) -> Sender[list[bytes | memoryview]]:
+        if peer not in self._out:
+            raise RunError(f"{peer} acknowledges what nobody sent")
+        return self._out[peer].sender
+
+    def _down(self, origin: Origin) -> Iterator[LinkEvent]:
+        if isinstance(origin, str):
+            self._out[origin].ready = False
+            yield Lost(origin, origin)
+            return
+        name = self._names.by_route.pop(origin, None)
+        if name is not None:
+            yield Lost(name, origin)
+
+    def _refuse(self, origin: Origin, error: PartcError) -> None:
+        self.control(origin, "refuse", message=error.message, where=error.where, hint=error.hint)
+
+
+def _new_session() -> int:
+    return secrets.randbits(48)

@@ -1,0 +1,81 @@
+"""What a request brings, as its client gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from partc.runtime.dtypes import DTYPES, Array
+from partc.runtime.wire import Fields, read_specs, to_array
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What one step brought."""
+
+    step: int
+    tokens: Sequence[int | None]
+    """Per sequence; None where it has ended."""
+    texts: Sequence[str]
+    """Per sequence, the text that is certain now; empty for prompts of token ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the time of every step went on one device."""
+
+    columns: tuple[str, ...]
+    """step, started_s, compute_s, queue_s, sent_bytes, received_bytes, and wait_s:PEER for every link."""
+    table: Array
+    """(steps, columns), float64."""
+
+    def column(self, name: str) -> Array:
+        """(steps,) the values of a column; zeros where the device has no such link."""
+        if name not in self.columns:
+            return np.zeros(len(self.table))
+        return np.asarray(self.table[:, self.columns.index(name)])
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """The tensors of one message that a device received."""
+
+    device: str
+    peer: str
+    step: int
+    values: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that a request brought."""
+
+    prompts: Sequence[Sequence[int]]
+    """Token ids as they were used."""
+    tokens: Sequence[Sequence[int]]
+    """New token ids per sequence, an end token included."""
+    texts: Sequence[str]
+    """The new text per sequence, for prompts of text."""
+    finish: Sequence[str]
+    """Per sequence `stop` (an end token) or `length` (max_new_tokens)."""
+    outputs: Mapping[str, Array]
+    """Of a model that does not generate."""
+    elapsed_s: float
+    """From the request's arrival at the source to its end."""
+    timings: Mapping[str, Timings]
+    """Per device."""
+    trace: Sequence[Crossing]
+    """What crossed each link, if that was asked for."""
+
+
+def read_tensors(fields: Fields, frames: Sequence[memoryview]) -> dict[str, Array]:
+    """Tensors whose bytes may come in several frames each."""
+    data = memoryview(b"".join(frames))
+    arrays, at = {}, 0
+    for name, dtype, shape in read_specs(fields["values"]):
+        size = DTYPES[dtype].itemsize * int(np.prod(shape))
+        arrays[name] = to_array(data[at : at + size], dtype, shape).copy()
+        at += size
+    return arrays

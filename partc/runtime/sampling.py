@@ -1,0 +1,86 @@
+"""From logits to tokens: greedy, temperature, top-k, top-p.
+
+Every draw is a pure function of (logits of the row, parameters, seed, row, token position): a counter-based
+generator (Philox) is keyed by the last three, so the answer does not depend on what else runs on the device,
+on how requests interleave, or on how often a step is repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from partc.errors import RunError
+
+_SEED_LIMIT = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen; the defaults are greedy."""
+
+    temperature: float = 0.0
+    """0 takes the most likely token; else logits are divided by this."""
+    top_k: int = 0
+    """Draw among this many most likely tokens only; 0 is all."""
+    top_p: float = 1.0
+    """Draw among the most likely tokens whose probabilities first reach this sum."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks = (
+            (0.0 <= self.temperature < float("inf"), "temperature", "0 (greedy) or more"),
+            (self.top_k >= 0, "top_k", "0 (all tokens) or more"),
+            (0.0 < self.top_p <= 1.0, "top_p", "above 0, at most 1"),
+            (0 <= self.seed < _SEED_LIMIT, "seed", "from 0 to 2^64 - 1"),
+        )
+        for fine, name, hint in checks:
+            if not fine:
+                raise RunError(f"{getattr(self, name)} is out of range", where=name, hint=hint)
+
+    def as_fields(self) -> dict[str, float | int]:
+        """The parameters by name, as they travel in a message."""
+        return asdict(self)
+
+
+def sample(
+    logits: npt.NDArray[np.float32], sampling: Sampling, positions: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The next token of every row.
+
+    Args:
+        logits: (batch, vocabulary).
+        sampling: how to choose.
+        positions: (batch,), the index in its sequence that the new token will have.
+
+    Returns:
+        (batch,) token ids. Equal logits fall to the lowest id.
+    """
+    if sampling.temperature == 0.0:
+        return np.asarray(np.argmax(logits, axis=-1), np.int64)
+    rows = [_draw(row, sampling, index, int(positions[index])) for index, row in enumerate(logits)]
+    return np.array(rows, dtype=np.int64)
+
+
+def _draw(logits: npt.NDArray[np.float32], sampling: Sampling, row: int, position: int) -> int:
+    """The first kept token of a row whose running sum passes a draw; O(vocabulary log vocabulary)."""
+    scaled = logits.astype(np.float64) / sampling.temperature
+    order = np.argsort(-scaled, kind="stable")
+    if sampling.top_k:
+        order = order[: sampling.top_k]
+    weights = np.exp(scaled[order] - scaled[order[0]])
+    sums = np.cumsum(weights)
+    kept = int(np.searchsorted(sums, sampling.top_p * sums[-1])) + 1 if sampling.top_p < 1.0 else len(sums)
+    sums = sums[: min(kept, len(sums))]
+    index = int(np.searchsorted(sums, _uniform(sampling.seed, row, position) * sums[-1], side="right"))
+    return int(order[min(index, len(sums) - 1)])
+
+
+def _uniform(seed: int, row: int, position: int) -> float:
+    """A number in [0, 1) that belongs to (seed, row, position)."""
+    bits = np.random.Philox(
+        key=np.array([seed, row], np.uint64), counter=np.array([0, 0, 0, position], np.uint64)
+    )
+    return float(np.random.Generator(bits).random())

@@ -1,0 +1,91 @@
+"""How a runner is started, where it and its peers are, and how it is asked to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from partc.errors import RunError
+from partc.runtime.manifest import Manifest
+from partc.runtime.protocol import LEAST_PATIENCE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a runner is started."""
+
+    bundle: Path
+    """The folder of one device."""
+    listen: str | None = None
+    """HOST:PORT; None takes the manifest's endpoint."""
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """HOST:PORT of other devices, over the manifest's endpoints."""
+    insecure: bool = False
+    """Neither encrypt nor authenticate; loopback addresses only."""
+    patience_s: float = LEAST_PATIENCE_S
+    """The shortest time without progress after which a peer counts as gone."""
+    stdio: bool = False
+    """Take the peers from standard input, tell progress on standard output as JSON, end with the input."""
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[socket.socket]:
+    """A socket that becomes readable at SIGTERM or SIGINT.
+
+    An exception out of a signal handler may strike, and vanish, in a destructor; a byte in a socket does not.
+    """
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        before = {number: signal.signal(number, _nothing) for number in (signal.SIGTERM, signal.SIGINT)}
+        descriptor = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(descriptor)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """The byte in the socket is enough."""
+
+
+def listen_address(manifest: Manifest, settings: Settings) -> str:
+    """Where this device binds.
+
+    Raises:
+        RunError: nobody said where.
+    """
+    address = settings.listen or manifest.endpoints.get(manifest.device)
+    if address:
+        return address
+    if settings.stdio:
+        return "127.0.0.1:0"
+    hint = "--listen HOST:PORT, or `address` in devices.yaml"
+    raise RunError("where shall this device listen?", where=manifest.device, hint=hint)
+
+
+def peer_addresses(manifest: Manifest, given: Mapping[str, str]) -> dict[str, str]:
+    """Where those are that this device connects to: its consumers, and the source.
+
+    Raises:
+        RunError: an address is missing, or is one of a device that is not in the ring.
+    """
+    needed = set(manifest.send) | ({manifest.source} - {manifest.device})
+    unknown = sorted(set(given) - set(manifest.ring))
+    if unknown:
+        raise RunError(
+            f"{unknown[0]!r} is not in the ring", where="--peer", hint=f"{', '.join(manifest.ring)}"
+        )
+    known = {**manifest.endpoints, **given}
+    for name in sorted(needed):
+        if not known.get(name):
+            hint = f"--peer {name}=HOST:PORT, or `address` in devices.yaml"
+            raise RunError(f"the address of {name} is not known", where=manifest.device, hint=hint)
+    return {name: str(known[name]) for name in needed}

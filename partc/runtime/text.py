@@ -1,0 +1,86 @@
+"""Text to tokens and back, on the source: the one place that needs the `tokenizers` package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from partc.errors import RunError
+
+TOKENIZER_FILE = "tokenizer/tokenizer.json"
+_CONTEXT_TOKENS = 6
+
+
+class Tokenizer:
+    """The tokenizer of a bundle, loaded when it is first used."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / TOKENIZER_FILE
+        self._loaded: Any = None
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """The tokens of each text, with the special ones that the model wants.
+
+        Raises:
+            RunError: the bundle has no tokenizer, or the package is not installed.
+        """
+        return [list(encoding.ids) for encoding in self._tokenizer().encode_batch(list(texts))]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens, without special ones; raises as `encode`."""
+        return str(self._tokenizer().decode(list(tokens), skip_special_tokens=True))
+
+    def stream(self, prompt: Sequence[int]) -> TextStream:
+        """What turns the tokens after `prompt` into text as they come."""
+        return TextStream(self, prompt)
+
+    def _tokenizer(self) -> Any:
+        if self._loaded is None:
+            self._loaded = self._load()
+        return self._loaded
+
+    def _load(self) -> Any:
+        if not self._path.exists():
+            raise RunError("this build has no tokenizer, so it takes no text", hint="send token ids instead")
+        try:
+            from tokenizers import Tokenizer as Loaded
+        except ImportError:
+            hint = "pip install 'partc[tokenizer]' on the source device"
+            raise RunError("text needs the package tokenizers, which is not installed", hint=hint) from None
+        loaded = Loaded.from_file(str(self._path))
+        loaded.no_padding()
+        loaded.no_truncation()
+        return loaded
+
+
+class TextStream:
+    """Text of a growing list of tokens: each piece once, and never half a character.
+
+    A token's text may depend on the tokens before it (a leading space, a character in several tokens), so the
+    difference of two decodings with some context is taken, and held back while it ends in an incomplete
+    character.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._tokens = list(prompt[-_CONTEXT_TOKENS:])
+        self._context = 0
+        self._told = len(self._tokens)
+
+    def push(self, token: int) -> str:
+        """Take a token; the text that is certain now."""
+        self._tokens.append(token)
+        piece = self._piece()
+        if not piece or piece.endswith("\ufffd"):
+            return ""
+        self._context, self._told = self._told, len(self._tokens)
+        return piece
+
+    def finish(self) -> str:
+        """What was held back."""
+        return self._piece() if self._told < len(self._tokens) else ""
+
+    def _piece(self) -> str:
+        known = self._tokenizer.decode(self._tokens[self._context : self._told])
+        return self._tokenizer.decode(self._tokens[self._context :])[len(known) :]

@@ -1,0 +1,363 @@
+"""Sockets, encryption and what happens to connections; no meaning of messages.
+
+Each device binds one ROUTER, on which its peers' messages arrive and through which it answers each of them on
+the same connection; and it connects one DEALER to every device that it sends to, so that a residual travels
+straight to its consumer on a socket of its own (LinguaLinked 3.4.1 has the two roles the other way round:
+there the sender is the ROUTER; here the receiver is, since it is the one end that must tell many peers
+apart). ZeroMQ's own thread moves the bytes while the device computes; all sockets are used by the one thread
+that made them (3.4.2).
+
+Everything that can happen arrives through one `poll`, which sleeps until something does:
+messages, connections that come up, break, or are refused, and input on watched files.
+
+With keys, every connection is CURVE: encrypted, and both ends proven. An authenticator in this process (ZAP)
+admits the public keys of the peers alone, and names the peer behind every connection.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
+
+from partc.errors import BundleError, RunError
+from partc.runtime.keys import Keys
+
+Origin = str | bytes
+"""Where a message came from: the name of a device that we connected to, or the route of a connection to
+us."""
+
+_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+_ZAP_DOMAIN = b"partc"
+_BATCH = 64
+_COPY_BELOW_BYTES = 16 * 1024
+_LINGER_MS = 300
+_AUTH_TRIES = 3
+_HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+_EVENTS = (
+    zmq.EVENT_ACCEPTED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | _HANDSHAKE_FAILED
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message: all its frames."""
+
+    origin: Origin
+    user: str | None
+    """The name that the authenticator gave to the connection; none without keys."""
+    frames: Sequence[zmq.Frame]
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A connection that we opened stands."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """A connection is closed; for one of ours, ZeroMQ tries again by itself."""
+
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A device does not take our key, or we do not take its."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A watched file is readable or at its end."""
+
+    file: Any
+
+
+Event = Message | Up | Down | Rejected | Input
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    socket: zmq.Socket[bytes]
+    monitor: zmq.Socket[bytes]
+    up: bool = False
+    failures: int = 0
+
+    def fails_for_good(self, event: int) -> bool:
+        """Whether a failed handshake will fail again.
+
+        Without detail, the other end hung up in the middle: it cannot read what we encrypted for another key,
+        or it was just being stopped. The first happens again at every try.
+        """
+        if event & _HANDSHAKE_FAILED:
+            return True
+        self.failures += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        return self.failures >= _AUTH_TRIES
+
+
+@dataclass(slots=True)
+class _Incoming:
+    """Routes by the file descriptor of their connection, which is all that a monitor tells."""
+
+    routes: dict[int, bytes] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+
+
+class Transport:
+    """All sockets of one participant. Not for use by several threads."""
+
+    def __init__(self, keys: Keys | None, frame_limit: int, patience_s: float) -> None:
+        """Make no connection yet.
+
+        Args:
+            keys: ours and our peers'; None leaves everything in the clear (loopback only).
+            frame_limit: larger frames are refused before memory is taken for them, bytes.
+            patience_s: a connection whose other end is dead for 1.5 times this long is closed.
+        """
+        self._keys = keys
+        self._frame_limit = frame_limit
+        # Progress is judged above and sooner; heartbeats find what vanished while nothing was under way.
+        self._heartbeat_ms = max(50, int(patience_s * 500))
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._context.linger = _LINGER_MS
+        self._poller = zmq.Poller()
+        self._outgoing: dict[str, _Outgoing] = {}
+        self._incoming = _Incoming()
+        self._router: zmq.Socket[bytes] | None = None
+        self._router_monitor: zmq.Socket[bytes] | None = None
+        self._zap: zmq.Socket[bytes] | None = None
+        self._watched: dict[int, Any] = {}
+
+    def listen(self, address: str) -> str:
+        """Bind the ROUTER; HOST:PORT, with the port that was given or found (for port 0).
+
+        Raises:
+            RunError: the address cannot be had.
+        """
+        if self._keys is None:
+            require_loopback(address)
+        else:
+            self._zap = self._context.socket(zmq.REP)
+            self._zap.bind(_ZAP_ENDPOINT)
+            self._poller.register(self._zap, zmq.POLLIN)
+        router = self._socket(zmq.ROUTER)
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        if self._keys is not None:
+            router.setsockopt(zmq.CURVE_SERVER, 1)
+            router.setsockopt(zmq.ZAP_DOMAIN, _ZAP_DOMAIN)
+        self._router_monitor = router.get_monitor_socket(_EVENTS)
+        self._router = router
+        self._poller.register(router, zmq.POLLIN)
+        self._poller.register(self._router_monitor, zmq.POLLIN)
+        try:
+            router.bind(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            hint = "choose another with --listen HOST:PORT, or stop the process that has it"
+            raise RunError(f"cannot listen: {error.strerror}", where=address, hint=hint) from None
+        return router.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0").removeprefix("tcp://")  # type: ignore[union-attr]
+
+    def connect(self, name: str, address: str) -> None:
+        """Begin to connect to a device; `Up` tells when it stands, and comes again after every break.
+
+        Raises:
+            RunError: the address is no HOST:PORT, or not a loopback one while there are no keys.
+        """
+        if self._keys is None:
+            require_loopback(address)
+        socket = self._socket(zmq.DEALER)
+        socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        if self._keys is not None:
+            socket.setsockopt_string(zmq.CURVE_SERVERKEY, self._key_of(name))
+        monitor = socket.get_monitor_socket(_EVENTS)
+        self._outgoing[name] = _Outgoing(socket, monitor)
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(monitor, zmq.POLLIN)
+        try:
+            socket.connect(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            raise RunError(
+                f"not an address: {error.strerror}", where=address, hint="HOST:PORT is expected"
+            ) from None
+
+    def watch(self, file: Any) -> None:
+        """Report input on a file (an object with `fileno`) as well."""
+        self._watched[file.fileno()] = file
+        self._poller.register(file, zmq.POLLIN)
+
+    def unwatch(self, file: Any) -> None:
+        """Stop that."""
+        self._poller.unregister(self._watched.pop(file.fileno()))
+
+    def send(self, origin: Origin, frames: Sequence[bytes | memoryview]) -> bool:
+        """Queue a message without waiting; False when there is no connection to take it.
+
+        Large frames are not copied: their memory must stay as it is until they have left.
+        """
+        try:
+            if isinstance(origin, str):
+                out = self._outgoing[origin]
+                # ZeroMQ would keep the message for a connection to come. Its option against that (IMMEDIATE)
+                # drops what has arrived but is not read when the connection breaks; so it is done here.
+                if not out.up:
+                    return False
+                self._send(out.socket, frames)
+            elif self._router is not None:
+                self._send(self._router, [origin, *frames])
+        except (zmq.Again, KeyError):
+            return False
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return False
+            raise
+        return True
+
+    def poll(self, timeout_s: float | None) -> list[Event]:
+        """What has happened, in order for each connection; after `timeout_s` at the latest (None: never)."""
+        ready = dict(self._poller.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))))
+        if self._zap in ready:
+            self._authenticate()
+        # A connection's last message lies in its socket before the monitor tells of its end: so breaks come
+        # last. But the monitor of the ROUTER is read first, since a new connection may already have an old
+        # one's number.
+        broken = list(self._router_events()) if self._router_monitor in ready else []
+        comings, goings = self._changes(ready)
+        events: list[Event] = [*comings, *self._messages(ready), *goings]
+        events += [Input(file) for number, file in self._watched.items() if number in ready]
+        return [*events, *broken, *self._late_breaks()]
+
+    def close(self) -> None:
+        """Close all sockets; queued messages get a moment to leave."""
+        for socket in filter(None, (self._router, *(out.socket for out in self._outgoing.values()))):
+            socket.disable_monitor()
+        # Whatever was opened, a socket whose connection could not even begin included.
+        self._context.destroy(linger=_LINGER_MS)
+        self._outgoing.clear()
+        self._router = None
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.setsockopt(zmq.SNDHWM, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, self._frame_limit)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, self._heartbeat_ms)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 2 * self._heartbeat_ms)
+        socket.copy_threshold = _COPY_BELOW_BYTES
+        if self._keys is not None:
+            socket.setsockopt_string(zmq.CURVE_PUBLICKEY, self._keys.own.public)
+            socket.setsockopt_string(zmq.CURVE_SECRETKEY, self._keys.own.secret)
+        return socket
+
+    def _key_of(self, name: str) -> str:
+        assert self._keys is not None
+        if name not in self._keys.peers:
+            hint = "partc keys BUILD makes the keys of a build again"
+            raise BundleError(f"there is no key of {name!r}", where="keys", hint=hint)
+        return self._keys.peers[name]
+
+    @staticmethod
+    def _send(socket: zmq.Socket[bytes], frames: Sequence[bytes | memoryview]) -> None:
+        socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+
+    def _messages(self, ready: Mapping[Any, int]) -> Iterator[Event]:
+        for name, out in self._outgoing.items():
+            if out.socket in ready or out.monitor in ready:
+                yield from (Message(name, None, frames) for frames in _receive_all(out.socket))
+        if self._router is not None and (self._router in ready or self._router_monitor in ready):
+            for route, *frames in _receive_all(self._router):
+                yield self._from_router(route.bytes, frames)
+
+    def _from_router(self, route: bytes, frames: Sequence[zmq.Frame]) -> Message:
+        self._incoming.routes.setdefault(int(frames[0].get(zmq.SRCFD)), route)
+        user = frames[0].get("User-Id") if self._keys is not None else None
+        return Message(route, user if user is None else str(user), frames)
+
+    def _changes(self, ready: Mapping[Any, int]) -> tuple[list[Event], list[Event]]:
+        """What became of our own connections: news to tell before the messages, and after them."""
+        before: list[Event] = []
+        after: list[Event] = []
+        for name, out in self._outgoing.items():
+            for event, _ in _monitored(out.monitor) if out.monitor in ready else ():
+                if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    out.up, out.failures = True, 0
+                    before.append(Up(name))
+                elif event == zmq.EVENT_DISCONNECTED and out.up:
+                    out.up = False
+                    after.append(Down(name))
+                elif out.fails_for_good(event):
+                    after.append(Rejected(name))
+        return before, after
+
+    def _router_events(self) -> Iterator[Event]:
+        assert self._router_monitor is not None
+        incoming = self._incoming
+        for event, descriptor in _monitored(self._router_monitor):
+            if event == zmq.EVENT_ACCEPTED:
+                incoming.closed.discard(descriptor)
+            elif event == zmq.EVENT_DISCONNECTED and descriptor in incoming.routes:
+                yield Down(incoming.routes.pop(descriptor))
+            elif event == zmq.EVENT_DISCONNECTED:
+                incoming.closed.add(descriptor)
+
+    def _late_breaks(self) -> Iterator[Event]:
+        """Connections whose end was told before their first message was read."""
+        for descriptor in self._incoming.closed & set(self._incoming.routes):
+            yield Down(self._incoming.routes.pop(descriptor))
+        self._incoming.closed.clear()
+
+    def _authenticate(self) -> None:
+        """Answer ZAP requests: 200 with the peer's name for a key that we know, else 400."""
+        assert self._zap is not None and self._keys is not None
+        for frames in _receive_all(self._zap):
+            version, request, _domain, _address, _identity, mechanism, *credentials = (
+                frame.bytes for frame in frames
+            )
+            public = z85.encode(credentials[0]).decode() if mechanism == b"CURVE" and credentials else ""
+            name = self._keys.name_of(public)
+            verdict = [b"200", b"OK", name.encode()] if name else [b"400", b"unknown key", b""]
+            self._zap.send_multipart([version, request, *verdict, b""])
+
+
+def require_loopback(address: str) -> None:
+    """Refuse an address that another machine could reach.
+
+    Raises:
+        RunError: `address` is not HOST:PORT with a loopback host.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        hint = "--insecure is for loopback addresses (127.0.0.1) only; leave it out to encrypt"
+        raise RunError("without encryption, nothing may leave this machine", where=address, hint=hint)
+
+
+def _receive_all(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
+    """The messages that lie ready, but not so many that others starve."""
+    for _ in range(_BATCH):
+        try:
+            yield socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return
+
+
+def _monitored(monitor: zmq.Socket[bytes]) -> Iterator[tuple[int, int]]:
+    """(event, value) of all that a monitor has to tell."""
+    while monitor.poll(0):
+        message = recv_monitor_message(monitor)
+        yield int(message["event"]), int(message["value"])

@@ -1,0 +1,275 @@
+"""The bytes of a message: a msgpack header in the first frame, raw tensors in the frames behind it.
+
+Nothing here is ever unpickled, and nothing is compressed. A header is read under the strictest limits that
+msgpack has, then every field is checked against a table (control messages) or against the manifest (data)
+before anything uses it. docs/wire.md describes the same for other implementations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import numpy as np
+
+from partc.errors import RunError
+from partc.runtime.dtypes import DTYPES, Array
+from partc.runtime.manifest import Manifest, TensorType
+from partc.runtime.messages import check_fields
+from partc.runtime.program import Recv
+
+VERSION = 1
+MIN_FRAME_LIMIT = 64 * 1024
+"""Every participant takes frames of this size, bytes; so control messages never depend on the plan."""
+_TEXT_BYTES_PER_TOKEN = 16
+_HEADER_BYTES = 4096
+_INT_BYTES = 9
+
+Fields = dict[str, Any]
+TensorSpec = tuple[str, str, tuple[int, ...]]
+"""Name, dtype, shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the first step of a request says about it to every device."""
+
+    sampling: Mapping[str, float | int]
+    trace: bool = False
+    """Whether every device returns the tensors that it receives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Which step of which request something belongs to, and its sizes."""
+
+    request: int
+    """Counts up at the source; never used twice."""
+    slot: int
+    """Which of the pre-allocated states the request has, below max_requests."""
+    step: int
+    """0 is the prefill."""
+    phase: str
+    """The program to run: prefill or decode."""
+    dims: Mapping[str, int]
+    """The size of every symbol in this step."""
+    position: tuple[int, ...] = ()
+    """(batch,) valid tokens in the cache of each sequence."""
+    length: tuple[int, ...] = ()
+    """(batch,) valid new tokens of each sequence."""
+    opening: Opening | None = None
+    """With step 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The header of a data message."""
+
+    plan: bytes
+    epoch: int
+    session: int
+    seq: int
+    step: Step
+    values: tuple[TensorSpec, ...]
+
+
+def encode_data(data: Data) -> bytes:
+    """The header frame of a data message."""
+    step = data.step
+    fields: Fields = {
+        "v": VERSION,
+        "kind": "data",
+        "plan": data.plan,
+        "epoch": data.epoch,
+        "session": data.session,
+        "seq": data.seq,
+        "request": step.request,
+        "slot": step.slot,
+        "step": step.step,
+        "phase": step.phase,
+        "dims": step.dims,
+        "position": step.position,
+        "length": step.length,
+        "values": data.values,
+    }
+    if step.opening is not None:
+        fields["open"] = {"sampling": step.opening.sampling, "trace": step.opening.trace}
+    return _pack(fields)
+
+
+def encode_control(kind: str, plan: bytes, epoch: int, fields: Mapping[str, Any]) -> bytes:
+    """The header frame of any other message; its fields are held against the table on both ends."""
+    message = {"v": VERSION, "kind": kind, "plan": plan, "epoch": epoch, **fields}
+    check_fields(kind, message)
+    return _pack(message)
+
+
+def decode(frame: bytes | memoryview, limit: int) -> Fields:
+    """The fields of a header frame, each of the right type.
+
+    Raises:
+        RunError: too long, not msgpack, another version, an unknown kind, a field too many or too few or
+        wrong.
+    """
+    if len(frame) > limit:
+        raise RunError(f"a header of {len(frame)} bytes, at most {limit} are allowed")
+    try:
+        fields = msgpack.unpackb(
+            frame,
+            raw=False,
+            use_list=True,
+            strict_map_key=True,
+            max_str_len=limit,
+            max_bin_len=64,
+            max_array_len=limit,
+            max_map_len=256,
+            max_ext_len=0,
+        )
+    except (ValueError, RecursionError, msgpack.UnpackException, msgpack.exceptions.StackError) as error:
+        raise RunError(f"a header that is not msgpack: {error}") from None
+    if not isinstance(fields, dict) or not isinstance(fields.get("v"), int):
+        raise RunError("a header without a version")
+    if fields["v"] != VERSION:
+        hint = "install the same version of partc on all devices"
+        raise RunError(f"wire version {fields['v']}, this end speaks {VERSION}", hint=hint)
+    check_fields(fields.get("kind"), fields)
+    return fields
+
+
+def read_data(fields: Fields) -> Data:
+    """The typed header of a data message whose fields `decode` has checked."""
+    opening = fields.get("open")
+    step = Step(
+        request=fields["request"],
+        slot=fields["slot"],
+        step=fields["step"],
+        phase=fields["phase"],
+        dims=fields["dims"],
+        position=tuple(fields["position"]),
+        length=tuple(fields["length"]),
+        opening=None if opening is None else Opening(opening["sampling"], opening["trace"]),
+    )
+    values = read_specs(fields["values"])
+    return Data(fields["plan"], fields["epoch"], fields["session"], fields["seq"], step, values)
+
+
+def read_specs(values: Iterable[Sequence[Any]]) -> tuple[TensorSpec, ...]:
+    """The tensors that a header announces."""
+    return tuple((name, dtype, tuple(shape)) for name, dtype, shape in values)
+
+
+def check_step(step: Step, manifest: Manifest) -> None:
+    """Hold the numbers of a step against what the plan allows.
+
+    Raises:
+        RunError: with the field that is wrong.
+    """
+    model = manifest.model
+    if step.slot >= model.max_requests:
+        raise RunError(f"slot {step.slot}, there are {model.max_requests}")
+    if step.phase not in manifest.programs or (step.step == 0) != (step.phase == "prefill"):
+        raise RunError(f"step {step.step} is no step of {step.phase!r}")
+    if (step.step == 0) != (step.opening is not None):
+        raise RunError("a request is opened by its step 0, and by no other")
+    for name, size in step.dims.items():
+        most = manifest.dims.get(name)
+        if most is None or size > most:
+            raise RunError(f"{name} is {size}, at most {most or 0} is planned for")
+    if manifest.has_step_inputs:
+        _check_rows(step, manifest)
+
+
+def _check_rows(step: Step, manifest: Manifest) -> None:
+    rows, new = step.dims.get("batch", 1), step.dims.get("sequence", 1)
+    if not len(step.position) == len(step.length) == rows or rows > manifest.model.max_batch:
+        raise RunError(f"{rows} sequences with {len(step.position)} positions and {len(step.length)} lengths")
+    for position, length in zip(step.position, step.length, strict=True):
+        if not 1 <= length <= new or position + new > manifest.model.max_sequence:
+            most = manifest.model.max_sequence
+            raise RunError(f"{length} of {new} tokens at position {position}, max_sequence is {most}")
+
+
+def check_values(
+    specs: Sequence[TensorSpec],
+    sizes: Sequence[int],
+    types: Mapping[str, TensorType],
+    dims: Mapping[str, int],
+) -> None:
+    """Hold announced tensors, and the bytes that came, against their declared types under `dims`.
+
+    Raises:
+        RunError: with the value and what is wrong with it.
+    """
+    if len(specs) != len(sizes):
+        raise RunError(f"{len(specs)} tensors are announced, {len(sizes)} came")
+    for (name, dtype, shape), size in zip(specs, sizes, strict=True):
+        declared = types.get(name)
+        if declared is None:
+            raise RunError(f"{name!r} does not belong here")
+        if dtype != declared.dtype:
+            raise RunError(f"{name!r} is {dtype}, the plan says {declared.dtype}")
+        try:
+            expected = declared.sizes(dims)
+        except KeyError as error:
+            raise RunError(f"{name!r} needs the size of {error}") from None
+        if shape != expected:
+            raise RunError(f"{name!r} has the shape {list(shape)}, the plan says {list(expected)}")
+        if size != math.prod(shape) * DTYPES[dtype].itemsize:
+            raise RunError(f"{name!r} has {size} bytes, not those of {dtype}{list(shape)}")
+
+
+def to_array(buffer: memoryview | bytes, dtype: str, shape: Sequence[int]) -> Array:
+    """A tensor over the bytes of a frame, without a copy where the frame is aligned; read-only."""
+    array = np.frombuffer(buffer, DTYPES[dtype]).reshape(shape)
+    return array if array.flags.aligned else array.copy()
+
+
+def to_frame(array: Array) -> memoryview:
+    """The bytes of a tensor, without a copy where it is contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def awaited(manifest: Manifest) -> frozenset[tuple[str, str, tuple[str, ...]]]:
+    """(phase, peer, names) of every message that the programs wait for."""
+    return frozenset(
+        (phase, instruction.device, instruction.values)
+        for phase, program in manifest.programs.items()
+        for instruction in program
+        if isinstance(instruction, Recv)
+    )
+
+
+def header_limit(manifest: Manifest) -> int:
+    """The longest header that a device of this plan takes, bytes; the source's covers a client's prompts."""
+    model = manifest.model
+    names = sum(64 + 4 * len(name) for name in (*manifest.types, *manifest.dims))
+    prompts = model.max_batch * model.max_sequence * _TEXT_BYTES_PER_TOKEN if manifest.is_source else 0
+    return max(MIN_FRAME_LIMIT, _HEADER_BYTES + names + 2 * model.max_batch * _INT_BYTES + prompts)
+
+
+def frame_limit(manifest: Manifest) -> int:
+    """The largest frame that this device takes, bytes: a header, or the largest tensor that it receives."""
+    names = {name for _, _, names in awaited(manifest) for name in names}
+    names |= set(manifest.inputs) if manifest.is_source else set()
+    tensors = [tensor_bytes(manifest.types[name], manifest.dims) for name in names]
+    return max([header_limit(manifest), *tensors])
+
+
+def client_frame_limit(manifest: Manifest) -> int:
+    """The largest frame that a client takes, bytes: texts, or an output; `manifest` is the source's."""
+    model = manifest.model
+    texts = model.max_batch * model.max_sequence * 4 * _TEXT_BYTES_PER_TOKEN
+    tensors = [tensor_bytes(tensor, manifest.dims) for tensor in manifest.outputs.values()]
+    return max([MIN_FRAME_LIMIT, _HEADER_BYTES + texts, *tensors])
+
+
+def tensor_bytes(tensor: TensorType, dims: Mapping[str, int]) -> int:
+    """Bytes of a tensor under a binding of its symbols."""
+    return math.prod(tensor.sizes(dims)) * DTYPES[tensor.dtype].itemsize
+
+
+def _pack(fields: Fields) -> bytes:
+    return bytes(msgpack.packb(fields, use_bin_type=True))
