@@ -74,7 +74,7 @@ def _model_facts(module: Module, source: EmittedPart) -> Json:
             {"name": name, **_type_of(name, module, source.part.graph, emitted)} for name in emitted.emitted
         ],
         "dims": _dims(info),
-        "predicted": _predicted(module.plan),
+        "predicted": _predicted(module.plan, info),
         "verified_on_hardware": False,
     }
 
@@ -120,11 +120,15 @@ def _dims(info: ModelInfo) -> dict[str, int]:
     return {**own, **info.dims}
 
 
-def _predicted(plan: Mapping[str, Any] | None) -> dict[str, float]:
-    """Seconds of one whole step of each phase: `prefill_s`, `decode_s`; empty without a plan."""
+def _predicted(plan: Mapping[str, Any] | None, info: ModelInfo) -> dict[str, float]:
+    """Seconds of one whole step of each phase (`prefill_s`, `decode_s`) and the tokens of that prefill.
+
+    Empty without a plan: runners then have nothing to measure patience by.
+    """
     phases = ((plan or {}).get("predicted") or {}).get("phases") or []
     names = {"step": "prefill"}
-    return {f"{names.get(item['phase'], item['phase'])}_s": float(item["latency_s"]) for item in phases}
+    times = {f"{names.get(item['phase'], item['phase'])}_s": float(item["latency_s"]) for item in phases}
+    return {**times, "prefill_tokens": float(info.prompt)} if times and info.has_states else times
 
 
 def _memory(module: Module, part: Part, devices: DevicesConfig | None) -> Json:

@@ -101,7 +101,9 @@ def tiny_config(family: str) -> dict[str, Any]:
     """The fields of a tiny config of `family`, `model_type` among them."""
     default = CONFIG_MAPPING[family]()
     text = default.get_text_config(decoder=True)
-    known = text.to_dict()
+    # transformers gives the decoder of an encoder-decoder under other names, so its own are added.
+    known = {**text.to_dict(), **(default.to_dict() if text.model_type == family else {})}
+    known |= {key: known[target] for key, target in text.attribute_map.items() if target in known}
     fields = {
         key: value
         for key, value in SIZES.items()
