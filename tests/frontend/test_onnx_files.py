@@ -1,0 +1,93 @@
+"""ONNX files whose external data lies where it must not, or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from partc.config.model import ModelConfig, OnnxFile
+from partc.errors import ModelError
+from partc.frontend import load_module
+
+pytestmark = pytest.mark.hf
+
+
+def _model(folder: Path, location: str, length: int = 64) -> Path:
+    """A model whose one weight, f32[4, 4], lies in the file `location`."""
+    weight = TensorProto(
+        name="w", data_type=TensorProto.FLOAT, dims=[4, 4], data_location=TensorProto.EXTERNAL
+    )
+    for key, value in (("location", location), ("offset", "0"), ("length", str(length))):
+        weight.external_data.add(key=key, value=value)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+    path = folder / "model" / "net.onnx"
+    path.parent.mkdir()
+    onnx.save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def _load(path: Path) -> None:
+    load_module(ModelConfig(OnnxFile(path), task="graph"))
+
+
+def _data(path: Path) -> None:
+    path.write_bytes(np.ones((4, 4), np.float32).tobytes())
+
+
+def test_data_beside_the_model_is_read(tmp_path: Path) -> None:
+    path = _model(tmp_path, "weights.bin")
+    _data(path.parent / "weights.bin")
+    _load(path)
+
+
+@pytest.mark.parametrize(
+    "location", ["../weights.bin", "{absolute}", "a/../../weights.bin", "weights.bin\0.png", ""]
+)
+def test_a_place_outside_the_folder_is_refused(location: str, tmp_path: Path) -> None:
+    _data(tmp_path / "weights.bin")
+    path = _model(tmp_path, location.replace("{absolute}", str(tmp_path / "weights.bin")))
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        _load(path)
+
+
+@pytest.mark.parametrize(("link", "said"), [(os.symlink, "symbolic link"), (os.link, "hard link")])
+def test_links_are_refused(link: Callable[[Path, Path], None], said: str, tmp_path: Path) -> None:
+    _data(tmp_path / "elsewhere.bin")
+    path = _model(tmp_path, "weights.bin")
+    link(tmp_path / "elsewhere.bin", path.parent / "weights.bin")
+    with pytest.raises(ModelError, match=said):
+        _load(path)
+
+
+def test_a_linked_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    _data(tmp_path / "elsewhere" / "weights.bin")
+    path = _model(tmp_path, "inside/weights.bin")
+    (path.parent / "inside").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match="symbolic link"):
+        _load(path)
+
+
+def test_missing_and_truncated_data_are_named(tmp_path: Path) -> None:
+    path = _model(tmp_path, "weights.bin")
+    with pytest.raises(ModelError, match=r"'weights\.bin' is missing"):
+        _load(path)
+    (path.parent / "weights.bin").write_bytes(b"\0" * 63)
+    with pytest.raises(ModelError, match="truncated"):
+        _load(path)
+
+
+def test_a_truncated_model_is_refused(tmp_path: Path) -> None:
+    path = _model(tmp_path, "weights.bin")
+    _data(path.parent / "weights.bin")
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(ModelError, match=r"not an ONNX model|no nodes"):
+        _load(path)
