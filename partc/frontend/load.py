@@ -21,7 +21,7 @@ from partc.frontend.onnx_file import load_onnx_file
 from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
 from partc.frontend.source import Source, open_source
-from partc.ir.graph import Graph, ModelInfo, Module, Node, fresh_name
+from partc.ir.graph import Graph, ModelInfo, Module, Node
 from partc.ir.types import BY_LONG
 from partc.ir.weights import WeightExpr
 from partc.pipeline.contract import Progress, no_progress
@@ -84,23 +84,31 @@ def _graph(exported: Exported, source: Source, dtype: str) -> Graph:
 
 
 def _rename(graph: Graph) -> None:
-    """Names that say what a value is, where the exporter's do not."""
+    """Names that say what a value is: the exporter's own are mostly numbers.
+
+    What a module of the source model computes last is called like the module, so a cut behind a layer is crossed by
+    `model.layers.3`; what it computes on the way is called after the module and the operator, a cache's buffer after
+    its state. O(values).
+    """
     for value in graph.leaves():
         value.name = value.name.removeprefix(_PREFIX)
-    taken = {value.name for value in graph.values()}
-    for node in graph.nodes:
-        wanted = _name_for(node)
-        if wanted:
-            node.outputs[0].name = fresh_name(wanted, taken)
-            taken.add(node.outputs[0].name)
+    wanted = {node.outputs[0]: _described(node) for node in graph.nodes if node.scope}
+    wanted |= {node.outputs[0]: node.scope for node in {n.scope: n for n in graph.nodes if n.scope}.values()}
+    wanted = {value: name for value, name in wanted.items() if value not in graph.outputs}
+    taken = {value.name for value in graph.values() if value not in wanted}
+    numbers: dict[str, int] = {}
+    for value, name in wanted.items():
+        while (unique := f"{name}.{numbers[name]}" if numbers.get(name) else name) in taken:
+            numbers[name] = numbers.get(name, 0) + 1
+        value.name = unique
+        taken.add(unique)
 
 
-def _name_for(node: Node) -> str | None:
-    if node.op == "partc.UpdateState":
-        state = node.inputs[0]
-        assert state is not None
-        return f"{state.name}.rows"
-    return f"{node.scope}.attention" if node.op == "partc.Attention" and node.scope else None
+def _described(node: Node) -> str:
+    """The name of a value on the way: `model.layers.0.self_attn.transpose`, `cache.0.key.rows`."""
+    if node.op == "partc.UpdateState" and node.inputs[0] is not None:
+        return f"{node.inputs[0].name}.rows"
+    return f"{node.scope}.{node.op.rpartition('.')[2].lower()}"
 
 
 def _stored_buffers(exported: Exported) -> set[str]:
