@@ -9,25 +9,19 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from partc.bundle.onnx_tensors import OnnxTensors
 from partc.errors import InternalError, ModelError
+from partc.frontend.safetensors import SafetensorsFile
 from partc.ir.graph import ModelInfo, Weight
-from partc.ir.types import BY_SAFETENSORS, BY_SHORT
+from partc.ir.types import BY_SHORT
 from partc.ir.weights import Array, Leaf, leaves, materialize
 
 Reader = Callable[[Leaf], Array]
-_MAX_HEADER_BYTES = 100_000_000
-"""The limit of the safetensors format."""
 
 
 def open_tensors(info: ModelInfo) -> Reader:
@@ -54,58 +48,6 @@ def _made_weights(info: ModelInfo, name: str) -> Callable[[str], Array]:
 
     reader = open_reader(info)
     return lambda key: reader(Leaf(name, key))
-
-
-class SafetensorsFile:
-    """One safetensors file; only its header stays in memory."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file():
-            raise ModelError(
-                "no such file in the checkpoint", where=str(path), hint="is the download complete?"
-            )
-        self.size = path.stat().st_size
-        self.start, self.header = self._read_header()
-
-    def _read_header(self) -> tuple[int, dict[str, Any]]:
-        with self.path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > min(_MAX_HEADER_BYTES, self.size - 8):
-                raise self._damaged("its header is longer than the file")
-            try:
-                header = json.loads(file.read(length))
-            except ValueError as error:
-                raise self._damaged("its header is not JSON") from error
-        if not isinstance(header, dict):
-            raise self._damaged("its header is not a mapping")
-        return 8 + length, header
-
-    def read(self, key: str) -> Array:
-        """The tensor of that name, in memory of its own."""
-        entry = self.header.get(key)
-        if key == "__metadata__" or not isinstance(entry, dict):
-            raise ModelError(
-                f"no tensor {key!r}", where=str(self.path), hint="the checkpoint does not fit its config.json"
-            )
-        try:
-            dtype, shape = BY_SAFETENSORS[entry["dtype"]].numpy, tuple(int(size) for size in entry["shape"])
-            first, last = (int(offset) for offset in entry["data_offsets"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._damaged(f"tensor {key!r} has an entry that is not understood: {entry}") from error
-        count = math.prod(shape)
-        if (
-            first < 0
-            or last - first != count * dtype.itemsize
-            or self.start + last > self.size
-            or min(shape, default=0) < 0
-        ):
-            raise self._damaged(f"tensor {key!r} lies outside the file, or its size is wrong")
-        with self.path.open("rb") as file:
-            return np.fromfile(file, dtype, count, offset=self.start + first).reshape(shape)
-
-    def _damaged(self, message: str) -> ModelError:
-        return ModelError(f"damaged: {message}", where=str(self.path), hint="download it again")
 
 
 def read_weight(weight: Weight, read: Reader, info: ModelInfo) -> Array:

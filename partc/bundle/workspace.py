@@ -74,12 +74,15 @@ def open_workspace(output: Path) -> Iterator[Workspace]:
     folder.mkdir()
     (folder / RECORDS).mkdir()
     own = _try_lock(folder)
+    if own is None:  # another compile took the fresh folder for a leftover, before it was locked
+        raise BundleError(
+            "another compile is writing here", where=str(output), hint="wait for it, then compile again"
+        )
     try:
         yield Workspace(folder, leftovers)
     finally:
         for lock in (*locks, own):
-            if lock is not None:
-                os.close(lock)
+            os.close(lock)
 
 
 def commit(workspace: Workspace, output: Path) -> None:

@@ -1,13 +1,19 @@
 """The front end: Hugging Face checkpoints and ONNX files become IR without a weight being loaded.
 
-`load.py` is the way in: `source.py` finds the model, `export.py` and `tracing.py` make an ONNX graph of it,
-`checkpoint.py` and `symbolic.py` find out where its weights lie, `onnx_import.py` makes IR of the graph.
+`load.py` is the way in for transformers: `source.py` finds the model, `export.py` and `tracing.py` make an ONNX
+graph of it, `checkpoint.py` and `symbolic.py` find out where its weights lie. `onnx_file.py` is the way in for an ONNX file.
+`onnx_import.py` makes IR of either graph.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from typing import TYPE_CHECKING
 
+from partc.config.model import OnnxFile
 from partc.pipeline.contract import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -16,7 +22,23 @@ if TYPE_CHECKING:
 
 
 def load_module(config: ModelConfig, *, progress: Progress = no_progress) -> Module:
-    """See `partc.frontend.load.load_module`; torch and transformers are imported when it is called."""
-    from partc.frontend.load import load_module as load
+    """The model of `config` as IR; see `partc.frontend.load.load_model` and `partc.frontend.onnx_file.load_onnx_file`.
 
-    return load(config, progress=progress)
+    Heavy libraries are imported when it is called, torch and transformers only where the model needs them.
+    """
+    if isinstance(config.model, OnnxFile):
+        from partc.frontend.onnx_file import load_onnx_file
+
+        return load_onnx_file(config, config.model.path)
+    _own_scratch_folder()
+    from partc.frontend.load import load_model
+
+    return load_model(config, progress=progress)
+
+
+def _own_scratch_folder() -> None:
+    """Torch makes a folder for compiled kernels wherever it traces; this one goes when the process ends."""
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="partc-torch-")
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)

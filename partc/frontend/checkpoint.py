@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +19,16 @@ from transformers.core_model_loading import (
 )
 
 from partc.errors import ModelError
+from partc.frontend.safetensors import SafetensorsFile, StoredTensor
 from partc.frontend.source import random_network
 from partc.frontend.symbolic import SymbolicTensor
 from partc.ir.graph import ModelInfo
-from partc.ir.types import BY_SAFETENSORS, BY_SHORT
+from partc.ir.types import BY_LONG, BY_SHORT, ElementType
 from partc.ir.weights import Array, Leaf, Step, WeightExpr
 
 RANDOM_FILE = "<random>"
 """The file that references of a model with random weights name."""
-_HEADER_LIMIT = 100 << 20
-"""A safetensors header is at most this many bytes, as in the reference implementation."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """One tensor of a checkpoint."""
-
-    file: str
-    dtype: str
-    shape: tuple[int, ...]
 
 
 def read_index(folder: Path) -> dict[str, StoredTensor]:
@@ -48,19 +37,16 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
     Raises:
         ModelError: there is no safetensors file, or one of them is damaged or missing.
     """
-    files = _files(folder)
-    tensors: dict[str, StoredTensor] = {}
-    for file in files:
-        tensors.update(_read_header(folder / file, file))
-    return tensors
+    files = [SafetensorsFile(folder / name) for name in _files(folder)]
+    return {key: file.entry(key) for file in files for key in file.names()}
 
 
 def _files(folder: Path) -> list[str]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
         try:
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
+            names = sorted({str(name) for name in json.loads(index.read_text())["weight_map"].values()})
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ModelError(
                 "not an index of safetensors files", where=str(index), hint="download it again"
             ) from error
@@ -90,41 +76,18 @@ def _files(folder: Path) -> list[str]:
     )
 
 
-def _read_header(path: Path, name: str) -> dict[str, StoredTensor]:
-    try:
-        with path.open("rb") as stream:
-            size = int.from_bytes(stream.read(8), "little")
-            if size > _HEADER_LIMIT:
-                raise ValueError("header too long")
-            header = json.loads(stream.read(size))
-        total = path.stat().st_size - 8 - size
-        tensors = {}
-        for key, entry in header.items():
-            if key == "__metadata__":
-                continue
-            if entry["data_offsets"][1] > total:
-                raise ValueError(f"{key} ends behind the end of the file")
-            dtype = BY_SAFETENSORS.get(entry["dtype"])
-            tensors[key] = StoredTensor(name, dtype.short if dtype else entry["dtype"], tuple(entry["shape"]))
-        return tensors
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(
-            f"not a safetensors file: {error}", where=str(path), hint="download it again"
-        ) from error
-
-
 def random_sources(parameters: Mapping[str, torch.Tensor]) -> dict[str, WeightExpr]:
     """References for a model with random weights: every parameter is its own source."""
     return {name: Leaf(RANDOM_FILE, name) for name in parameters}
 
 
 def checkpoint_sources(
-    network: PreTrainedModel, parameters: Mapping[str, torch.Tensor], folder: Path, dtype: str
+    network: PreTrainedModel, parameters: Mapping[str, torch.Tensor], folder: Path
 ) -> dict[str, WeightExpr]:
     """Where each parameter of `network` comes from in the checkpoint at `folder`.
 
     Follows transformers' own loading: renamings, the base model's prefix, at most one converter a tensor; tied
-    parameters share a source. A stored element type other than `dtype` is cast.
+    parameters share a source. A stored element type other than the parameter's own is cast.
 
     Raises:
         ModelError: a parameter has no tensor, or one of another shape; names file, key and both shapes.
@@ -145,7 +108,7 @@ def checkpoint_sources(
                 hint="is it the checkpoint of this model, and of this task (a classifier needs a trained head)?",
             )
         _check_shape(name, source, tuple(parameter.shape), folder)
-        sources[name] = _cast(source, dtype)
+        sources[name] = _cast(source, element_type(parameter).short)
     return sources
 
 
@@ -215,6 +178,11 @@ def open_reader(info: ModelInfo) -> Callable[[Leaf], Array]:
         return to_numpy(made[leaf.key])
 
     return read
+
+
+def element_type(tensor: torch.Tensor) -> ElementType:
+    """The IR's element type of a torch tensor."""
+    return BY_LONG[str(tensor.dtype).removeprefix("torch.")]
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 import onnx_ir
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
@@ -215,6 +216,8 @@ def _reason(failures: Sequence[Exception]) -> str:
     """The failure that says most: one of ours, else that of the first way."""
     ours = (error for error in failures if isinstance(error, _NotOursError | NotCausalError))
     error = next(ours, failures[0])
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return "its code takes branches that depend on values"
     lines = [line for line in str(error.__cause__ or error).splitlines() if line.strip()]
     kind = "" if isinstance(error, _NotOursError | NotCausalError) else f"{type(error).__name__}: "
     return f"{kind}{lines[0][:300] if lines else ''}"
@@ -306,11 +309,12 @@ def _example(wrapped: _Wrapped, sizes: Sizes) -> tuple[dict[str, torch.Tensor], 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No warnings of the exporter: they speak to authors of models, not to users of partc."""
+    """No word of the exporter: it speaks to authors of models, not to users of partc."""
     level = logging.root.manager.disable
-    logging.disable(logging.ERROR)
+    logging.disable(logging.CRITICAL)
+    sink = io.StringIO()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
             warnings.simplefilter("ignore")
             yield
     finally:

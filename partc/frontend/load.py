@@ -15,9 +15,8 @@ from transformers import GenerationConfig, PretrainedConfig
 
 from partc.config.model import ModelConfig, OnnxFile
 from partc.errors import ModelError
-from partc.frontend.checkpoint import checkpoint_sources, random_sources
+from partc.frontend.checkpoint import checkpoint_sources, random_sources, read_index
 from partc.frontend.export import Exported, Sizes, export_model
-from partc.frontend.onnx_file import load_onnx_file
 from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
 from partc.frontend.source import Source, open_source
@@ -30,7 +29,7 @@ _PREFIX = "network."
 """How the exporter calls the model inside our wrapper."""
 
 
-def load_module(config: ModelConfig, *, progress: Progress = no_progress) -> Module:
+def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Module:
     """The model of `config` as IR; no weight is loaded.
 
     Time and memory are those of the graph: a Llama-2-7B shape takes seconds and well under 1 GB.
@@ -38,16 +37,18 @@ def load_module(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
     Raises:
         ModelError: the model cannot be found, read or traced, or its checkpoint does not fit its config.
     """
-    if isinstance(config.model, OnnxFile):
-        return load_onnx_file(config, config.model.path)
+    assert not isinstance(config.model, OnnxFile)
     progress("read config", 0, 3)
     source = open_source(config.model)
     _check_sequence(source.config, config)
+    _check_rotation(source.config, config)
+    if source.folder is not None:
+        read_index(source.folder)  # a damaged checkpoint is said before the long work, not after it
     progress("trace model", 1, 3)
     dtype = getattr(torch, config.dtype)
     exported = export_model(source.config, config.task, dtype, Sizes(config.max_sequence, config.max_batch))
     progress("import graph", 2, 3)
-    graph = _graph(exported, source, BY_LONG[config.dtype].short)
+    graph = _graph(exported, source)
     uniform = replace_past(graph)
     progress("import graph", 3, 3)
     return Module(replace(_info(config, source), uniform_positions=uniform), graph)
@@ -63,7 +64,29 @@ def _check_sequence(model: PretrainedConfig, config: ModelConfig) -> None:
         )
 
 
-def _graph(exported: Exported, source: Source, dtype: str) -> Graph:
+def _check_rotation(model: PretrainedConfig, config: ModelConfig) -> None:
+    """Refuse rotary tables that change with the length of a sequence while it grows.
+
+    transformers computes such a prompt anew once it crosses the limit; a cache that is kept cannot follow. Below the
+    limit the tables are fixed.
+    """
+    text = model.get_text_config()
+    parameters = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
+    for kind in kinds:
+        if kind.get("rope_type", kind.get("type")) not in ("longrope", "dynamic"):
+            continue
+        limits = (kind.get("original_max_position_embeddings"), text.max_position_embeddings)
+        limit = int(next(value for value in limits if value))
+        if config.max_sequence > limit:
+            raise ModelError(
+                f"the model's rotary tables change behind {limit} tokens, and max_sequence is {config.max_sequence}",
+                where="model.yaml: max_sequence",
+                hint=f"write max_sequence: {limit} or less",
+            )
+
+
+def _graph(exported: Exported, source: Source) -> Graph:
     fakes = {
         name.removeprefix(_PREFIX): tensor
         for name, tensor in exported.parameters.items()
@@ -72,7 +95,7 @@ def _graph(exported: Exported, source: Source, dtype: str) -> Graph:
     sources = (
         random_sources(fakes)
         if source.folder is None
-        else checkpoint_sources(exported.network, fakes, source.folder, dtype)
+        else checkpoint_sources(exported.network, fakes, source.folder)
     )
     proto, symbols, scopes = _serialise(exported.model, sources)
     graph = import_onnx(proto, lambda name: sources.get(name.removeprefix(_PREFIX)), symbols, scopes)
@@ -188,8 +211,14 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
 def _special_tokens(source: Source) -> tuple[tuple[int, ...], int | None, int | None]:
     """End, begin and padding tokens; generation_config.json wins over config.json, as in transformers."""
     configs: list[Any] = [source.config.get_text_config(), source.config]
-    if source.folder is not None and (Path(source.folder) / "generation_config.json").exists():
-        configs.insert(0, GenerationConfig.from_pretrained(source.folder))
+    path = Path(source.folder or ".") / "generation_config.json"
+    if source.folder is not None and path.exists():
+        try:
+            configs.insert(0, GenerationConfig.from_pretrained(source.folder))
+        except Exception as error:  # json, OS and validation errors alike
+            raise ModelError(
+                "not a generation config", where=str(path), hint="mend it or remove it"
+            ) from error
 
     def first(name: str) -> Any:
         return next((value for value in (getattr(c, name, None) for c in configs) if value is not None), None)

@@ -87,6 +87,8 @@ def check_external(tensor: onnx.TensorProto, path: Path) -> Path:
     steps = [path.parent.joinpath(*parts[: n + 1]) for n in range(len(parts))]
     if any(step.is_symlink() for step in steps):
         raise ModelError(f"external data at {location!r} is a symbolic link", where=where, hint=hint)
+    if target.exists() and not target.is_file():
+        raise ModelError(f"external data at {location!r} is no plain file", where=where, hint=hint)
     if not target.is_file():
         raise ModelError(
             f"external data {location!r} is missing", where=where, hint=f"put it beside {path.name}"

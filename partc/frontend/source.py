@@ -69,6 +69,8 @@ def _from_folder(folder: Path) -> PretrainedConfig:
         data = PretrainedConfig.get_config_dict(folder)[0]
     except Exception as error:
         raise ModelError(f"not a config: {error}", where=str(path)) from error
+    if not isinstance(data, dict):
+        raise ModelError("not a config: it is no mapping", where=str(path), hint="download it again")
     if data.get("auto_map"):
         raise ModelError(
             "the model brings code of its own (auto_map), which partc never runs",

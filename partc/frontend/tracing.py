@@ -187,7 +187,8 @@ def _broadcast(mask_function: Callable[..., Any], rows: Any, query: Any, key: An
     seen = mask_function(rows, torch.zeros(1, 1, 1, 1, dtype=torch.int64), query, key)
     if isinstance(seen, bool):
         return torch.full((1, 1, query.shape[2], key.shape[-1]), seen)
-    return seen.expand(query.shape[0], 1, query.shape[2], key.shape[-1])  # type: ignore[no-any-return]
+    broadcast: torch.Tensor = seen.expand(query.shape[0], 1, query.shape[2], key.shape[-1])
+    return broadcast
 
 
 def _recognise(mask_function: Callable[..., Any], size: int) -> MaskKind | None:
@@ -218,7 +219,8 @@ def _recognise(mask_function: Callable[..., Any], size: int) -> MaskKind | None:
 def _probed(size: int) -> torch.Tensor:
     """Rows spread over all positions, the first few and the last."""
     spread = torch.arange(0, size, max(1, size // PROBED_QUERIES))
-    return torch.unique(torch.cat([spread, torch.arange(min(size, 8)), torch.tensor([size - 1])]))
+    rows = {*spread.tolist(), *range(min(size, 8)), size - 1}
+    return torch.tensor(sorted(rows))
 
 
 def _hypotheses(first: int, size: int) -> Iterator[MaskKind]:

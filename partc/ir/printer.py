@@ -59,7 +59,12 @@ def _json(data: object) -> str:
 
 
 def _info_data(info: ModelInfo) -> dict[str, object]:
-    return {key: value for key, value in asdict(info).items() if value not in (None, (), {}, False)}
+    """The fields that say something; a token id of 0 does."""
+    return {key: value for key, value in asdict(info).items() if not _is_empty(value)}
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value is False or value in ((), {})
 
 
 def _profile_data(profile: SubmoduleProfile) -> dict[str, object]:

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.dims import evaluate
-from partc.errors import RunError
+from partc.errors import BundleError
 from partc.pipeline.contract import Progress, no_progress
-from partc.runtime.client import Client
+from partc.runtime.client import Client, source_manifest
 from partc.runtime.launch import launch_local
 from partc.runtime.manifest import Manifest
 from partc.runtime.results import Crossing, Result
@@ -55,6 +55,13 @@ def verify_build(
         RunError: the ring failed.
     """
     config = read_origin(build, model)
+    built = source_manifest(build).model
+    if (config.task, config.dtype) != (built.task, built.dtype):
+        raise BundleError(
+            f"the build is for {built.task} in {built.dtype}, this model for {config.task} in {config.dtype}",
+            where=str(build),
+            hint="name the model that it was compiled from: --model model.yaml",
+        )
     progress("load original", 0, 1)
     reference = open_reference(config)
     progress("load original", 1, 1)
@@ -94,9 +101,7 @@ class _Check:
     def error(self, found: Array, right: Array) -> float:
         """Largest difference of an output, and notes how large outputs are."""
         self.largest = max(self.largest, float(np.abs(right).max(initial=0.0)))
-        if found.shape != right.shape:
-            return float("inf")
-        return float(np.abs(found.astype(np.float64) - right).max(initial=0.0))
+        return difference(found, right)
 
     def compare_cuts(
         self, crossed: Mapping[tuple[str, str, str], Array], inputs: Mapping[str, Array]
@@ -123,7 +128,11 @@ class _Generation(_Check):
         for number, request in enumerate(requests):
             self.progress("compare requests", number, len(requests) + 1)
             self.compare(request.result())
-        if self.manifest.model.max_batch > 1 and len(prompts) > 1:
+        if (
+            self.manifest.model.max_batch > 1
+            and len(prompts) > 1
+            and not self.manifest.model.uniform_positions
+        ):
             self.compare_batch(prompts[: self.manifest.model.max_batch], count)
         self.progress("compare requests", len(requests) + 1, len(requests) + 1)
         return self.report()
@@ -145,12 +154,7 @@ class _Generation(_Check):
 
     def compare_batch(self, prompts: Sequence[Any], count: int) -> None:
         """Prompts of unequal length in one batch give the tokens that each gives alone."""
-        try:
-            result = self.client.generate(prompts, count, ignore_eos=True)
-        except RunError:
-            if not self.manifest.model.uniform_positions:
-                raise
-            return
+        result = self.client.generate(prompts, count, ignore_eos=True)
         identical = total = 0
         for prompt, found in zip(result.prompts, result.tokens, strict=True):
             right = self.reference.generate(prompt, len(found))
@@ -169,9 +173,11 @@ class _OneStep(_Check):
             self.progress("compare requests", number, len(requests))
             result = self.client.submit(inputs=inputs, trace=True).result()
             right = self.reference.outputs(original)
-            errors = [self.error(array, right[name]) for name, array in result.outputs.items()]
+            valid = original.get("attention_mask")
+            errors = [self.error(*_valid_rows(valid, a, right[name])) for name, a in result.outputs.items()]
             self.cases.append(Case(what, None, None, max(errors, default=float("inf"))))
-            self.compare_cuts(join_steps(result.trace), original)
+            if valid is None or valid.all():
+                self.compare_cuts(join_steps(result.trace), original)
         self.progress("compare requests", len(requests), len(requests))
         return self.report()
 
@@ -180,18 +186,27 @@ class _OneStep(_Check):
         if self.manifest.model.task == "graph":
             drawn = [self.drawn(seed) for seed in range(3)]
             return [(f"random input {number + 1}", values, values) for number, values in enumerate(drawn)]
-        return [self.sentence(length) for length in self.lengths(0)]
+        lengths = self.lengths(0)
+        batches = [[length] for length in lengths]
+        if self.manifest.model.max_batch > 1 and len(lengths) > 1:
+            batches.append(lengths[-2:])  # unequal: padding must be hidden
+        return [self.sentences(batch) for batch in batches]
 
-    def sentence(self, length: int) -> tuple[str, dict[str, Array], dict[str, Array]]:
-        given: dict[str, Array] = {"input_ids": np.array([self.ids(length)], np.int64)}
+    def sentences(self, lengths: Sequence[int]) -> tuple[str, dict[str, Array], dict[str, Array]]:
+        """A batch of one or more rows, padded on the right."""
+        mask = (np.arange(max(lengths))[None, :] < np.array(lengths)[:, None]).astype(np.int64)
+        ids = np.full(mask.shape, self.manifest.model.pad_token_id or 0, np.int64)
+        for row, length in enumerate(lengths):
+            ids[row, :length] = self.ids(length)
+        given: dict[str, Array] = {"input_ids": ids}
         for name in self.manifest.inputs:
             if name != "input_ids":
-                given[name] = np.arange(length, dtype=np.int64)[None, :] % 2
-        return (
-            f"{length} token{'s' if length > 1 else ''}",
-            given,
-            {**given, "attention_mask": np.ones((1, length), np.int64)},
+                given[name] = np.arange(mask.size, dtype=np.int64).reshape(mask.shape) % 2
+        what = f"{lengths[0]} token{'s' if lengths[0] > 1 else ''}"
+        what = (
+            what if len(lengths) == 1 else f"batch of {', '.join(str(length) for length in lengths)} tokens"
         )
+        return what, {**given, "length": np.array(lengths, np.int64)}, {**given, "attention_mask": mask}
 
     def drawn(self, seed: int) -> dict[str, Array]:
         rng = np.random.default_rng([_SEED, seed])
@@ -205,6 +220,13 @@ class _OneStep(_Check):
         return values
 
 
+def _valid_rows(mask: Array | None, *arrays: Array) -> list[Array]:
+    """Without the rows behind the end of a sentence, which mean nothing; other outputs as they are."""
+    if mask is None:
+        return list(arrays)
+    return [array[mask == 1] if array.shape[:2] == mask.shape else array for array in arrays]
+
+
 def shapes_to_watch(arrays: Iterable[Array], length: int) -> set[tuple[int, ...]]:
     """Sizes of the original's tensors that may match: those of `arrays`, also over a whole sequence of `length`.
 
@@ -212,6 +234,14 @@ def shapes_to_watch(arrays: Iterable[Array], length: int) -> set[tuple[int, ...]
     """
     shapes = {array.shape for array in arrays}
     return shapes | {(shape[0], length, *shape[2:]) for shape in shapes if len(shape) > 2}
+
+
+def difference(found: Array, right: Array) -> float:
+    """The largest absolute difference; infinite where the sizes differ or either holds what is no number."""
+    if found.shape != right.shape:
+        return float("inf")
+    error = float(np.abs(found.astype(np.float64) - right).max(initial=0.0))
+    return error if np.isfinite(error) else float("inf")
 
 
 def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
@@ -223,8 +253,7 @@ def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
     for other in seen:
         rows = other[:, -array.shape[1] :] if array.ndim > 2 and other.ndim > 2 else other
         if rows.shape == array.shape:
-            error = float(np.abs(array.astype(np.float64) - rows).max(initial=0.0))
-            best = min(best, (error, float(np.abs(rows).max(initial=0.0))))
+            best = min(best, (difference(array, rows), float(np.abs(rows).max(initial=0.0))))
     return best
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomModel
+from partc.errors import ModelError
 
 Array = npt.NDArray[Any]
 
@@ -55,7 +56,14 @@ class TransformersReference(Reference):
             self.network = random_network(source.random, config.task, dtype)
         else:
             folder = config.model.folder if isinstance(config.model, CheckpointFolder) else source.folder
-            self.network = MODEL_CLASSES[config.task].from_pretrained(folder, dtype=dtype).eval()
+            try:
+                self.network = MODEL_CLASSES[config.task].from_pretrained(folder, dtype=dtype).eval()
+            except Exception as error:  # transformers raises what its loading code comes across
+                raise ModelError(
+                    f"transformers cannot load it: {str(error).splitlines()[0]}",
+                    where=str(folder),
+                    hint="is this the checkpoint that the build was made from?",
+                ) from error
 
     def generate(self, prompt: Sequence[int], count: int) -> list[int]:
         """Greedy tokens by transformers' own `generate`; it never stops early."""
@@ -76,7 +84,7 @@ class TransformersReference(Reference):
 
         with torch.no_grad():
             result = self.network(**self._arguments(inputs))
-        return {name: value.numpy() for name, value in result.items() if isinstance(value, torch.Tensor)}
+        return {name: _numbers(value) for name, value in result.items() if isinstance(value, torch.Tensor)}
 
     def activations(self, inputs: Mapping[str, Array], shapes: set[tuple[int, ...]]) -> list[Array]:
         """What any operation of the forward pass returned, found by watching torch dispatch it."""
@@ -92,7 +100,7 @@ class TransformersReference(Reference):
                 result = function(*args, **(kwargs or {}))
                 for item in result if isinstance(result, tuple | list) else [result]:
                     if isinstance(item, torch.Tensor) and tuple(item.shape) in shapes:
-                        seen.append(item.detach().clone().numpy())
+                        seen.append(_numbers(item.clone()))
                 return result
 
         with torch.no_grad(), Watch():  # type: ignore[no-untyped-call]
@@ -108,6 +116,14 @@ class TransformersReference(Reference):
         if self.task == "text-generation":
             tensors["use_cache"] = False
         return tensors
+
+
+def _numbers(tensor: Any) -> Array:
+    """The values of a torch tensor; numpy has no bfloat16, so that becomes float32."""
+    import torch
+
+    plain = tensor.detach()
+    return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
 
 
 class OnnxReference(Reference):

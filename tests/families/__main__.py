@@ -75,26 +75,25 @@ def _table(outcomes: Sequence[Outcome], made: int) -> str:
     import transformers
 
     counted = [outcome.family for outcome in outcomes if outcome.verdict == "counts"]
-    lines = [
-        "# Families",
-        "",
-        f"Of the {len(outcomes)} causal language models of transformers {transformers.__version__}, {made} can be made "
-        f"tiny from a config by the rules of `tests/families/tiny.py`, and {len(counted)} of those are compiled for three "
-        "devices with no code of their own and give the tokens of transformers: 64 greedy tokens after prompts of 1, 7 "
-        "and 33, alone and three requests at once, with logits and every cut within 1e-4 of the largest value, and with "
-        "all negative controls passed. Written by `make families`.",
-        "",
-        ", ".join(f"`{name}`" for name in counted) + ".",
-        "",
-        "| family | verdict | reason |",
-        "|---|---|---|",
-    ]
+    text = f"""# Families
+
+Of the {len(outcomes)} causal language models of transformers {transformers.__version__}, {made} can be made tiny from a
+config by the rules of `tests/families/tiny.py`, and {len(counted)} of those are compiled for three devices with no code
+of their own and give the tokens of transformers: 64 greedy tokens after prompts of 1, 7 and 33, alone and three
+requests at once, with logits and every cut within 1e-4 of the largest value, and with all negative controls passed.
+Written by `python -m tests.families --markdown docs/families.md`.
+
+{", ".join(f"`{name}`" for name in counted)}.
+
+| family | verdict | reason |
+|---|---|---|
+"""
     rest = [outcome for outcome in outcomes if outcome.verdict != "counts"]
     rows = [
         f"| `{o.family}` | {o.verdict} | {o.detail.split(' hint: ')[0][:160].replace('|', '/')} |"
         for o in rest
     ]
-    return "\n".join([*lines, *rows]) + "\n"
+    return text + "\n".join(rows) + "\n"
 
 
 def _load_libraries() -> None:

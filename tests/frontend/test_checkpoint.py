@@ -103,7 +103,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     save_tiny(tiny_config("llama"), tmp_path)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ModelError, match="ends behind the end of the file"):
+    with pytest.raises(ModelError, match="lies outside the file"):
         _load(tmp_path)
 
 

@@ -121,6 +121,27 @@ def test_any_name_can_be_written(first: str, second: str) -> None:
     assert print_module(parse_module(text)) == text
 
 
+@given(
+    st.builds(
+        ModelInfo,
+        name=st.text(max_size=9),
+        task=st.sampled_from(["graph", "text-generation"]),
+        pad_token_id=st.none() | st.integers(0, 3),
+        bos_token_id=st.none() | st.integers(0, 3),
+        vocab_size=st.none() | st.integers(0, 9),
+        eos_token_ids=st.lists(st.integers(0, 3)).map(tuple),
+        labels=st.none() | st.lists(st.text(), min_size=1).map(tuple),
+        uniform_positions=st.booleans(),
+        dims=st.dictionaries(st.text(), st.integers(1, 9)),
+        random=st.none() | st.just({"config": {"model_type": "llama", "layers": [1, 2]}, "seed": 0}),
+    )
+)
+def test_the_header_keeps_every_field(info: ModelInfo) -> None:
+    node = Node("Identity", [Input("x")], [Value("y")])
+    again = parse_module(print_module(Module(info, Graph("g", [node.inputs[0]], node.outputs, [node]))))  # type: ignore[list-item]
+    assert again.info == info
+
+
 def test_two_values_of_one_name_cannot_be_printed() -> None:
     given_twice = Input("x")
     node = Node("Identity", [given_twice], [Value("x")])

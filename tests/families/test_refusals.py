@@ -1,0 +1,79 @@
+"""Models that must be refused: what a wrong compile would do silently is said instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from partc.config.model import CheckpointFolder, ModelConfig
+from partc.errors import ModelError
+from partc.frontend import load_module
+from tests.families.check import save_tiny
+from tests.families.tiny import tiny_config
+
+pytestmark = pytest.mark.hf
+
+
+def _load(folder: Path, max_sequence: int = 64) -> None:
+    load_module(ModelConfig(CheckpointFolder(folder), max_sequence=max_sequence))
+
+
+def test_a_bidirectional_model_is_no_decoder(tmp_path: Path) -> None:
+    save_tiny(tiny_config("bert"), tmp_path)
+    with pytest.raises(ModelError, match="attention is not causal"):
+        _load(tmp_path)
+
+
+def test_a_model_without_a_cache_of_keys_is_refused(tmp_path: Path) -> None:
+    save_tiny(tiny_config("rwkv"), tmp_path)
+    with pytest.raises(ModelError, match="cannot be traced as text-generation"):
+        _load(tmp_path)
+
+
+def test_queries_at_the_end_of_the_keys_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    save_tiny(tiny_config("gpt_neo"), tmp_path)
+    capfd.readouterr()
+    with pytest.raises(ModelError, match="takes the queries for the last rows"):
+        _load(tmp_path)
+    assert len(capfd.readouterr().err) < 500, "the exporter's chatter is not for users"
+
+
+def test_rotary_tables_that_change_with_the_length_are_refused(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0] * 8,
+        "long_factor": [4.0] * 8,
+        "original_max_position_embeddings": 32,
+    }
+    fields = {**tiny_config("phi3"), "rope_parameters": rope, "original_max_position_embeddings": 32}
+    save_tiny(fields, tmp_path)
+    with pytest.raises(ModelError, match="rotary tables change behind 32 tokens"):
+        _load(tmp_path, 64)
+    _load(tmp_path, 32)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("model.safetensors", b"\x02\0\0\0\0\0\0\0[]"),
+        (
+            "model.safetensors",
+            b"\x40\0\0\0\0\0\0\0" + b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": []}}'.ljust(64),
+        ),
+        ("model.safetensors", b""),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": 3}}'),
+        ("model.safetensors.index.json", b"[]"),
+        ("generation_config.json", b"{"),
+        ("config.json", b"[]"),
+    ],
+)
+def test_damaged_files_are_named(file: str, content: bytes, tmp_path: Path) -> None:
+    save_tiny(tiny_config("llama"), tmp_path)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        _load(tmp_path)
+    assert "tmp" in str(caught.value) or str(tmp_path) in str(caught.value)
