@@ -10,6 +10,7 @@ from partc.bundle.writer import write_bundle
 from partc.config.devices import load_devices
 from partc.ir.graph import Module
 from partc.pipeline.contract import Context, Pass
+from partc.pipeline.default import Default
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,9 @@ class EmitBundle(Pass):
     requires: ClassVar[str | None] = "split"
     ensures: ClassVar[str | None] = "split"
 
-    output: str = "build"
+    output: str = Default("build")
     """Folder of the build."""
-    target: str = ""
+    target: str = Default("")
     """Path of devices.yaml, for addresses, threads and memory budgets; without it the targets' defaults."""
 
     def apply(self, module: Module, context: Context) -> bool:

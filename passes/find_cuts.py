@@ -10,6 +10,7 @@ from partc.ir.flow import free_nodes, light_nodes, schedule, widths
 from partc.ir.graph import Graph, Module, Node
 from partc.ir.view import view
 from partc.pipeline.contract import Context, Pass
+from partc.pipeline.default import Default
 
 RULES = ("eq1", "eq1+frontier")
 
@@ -22,7 +23,7 @@ class FindCuts(Pass):
     requires: ClassVar[str | None] = "sized"
     ensures: ClassVar[str | None] = "sized"
 
-    rule: str = "eq1+frontier"
+    rule: str = Default("eq1+frontier")
     """`eq1`: the paper's. `eq1+frontier`: also where one activation crosses, and never where more do."""
 
     def apply(self, module: Module, context: Context) -> bool:

@@ -8,7 +8,9 @@ from typing import ClassVar
 from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError
 from partc.ir.graph import Module
+from partc.ir.text import print_module
 from partc.pipeline.contract import Context, Pass
+from partc.pipeline.default import Default
 from partc.pipeline.registry import load_target
 
 
@@ -20,7 +22,7 @@ class LowerTarget(Pass):
     requires: ClassVar[str | None] = "split"
     ensures: ClassVar[str | None] = "split"
 
-    target: str = ""
+    target: str = Default("")
     """Path of devices.yaml, for provider and threads of each device; without it the targets' defaults."""
 
     def apply(self, module: Module, context: Context) -> bool:
@@ -33,11 +35,9 @@ class LowerTarget(Pass):
 
 def lower(module: Module, devices: DevicesConfig | None) -> bool:
     """Replace the graphs of all parts by lowered ones; True if any changed."""
-    changed = False
+    before = print_module(module)
     for part in module.parts or ():
         config = devices.devices[part.device] if devices else None
         options = {"provider": config.provider, "threads": config.threads} if config else None
-        lowered = load_target(part.target, options).lower(part.graph, module.info)
-        changed |= lowered is not part.graph
-        part.graph = lowered
-    return changed
+        part.graph = load_target(part.target, options).lower(part.graph, module.info)
+    return before != print_module(module)

@@ -12,6 +12,7 @@ from partc.errors import InternalError, PlanError, UserError
 from partc.ir.costs import Step, workload
 from partc.ir.graph import Module, PhaseCost, SubmoduleProfile
 from partc.pipeline.contract import Context, Pass
+from partc.pipeline.default import Default
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 from partc.plan.strategies import solve
@@ -29,9 +30,9 @@ class PartitionGraph(Pass):
     requires: ClassVar[str | None] = "mapped"
     ensures: ClassVar[str | None] = "mapped"
 
-    target: str = "devices.yaml"
+    target: str = Default("devices.yaml")
     """Path of devices.yaml."""
-    strategy: str = "optimal"
+    strategy: str = Default("optimal")
     """A name of `partc.plan.strategies`."""
 
     def apply(self, module: Module, context: Context) -> bool:

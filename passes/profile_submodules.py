@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from partc.dims import Dim, symbols
 from partc.errors import ModelError
-from partc.ir.costs import ATTENTION, VIEWS, Step, is_buffer, largest, node_cost, score_bytes, workload
+from partc.ir.costs import ATTENTION, UNMOVED, Step, is_buffer, largest, node_cost, score_bytes, workload
 from partc.ir.flow import needed
 from partc.ir.graph import (
     Constant,
@@ -182,7 +182,7 @@ def peak_bytes(nodes: Sequence[Node], kept: Set[Value], step: Step) -> int:
 
 def _root(value: Value) -> Value:
     """The value whose bytes a view looks at."""
-    while value.producer is not None and value.producer.op in VIEWS:
+    while value.producer is not None and value.producer.op in UNMOVED:
         first = value.producer.inputs[0]
         if first is None or value.producer.op in ("Shape", "Size"):
             return value

@@ -12,7 +12,9 @@ from partc.config.devices import load_devices
 from partc.errors import InternalError, PlanError
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Module, Node, Part, Submodule, Value, fresh_name
+from partc.ir.text import print_module
 from partc.pipeline.contract import Context, Pass
+from partc.pipeline.default import Default
 from partc.runtime.program import Emit, Instruction, Recv, Run, Sample, Send, print_program
 from passes.map_dependencies import maker_of
 from passes.profile_submodules import homes
@@ -29,17 +31,18 @@ class SplitGraph(Pass):
     requires: ClassVar[str | None] = "mapped"
     ensures: ClassVar[str | None] = "split"
 
-    target: str = ""
+    target: str = Default("")
     """Path of devices.yaml, which says what each part is lowered to; without it every part is for `null`."""
 
     def apply(self, module: Module, context: Context) -> bool:
         """Set `module.parts`, in ring order."""
+        before = print_module(module)
         module.parts = split(module)
         if self.target:
             devices = load_devices(self.target).devices
             for part in module.parts:
                 part.target = devices[part.device].target
-        return True
+        return before != print_module(module)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from partc.dims import Shape
+from partc.ir.flow import needed
 from partc.ir.graph import Attribute, Constant, Graph, Node, State, Value, fresh_name
 from partc.ir.types import BY_NUMPY
 from partc.ir.weights import Array
@@ -122,12 +123,9 @@ def state_outputs(graph: Graph) -> dict[State, Value]:
 
 def remove_dead_nodes(graph: Graph) -> bool:
     """Drop nodes whose results nobody reads; True if there were any; O(edges)."""
-    needed: set[Value] = {*graph.outputs, *state_outputs(graph).values()}
-    kept: list[Node] = []
-    for node in reversed(graph.nodes):
-        if any(output in needed for output in node.outputs):
-            needed.update(node.operands)
-            kept.append(node)
-    changed = len(kept) < len(graph.nodes)
-    graph.nodes = kept[::-1]
+    outputs = {*graph.outputs, *state_outputs(graph).values()}
+    ends = {node for node in graph.nodes if not outputs.isdisjoint(node.outputs)}
+    live = ends | needed(ends, set(graph.nodes))
+    changed = len(live) < len(graph.nodes)
+    graph.nodes = [node for node in graph.nodes if node in live]
     return changed

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     short_help="Compile a model for several devices.",
     epilog=example(
         "partc compile model.yaml --target devices.yaml -o build",
-        "partc compile model.yaml --target devices.yaml --strategy even --print-after find-cuts",
+        "partc compile model.yaml --target devices.yaml --strategy even",
+        "partc compile model.yaml --target devices.yaml --print-after find-cuts",
     ),
 )
 @model_argument()
@@ -63,6 +64,8 @@ def compile_command(
     from partc.bundle.workspace import check_output
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched
+    from partc.cli.order import check_fresh
+    from partc.cli.places import check_folder
     from partc.config.devices import load_devices
     from partc.pipeline.default import configure, default_pipeline
     from partc.pipeline.registry import load_passes
@@ -76,11 +79,12 @@ def compile_command(
         steps = default_pipeline(target, strategy, cut_rule, output)
     else:
         steps = configure(load_passes(passes), target, strategy, cut_rule, output)
-    wrote = output if any(step.name == "emit-bundle" for step in steps) else None
+    wrote = next((Path(vars(step)["output"]) for step in steps if step.name == "emit-bundle"), None)
+    check_fresh(steps)
     if wrote is not None:
         check_output(wrote)
-    module = load_model(model)
-    run_watched(module, steps, Watch(print_after, dump_dir, timing))
+        check_folder(wrote, "-o", replaced=True)
+    module = run_watched(lambda: load_model(model), steps, Watch(print_after, dump_dir, timing))
     if wrote is not None:
         write_origin(wrote, model)
     _report(module, wrote, as_json)

@@ -17,10 +17,10 @@ def keys_command(build: Path, as_json: bool) -> None:
 
     The secret key of a device lies in its own folder only. Copy each device's keys folder to it again.
     """
-    from partc.runtime.client import source_manifest
+    from partc.cli.load import load_build
     from partc.runtime.keys import load_client_keys, make_keys
 
-    source = source_manifest(build)
+    source = load_build(build)
     make_keys(build, source.ring, source.source)
     keys = load_client_keys(build)
     if as_json:

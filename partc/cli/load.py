@@ -1,13 +1,19 @@
-"""What a command line names, as objects: a model, IR text, a planning problem."""
+"""What a command line names, as objects: a model, a build, IR text, a planning problem."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from partc.cli.progress import progress_bar
-from partc.errors import UserError
-from partc.ir.graph import Module
+from partc.errors import BundleError, UserError
+
+if TYPE_CHECKING:
+    from partc.ir.graph import Module
+    from partc.runtime.manifest import Manifest
+
+_MANY = 5
 
 
 def load_model(model: str) -> Module:
@@ -23,6 +29,42 @@ def load_model(model: str) -> Module:
     with progress_bar() as bar:
         bar.start(f"import {config.name}")
         return load_module(config, progress=bar.update)
+
+
+def load_build(build: Path) -> Manifest:
+    """The manifest of the source of the build that a command line names.
+
+    Raises:
+        BundleError: it is no build; the hint says what was meant, as far as that can be seen.
+    """
+    from partc.runtime.client import source_manifest
+
+    if build.is_file():
+        compiling = f"partc compile {build} --target devices.yaml -o build; then give build"
+        raise BundleError(
+            "is a file, not the folder of a build",
+            where=str(build),
+            hint=compiling if build.suffix in (".yaml", ".yml", ".onnx") else "give what partc compile wrote",
+        )
+    if (build / "manifest.json").is_file() and build.absolute().parent.name == "devices":
+        raise BundleError(
+            "that is one device's folder, not the build",
+            where=str(build),
+            hint=f"give {build.parent.parent if build.parent.name else build.absolute().parent.parent}",
+        )
+    if not (build / "devices").is_dir() and (found := _builds_near(build)):
+        raise BundleError(
+            "not a build" if build.exists() else "no such folder",
+            where=str(build),
+            hint=f"give one of the builds found: {', '.join(found)}",
+        )
+    return source_manifest(build)
+
+
+def _builds_near(build: Path) -> list[str]:
+    """A few builds in the folder or beside it."""
+    plans = (path for folder in (build, build.parent) for path in sorted(folder.glob("*/plan.json")))
+    return [str(path.parent) for path in plans][:_MANY]
 
 
 def read_text(file: str, hint: str) -> str:

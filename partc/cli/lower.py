@@ -26,10 +26,11 @@ def lower_command(
     """
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched
+    from partc.cli.order import check_fresh
     from partc.ir.text import print_module
     from partc.pipeline.registry import load_passes
 
     steps = load_passes(passes)
-    module = load_model(model)
-    run_watched(module, steps, Watch(print_after, dump_dir, timing))
+    check_fresh(steps)
+    module = run_watched(lambda: load_model(model), steps, Watch(print_after, dump_dir, timing))
     click.echo(print_module(module), nl=False)

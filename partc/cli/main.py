@@ -5,7 +5,7 @@
 | 0 | done |
 | 1 | the user's input: a file, a model, a plan that cannot be met; says what, where and what to do |
 | 2 | the command line itself |
-| 70 | a bug in partc, with its traceback |
+| 70 | a bug of partc, with its traceback |
 | 130, 141, 143 | stopped by Ctrl-C, by a closed pipe, by a termination signal |
 """
 
@@ -44,7 +44,19 @@ COMMANDS = (
 )
 """Every command, in the order in which somebody meets them."""
 
-_SURROUNDINGS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
+_ROOM = "make room there, or give another place"
+_RIGHT = "change who may read and write there, or give another place"
+_SURROUNDINGS = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EROFS: _RIGHT,
+    errno.EACCES: _RIGHT,
+    errno.EPERM: _RIGHT,
+    errno.ENAMETOOLONG: "give a shorter name",
+}
+"""What the system may refuse with no bug of ours → what to do about it."""
+_PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+"""What it may refuse because of a path, where it names one."""
 _EXTRAS = (
     "torch",
     "transformers",
@@ -113,13 +125,18 @@ def exit_code(error: BaseException) -> int:
             click.echo("interrupted", err=True)
             return 130
         case OSError(errno=number) if number in _SURROUNDINGS:
-            _complain(str(error.strerror), error.filename, None)
+            _complain(str(error.strerror), error.filename, _SURROUNDINGS[number])
+            return 1
+        case OSError(errno=number, filename=str(name)) if number in _PATHS:
+            _complain(str(error.strerror), name, "see that its folder is there, and is a folder")
             return 1
         case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in _EXTRAS:
             _complain(f"this needs the package {name}", None, "pip install 'partc[compile]'")
             return 1
-    traceback.print_exception(error, file=sys.stderr)
-    click.echo("\nthis is a bug in partc; please report it with the lines above", err=True)
+    text = "".join(traceback.format_exception(error))
+    click.echo(text, err=True, nl=False)
+    if "this is a bug of partc" not in text:  # a runner whose words these are has said so already
+        click.echo("\nthis is a bug of partc; please report it with the lines above", err=True)
     return 70
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from partc.cli.order import check_order
+from partc.cli.order import check_order, check_settings
+from partc.cli.places import check_folder
 from partc.cli.progress import Bar, progress_bar
 from partc.errors import UserError
 from partc.ir.graph import Module
@@ -29,13 +30,20 @@ class Watch:
     """Whether to end with a table of the time of each pass, on stderr."""
 
 
-def run_watched(module: Module, passes: Sequence[Pass], watch: Watch) -> list[PassRun]:
-    """Apply `passes` to `module` in place, with progress on stderr and whatever `watch` asks for.
+def run_watched(load: Callable[[], Module], passes: Sequence[Pass], watch: Watch) -> Module:
+    """Apply `passes` to what `load` brings, with progress on stderr and whatever `watch` asks for.
+
+    What was typed is checked before `load`, which may take minutes.
 
     Raises:
-        UserError: `watch.print_after` names a pass that does not run, or a pass refuses the input.
+        UserError: `watch.print_after` names a pass that does not run, `watch.dump_dir` cannot be made, an option of a
+            pass is wrong, or a pass refuses the input.
     """
     _check_names(watch.print_after, passes)
+    check_settings(passes)
+    if watch.dump_dir is not None:
+        check_folder(watch.dump_dir, "--dump-dir")
+    module = load()
     check_order(module, passes)
     with progress_bar() as bar:
         observers = [*_observers(watch), _next_pass(bar, passes)]
@@ -44,7 +52,7 @@ def run_watched(module: Module, passes: Sequence[Pass], watch: Watch) -> list[Pa
         from partc.cli.tables import print_pass_times
 
         print_pass_times(runs)
-    return runs
+    return module
 
 
 def _check_names(print_after: Sequence[str], passes: Sequence[Pass]) -> None:
@@ -52,7 +60,8 @@ def _check_names(print_after: Sequence[str], passes: Sequence[Pass]) -> None:
     for name in print_after:
         if name != "all" and name not in names:
             raise UserError(
-                f"--print-after {name}: no such pass runs", hint=f"these do: all, {', '.join(names)}"
+                f"--print-after {name}: no such pass runs",
+                hint=f"these do: all, {', '.join(dict.fromkeys(names))}",
             )
 
 

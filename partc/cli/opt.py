@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from partc.cli.options import example, watch_options
+
+if TYPE_CHECKING:
+    from partc.ir.graph import Module
 
 
 @click.command(
@@ -36,7 +40,10 @@ def opt_command(
     from partc.pipeline.registry import load_passes
 
     steps = load_passes(passes)
-    text = read_text(file, "give a file that `partc lower` printed, or - for standard input")
-    module = parse_module(text, file="<stdin>" if file == "-" else file)
-    run_watched(module, steps, Watch(print_after, dump_dir, timing))
+
+    def read() -> Module:
+        text = read_text(file, "give a file that `partc lower` printed, or - for standard input")
+        return parse_module(text, file="<stdin>" if file == "-" else file)
+
+    module = run_watched(read, steps, Watch(print_after, dump_dir, timing))
     click.echo(print_module(module), nl=False)

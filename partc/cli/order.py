@@ -1,4 +1,7 @@
-"""Whether a list of passes that somebody typed can run: each must find the stage that it requires."""
+"""Whether a list of passes that somebody typed can run: each must find the stage that it requires.
+
+And whether their options have values that exist, which a pass itself says only when its turn comes.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,36 @@ from partc.ir.graph import Module
 from partc.ir.verify import SPECIFICATIONS
 from partc.pipeline.contract import Pass
 from partc.pipeline.registry import PASSES, load_pass
+from partc.plan.strategies import load_strategy
+
+CUT_RULES = ("eq1", "eq1+frontier")
+"""Those of `find-cuts`, whose package is not imported from here."""
 
 _STAGES = list(SPECIFICATIONS)
+
+
+def check_settings(passes: Sequence[Pass]) -> None:
+    """Refuse a cut rule or a strategy that does not exist, before anything runs.
+
+    Raises:
+        UserError: names those that do.
+    """
+    for step in passes:
+        rule = getattr(step, "rule", None)
+        if rule is not None and rule not in CUT_RULES:
+            raise UserError(
+                f"unknown cut rule {rule!r}", where=step.name, hint=f"rules: {', '.join(CUT_RULES)}"
+            )
+        if strategy := getattr(step, "strategy", None):
+            load_strategy(strategy)
+
+
+def check_fresh(passes: Sequence[Pass]) -> None:
+    """As `check_order` for a model that is yet to be imported, as far as that can be known.
+
+    An importer may leave a model with all sizes, never with sub-modules.
+    """
+    _check(dict.fromkeys(_STAGES[_STAGES.index("sized") + 1 :], "an imported model is not"), passes)
 
 
 def check_order(module: Module, passes: Sequence[Pass]) -> None:
@@ -19,7 +50,11 @@ def check_order(module: Module, passes: Sequence[Pass]) -> None:
     Raises:
         UserError: names the pass, what it misses, and the pass to put before it.
     """
-    missing = _missing(module)
+    _check(_missing(module), passes)
+
+
+def _check(missing: dict[str, str], passes: Sequence[Pass]) -> None:
+    """Refuse the first pass that requires one of the stages in `missing` (stage → why it does not hold)."""
     for step in passes:
         for stage in _up_to(step.requires):
             if stage in missing:

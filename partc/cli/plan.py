@@ -84,9 +84,8 @@ def _plan(model: str, target: Path, strategy: str, cut_rule: str, watch: Watch) 
     # Before the long work: a mistake in these should not cost minutes.
     load_devices(target)
     load_strategy(strategy)
-    module = load_model(model)
-    run_watched(module, default_pipeline(target, strategy, cut_rule, Path("build"), PLANNING), watch)
-    return module
+    steps = default_pipeline(target, strategy, cut_rule, Path("build"), PLANNING)
+    return run_watched(lambda: load_model(model), steps, watch)
 
 
 def _show(module: Module, as_json: bool) -> None:

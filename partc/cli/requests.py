@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,20 +30,37 @@ def check_task(task: str, has_prompts: bool, has_tensors: bool) -> None:
         raise RunError("this model takes prompts, not tensors", where="--input", hint="give --prompt TEXT")
 
 
+def check_tokens(count: int, max_sequence: int) -> None:
+    """Refuse more new tokens than fit beside the shortest prompt, before anything is started.
+
+    Raises:
+        RunError: names the most that fit.
+    """
+    if count < max_sequence:
+        return
+    raise RunError(
+        f"{count} new tokens and a prompt are more than max_sequence, {max_sequence}",
+        where="--tokens",
+        hint=f"ask for {max_sequence - 1} or fewer, or compile with a larger max_sequence",
+    )
+
+
 def default_tokens(max_sequence: int) -> int:
     """New tokens where nobody says how many: half of a short max_sequence is left to the prompt."""
     return min(64, max(1, max_sequence // 2))
 
 
-def read_prompts(texts: Sequence[str], ids: Sequence[str], batch: bool) -> list[Prompts]:
+def read_prompts(
+    texts: Sequence[str], ids: Sequence[str], batch: bool, vocab_size: int | None = None
+) -> list[Prompts]:
     """The prompts, texts before token ids, each a request of its own; with `batch` all are one.
 
     Raises:
-        RunError: a list of ids is none, or a batch of texts and ids.
+        RunError: a list of ids is none or holds what is no token, or a batch of texts and ids.
         UserError: the file of a prompt cannot be read.
     """
     known = [_text(text) for text in texts]
-    numbers = [_ids(text) for text in ids]
+    numbers = [_ids(text, vocab_size) for text in ids]
     if not batch:
         return [*known, *numbers]
     if known and numbers:
@@ -56,13 +74,30 @@ def _text(text: str) -> str:
     return read_text(text.removeprefix("@"), "--prompt @FILE reads a file").removesuffix("\n")
 
 
-def _ids(text: str) -> list[int]:
+def prompt_texts(prompts: Sequence[Prompts]) -> list[str]:
+    """The text of every sequence in order, empty where it was given as token ids."""
+    texts: list[str] = []
+    for prompt in prompts:
+        rows = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
+        texts += (row if isinstance(row, str) else "" for row in rows)
+    return texts
+
+
+def _ids(text: str, vocab_size: int | None) -> list[int]:
+    where = f"--token-ids {shlex.quote(text)}"
     try:
-        return [int(word) for word in text.replace(",", " ").split()]
+        ids = [int(word) for word in text.replace(",", " ").split()]
     except ValueError:
-        raise RunError(
-            f"{text!r} is no list of token ids", where="--token-ids", hint="write --token-ids 1,2,3"
-        ) from None
+        ids = []
+    if not ids:
+        raise RunError("no list of token ids", where=where, hint="write --token-ids 1,2,3")
+    limit = 2**31 if vocab_size is None else vocab_size  # no vocabulary comes near it
+    for token in ids:
+        if not 0 <= token < limit:
+            raise RunError(
+                f"{token} is no token of this model", where=where, hint=f"give numbers from 0 to {limit - 1}"
+            )
+    return ids
 
 
 def read_tensors(file: Path) -> Mapping[str, Array]:

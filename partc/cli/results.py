@@ -19,18 +19,29 @@ if TYPE_CHECKING:
 
 Labels = Sequence[str] | None
 _WAIT = "wait_s:"
+_COUNTS = ("step", "sent_bytes", "received_bytes")
 
 
-def print_tokens(step: Tokens) -> None:
-    """One step of a single sequence, as it comes: its text, or its token id where the prompt was of ids."""
+def print_tokens(step: Tokens, prompt: str = "") -> None:
+    """One step of a single sequence, as it comes: its text, or its token id where the prompt was of ids.
+
+    `prompt` goes before the first, dim.
+    """
+    if prompt and step.step == 0:
+        click.secho(prompt, nl=False, dim=True)
     if step.texts:
         click.echo(step.texts[0], nl=False)
     elif step.tokens[0] is not None:
         click.echo(f"{', ' if step.step else ''}{step.tokens[0]}", nl=False)
 
 
-def print_results(results: Sequence[Result], labels: Labels, streamed: bool) -> None:
-    """Results in the order of the requests; of one that was streamed only the end of its line."""
+def print_results(
+    results: Sequence[Result], labels: Labels, streamed: bool, prompts: Sequence[str] = ()
+) -> None:
+    """Results in the order of the requests; of one that was streamed only the end of its line.
+
+    `prompts`, one a sequence, go before the texts that continue them, dim.
+    """
     if streamed and results[0].tokens:
         click.echo()
         return
@@ -38,8 +49,27 @@ def print_results(results: Sequence[Result], labels: Labels, streamed: bool) -> 
     for number, (result, row) in enumerate(_rows(results), start=1):
         if many:
             click.secho(f"[{number}]", bold=True)
+        if result.texts and prompts:
+            click.secho(prompts[number - 1], nl=False, dim=True)
         for line in _lines(result, row, labels):
             click.echo(line)
+
+
+def print_limits(results: Sequence[Result], max_sequence: int) -> None:
+    """Say on stderr which texts end because of the limit of tokens, and how to get the rest."""
+    rows = [item for item in _rows(results) if item[0].finish]
+    cut = [number for number, (result, row) in enumerate(rows) if result.finish[row] == "length"]
+    if not cut:
+        return
+    result, row = rows[cut[0]]
+    which = "" if len(rows) == 1 else f"{' '.join(f'[{number + 1}]' for number in cut)} "
+    room = min(max_sequence - len(rows[number][0].prompts[rows[number][1]]) for number in cut)
+    count = len(result.tokens[row])
+    click.echo(f"note: {which}stopped at the limit of {count} new tokens, not at an end", err=True)
+    more = (
+        f"--tokens N for more, here at most {room}" if count < room else "compile with a larger max_sequence"
+    )
+    click.echo(f"  hint: {more}", err=True)
 
 
 def _rows(results: Sequence[Result]) -> Iterator[tuple[Result, int]]:
@@ -69,11 +99,14 @@ def _scores(logits: Array, labels: Sequence[str]) -> list[tuple[str, float]]:
     return sorted(zip(labels, map(float, scores), strict=True), key=lambda item: -item[1])
 
 
-def results_json(results: Sequence[Result], labels: Labels) -> dict[str, Any]:
-    """The results of all requests, and the time per device and link."""
+def results_json(results: Sequence[Result], labels: Labels, timing: bool = False) -> dict[str, Any]:
+    """The results of all requests; with `timing` the time per device and link too."""
     return {
         "labels": list(labels) if labels else None,
-        "requests": [_result_json(result) for result in results],
+        "requests": [
+            {**_result_json(result), **({"timings": _timings_json(result)} if timing else {})}
+            for result in results
+        ],
     }
 
 
@@ -85,12 +118,18 @@ def _result_json(result: Result) -> dict[str, Any]:
         "finish": list(result.finish),
         "outputs": {name: array.tolist() for name, array in result.outputs.items()},
         "elapsed_s": result.elapsed_s,
-        "timings": {device: _timing_json(timings) for device, timings in result.timings.items()},
     }
 
 
-def _timing_json(timings: Timings) -> dict[str, list[float]]:
-    return {name: timings.column(name).tolist() for name in timings.columns}
+def _timings_json(result: Result) -> dict[str, dict[str, list[float]]]:
+    """Device → column → a number a step; counts are whole."""
+    return {
+        device: {
+            name: timings.column(name).astype(np.int64 if name in _COUNTS else np.float64).tolist()
+            for name in timings.columns
+        }
+        for device, timings in result.timings.items()
+    }
 
 
 def write_outputs(file: Path, results: Sequence[Result]) -> None:
@@ -122,7 +161,7 @@ _Merged = Sequence[tuple[str, Sequence["Timings"]]]
 
 
 def _compute_table(merged: _Merged) -> Table:
-    columns = ["device", "prefill", "decode", "queued", "sent"]
+    columns = ["device", "prefill", "decode", "queued", "sent in all"]
     rows = [
         [
             device,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,8 @@ from partc.cli.options import FILE, example, json_option, print_json
 
 if TYPE_CHECKING:
     from partc.runtime.client import Client, Prompts, Request
-    from partc.runtime.results import Result
+    from partc.runtime.manifest_types import Model
+    from partc.runtime.results import Result, Tokens
     from partc.runtime.sampling import Sampling
 
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     short_help="Generate with a bundle.",
     epilog=example(
         'partc run build --prompt "Once upon a time"',
-        'partc run build --prompt "One" --prompt "Two" --tokens 32 --temperature 0.8 --seed 7',
+        'partc run build --prompt "One" --prompt "Two" --temperature 0.8 --seed 7',
         "echo Once | partc run build --prompt - --json",
         "partc run build --input inputs.npz --output outputs.npz",
     ),
@@ -107,35 +110,44 @@ def run_command(
 
     Several prompts are in flight at once. A model that does not generate prints its outputs.
     """
-    from partc.cli.requests import check_task, default_tokens, read_prompts, read_tensors
-    from partc.cli.results import print_results, print_timings, results_json, write_outputs
-    from partc.runtime.client import source_manifest
+    from partc.cli.load import load_build
+    from partc.cli.places import check_file
+    from partc.cli.requests import (
+        check_task,
+        check_tokens,
+        default_tokens,
+        prompt_texts,
+        read_prompts,
+        read_tensors,
+    )
+    from partc.cli.results import print_tokens, write_outputs
     from partc.runtime.sampling import Sampling
 
     if not prompts and not token_ids and tensors is None:
         raise click.UsageError(
             "nothing to run: give --prompt, --token-ids or --input", click.get_current_context()
         )
-    model = source_manifest(build).model
+    model = load_build(build).model
     check_task(model.task, bool(prompts or token_ids), tensors is not None)
-    asked = read_prompts(prompts, token_ids, batch)
+    asked = read_prompts(prompts, token_ids, batch, model.vocab_size)
+    shown = prompt_texts(asked) if sys.stdout.isatty() and not as_json else []
     inputs = read_tensors(tensors) if tensors is not None else None
     sampling = Sampling(temperature, top_k, top_p, seed)
     count = tokens or default_tokens(model.max_sequence)
+    if model.task == "text-generation":
+        check_tokens(count, model.max_sequence)
+    if output is not None:
+        check_file(output, "--output")
     with _client(build, connect, insecure) as client:
         live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
-        requests = [_submit(client, prompt, count, sampling, live) for prompt in asked]
+        listen = partial(print_tokens, prompt="".join(shown)) if live else None
+        requests = [_submit(client, prompt, count, sampling, listen) for prompt in asked]
         if inputs is not None:
             requests.append(client.submit(inputs=inputs))
         results = _results(client, requests)
     if output is not None:
         write_outputs(output, results)
-    if as_json:
-        print_json(results_json(results, model.labels))
-    else:
-        print_results(results, model.labels, streamed=live)
-    if timing:
-        print_timings(results)
+    _show(results, model, shown, live, as_json, timing)
 
 
 @contextmanager
@@ -157,14 +169,27 @@ def _client(build: Path, connect: str | None, insecure: bool) -> Iterator[Client
         yield client
 
 
-def _submit(client: Client, prompts: Prompts, tokens: int, sampling: Sampling, live: bool) -> Request:
-    from partc.cli.results import print_tokens
-
+def _submit(
+    client: Client, prompts: Prompts, tokens: int, sampling: Sampling, listen: Callable[[Tokens], None] | None
+) -> Request:
     count = tokens if client.manifest.model.task == "text-generation" else 0
-    shown = print_tokens if live else None
-    return client.submit(prompts, max_new_tokens=count, sampling=sampling, on_token=shown)
+    return client.submit(prompts, max_new_tokens=count, sampling=sampling, on_token=listen)
 
 
 def _results(client: Client, requests: Sequence[Request]) -> list[Result]:
     client.wait(requests)
     return [request.result() for request in requests]
+
+
+def _show(
+    results: Sequence[Result], model: Model, prompts: Sequence[str], live: bool, as_json: bool, timing: bool
+) -> None:
+    from partc.cli.results import print_limits, print_results, print_timings, results_json
+
+    if as_json:
+        print_json(results_json(results, model.labels, timing))
+    else:
+        print_results(results, model.labels, live, prompts)
+        print_limits(results, model.max_sequence)
+    if timing:
+        print_timings(results)

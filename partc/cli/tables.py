@@ -60,7 +60,10 @@ def headline(summary: Summary) -> list[str]:
     """What the plan comes to, what limits it, and why devices are left out."""
     binding = summary.explain.get("binding")
     limits = [f"limited by {binding}"] if isinstance(binding, str) else []
-    return [_value_line(summary), *limits, *_unused_lines(summary.explain)]
+    lines = [*limits, *_unused_lines(summary.explain)]
+    if summary.objective == "latency":  # the planner, which knows no tokens, calls the same unit a step
+        lines = [line.replace(" per step", f" per {_unit(summary)}") for line in lines]
+    return [_value_line(summary), *lines]
 
 
 def _stage_table(stages: Sequence[StageRow], phases: Sequence[str]) -> Table:
@@ -115,7 +118,12 @@ def _value_text(summary: Summary, value: float | None) -> str:
         return "unknown"
     if summary.objective == "throughput":
         return f"{value:.4g} steps/s"
-    return f"{format_seconds(value)} per {'token' if 'decode' in summary.stages[0].compute_s else 'step'}"
+    return f"{format_seconds(value)} per {_unit(summary)}"
+
+
+def _unit(summary: Summary) -> str:
+    """Of what a latency is: a model that generates makes a token in it."""
+    return "token" if "decode" in summary.stages[0].compute_s else "step"
 
 
 def _unused_lines(explain: Mapping[str, object]) -> list[str]:

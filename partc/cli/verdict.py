@@ -11,10 +11,12 @@ from partc.cli.tables import show, table
 if TYPE_CHECKING:
     from partc.verify.report import Report
 
+_LEGEND = "error: largest absolute difference; largest: largest absolute value"
+
 
 def print_report(report: Report) -> None:
     """The tables of a report; the last line is `tokens identical`, `outputs equal` or says what is not."""
-    cuts = [_cut_table(report)] if report.cuts else []
+    cuts = [_cut_table(report), _LEGEND] if report.cuts else [_LEGEND.partition(";")[0]]
     show(_case_table(report), *cuts, verdict(report))
 
 

@@ -34,12 +34,14 @@ def verify_command(
 
     Exit code 1 where they differ.
     """
+    from partc.cli.load import load_build
     from partc.cli.progress import progress_bar
     from partc.cli.verdict import print_report
-    from partc.runtime.client import source_manifest
     from partc.verify import verify_build
 
-    source_manifest(build)  # whether it is a build at all comes before what it was compiled from
+    load_build(build)  # whether it is a build at all comes before what it was compiled from
+    if model is None:
+        _check_origin(build)
     with progress_bar() as bar:
         bar.start("verify")
         report = verify_build(build, prompts, tokens, model=model, progress=bar.update)
@@ -49,3 +51,18 @@ def verify_command(
         print_report(report)
     if not report.equal:
         click.get_current_context().exit(1)
+
+
+def _check_origin(build: Path) -> None:
+    """Say how to name the original, where it is not any more where it was compiled from."""
+    from partc.errors import ConfigError
+    from partc.verify.origin import read_origin
+
+    try:
+        read_origin(build)
+    except ConfigError as error:
+        raise ConfigError(
+            f"the original of this build: {error.message}",
+            where=error.where,
+            hint=f"if it has moved, name it: partc verify {build} --model MODEL",
+        ) from error

@@ -54,6 +54,8 @@ class Kind:
         return result
 
     def _nearest(self, unit: str) -> str:
+        if re.fullmatch("[kKMG]?bps", unit):  # bits, whatever looks most like it
+            return f"did you mean {unit[:-3].replace('K', 'k')}bit/s? "
         folded = {known.lower(): known for known in self.units}
         near = difflib.get_close_matches(unit.lower(), folded, n=1)
         return f"did you mean {folded[near[0]]}? " if near else ""
@@ -112,20 +114,12 @@ def format_seconds(seconds: float) -> str:
     """A time in the unit that reads best: `46.7 ms`."""
     if not math.isfinite(seconds):
         return "never" if seconds > 0 else str(seconds)
+    if abs(seconds) >= 1e7:
+        return f"{seconds:.3g} s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("\u00b5s", 1e-6)):
         if abs(seconds) >= size * 0.9995:
             return f"{_digits(seconds / size)} {unit}"
     return f"{_digits(seconds * 1e9)} ns" if seconds else "0 s"
-
-
-def format_bandwidth(bytes_per_s: float) -> str:
-    """A link's bandwidth in bits per second, as networks are sold: `100 Mbit/s`."""
-    return _scaled(bytes_per_s * 8, 1000.0, ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"))
-
-
-def format_flops(flops_per_s: float) -> str:
-    """A compute speed: `3.33 TFLOP/s`."""
-    return _scaled(flops_per_s, 1000.0, ("FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"))
 
 
 def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:

@@ -35,12 +35,12 @@ class NodeCost:
     """Read and written: operands, results, the valid rows of states."""
 
 
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size"})
+UNMOVED = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size"})
 """Operators that look at the same bytes in another way, or at none."""
 ATTENTION = frozenset({"partc.Attention", "Attention"})
 UPDATE_STATE = "partc.UpdateState"
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
-_MOVES = VIEWS | _PICKS | {
+_MOVES = UNMOVED | _PICKS | {
     UPDATE_STATE, "Transpose", "Concat", "Cast", "Expand", "Tile", "Pad", "Where", "Constant",
     "ConstantOfShape",
     "ScatterElements", "ScatterND", "TensorScatter", "Range", "Trilu", "EyeLike", "OneHot",
@@ -198,7 +198,7 @@ _PRODUCTS: Mapping[str, Callable[[Node, Step], int]] = {
 
 
 def _moved(node: Node, step: Step) -> int:
-    if node.op in VIEWS:
+    if node.op in UNMOVED:
         return 0
     if node.op == UPDATE_STATE:
         return 2 * _operand(node, 1).bytes(step.sizes)

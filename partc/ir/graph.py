@@ -12,6 +12,7 @@ References are objects; names are only for people and for the text form (`partc.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -261,7 +262,7 @@ class Module:
 
 def fresh_name(base: str, taken: Iterable[str]) -> str:
     """`base`, or `base` with the first number behind it that makes it new."""
-    names = set(taken)
+    names = taken if isinstance(taken, AbstractSet) else set(taken)
     if base not in names:
         return base
     return next(name for name in (f"{base}_{n}" for n in range(1, len(names) + 2)) if name not in names)

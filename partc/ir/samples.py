@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -24,6 +25,8 @@ _PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _STRIDES = (1, 3, 5, 7, 9, 11, 13)
 """How far apart in its list each symbol's samples are, so that symbols vary independently."""
 _MAX_DENOMINATOR = 64
+_QUARTERS = 4
+"""Steps in which sizes are spread up to the largest."""
 
 
 class Samples:
@@ -32,32 +35,38 @@ class Samples:
     def __init__(
         self, symbols: Sequence[str], largest: Mapping[str, int], scale: int = 1, offset: int = 0
     ) -> None:
-        """Choose samples: 1, primes, and the largest value that a symbol may have.
+        """Choose samples: primes to fit expressions to, then sizes up to the largest that check them.
+
+        The second kind is 1 and four quarters of the largest value, for each symbol alone and for all of
+        them together. What compares a sum of sizes with a number is greatest or least there, so that it is
+        never taken for constant where it changes; a predicate that changes twice between two samples is.
 
         Args:
             symbols: names of the sizes that are not fixed.
-            largest: largest value of those that have one; predicates such as `sequence < 512` are exact up
-                to there.
+            largest: largest value of those that have one.
             scale: multiply every sample by this, for graphs that need sizes which they can halve (U-Net).
-            offset: add this to every sample, for graphs that cut something off (unpadded convolutions).
+            offset: add this to every sample, for graphs that cut something off (unpadded convolutions); at
+                most three quarters of the largest value, since what holds beyond that is of no interest.
         """
         self.symbols = tuple(symbols)
         self.monomials = list(_monomials(self.symbols))
         count = len(self.monomials) + 5
-        columns = [
-            [value * scale + offset for value in _column(index, count, largest.get(name))]
-            for index, name in enumerate(self.symbols)
-        ]
-        rows = zip(*columns, strict=True) if columns else [()]
+        axes = [_Axis(largest.get(name), scale, offset) for name in self.symbols]
+        columns = [axis.fitting(index, count) for index, axis in enumerate(axes)]
+        fitting = list(zip(*columns, strict=True)) if columns else [()]
+        rows = dict.fromkeys([*fitting, *_spread(axes)])
         self.bindings = [dict(zip(self.symbols, row, strict=True)) for row in rows]
         self._names: dict[Vector, Dim | None] = {}
         self._atoms: dict[Vector, str] = {}
         self._design = np.array(
             [[evaluate(m or "1", b) for m in self.monomials] for b in self.bindings], dtype=object
         )
-        weights = np.abs(self._design.astype(np.float64)).max(axis=0)
+        # Squares of the largest sizes would cost the fit its digits; they only check it, in whole numbers.
+        self._fitted = len(dict.fromkeys(fitting))
+        small = self._design[: self._fitted].astype(np.float64)
+        weights = np.abs(small).max(axis=0)
         self._scale = np.where(weights == 0, 1.0, weights)
-        self._inverse = np.linalg.pinv(self._design.astype(np.float64) / self._scale)
+        self._inverse = np.linalg.pinv(small / self._scale)
 
     def vector(self, dim: Dim) -> Vector | None:
         """The value of `dim` in every sample; None where it has a symbol that is not sampled."""
@@ -85,7 +94,7 @@ class Samples:
         return self._polynomial(vector) or self._of_atoms(vector)
 
     def _polynomial(self, vector: Vector) -> Dim | None:
-        raw = self._inverse @ np.array(vector, dtype=np.float64) / self._scale
+        raw = self._inverse @ np.array(vector[: self._fitted], dtype=np.float64) / self._scale
         coefficients = [Fraction(float(c)).limit_denominator(_MAX_DENOMINATOR) for c in raw]
         if sum(c != 0 for c in coefficients) > 6:
             return None
@@ -120,14 +129,44 @@ def _monomials(symbols: Sequence[str]) -> Iterator[str]:
     yield ""
 
 
-def _column(index: int, count: int, largest: int | None) -> list[int]:
-    fits = [p for p in _PRIMES if largest is None or largest < 16 or p < largest]
-    values = [*fits, largest] if largest is not None and largest >= 16 else fits
-    stride = _STRIDES[index % len(_STRIDES)]
-    while math.gcd(stride, len(values)) > 1:
-        stride += 1
-    # the square term spreads samples of symbols whose lists are shorter than the number of samples
-    return [values[(i * stride + index + i * i // len(values)) % len(values)] for i in range(count)]
+@dataclass(frozen=True)
+class _Axis:
+    """The samples of one symbol."""
+
+    largest: int | None
+    scale: int
+    offset: int
+
+    def fitting(self, index: int, count: int) -> list[int]:
+        """Primes, in another order for each symbol."""
+        fits = self.largest is None or self.largest < 16
+        values = [p for p in _PRIMES if fits or p < (self.largest or 0)]
+        stride = _STRIDES[index % len(_STRIDES)]
+        while math.gcd(stride, len(values)) > 1:
+            stride += 1
+        # the square term spreads samples of symbols whose lists are shorter than the number of samples
+        order = [(i * stride + index + i * i // len(values)) % len(values) for i in range(count)]
+        return [values[i] * self.scale + self._addend for i in order]
+
+    def quarter(self, number: int) -> int:
+        """The smallest sample and quarters of the way from there to the largest value."""
+        low = self.scale + self._addend
+        high = self.largest or _PRIMES[-1] * self.scale + self._addend
+        size = low + (high - low) * number // _QUARTERS
+        return max(self.scale, size - size % self.scale)
+
+    @property
+    def _addend(self) -> int:
+        return self.offset if self.largest is None else min(self.offset, self.largest * 3 // 4)
+
+
+def _spread(axes: Sequence[_Axis]) -> Iterator[Vector]:
+    """Samples that reach the largest sizes: each symbol alone, then all together."""
+    low = tuple(axis.quarter(0) for axis in axes)
+    for number in range(_QUARTERS + 1):
+        for index, axis in enumerate(axes):
+            yield (*low[:index], axis.quarter(number), *low[index + 1 :])
+        yield tuple(axis.quarter(number) for axis in axes)
 
 
 def _line(values: Vector, vector: Vector) -> tuple[int, int] | None:

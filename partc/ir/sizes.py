@@ -27,8 +27,8 @@ from partc.ir.weights import Array
 
 MAX_CONTENT_ELEMENTS = 256
 """Tensors of more elements are never looked into."""
-_SCALES = ((1, 0), (1, 210), (64, 0))
-"""(factor, addend) of samples: small sizes; should a node refuse them, large ones; then multiples of 64."""
+_SCALES = ((1, 0), (1, 6), (1, 30), (1, 210), (2, 0), (8, 0), (64, 0))
+"""(factor, addend) of samples: small sizes; should a node refuse them, larger ones; then multiples."""
 
 Sizes = tuple[int, ...]
 
@@ -351,13 +351,11 @@ def _standard(node: Node, operands: list[Fact | None], sample: int, opset: int) 
 def _type_of(found: onnx.TypeProto | None, node: Node) -> tuple[str, Sizes]:
     tensor = None if found is None else found.tensor_type
     if tensor is None or tensor.elem_type not in BY_ONNX or not tensor.HasField("shape"):
-        raise _UnknownError(
-            f"the size of what {node.op} makes depends on data, or on a size that is not known"
-        )
+        raise _UnknownError("it depends on data, or on a size that is not known")
     if not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-        raise _UnknownError(f"the size of what {node.op} makes depends on data")
+        raise _UnknownError("it depends on data")
     if any(dim.dim_value < 0 for dim in tensor.shape.dim):
-        raise _UnknownError(f"what {node.op} makes would have a negative size")
+        raise _UnknownError("it would be negative")
     return BY_ONNX[tensor.elem_type].short, tuple(dim.dim_value for dim in tensor.shape.dim)
 
 

@@ -6,15 +6,16 @@
 | `sized` | also: every value has an element type and a shape |
 | `formed` | also: sub-modules are consecutive intervals that cover the graph once, behind the nodes that all share |
 | `mapped` | also: SDM joins neighbours, RDM skips at least one, and both name values that really cross |
-| `split` | also: every part is legal, and every value that a part needs is sent to it |
+| `split` | also: every part is legal, and every program runs it with values that are given, made or sent to it |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from partc.errors import InternalError
-from partc.ir.graph import Constant, Graph, Input, Module, State, Value, Weight
+from partc.ir.graph import STEP_INPUTS, Constant, Graph, Input, Module, Part, State, Value, Weight
+from partc.runtime.program import Program, Recv, Run, Send, parse_program, reads, writes
 
 
 def verify(module: Module, stage: str) -> None:
@@ -110,6 +111,55 @@ def _split(module: Module) -> None:
         raise InternalError("the graph has not been split")
     for part in module.parts:
         verify_graph(part.graph)
+    for phase in dict.fromkeys(phase for part in module.parts for phase in part.programs):
+        programs = {part.device: _program(part, phase) for part in module.parts}
+        _check_messages(programs, phase)
+        for place, part in enumerate(module.parts):
+            given = {*STEP_INPUTS, *(_names(module.graph.inputs) if place == 0 else ())}
+            _check_program(part, programs[part.device], given, _program_place(part, phase))
+
+
+def _program_place(part: Part, phase: str) -> str:
+    return f"program {phase} of {part.device}"
+
+
+def _program(part: Part, phase: str) -> Program:
+    where = _program_place(part, phase)
+    if phase not in part.programs:
+        raise InternalError("there is none", where=where)
+    return parse_program(part.programs[phase], where)
+
+
+def _check_messages(programs: Mapping[str, Program], phase: str) -> None:
+    """Between two devices there is one message each way, with the same values at both ends."""
+    # Pairs are (receiver, sender).
+    sent = [((i.device, name), i.values) for name, p in programs.items() for i in p if isinstance(i, Send)]
+    taken = [((name, i.device), i.values) for name, p in programs.items() for i in p if isinstance(i, Recv)]
+    for messages, others, what in (
+        (taken, sent, "{0} waits for {2} from {1}, which does not send just that, once"),
+        (sent, taken, "{1} sends {2} to {0}, which does not wait for just that, once"),
+    ):
+        for pair, values in messages:
+            if [other for between, other in others if between == pair] != [values]:
+                names = ", ".join(f"%{value}" for value in values)
+                raise InternalError(what.format(*pair, names), where=f"programs {phase}")
+
+
+def _check_program(part: Part, program: Program, given: set[str], where: str) -> None:
+    """The part's graph runs once, with its own inputs and outputs, and all that is read is there by then."""
+    graph = part.graph
+    right = Run(graph.name, _names(graph.inputs), _names(graph.outputs))
+    if [i for i in program if isinstance(i, Run)] != [right]:
+        raise InternalError(f"it does not run {graph.name} once, with its inputs and outputs", where=where)
+    known = set(given)
+    for instruction in program:
+        if missing := [name for name in reads(instruction) if name not in known]:
+            raise InternalError(f"%{missing[0]} is neither given, made nor received", where=where)
+        known.update(writes(instruction))
+
+
+def _names(values: Sequence[Value]) -> tuple[str, ...]:
+    return tuple(value.name for value in values)
 
 
 SPECIFICATIONS: dict[str, Callable[[Module], None]] = {

@@ -4,7 +4,7 @@
 expr  = leaf | op "(" axis ("," expr)+ ")" | expr "|>" step
 leaf  = "file" "#" "key"
 op    = stack | concat
-step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | cast(f16) | add(1.0) | mul(0.5) | expand(…)
+step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | cast(f16) | add(1.0) | mul(0.5)
 ```
 
 Examples: `"model.safetensors"#"layers.0.q.weight" |> transpose(1,0)`,

@@ -6,7 +6,7 @@ What is a matter of correctness stands as `requires` in the pass too, where the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 from partc.pipeline.contract import Pass
@@ -39,6 +39,10 @@ PLANNING = ("simplify", "cut", "measure", "place")
 """The phases of `partc plan`: everything up to the plan."""
 
 
+class Default(str):
+    """The value of a pass's option that nobody gave, which the command line may replace; one that was given stays."""
+
+
 def default_pipeline(
     target: Path, strategy: str, cut_rule: str, output: Path, phases: Sequence[str] = tuple(PHASES)
 ) -> list[Pass]:
@@ -48,12 +52,21 @@ def default_pipeline(
 
 
 def configure(steps: Sequence[Pass], target: Path, strategy: str, cut_rule: str, output: Path) -> list[Pass]:
-    """`steps` with the options of the command line, wherever a pass has such an option at its default."""
-    settings = {"target": str(target), "strategy": strategy, "rule": cut_rule, "output": str(output)}
+    """`steps` with the options of the command line, for every pass that was not given its own."""
+    settings = {
+        ("find-cuts", "rule"): cut_rule,
+        ("partition-graph", "target"): str(target),
+        ("partition-graph", "strategy"): strategy,
+        ("split-graph", "target"): str(target),
+        ("lower-target", "target"): str(target),
+        ("emit-bundle", "target"): str(target),
+        ("emit-bundle", "output"): str(output),
+    }
     return [_configured(step, settings) for step in steps]
 
 
-def _configured(step: Pass, settings: Mapping[str, str]) -> Pass:
-    options = {field.name: field.default for field in fields(step)}
-    unset = [name for name in settings if name in options and getattr(step, name) == options[name]]
-    return replace(step, **{name: settings[name] for name in unset})
+def _configured(step: Pass, settings: Mapping[tuple[str, str], str]) -> Pass:
+    own = {option: value for (name, option), value in settings.items() if name == step.name}
+    return replace(
+        step, **{option: value for option, value in own.items() if isinstance(getattr(step, option), Default)}
+    )

@@ -20,12 +20,10 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
+from partc.config.devices import OBJECTIVES
 from partc.config.section import Section, describe
 from partc.errors import ConfigError
-
-OBJECTIVES = ("latency", "throughput")
 
 
 @dataclass(frozen=True)
@@ -169,18 +167,6 @@ class Problem:
             "edges": [_edge_json(edge) for edge in self.edges],
             "return_bytes": self.return_bytes,
         }
-
-
-def load_problem(path: str | Path) -> Problem:
-    """Reads a problem from a JSON file."""
-    path = Path(path)
-    if not path.is_file():
-        raise ConfigError("no such file", where=str(path), hint="give the path of a planning problem as JSON")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError("not UTF-8 text", where=str(path)) from error
-    return parse_problem(text, str(path))
 
 
 def parse_problem(text: str, file: str = "problem") -> Problem:

@@ -264,14 +264,18 @@ def _same(found: Sequence[int], right: Sequence[int]) -> int:
 
 
 def join_steps(trace: Sequence[Crossing]) -> dict[tuple[str, str, str], Array]:
-    """(value, sender, receiver) → the rows of all steps of a request for one sequence, one behind the other.
-
-    Rows are the second axis, or the first of a matrix, which some models make of batch and sequence together.
-    """
+    """(value, sender, receiver) → the rows of all steps of a request for one sequence, one behind the other."""
     pieces: dict[tuple[str, str, str], list[Array]] = {}
     for crossing in sorted(trace, key=lambda item: item.step):
         for name, array in crossing.values.items():
             pieces.setdefault((name, crossing.peer, crossing.device), []).append(array)
-    return {
-        place: np.concatenate(arrays, axis=1 if arrays[0].ndim > 2 else 0) for place, arrays in pieces.items()
-    }
+    return {place: np.concatenate(arrays, axis=_row_axis(arrays[-1])) for place, arrays in pieces.items()}
+
+
+def _row_axis(step: Array) -> int:
+    """The axis of the sequence: the last one before the features that has size 1 in a step of one token.
+
+    It is 1 in [batch, sequence, hidden], 0 where a model makes rows of both, 2 where it keeps several streams.
+    """
+    ones = [axis for axis, size in enumerate(step.shape[:-1]) if size == 1]
+    return ones[-1] if ones else 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from partc.ir.graph import Constant, Graph, Node, Value
+from partc.ir.flow import needed
+from partc.ir.graph import Constant, Graph, Value
 
 KEPT_OPERATORS = frozenset({"partc.UpdateState"})
 """Nodes that change a state: they stay even where nobody reads what they return, and are never merged."""
@@ -40,19 +41,11 @@ def substitute(graph: Graph, replacement: Mapping[Value, Value]) -> bool:
     The outputs of the graph keep their names: an output becomes the replacement, under the output's name,
     where a node makes that and it is no output yet; else it stays as it is.
     """
-
-    def final(value: Value) -> Value:
-        while value in replacement:
-            value = replacement[value]
-        return value
-
-    changed = False
-    for node in graph.nodes:
-        inputs = [None if value is None else final(value) for value in node.inputs]
-        changed |= inputs != node.inputs
-        node.inputs = inputs
-    for position, output in enumerate(graph.outputs):
-        new = final(output)
+    changed = any(value in replacement for node in graph.nodes for value in node.operands)
+    outputs = graph.outputs
+    graph.replace_uses(replacement)
+    replaced, graph.outputs = graph.outputs, outputs
+    for position, (output, new) in enumerate(zip(outputs, replaced, strict=True)):
         if new is output or new.producer is None or new in graph.outputs:
             continue
         new.name, output.name = output.name, new.name
@@ -63,12 +56,9 @@ def substitute(graph: Graph, replacement: Mapping[Value, Value]) -> bool:
 
 def drop_dead(graph: Graph) -> bool:
     """Remove nodes whose results nobody reads; True if there were any; O(nodes)."""
-    needed = set(graph.outputs)
-    kept: list[Node] = []
-    for node in reversed(graph.nodes):
-        if node.op in KEPT_OPERATORS or not needed.isdisjoint(node.outputs):
-            kept.append(node)
-            needed.update(node.operands)
-    changed = len(kept) != len(graph.nodes)
-    graph.nodes = kept[::-1]
+    outputs = set(graph.outputs)
+    ends = {n for n in graph.nodes if n.op in KEPT_OPERATORS or not outputs.isdisjoint(n.outputs)}
+    live = ends | needed(ends, set(graph.nodes))
+    changed = len(live) < len(graph.nodes)
+    graph.nodes = [node for node in graph.nodes if node in live]
     return changed

@@ -13,7 +13,7 @@ from partc.ir.types import BY_SHORT
 from passes.rewrites.edit import number, substitute
 from passes.rewrites.fold_weights import FLOATS
 
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 """Operators that keep the elements and their order."""
 
 _MANTISSA = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
@@ -115,7 +115,7 @@ def _view(node: Node, inferred: Inferred) -> Value | None:
         before = inferred.facts.get(origin)
         if before is not None and before.shapes == after.shapes:
             return origin
-        if origin.producer is None or origin.producer.op not in VIEWS:
+        if origin.producer is None or origin.producer.op not in RESHAPES:
             break
         origin = origin.producer.inputs[0]
     _skip_view(node, inferred)
@@ -125,7 +125,7 @@ def _view(node: Node, inferred: Inferred) -> Value | None:
 def _skip_view(node: Node, inferred: Inferred) -> None:
     inner = node.inputs[0].producer if node.inputs[0] else None
     target = inferred.constant(node.inputs[1]) if node.op == "Reshape" and node.inputs[1] else None
-    if inner is None or inner.op not in VIEWS or inner.inputs[0] is None or target is None:
+    if inner is None or inner.op not in RESHAPES or inner.inputs[0] is None or target is None:
         return
     before, after = inferred.shape(inner.inputs[0]), inferred.shape(node.outputs[0])
     copied = [axis for axis, size in enumerate(target.tolist()) if size == 0]

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from partc.cli.main import run
+from partc.cli.order import CUT_RULES
+from partc.pipeline.default import PHASES
+from passes.find_cuts import RULES
 
 pytestmark = pytest.mark.hf
 COMPILE = ["compile", "model.yaml", "--target", "devices.yaml"]
@@ -92,6 +95,42 @@ def test_a_list_in_the_wrong_order_is_refused(small: Path, capsys: pytest.Captur
     assert "hint: run infer-sizes before it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["-o", "file/x"],
+            "file is a file, not a folder\n  where: file/x\n  hint: give another folder with -o",
+        ),
+        (["-o", "/proc/x"], "cannot write in /proc: nothing can be made there\n  where: /proc/x\n"),
+        (["--dump-dir", "file"], "is a file, not a folder\n  where: file\n"),
+        (["--dump-dir", "/proc/x"], "where: /proc/x\n  hint: give another folder with --dump-dir"),
+        (["--cut-rule", "eq2"], "unknown cut rule 'eq2'"),
+        (["--strategy", "best"], "unknown strategy `best`"),
+        (["--passes", "find-cuts{rule=eq2}"], "unknown cut rule 'eq2'"),
+        (["--passes", "canonicalize,partition-graph"], "hint: run form-submodules before it"),
+        (["--print-after", "nosuch"], "no such pass runs"),
+    ],
+)
+def test_mistakes_are_told_before_the_model_is_loaded(
+    small: Path,
+    options: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("partc.cli.load.load_model", lambda model: pytest.fail("loaded"))
+    Path("file").touch()
+    before = sorted(small.rglob("*"))
+    assert run([*COMPILE, *options]) == 1
+    assert message in capsys.readouterr().err
+    assert sorted(small.rglob("*")) == before
+
+
+def test_the_cut_rules_are_those_of_the_pass() -> None:
+    assert CUT_RULES == RULES
+
+
 def test_dumps_are_numbered(small: Path) -> None:
     assert run([*COMPILE, "--dump-dir", "dumps"]) == 0
     names = [path.name for path in sorted(Path("dumps").iterdir())]
@@ -152,3 +191,32 @@ def test_what_is_no_build_is_refused(command: str, small: Path, capsys: pytest.C
     options = ["--prompt", "x"] if command == "run" else []
     assert run([command, "nowhere", *options]) == 1
     assert "not a build" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("build", "hint"),
+    [
+        ("model.yaml", "partc compile model.yaml --target"),
+        ("devices.yaml.txt", "give what partc compile wrote"),
+        ("builds/a/devices/phone", "give builds/a\n"),
+        ("builds", "give one of the builds found: builds/a\n"),
+        ("builds/b", "give one of the builds found: builds/a\n"),
+    ],
+)
+def test_the_hint_finds_the_build_that_was_meant(
+    small: Path, build: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path("builds/a/devices/phone")
+    folder.mkdir(parents=True)
+    for file in (folder / "manifest.json", Path("builds/a/plan.json"), Path("devices.yaml.txt")):
+        file.touch()
+    assert run(["run", build, "--prompt", "x"]) == 1
+    assert f"hint: {hint}" in capsys.readouterr().err
+
+
+def test_a_pass_with_an_output_of_its_own(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    passes = ",".join(name for names in PHASES.values() for name in names)
+    assert run([*COMPILE, "--passes", f"{passes}{{output=mine}}"]) == 0
+    assert capsys.readouterr().out.endswith("wrote mine; next: partc verify mine\n")
+    assert Path("mine/runs/origin.json").exists()
+    assert not Path("build").exists()

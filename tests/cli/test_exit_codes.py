@@ -41,7 +41,13 @@ def test_a_bug_is_70_with_its_traceback(error: Exception, capsys: pytest.Capture
     assert exit_code(error) == 70
     text = capsys.readouterr().err
     assert type(error).__name__ in text
-    assert "this is a bug in partc" in text
+    assert text.count("this is a bug of partc") == 1
+
+
+def test_a_bug_that_a_runner_told_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "ValueError: broken\nerror: this is a bug of partc; please report it with the lines above"
+    assert exit_code(InternalError(f"the runner of phone failed:\n{said}")) == 70
+    assert capsys.readouterr().err.count("this is a bug") == 1
 
 
 @pytest.mark.parametrize(
@@ -56,6 +62,11 @@ def test_a_bug_is_70_with_its_traceback(error: Exception, capsys: pytest.Capture
         (click.exceptions.Exit(0), 0),
         (click.UsageError("no such option"), 2),
         (OSError(errno.ENOSPC, "No space left on device", "build/x"), 1),
+        (OSError(errno.ENOSPC, "No space left on device"), 1),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "nodir/x"), 1),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), 70),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "file/x"), 1),
+        (FileExistsError(errno.EEXIST, "File exists", "file"), 1),
         (OSError(errno.EIO, "Input/output error"), 70),
         (ModuleNotFoundError("No module named 'torch'", name="torch"), 1),
         (ModuleNotFoundError("No module named 'partc.x'", name="partc.x"), 70),
@@ -67,7 +78,8 @@ def test_everything_else(error: BaseException, code: int) -> None:
 
 def test_a_full_disk_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code(OSError(errno.ENOSPC, "No space left on device", "build/x"))
-    assert capsys.readouterr().err == "error: No space left on device\n  where: build/x\n"
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: No space left on device\n  where: build/x\n  hint: make room")
 
 
 def test_an_interrupt_inside_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +96,7 @@ def test_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> N
     text = capsys.readouterr().out
     assert "Example:" in text
     assert f"partc {name}" in text.split("Example:")[1]
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

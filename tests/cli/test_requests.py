@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partc.cli.requests import check_task, default_tokens, read_prompts
+from partc.cli.requests import check_task, check_tokens, default_tokens, prompt_texts, read_prompts
 from partc.errors import RunError, UserError
 
 
@@ -37,10 +37,32 @@ def test_a_missing_file() -> None:
         read_prompts(["@nowhere.txt"], [], batch=False)
 
 
-@pytest.mark.parametrize("text", ["1,x", "1.5", "one"])
+@pytest.mark.parametrize("text", ["1,x", "1.5", "one", "", " , "])
 def test_what_is_no_list_of_ids(text: str) -> None:
     with pytest.raises(RunError, match="no list of token ids"):
         read_prompts([], [text], batch=False)
+
+
+@pytest.mark.parametrize("text", ["1,-2", "1,8", "99999999999999999999999"])
+def test_what_is_no_token(text: str) -> None:
+    with pytest.raises(RunError, match="is no token") as caught:
+        read_prompts([], [text], batch=False, vocab_size=8)
+    assert caught.value.where == f"--token-ids {text}"
+    assert caught.value.hint == "give numbers from 0 to 7"
+
+
+def test_the_texts_of_all_sequences() -> None:
+    assert prompt_texts(["a", [1, 2], "b"]) == ["a", "", "b"]
+    assert prompt_texts([["a", "b"]]) == ["a", "b"]
+    assert prompt_texts([[[1], [2, 3]]]) == ["", ""]
+
+
+@pytest.mark.parametrize("count", [16, 10**23])
+def test_more_tokens_than_fit(count: int) -> None:
+    check_tokens(15, 16)
+    with pytest.raises(RunError, match="more than max_sequence, 16") as caught:
+        check_tokens(count, 16)
+    assert caught.value.where == "--tokens"
 
 
 @pytest.mark.parametrize(

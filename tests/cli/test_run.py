@@ -42,16 +42,19 @@ def test_results_as_json(build: Path, capsys: pytest.CaptureFixture[str]) -> Non
     answer = json.loads(capsys.readouterr().out)
     assert set(answer) == {"labels", "requests"}
     (request,) = answer["requests"]
-    fields = {"prompts", "tokens", "texts", "finish", "outputs", "elapsed_s", "timings"}
+    fields = {"prompts", "tokens", "texts", "finish", "outputs", "elapsed_s"}
     assert set(request) == fields
     assert np.shape(request["outputs"]["h5"]) == (2, 64)
-    assert set(request["timings"]) == {path.name for path in (build / "devices").iterdir()}
 
 
 def test_timing_goes_to_stderr(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "build", "--input", "inputs.npz", "--json", "--timing", "--insecure"]) == 0
     shown = capsys.readouterr()
-    json.loads(shown.out)
+    (request,) = json.loads(shown.out)["requests"]
+    assert set(request["timings"]) == {path.name for path in (build / "devices").iterdir()}
+    for columns in request["timings"].values():
+        counts = columns["step"] + columns["sent_bytes"] + columns["received_bytes"]
+        assert all(isinstance(count, int) for count in counts)
     assert "Computing" in shown.err
     assert "Waiting" in shown.err
     assert max(map(len, shown.err.splitlines())) <= 80
@@ -65,6 +68,8 @@ def test_timing_goes_to_stderr(build: Path, capsys: pytest.CaptureFixture[str]) 
         (["--token-ids", "1"], 1, "takes tensors, not prompts"),
         (["--input", "nowhere.npz"], 1, "no such file"),
         (["--input", "model.yaml"], 1, "not an .npz file"),
+        (["--input", "inputs.npz", "--output", "nodir/x.npz"], 1, "there is no folder nodir"),
+        (["--input", "inputs.npz", "--output", "build"], 1, "is a folder, not a file"),
         (["--input", "inputs.npz", "--top-p", "2"], 1, "out of range"),
         (["--input", "inputs.npz", "--tokens", "0"], 2, "--tokens"),
         (["--input", "inputs.npz", "--connect", "auto"], 1, "address of the source is not known"),
@@ -79,6 +84,20 @@ def test_mistakes(
     assert shown.out == ""
     assert message in shown.err
     assert "Traceback" not in shown.err
+
+
+def test_verify_names_the_remedy_where_the_original_has_moved(
+    build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("model.yaml").rename("moved.yaml")
+    assert run(["verify", "build"]) == 1
+    assert "hint: if it has moved, name it: partc verify build --model MODEL" in capsys.readouterr().err
+
+
+def test_verify_explains_its_columns(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["verify", "build"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2] == "error: largest absolute difference; largest: largest absolute value"
 
 
 def test_pickled_arrays_are_refused(build: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from partc.dims import evaluate
 from partc.errors import UserError
 from partc.ir.graph import Module, Value
 from partc.ir.samples import Samples
+from partc.ir.sizes import SizeInference
 from partc.ir.text import parse_module, print_module
 from partc.ir.verify import verify
 from passes.infer_sizes import infer_sizes
@@ -171,7 +173,7 @@ def test_what_the_exporter_gave_stays_where_nothing_can_be_inferred() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("%y: ?[?] = NonZero(%x)", "NonZero makes depends on data"),
+        ("%y: ?[?] = NonZero(%x)", "cannot tell the size of what NonZero makes: it depends on data"),
         ("%y: ?[?] = Bogus(%x)", "no operator Bogus"),
         ("%y: ?[?] = com.example.Mystery(%x)", "no size rule for the operator com.example.Mystery"),
         ("%y: ?[?] = MatMul(%x, %x)", "Incompatible dimensions"),
@@ -246,3 +248,40 @@ def test_sizes_are_written_in_one_way() -> None:
         vector = samples.vector(text)
         assert vector is not None
         assert samples.dim(vector) == text
+
+
+def test_samples_reach_the_largest_sizes_alone_and_together() -> None:
+    largest = {"batch": 4, "sequence": 2048}
+    for scale, offset in ((1, 0), (1, 30), (64, 0)):
+        samples = Samples(("batch", "sequence"), {"sequence": 2048, "batch": 4}, scale, offset)
+        pairs = {(b["batch"], b["sequence"]) for b in samples.bindings}
+        high = tuple(max(scale, largest[name]) for name in samples.symbols)
+        low = (scale + min(offset, 3), scale + offset)
+        assert {low, high, (low[0], high[1]), (high[0], low[1])} <= pairs
+        quarters = sorted(sequence for batch, sequence in pairs if batch == low[0])
+        assert max(b - a for a, b in pairwise(quarters)) <= 2048 // 4 + scale
+
+
+@pytest.mark.parametrize("convolution", ["Conv(%image, %w)", "Conv(%half, %w) {pads = [3, 3, 3, 3]}"])
+@pytest.mark.parametrize("threshold", [40, 90, 199])
+def test_predicates_are_not_folded_where_small_or_odd_sizes_are_refused(
+    convolution: str, threshold: int
+) -> None:
+    """A convolution that needs 7 rows, and one behind a network that halves and doubles."""
+    text = f"""
+      input %image: f32[1, 3, height, 64]
+      weight %w = f32[8, 3, 7, 7] from "m"#"w"
+      const %scales = f32[4] [1, 1, 2, 2]
+      const %limit = i64[1] [{threshold}]
+      %small: ?[?] = MaxPool(%image) {{strides = [2, 2], kernel_shape = [2, 2]}}
+      %half: ?[?] = Resize(%small, _, %scales) {{mode = "nearest"}}
+      {"%both: ?[?] = Add(%image, %half)" if "half" in convolution else ""}
+      %y: ?[?] = {convolution}
+      %rows: ?[?] = Shape(%image) {{start = 2, end = 3}}
+      %less: ?[?] = Less(%rows, %limit)
+      output %y, %less{", %both" if "half" in convolution else ""}
+    """
+    example = module(text, dims='{"height": 200}')
+    inferred = SizeInference(example.graph, example.info).infer(example.graph)
+    assert not inferred.failures
+    assert inferred.constant(example.graph.outputs[1]) is None

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from partc.errors import ConfigError
 from partc.plan.answer import Plan
-from partc.plan.problem import Problem, load_problem, parse_problem
+from partc.plan.problem import Problem, parse_problem
 from partc.plan.strategies import solve
 
 EXAMPLE: dict[str, Any] = {
@@ -50,12 +49,10 @@ def test_the_answer_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("make", [example, phased])
-def test_problem_round_trips(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_problem_round_trips(make: Callable[[], Any]) -> None:
     problem = Problem.from_json(make())
     assert problem.to_json() == make()
-    path = tmp_path / "problem.json"
-    path.write_text(json.dumps(problem.to_json()))
-    assert load_problem(path) == problem
+    assert parse_problem(json.dumps(problem.to_json())) == problem
 
 
 @pytest.mark.parametrize("memory", [4e9, 1.0])

@@ -1,0 +1,68 @@
+"""What `partc run` prints, without a ring: prompts on a terminal, limits, units."""
+
+from __future__ import annotations
+
+import pytest
+
+from partc.cli.results import print_limits, print_results, print_tokens
+from partc.cli.summary import StageRow, Summary
+from partc.cli.tables import headline
+from partc.runtime.results import Result, Tokens
+
+
+def _result(tokens: int, finish: str, prompt: int = 4) -> Result:
+    return Result([[0] * prompt], [[1] * tokens], [" the end"], [finish], {}, 0.1, {}, [])
+
+
+def test_prompts_stand_before_their_continuation(capsys: pytest.CaptureFixture[str]) -> None:
+    print_results([_result(3, "stop")] * 2, None, streamed=False, prompts=["One", "Two"])
+    assert capsys.readouterr().out == "[1]\nOne the end\n[2]\nTwo the end\n"
+
+
+def test_a_stream_begins_with_its_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    for step, text in enumerate([" the", " end"]):
+        print_tokens(Tokens(step, [1], [text]), prompt="One")
+    assert capsys.readouterr().out == "One the end"
+
+
+def test_without_prompts_only_the_continuation(capsys: pytest.CaptureFixture[str]) -> None:
+    print_results([_result(3, "length")], None, streamed=False)
+    assert capsys.readouterr().out == " the end\n"
+
+
+@pytest.mark.parametrize(
+    ("results", "told"),
+    [
+        ([_result(8, "stop")], ""),
+        (
+            [_result(8, "length")],
+            "note: stopped at the limit of 8 new tokens, not at an end\n"
+            "  hint: --tokens N for more, here at most 12\n",
+        ),
+        (
+            [_result(2, "stop"), _result(8, "length"), _result(8, "length", prompt=6)],
+            "note: [2] [3] stopped at the limit of 8 new tokens, not at an end\n"
+            "  hint: --tokens N for more, here at most 10\n",
+        ),
+        (
+            [_result(12, "length")],
+            "note: stopped at the limit of 12 new tokens, not at an end\n"
+            "  hint: compile with a larger max_sequence\n",
+        ),
+    ],
+)
+def test_a_text_that_the_limit_ended(
+    results: list[Result], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_limits(results, max_sequence=16)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", told)
+
+
+@pytest.mark.parametrize(("phases", "unit"), [(["prefill", "decode"], "token"), (["prefill"], "step")])
+def test_a_summary_has_one_unit(phases: list[str], unit: str) -> None:
+    stage = StageRow("phone", 0, 1, None, None, 1.0, 2.0, dict.fromkeys(phases, 0.1))
+    explain = {"binding": "memory: the plan takes 1 ms per step, 1 ms less"}
+    summary = Summary("latency", 0.002, 0.002, 0.0, "exact", (stage,), (), explain)
+    text = "\n".join(headline(summary))
+    assert text.count(f"per {unit}") == text.count(" per ") == 3

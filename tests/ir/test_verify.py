@@ -1,0 +1,98 @@
+"""The specification `split`: programs that send every value that a part needs, and run the part as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from partc.errors import InternalError
+from partc.ir.graph import Module
+from partc.ir.verify import verify
+from partc.pipeline.manager import run_passes
+from partc.pipeline.registry import load_passes
+from tests.passes.models import decoder
+
+
+def split() -> Module:
+    """A decoder on three devices."""
+    module = decoder("llama")
+    run_passes(module, load_passes("find-cuts,form-submodules,coarsen-submodules,map-dependencies"))
+    names = ["phone", "board", "old"]
+    count = len(module.submodules or ())
+    module.plan = {"answer": {"assignment": [names[i * 3 // count] for i in range(count)]}}
+    run_passes(module, load_passes("split-graph"))
+    return module
+
+
+def edited(device: str, change: Callable[[list[str]], list[str]]) -> Module:
+    """The module with the program `decode` of one device changed."""
+    module = split()
+    (part,) = [part for part in module.parts or () if part.device == device]
+    part.programs["decode"] = "\n".join(change(part.programs["decode"].splitlines()))
+    return module
+
+
+def without(*words: str) -> Callable[[list[str]], list[str]]:
+    return lambda lines: [line for line in lines if not line.startswith(words)]
+
+
+def test_what_split_graph_makes_holds() -> None:
+    verify(split(), "split")
+
+
+@pytest.mark.parametrize(
+    ("device", "change", "message"),
+    [
+        ("phone", without("recv"), "old sends %token to phone, which does not wait"),
+        ("phone", without("send"), "board waits for .* from phone, which does not send"),
+        ("board", without("recv"), "phone sends .* to board, which does not wait"),
+        ("board", without("run"), "does not run part_1 once"),
+        (
+            "board",
+            lambda lines: [*lines, lines[-1]],
+            "old waits for .* from board, which does not send just that, once",
+        ),
+        ("board", lambda lines: [line.replace("part_1", "part_0") for line in lines], "does not run part_1"),
+        ("board", lambda lines: [lines[1], lines[0], *lines[2:]], "is neither given, made nor received"),
+        ("old", without("sample"), "%token is neither given, made nor received"),
+        ("phone", lambda lines: [*lines, "emit logits"], "%logits is neither given, made nor received"),
+        (
+            "board",
+            lambda lines: ["recv input_ids from phone", *lines],
+            "board waits for .* from phone, which does not send just that, once",
+        ),
+    ],
+)
+def test_programs_that_do_not_fit(
+    device: str, change: Callable[[list[str]], list[str]], message: str
+) -> None:
+    with pytest.raises(InternalError, match=message):
+        verify(edited(device, change), "split")
+
+
+def test_programs_without_any_message() -> None:
+    module = split()
+    for part in module.parts or ():
+        for phase, text in part.programs.items():
+            part.programs[phase] = "\n".join(without("recv", "send")(text.splitlines()))
+    with pytest.raises(InternalError, match="neither given, made nor received") as error:
+        verify(module, "split")
+    assert error.value.where == "program prefill of phone"
+
+
+def test_every_part_has_every_phase() -> None:
+    module = split()
+    assert module.parts is not None
+    del module.parts[1].programs["decode"]
+    with pytest.raises(InternalError, match="there is none") as error:
+        verify(module, "split")
+    assert error.value.where == "program decode of board"
+
+
+def test_graph_inputs_are_on_the_source_alone() -> None:
+    module = split()
+    assert module.parts is not None
+    module.parts.reverse()
+    with pytest.raises(InternalError, match="%input_ids is neither given, made nor received"):
+        verify(module, "split")

@@ -1,0 +1,41 @@
+"""Options of the command line reach the passes that have them, and never replace what a pass was given."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from partc.pipeline.default import configure, default_pipeline
+from partc.pipeline.registry import load_passes
+
+ARGUMENTS = (Path("d.yaml"), "even", "eq1", Path("out"))
+
+
+def test_every_option_has_its_pass() -> None:
+    assert {step.name: options for step in default_pipeline(*ARGUMENTS) if (options := asdict(step))} == {
+        "canonicalize": {"max_constant_bytes": 65536},
+        "fuse-operators": {"disable": ""},
+        "find-cuts": {"rule": "eq1"},
+        "coarsen-submodules": asdict(load_passes("coarsen-submodules")[0]),
+        "partition-graph": {"target": "d.yaml", "strategy": "even"},
+        "split-graph": {"target": "d.yaml"},
+        "lower-target": {"target": "d.yaml"},
+        "emit-bundle": {"target": "d.yaml", "output": "out"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "value"),
+    [
+        ("find-cuts{rule=eq1+frontier}", "rule", "eq1+frontier"),
+        ("partition-graph{strategy=optimal}", "strategy", "optimal"),
+        ("partition-graph{target=devices.yaml}", "target", "devices.yaml"),
+        ("split-graph{target=}", "target", ""),
+        ("emit-bundle{output=build}", "output", "build"),
+    ],
+)
+def test_what_a_pass_was_given_stays_even_where_it_is_the_default(text: str, option: str, value: str) -> None:
+    (step,) = configure(load_passes(text), *ARGUMENTS)
+    assert getattr(step, option) == value
