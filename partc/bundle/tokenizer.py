@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from partc.errors import ModelError
 from partc.ir.graph import ModelInfo
 
 FILES = (
@@ -23,7 +24,22 @@ def tokenizer_files(info: ModelInfo) -> list[Path]:
 
 
 def copy_tokenizer(info: ModelInfo, folder: Path) -> None:
-    """Copy the tokenizer's files to `folder`/tokenizer; links (hub snapshots) are resolved."""
+    """Copy the tokenizer's files to `folder`/tokenizer; links (hub snapshots) are resolved.
+
+    Raises:
+        ModelError: tokenizer.json cannot be loaded, which would else be found on the device.
+    """
     for path in tokenizer_files(info):
+        if path.name == "tokenizer.json":
+            _check(path)
         (folder / "tokenizer").mkdir(exist_ok=True)
         shutil.copyfile(path, folder / "tokenizer" / path.name)
+
+
+def _check(path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    try:
+        Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises plain exceptions
+        raise ModelError(f"not a tokenizer: {error}", where=str(path), hint="download it again, or remove it") from error

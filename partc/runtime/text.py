@@ -48,7 +48,14 @@ class Tokenizer:
         except ImportError:
             hint = "pip install 'partc[tokenizer]' on the source device"
             raise RunError("text needs the package tokenizers, which is not installed", hint=hint) from None
-        loaded = Loaded.from_file(str(self._path))
+        try:
+            loaded = Loaded.from_file(str(self._path))
+        except Exception as error:  # tokenizers raises plain exceptions
+            raise RunError(
+                f"the tokenizer cannot be loaded: {error}",
+                where=str(self._path),
+                hint="mend tokenizer.json of the model and compile again, or send token ids",
+            ) from error
         loaded.no_padding()
         loaded.no_truncation()
         return loaded

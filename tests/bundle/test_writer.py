@@ -12,8 +12,10 @@ import pytest
 
 from partc.bundle import writer
 from partc.bundle.hashing import hash_folder
+from partc.bundle.tokenizer import copy_tokenizer
 from partc.bundle.writer import write_bundle
-from partc.errors import BundleError
+from partc.errors import BundleError, ModelError
+from partc.ir.graph import ModelInfo
 from partc.pipeline.registry import load_target
 from partc.runtime.keys import SECRET_FILE
 from partc.runtime.manifest import load_manifest, verify_files
@@ -166,3 +168,10 @@ def test_a_failed_compile_keeps_the_old_build(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(Killed):
         write_bundle(compiled, folder)
     assert hash_folder(folder) == before
+
+
+def test_a_tokenizer_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    info = ModelInfo("m", "text-generation", folder=str(tmp_path))
+    with pytest.raises(ModelError, match="not a tokenizer"):
+        copy_tokenizer(info, tmp_path / "device")

@@ -56,3 +56,10 @@ def test_a_real_tokenizer(tmp_path: Path) -> None:
     stream = tokenizer.stream(short)
     pieces = "".join(stream.push(token) for token in long[len(short) :])
     assert pieces + stream.finish() == " sat on the mat"
+
+
+def test_a_broken_tokenizer_is_a_users_error(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
+    with pytest.raises(RunError, match="cannot be loaded"):
+        Tokenizer(tmp_path).encode(["a"])
