@@ -42,4 +42,5 @@ def _check(path: Path) -> None:
     try:
         Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain exceptions
-        raise ModelError(f"not a tokenizer: {error}", where=str(path), hint="download it again, or remove it") from error
+        hint = "download it again, or remove it"
+        raise ModelError(f"not a tokenizer: {error}", where=str(path), hint=hint) from error

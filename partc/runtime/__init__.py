@@ -6,6 +6,7 @@ In the order in which a request passes through it:
 cli        partc-runner                      settings   how a runner is started and stopped
 client     what asks a ring; results         launch     a ring of processes on this machine
 manifest   manifest.json; its types, reader  program    the instructions, and their text
+digests    SHA-256 of files and of data
 keys       who may talk to whom              transport  sockets, encryption, events (no meaning)
 wire       bytes of a message; messages      protocol   sequence numbers, epochs, liveness (no I/O)
 links      the protocol over the transport   executor   one program per (request, step) (no I/O)

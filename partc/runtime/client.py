@@ -7,6 +7,7 @@ several requests in flight need no threads.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,7 @@ class Client:
         self.manifest = manifest
         """The source's."""
         self._transport = transport
+        self._events: deque[Event] = deque()
         self._floor_s = floor_s
         self._explain = explain
         self._requests: dict[int, Request] = {}
@@ -185,7 +187,8 @@ class Client:
             stop: token ids that end a sequence, besides the model's own.
             ignore_eos: the model's own do not.
             inputs: tensors instead of prompts, for models that do not generate.
-            on_token: called with every step's tokens while somebody waits for a result.
+            on_token: called with every step's tokens while somebody waits for a result; what it raises cancels
+                the request, and reaches whoever waits.
             trace: return the tensors that cross each link.
 
         Raises:
@@ -195,10 +198,12 @@ class Client:
             raise self._failure
         texts, ids = _prompts(prompts)
         arrays = {} if inputs is None else {name: np.asarray(array) for name, array in inputs.items()}
+        ends = [int(token) for token in stop]
         self._check(texts, ids, arrays, max_new_tokens)
+        if any(token < 0 for token in ends):
+            raise RunError(f"token {min(ends)} is below 0", where="stop", hint="token ids count from 0")
         self._tickets += 1
         request = Request(self, self._tickets, on_token, self._expected_s(texts, ids, arrays))
-        self._requests[request.ticket] = request
         types = self.manifest.types
         self.tell(
             "submit",
@@ -208,13 +213,14 @@ class Client:
             texts=texts,
             max_new_tokens=max_new_tokens,
             sampling=sampling.as_fields(),
-            stop=list(stop),
+            stop=ends,
             ignore_eos=ignore_eos,
             trace=trace,
             values=[
                 (name, dtype_name(array, types[name].dtype), array.shape) for name, array in arrays.items()
             ],
         )
+        self._requests[request.ticket] = request
         return request
 
     def wait(self, requests: Sequence[Request], timeout_s: float | None = None) -> None:
@@ -234,8 +240,16 @@ class Client:
         self.tell("shutdown")
 
     def tell(self, kind: str, frames: Sequence[memoryview] = (), **fields: Any) -> None:
-        """Send a message to the source."""
+        """Send a message to the source.
+
+        Raises:
+            RunError: it would not take it, since its fields are wrong or too large.
+        """
         header = encode_control(kind, bytes.fromhex(self.manifest.plan_id), self.manifest.epoch, fields)
+        most = header_limit(self.manifest)
+        if len(header) > most:
+            message = f"the request has {len(header)} bytes without its tensors, at most {most} are allowed"
+            raise RunError(message, where=kind, hint="send shorter prompts, and fewer stop tokens")
         self._transport.send(self.manifest.source, [header, *frames])
 
     def _check(
@@ -282,8 +296,10 @@ class Client:
             self.tell("ping", token=0)
 
     def _pump(self, timeout_s: float) -> None:
-        for event in self._transport.poll(timeout_s):
-            self._handle(event)
+        # What is left here is what a callback kept from being handled, by an exception.
+        self._events.extend(self._transport.poll(0.0 if self._events else timeout_s))
+        while self._events:
+            self._handle(self._events.popleft())
 
     def _handle(self, event: Event) -> None:
         source = self.manifest.source
@@ -322,7 +338,7 @@ class Client:
         match kind:
             case "token":
                 if request.on_token is not None:
-                    request.on_token(Tokens(fields["step"], fields["tokens"], fields["texts"]))
+                    self._call(request, Tokens(fields["step"], fields["tokens"], fields["texts"]))
             case "stats":
                 table = next(iter(read_tensors(fields, frames).values()))
                 request.timings[fields["device"]] = Timings(tuple(fields["columns"]), table)
@@ -334,6 +350,16 @@ class Client:
             case "error":
                 error = RunError(fields["message"], where=fields["where"], hint=fields["hint"])
                 self._end(request, self._explain(error))
+
+    def _call(self, request: Request, tokens: Tokens) -> None:
+        """Its own code may fail; then the request ends, and the others go on."""
+        assert request.on_token is not None
+        try:
+            request.on_token(tokens)
+        except BaseException as error:
+            request.cancel()
+            self._end(request, RunError(f"the request was cancelled: on_token raised {error!r}"))
+            raise
 
     def _end(self, request: Request, outcome: Result | PartcError) -> None:
         request.outcome = outcome

@@ -25,7 +25,11 @@ class Engine(Protocol):
     """Computes the sub-modules of one device."""
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
-        """Begin a request in a slot: its states are zero and have the sizes that `dims` gives."""
+        """Begin a request in a slot: its states are zero and have the sizes that `dims` gives.
+
+        Zero matters, or at least that they are finite: a step multiplies the rows that it masks by 0, and what an
+        earlier request left there, an infinity or a NaN, would survive that.
+        """
 
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         """Compute a sub-module; its outputs in order. The states of the slot advance in place.

@@ -115,6 +115,8 @@ class Executor:
         self._dead = {phase: _last_uses(program) for phase, program in manifest.programs.items()}
         self.timings: deque[Timing] = deque(maxlen=_KEPT_TIMINGS)
         """The latest steps of this device."""
+        self.next_request = 0
+        """Every request that was ever told of here has a lower number."""
 
     @property
     def ready(self) -> bool:
@@ -158,6 +160,7 @@ class Executor:
 
     def close(self, number: int) -> None:
         """End a request, wherever it is; an unknown one is none of our business."""
+        self.next_request = max(self.next_request, number + 1)
         self._requests.pop(number, None)
         execution = self._executions.pop(number, None)
         if execution is not None:
@@ -200,12 +203,17 @@ class Executor:
         return "; ".join(waits) or "idle"
 
     def _joined(self, step: Step) -> _Execution | None:
-        """The execution of a step that a message is the first to tell of; none once a request is closed."""
-        known = self._requests.get(step.request)
-        if known is None and (step.opening is None or self._is_over(step)):
+        """The execution of a step that a message is the first to tell of; none once a request is closed.
+
+        At the source no message is the first: one that tells of an unknown request was for its former life.
+        """
+        known, is_source = self._requests.get(step.request), self._manifest.is_source
+        if known is None and (is_source or step.opening is None or self._is_over(step)):
             return None
         if known is not None and step.step < known.next_step:
             raise RunError(f"step {step.step} of request {step.request} is over")
+        if is_source:
+            raise RunError(f"step {step.step} of request {step.request} has not begun")
         return self._start(step, {})
 
     def _is_over(self, step: Step) -> bool:
@@ -245,6 +253,7 @@ class Executor:
         self._engine.reset(step.slot, step.dims)
         self._requests[step.request] = request
         self._slots[step.slot] = step.request
+        self.next_request = max(self.next_request, step.request + 1)
         return request
 
     def _step_inputs(self, step: Step) -> dict[str, Array]:
@@ -307,7 +316,7 @@ class Executor:
             raise InternalError(f"logits have the shape {logits.shape}, not (batch, 1, vocabulary)")
         step = execution.step
         if execution.request.trace:
-            self._outlet.traced(self._manifest.device, step, {name: logits})
+            self._outlet.traced(self._manifest.device, step, {name: execution.values[name]})
         began = self._clock()
         positions = np.array(step.position, np.int64) + np.array(step.length, np.int64)
         tokens = sample(logits[:, 0, :], execution.request.sampling, positions)

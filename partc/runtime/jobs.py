@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ from partc.runtime.transport import Origin
 from partc.runtime.wire import Fields, Opening, Step, check_values, read_specs, to_array
 
 GENERATION = "text-generation"
+_MOST_TOKENS = 2**63
+"""What an int64 holds, for models that do not say the size of their vocabulary."""
 
 
 @dataclass(slots=True, eq=False)
@@ -131,14 +134,16 @@ def fill_tensors(job: Job, fields: Fields, frames: Sequence[memoryview], manifes
         raise RunError(f"{len(specs)} tensors are announced, {len(frames)} came")
     arrays = {}
     for (name, dtype, shape), frame in zip(specs, frames, strict=True):
-        if frame.nbytes != DTYPES[dtype].itemsize * int(np.prod(shape)):
+        if frame.nbytes != DTYPES[dtype].itemsize * math.prod(shape):
             raise RunError(f"{frame.nbytes} bytes are not those of {dtype}{list(shape)}", where=name)
-        arrays[name] = to_array(frame, dtype, shape)
+        try:
+            arrays[name] = to_array(frame, dtype, shape)
+        except (ValueError, OverflowError):  # no elements, but sizes that numpy cannot hold
+            raise RunError(f"{list(shape)} is no shape", where=name) from None
     given = arrays.pop("length", None) if manifest.has_step_inputs else None
-    first = next(iter(arrays.values()), None)
-    rows, width = (first.shape[0], first.shape[1]) if first is not None and first.ndim > 1 else (1, 1)
-    lengths = [width] * rows if given is None else [int(length) for length in given.reshape(-1)]
-    _fill(job, arrays, lengths, manifest)
+    if given is not None and given.dtype.kind not in "iu":
+        raise RunError(f"{given.dtype.name} is no type of integers", where="length")
+    _fill(job, arrays, None if given is None else [int(length) for length in given.reshape(-1)], manifest)
 
 
 def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, manifest: Manifest) -> None:
@@ -169,8 +174,11 @@ def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, manifest: M
             hint = "shorten it, ask for less, or compile with a larger max_sequence"
             message = f"{len(prompt)} tokens{asked} are more than max_sequence, {model.max_sequence}"
             raise RunError(message, where=where, hint=hint)
-        if model.vocab_size is not None and max(prompt) >= model.vocab_size:
-            raise RunError(f"token {max(prompt)} is not below vocab_size, {model.vocab_size}", where=where)
+        if min(prompt) < 0:
+            raise RunError(f"token {min(prompt)} is below 0", where=where, hint="token ids count from 0")
+        most = _MOST_TOKENS if model.vocab_size is None else model.vocab_size
+        if max(prompt) >= most:
+            raise RunError(f"token {max(prompt)} is not below vocab_size, {most}", where=where)
 
 
 def check_tensors(arrays: Mapping[str, Array], manifest: Manifest) -> dict[str, int]:
@@ -206,13 +214,14 @@ def dtype_name(array: Array, declared: str) -> str:
     return declared if array.dtype == DTYPES[declared] else array.dtype.name
 
 
-def _fill(job: Job, arrays: dict[str, Array], lengths: list[int], manifest: Manifest) -> None:
+def _fill(job: Job, arrays: dict[str, Array], given: list[int] | None, manifest: Manifest) -> None:
     job.dims = check_tensors(arrays, manifest)
     job.inputs = arrays
     if manifest.has_step_inputs:
+        rows, width = job.dims.get("batch", 1), job.dims.get("sequence", 1)
+        lengths = [width] * rows if given is None else given
         job.position = (0,) * len(lengths)
         job.length = tuple(lengths)
-        rows, width = job.dims.get("batch", 1), job.dims.get("sequence", 1)
         if len(lengths) != rows or not all(1 <= length <= width for length in lengths):
             raise RunError(f"the lengths {lengths} do not fit {rows} sequences of {width}", where="length")
 

@@ -91,7 +91,9 @@ class LocalRing:
         self._manifest = source_manifest(build_dir)
         self._processes: dict[str, _Process] = {}
         self._started = threading.Event()
+        self._closing = threading.Event()
         self._release = threading.Event()
+        self._keeper: threading.Thread | None = None
         self._spawn_error: BaseException | None = None
         self.addresses: dict[str, str] = {}
         """Device → HOST:PORT."""
@@ -124,7 +126,8 @@ class LocalRing:
             raise RunError(f"{unknown[0]!r} is not in the ring", hint=", ".join(self._manifest.ring))
         # Linux ties the life of a child to the thread that started it, so that thread lives as long as the
         # ring.
-        threading.Thread(target=self._keep, args=(dict(listen),), daemon=True).start()
+        self._keeper = threading.Thread(target=self._keep, args=(dict(listen),), daemon=True)
+        self._keeper.start()
         self._started.wait()
         if self._spawn_error is not None:
             raise self._spawn_error
@@ -155,23 +158,36 @@ class LocalRing:
 
     def close(self) -> None:
         """End all runners; after this none is left."""
+        self._closing.set()
+        if self._keeper is not None and self._keeper.is_alive():
+            self._started.wait()  # where `start` was interrupted, that thread may be about to add a process
+        try:
+            self._ask_to_end()
+        finally:
+            for process in self._processes.values():
+                process.popen.kill()
+                process.popen.wait()
+                process.stderr.close()
+            self._processes.clear()
+            self._release.set()
+        if self._keeper is not None and self._keeper.is_alive():
+            self._keeper.join()
+
+    def _ask_to_end(self) -> None:
+        """Give all runners the time to end by themselves."""
         for process in self._processes.values():
             for stream in filter(None, (process.popen.stdin, process.popen.stdout)):
                 _close_quietly(stream)
         end = time.monotonic() + _STOP_S
         for process in self._processes.values():
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.popen.wait(max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.popen.kill()
-                process.popen.wait()
-            process.stderr.close()
-        self._processes.clear()
-        self._release.set()
 
     def _keep(self, listen: Mapping[str, str]) -> None:
         try:
             for name in self._manifest.ring:
+                if self._closing.is_set():
+                    break
                 self._processes[name] = self._spawn(name, listen.get(name, "127.0.0.1:0"))
         except BaseException as error:
             self._spawn_error = error

@@ -220,6 +220,8 @@ class Links:
         peer = self._names.of(message.origin)
         if peer is None:
             return  # left over from a connection that broke; what matters comes again after `hello`
+        if kind in ("refuse", "welcome") and not isinstance(message.origin, str):
+            raise RunError(f"{peer} answers what nobody asked")
         if kind == "refuse":
             yield Barred(RunError(fields["message"], where=fields["where"], hint=fields["hint"]))
         elif kind == "data":
@@ -272,6 +274,8 @@ class Links:
         if link is None:
             raise RunError(f"{peer} sends no data here")
         came = link.receiver.accept(data.plan, data.epoch, data.session, data.seq, (data, frames))
+        if data.epoch != link.receiver.epoch:
+            return  # no acknowledgement: a sender that is ahead of us keeps it, and repeats it after `hello`
         link.unacknowledged += 1
         link.due = link.due if link.due is not None else now + _ACK_AFTER_S
         if link.unacknowledged >= _ACK_EVERY:

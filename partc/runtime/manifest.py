@@ -6,13 +6,13 @@ of every file, no file that is not named, no links.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
+from partc.runtime.digests import data_digest
 from partc.runtime.manifest_files import refuse_link, verify_listed
 from partc.runtime.manifest_reader import read_manifest
 from partc.runtime.manifest_types import (
@@ -85,9 +85,8 @@ def seal(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def manifest_digest(raw: Mapping[str, Any]) -> str:
-    """SHA-256 over its canonical text (sorted keys, indent 1, a newline) without the key `digest`."""
-    plain = {key: value for key, value in raw.items() if key != "digest"}
-    return hashlib.sha256(f"{json.dumps(plain, sort_keys=True, indent=1)}\n".encode()).hexdigest()
+    """SHA-256 over its canonical text, which is the file's, without the key `digest`."""
+    return data_digest({key: value for key, value in raw.items() if key != "digest"})
 
 
 def verify_files(folder: Path, manifest: Manifest) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from partc.errors import BundleError
+from partc.runtime.digests import file_digest
 from partc.runtime.manifest_types import KEYS_FOLDER, MANIFEST_FILE, RECOMPILE, FileEntry
 
 
@@ -28,12 +28,6 @@ def verify_listed(folder: Path, files: Mapping[str, FileEntry]) -> None:
         if (folder / name).stat().st_size != entry.bytes or file_digest(folder / name) != entry.sha256:
             message = "the file is damaged: its SHA-256 is not the manifest's"
             raise BundleError(message, where=f"{folder / name}", hint=RECOMPILE)
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in constant memory."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _walk(folder: Path, prefix: str = "") -> Iterator[str]:

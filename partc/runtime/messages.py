@@ -109,7 +109,7 @@ _OWN_FIELDS: dict[str, dict[str, Check]] = {
     "welcome": {"name": _text, "next": _count, "info": _info},
     "refuse": _problem,
     # Between the source and the other devices.
-    "ready": {},
+    "ready": {"next_request": _count},
     "close": {"request": _count, "report": _flag},
     "unready": {"lost": _text},
     "fail": {"request": _or_none(_count), **_problem},

@@ -19,7 +19,7 @@ from partc.runtime.manifest import Manifest, load_manifest, verify_files
 from partc.runtime.settings import Settings, listen_address, peer_addresses, stop_signals
 from partc.runtime.source import Source, problem, timing_table
 from partc.runtime.transport import Input, Origin, Transport
-from partc.runtime.wire import MIN_FRAME_LIMIT, Step, frame_limit, to_frame
+from partc.runtime.wire import Step, frame_limit, to_frames
 
 
 class Runner:
@@ -95,7 +95,7 @@ class Runner:
             "step": step.step,
             "values": [(name, types[name].dtype, array.shape) for name, array in values.items()],
         }
-        frames = [part for array in values.values() for part in _parts(to_frame(array))]
+        frames = [part for array in values.values() for part in to_frames(array)]
         if self._source is not None:
             self._source.traced(Control(self._manifest.device, "", {"kind": "trace", **fields}, frames))
         else:
@@ -225,7 +225,7 @@ class Runner:
         fields = event.fields
         match fields["kind"]:
             case "ready":
-                source.joined(event.peer, event.origin)
+                source.joined(event.peer, event.origin, fields["next_request"])
                 self._check_complete()
             case "fail":
                 error = RunError(fields["message"], where=fields["where"], hint=fields["hint"])
@@ -260,7 +260,7 @@ class Runner:
         self._links.control(
             self._manifest.source,
             "stats",
-            [to_frame(table)],
+            to_frames(table),
             request=number,
             device=self._manifest.device,
             columns=columns,
@@ -272,7 +272,7 @@ class Runner:
         if self._links.missing:
             return
         if self._source is None:
-            self._links.control(self._manifest.source, "ready")
+            self._links.control(self._manifest.source, "ready", next_request=self._executor.next_request)
         else:
             self._source.pump()
             if self._source.absent:
@@ -316,7 +316,3 @@ class Runner:
         line = json.dumps(fields) if self._settings.stdio else text
         if line:
             print(line, flush=True)
-
-
-def _parts(frame: memoryview) -> list[memoryview]:
-    return [frame[start : start + MIN_FRAME_LIMIT] for start in range(0, frame.nbytes, MIN_FRAME_LIMIT)]

@@ -32,9 +32,9 @@ class Sampling:
     def __post_init__(self) -> None:
         checks = (
             (0.0 <= self.temperature < float("inf"), "temperature", "0 (greedy) or more"),
-            (self.top_k >= 0, "top_k", "0 (all tokens) or more"),
+            (_is_count(self.top_k), "top_k", "an integer: 0 (all tokens) or more"),
             (0.0 < self.top_p <= 1.0, "top_p", "above 0, at most 1"),
-            (0 <= self.seed < _SEED_LIMIT, "seed", "from 0 to 2^64 - 1"),
+            (_is_count(self.seed) and self.seed < _SEED_LIMIT, "seed", "an integer from 0 to 2^64 - 1"),
         )
         for fine, name, hint in checks:
             if not fine:
@@ -43,6 +43,10 @@ class Sampling:
     def as_fields(self) -> dict[str, float | int]:
         """The parameters by name, as they travel in a message."""
         return asdict(self)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def sample(

@@ -19,7 +19,7 @@ from partc.runtime.manifest import Manifest
 from partc.runtime.protocol import Progress, patience_s, step_s
 from partc.runtime.text import Tokenizer
 from partc.runtime.transport import Origin
-from partc.runtime.wire import Step, to_frame
+from partc.runtime.wire import Step, to_frame, to_frames
 
 _MOST_QUEUED = 1024
 _REPORT_S = 1.0
@@ -64,7 +64,8 @@ class Source:
         self._running: dict[int, Job] = {}
         self._reporting: dict[int, Job] = {}
         self._free = list(range(manifest.model.max_requests))[::-1]
-        # Devices drop what belongs to an earlier request of a slot; so numbers grow over restarts as well.
+        # Devices drop what belongs to an earlier request of a slot; so numbers grow over restarts as well. Where
+        # the clock was set back in between, a device's `ready` says how far they had come.
         self._next_number = time.time_ns() // 1_000_000
         self._slowest: dict[str, float] = {}
         self._heard: dict[str, tuple[float, str]] = {}
@@ -78,9 +79,10 @@ class Source:
         outside = [name for name in self._others if name not in self._joined]
         return list(dict.fromkeys([*outside, *self._office.missing()]))
 
-    def joined(self, device: str, origin: Origin) -> None:
-        """A device is ready, with all its links."""
+    def joined(self, device: str, origin: Origin, next_request: int) -> None:
+        """A device is ready, with all its links; it knows requests of numbers below `next_request`."""
         self._joined[device] = origin
+        self._next_number = max(self._next_number, next_request)
         self.pump()
 
     def lost(self, device: str, gone: str) -> None:
@@ -296,7 +298,7 @@ class Source:
         self._office.control(
             job.origin,
             "stats",
-            [to_frame(array)],
+            to_frames(array),
             request=job.ticket,
             device=device,
             columns=columns,

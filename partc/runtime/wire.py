@@ -232,6 +232,12 @@ def to_frame(array: Array) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
+def to_frames(array: Array) -> list[memoryview]:
+    """The bytes of a tensor in frames that everybody takes; `results.read_tensors` joins them."""
+    data = to_frame(array)
+    return [data[start : start + MIN_FRAME_LIMIT] for start in range(0, data.nbytes, MIN_FRAME_LIMIT)]
+
+
 def awaited(manifest: Manifest) -> frozenset[tuple[str, str, tuple[str, ...]]]:
     """(phase, peer, names) of every message that the programs wait for."""
     return frozenset(

@@ -60,6 +60,7 @@ class Build:
     engine: str = "ort"
     max_batch: int = 1
     max_requests: int = 1
+    max_sequence: int = LENGTH
     plan_id: str = PLAN
     predicted: Mapping[str, float] = field(default_factory=lambda: {"prefill_s": 0.01, "decode_s": 0.01})
     tokenizer: str | None = None
@@ -97,7 +98,7 @@ class Build:
                 "name": "tiny",
                 "task": self.task,
                 "dtype": "float32",
-                "max_sequence": LENGTH,
+                "max_sequence": self.max_sequence,
                 "max_batch": self.max_batch,
                 "max_requests": self.max_requests,
                 "vocab_size": VOCABULARY,
@@ -206,7 +207,7 @@ def language_model(engine: str = "ort", **options: Any) -> Build:
         devices,
         inputs=[("input_ids", "int64", ["batch", "sequence"])],
         outputs=[("token", "int64", ["batch"])],
-        dims={"batch": options["max_batch"], "sequence": LENGTH},
+        dims={"batch": options["max_batch"], "sequence": options.get("max_sequence", LENGTH)},
         engine=engine,
         **options,
     )

@@ -170,6 +170,21 @@ def test_later_steps_of_an_unknown_request_are_dropped(build: Path) -> None:
     assert not net.executors["b"].ready
 
 
+def test_the_source_opens_nothing_for_a_message(build: Path) -> None:
+    """After a restart, it is sent what its former life had not acknowledged."""
+    net = network(build)
+    token = {"token": np.zeros(1, np.int64)}
+    net.executors["a"].deliver("c", step_of(0, 0), token)
+    assert not net.executors["a"].ready
+    begin(net, 1, 0)
+    net.advance()
+    while net.air:
+        net.deliver(0)
+        net.advance()
+    with pytest.raises(RunError, match="has not begun"):
+        net.executors["a"].deliver("c", step_of(1, 1), token)
+
+
 def test_steps_must_follow(build: Path) -> None:
     net = network(build)
     begin(net, 0, 0)
@@ -195,6 +210,19 @@ def test_a_message_twice(build: Path) -> None:
     net.deliver(embed)
     with pytest.raises(RunError, match="twice"):
         net.deliver(len(net.air) - 1)
+
+
+def test_numbers_of_requests_that_were_told_of(build: Path) -> None:
+    """A source whose clock was set back must begin above them."""
+    net = network(build)
+    assert net.executors["b"].next_request == 0
+    begin(net, 7, 0, slot=0)
+    net.advance()
+    net.deliver(0)
+    assert net.executors["b"].next_request == 8
+    net.executors["b"].close(11)
+    net.executors["b"].close(9)
+    assert net.executors["b"].next_request == 12
 
 
 def test_doing_names_what_is_awaited(build: Path) -> None:

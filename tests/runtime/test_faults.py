@@ -8,10 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 import zmq
@@ -19,7 +20,7 @@ import zmq
 from partc.errors import BundleError, InternalError, PartcError, RunError
 from partc.runtime.client import Client
 from partc.runtime.keys import KeyPair, Keys, load_client_keys, load_device_keys, make_keys
-from partc.runtime.launch import launch_local
+from partc.runtime.launch import LocalRing, launch_local
 from partc.runtime.manifest import load_manifest
 from partc.runtime.transport import Down, Message, Transport, Up
 from partc.runtime.wire import (
@@ -73,9 +74,17 @@ def long_request(client: Client) -> PartcError:
 def test_a_killed_device(build: Path, victim: str) -> None:
     with launch_local(build) as ring, ring.client() as client:
         client.generate([1], 2)
-        os.kill(ring.pids[victim], signal.SIGKILL)
+        # A request is under way at the victim for sure: one that came after the break would wait for the ring.
+        os.kill(ring.pids[victim], signal.SIGSTOP)
+        request = client.submit([1, 2], max_new_tokens=LENGTH - 2, ignore_eos=True)
+        if victim != "a":
+            with pytest.raises(RunError, match="no tokenizer"):
+                client.generate("what the source answers behind that request", 1)
         began = time.monotonic()
-        error = long_request(client)
+        os.kill(ring.pids[victim], signal.SIGKILL)
+        client.wait([request])
+        error = request.outcome
+        assert isinstance(error, RunError)
         assert time.monotonic() - began < 5.0
         assert f"{victim} closed its connection" in error.message
         assert error.hint
@@ -234,7 +243,7 @@ def test_a_device_is_missing(build: Path) -> None:
 
 def test_a_device_comes_back(build: Path) -> None:
     """A runner that starts again is taken in again, at the same address."""
-    with launch_local(build, floor_s=3.0) as ring, ring.client() as client:
+    with launch_local(build, floor_s=15.0) as ring, ring.client() as client:
         os.kill(ring.pids["c"], signal.SIGKILL)
         long_request(client)
         command = [sys.executable, "-m", "partc.runtime", "--bundle", str(build / "devices" / "c")]
@@ -245,6 +254,62 @@ def test_a_device_comes_back(build: Path) -> None:
         finally:
             again.terminate()
             assert again.wait(5) == 0
+
+
+def test_a_source_comes_back_with_an_earlier_clock(build: Path, tmp_path: Path) -> None:
+    """The devices do not take its requests for late ones of its former life."""
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.time_ns = lambda: 10**9\n")
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    with launch_local(build, floor_s=15.0) as ring:
+        with ring.client() as client:
+            client.generate([1], 2)
+        os.kill(ring.pids["a"], signal.SIGKILL)
+        command = [sys.executable, "-m", "partc.runtime", "--bundle", str(build / "devices" / "a")]
+        command += ["--listen", ring.addresses["a"]]
+        command += [f"--peer={name}={ring.addresses[name]}" for name in ("b", "c")]
+        again = subprocess.Popen(
+            command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, text=True
+        )
+        try:
+            assert again.stdout is not None
+            assert "listens" in again.stdout.readline()
+            with ring.client() as client:
+                for _ in range(4):
+                    assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
+        finally:
+            again.terminate()
+            again.communicate()
+
+
+def test_an_interrupt_while_the_runners_start(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawn, spawning = LocalRing._spawn, threading.Event()
+
+    def slowly(ring: LocalRing, name: str, listen: str) -> Any:
+        if name == "b":
+            spawning.set()
+            time.sleep(0.3)
+        return spawn(ring, name, listen)
+
+    class Interrupted(threading.Event):
+        happened = False
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if not self.happened:
+                self.happened = spawning.wait()
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(LocalRing, "_spawn", slowly)
+    before = children()
+    ring = LocalRing(build, False, os.environ, FLOOR_S)
+    ring._started = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        ring.start({}, 10.0)
+    assert len(ring.pids) == 1
+    ring.close()
+    assert ring._keeper is not None
+    assert not ring._keeper.is_alive()
+    assert children() == before, "nor is one started later"
 
 
 def test_nothing_is_left_when_the_parent_is_killed(build: Path) -> None:
@@ -367,6 +432,49 @@ def test_a_frame_beyond_the_cap_closes_the_connection(build: Path) -> None:
         with Impostor(build, "client", "a", ring.addresses["a"]) as other:
             other.transport.send("a", [bytes(10_000_000)])
             other.until(Down)
+        assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("welcome", {"name": "client", "next": 0, "info": {}}),
+        ("refuse", {"message": "", "where": None, "hint": None}),
+    ],
+)
+def test_answers_of_a_client_to_nothing(build: Path, kind: str, fields: dict[str, Any]) -> None:
+    with launch_local(build) as ring, ring.client() as client:
+        with Impostor(build, "client", "a", ring.addresses["a"]) as other:
+            other.control("hello", name="client", session=0)
+            assert other.answer()["kind"] == "welcome"
+            other.control(kind, **fields)
+            assert "answers what nobody asked" in str(other.answer()["message"])
+        assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
+
+
+SUBMIT: dict[str, Any] = {
+    "request": 1,
+    "prompts": [[1]],
+    "texts": [],
+    "max_new_tokens": 2,
+    "sampling": {},
+    "stop": [],
+    "ignore_eos": True,
+    "trace": False,
+    "values": [],
+}
+
+
+def test_a_fractional_parameter(build: Path) -> None:
+    """`Sampling` refuses it at the client already; so this one does not use it."""
+    with launch_local(build) as ring, ring.client() as client:
+        with Impostor(build, "client", "a", ring.addresses["a"]) as other:
+            other.control("hello", name="client", session=0)
+            assert other.answer()["kind"] == "welcome"
+            for name in ("top_k", "seed"):
+                other.control("submit", **{**SUBMIT, "sampling": {"temperature": 1.0, name: 2.5}})
+                answer = other.answer()
+                assert (answer["kind"], answer["where"]) == ("error", name)
         assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
 
 

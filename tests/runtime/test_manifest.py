@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import BundleError
+from partc.runtime.digests import canonical_json
 from partc.runtime.manifest import load_manifest, parse_manifest, seal, verify_files
 from tests.runtime.bundles import language_model, reseal
 
@@ -174,6 +176,23 @@ def test_a_linked_manifest_is_refused(bundle: Path, tmp_path: Path) -> None:
     (bundle / "manifest.json").rename(tmp_path / "m.json")
     (bundle / "manifest.json").symlink_to(tmp_path / "m.json")
     with pytest.raises(BundleError, match="symbolic link"):
+        load_manifest(bundle)
+
+
+def test_the_digest_is_that_of_the_text(bundle: Path) -> None:
+    """As docs/bundle.md says; so it can be checked without knowing how Python escapes characters."""
+    raw = content(bundle)
+    raw["model"]["name"] = "模型 é"
+    del raw["digest"]
+    text = canonical_json(raw)
+    assert "模型 é" in text
+    assert seal(raw)["digest"] == hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def test_half_a_surrogate_pair(bundle: Path) -> None:
+    path = bundle / "manifest.json"
+    path.write_text(path.read_text().replace('"tiny"', '"tiny\\ud800"'))
+    with pytest.raises(BundleError, match="damaged"):
         load_manifest(bundle)
 
 

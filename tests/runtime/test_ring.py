@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 
 from partc.errors import RunError
-from partc.runtime.client import Client
+from partc.runtime.client import Client, source_manifest
 from partc.runtime.launch import LocalRing, launch_local
 from partc.runtime.results import Tokens
 from partc.runtime.sampling import Sampling
+from partc.runtime.wire import MIN_FRAME_LIMIT, frame_limit
 from tests.runtime.bundles import (
     EMBED,
     EOS,
@@ -106,6 +108,29 @@ def test_trace_shows_what_crosses_each_link(client: Client) -> None:
     assert crossings["c", "a", 1]["token"].tolist() == [result.tokens[0][1]]
 
 
+def test_trace_of_half_precision_logits(tmp_path: Path) -> None:
+    model = language_model("null")
+    head = model.devices["c"]
+    head.values = {**head.values, "logits": ("float16", ["batch", 1, VOCABULARY])}
+    with launch_local(model.write(tmp_path / "build")) as ring, ring.client() as client:
+        result = client.generate(PROMPTS[0], 2, ignore_eos=True, trace=True)
+        sampled = [item.values["logits"] for item in result.trace if item.peer == item.device]
+        assert [(array.dtype.name, array.shape) for array in sampled] == [("float16", (1, 1, VOCABULARY))] * 2
+        assert [int(array.argmax()) for array in sampled] == result.tokens[0], "what is sampled from"
+
+
+def test_a_long_generation(tmp_path: Path) -> None:
+    """Its timings do not fit into one frame of the source's."""
+    count = 1100
+    build = language_model("null", max_sequence=count + 1, max_batch=1).write(tmp_path / "build")
+    assert frame_limit(source_manifest(build)) == MIN_FRAME_LIMIT
+    with launch_local(build, insecure=True) as ring, ring.client() as client:
+        result = client.generate([1], count, ignore_eos=True)
+        assert result.timings["c"].column("step").tolist() == list(range(count))
+        assert result.timings["c"].table.nbytes > MIN_FRAME_LIMIT
+        assert result.timings["a"].table.shape[0] == count
+
+
 def test_timings_of_every_device(client: Client) -> None:
     result = client.generate(PROMPTS[0], 5, ignore_eos=True)
     assert set(result.timings) == {"a", "b", "c"}
@@ -151,6 +176,7 @@ def test_a_client_that_leaves_frees_its_slots(ring: LocalRing) -> None:
         ([[1]] * 4, 1, "4 prompts in one request, at most 3"),
         ([[1], []], 1, "the prompt is empty"),
         ([99], 1, "token 99 is not below vocab_size"),
+        ([[1], [2, -3]], 1, "token -3 is below 0"),
         ([], 1, "0 prompts"),
         ([1], 0, "at least one token"),
         ("a text", 1, "no tokenizer"),
@@ -159,6 +185,33 @@ def test_a_client_that_leaves_frees_its_slots(ring: LocalRing) -> None:
 def test_too_much(client: Client, prompts: list[int], count: int, message: str) -> None:
     with pytest.raises(RunError, match=message):
         client.generate(prompts, count)
+    assert client.generate([1], 2, ignore_eos=True).tokens == [expected_tokens([1], 2)]
+
+
+def test_stop_tokens_beyond_a_header(client: Client) -> None:
+    with pytest.raises(RunError, match="at most 65536 are allowed") as caught:
+        client.generate([1], 2, stop=range(60_000))
+    assert caught.value.hint == "send shorter prompts, and fewer stop tokens"
+    with pytest.raises(RunError, match="token -1 is below 0"):
+        client.generate([1], 2, stop=[-1])
+    assert client.generate([1], 2, ignore_eos=True).tokens == [expected_tokens([1], 2)]
+
+
+def test_a_callback_that_fails(client: Client) -> None:
+    """Its request is cancelled; the others lose nothing."""
+
+    def fails(_: Tokens) -> None:
+        raise ZeroDivisionError
+
+    count = LENGTH - 3
+    other = client.submit(PROMPTS[0], max_new_tokens=count, ignore_eos=True)
+    bad = client.submit(PROMPTS[0], max_new_tokens=count, ignore_eos=True, on_token=fails)
+    time.sleep(0.2)  # so that the messages of both lie ready at once
+    with pytest.raises(ZeroDivisionError):
+        bad.result()
+    assert other.result(5.0).tokens == [expected_tokens(PROMPTS[0], count)]
+    with pytest.raises(RunError, match="on_token raised ZeroDivisionError"):
+        bad.result()
     assert client.generate([1], 2, ignore_eos=True).tokens == [expected_tokens([1], 2)]
 
 

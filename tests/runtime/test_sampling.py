@@ -77,7 +77,18 @@ def test_seed_row_and_position_matter() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": -1}, {"top_p": 0.0}, {"seed": -1}],
+    [
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_k": 2.5},
+        {"top_k": True},
+        {"top_p": 0.0},
+        {"seed": -1},
+        {"seed": 2.0},
+        {"seed": True},
+        {"seed": 2**64},
+    ],
 )
 def test_parameters_out_of_range(wrong: dict[str, float]) -> None:
     with pytest.raises(RunError) as caught:
