@@ -15,11 +15,13 @@ from partc.errors import PartcError
 
 _EXAMPLES = """\
 examples:
-  partc-runner --bundle build/devices/phone                          addresses as in devices.yaml
+  partc-runner --bundle build/devices/phone
+      addresses as in devices.yaml
   partc-runner --bundle phone --listen 0.0.0.0:5555 --peer board=192.0.2.7:5555
-  partc-runner --bundle phone --listen 127.0.0.1:5555 --peer board=127.0.0.1:5556 --insecure
 
-exit codes: 0 stopped when asked to, 1 wrong bundle, keys or address, 2 usage, 70 a bug of partc
+exit codes:
+  0 stopped when asked to, 1 wrong bundle, keys or address, 2 usage,
+  70 a bug of partc
 """
 
 

@@ -165,7 +165,7 @@ def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, manifest: M
         hint = "send them one by one"
         raise RunError("this model takes prompts of equal length only in one request", hint=hint)
     for row, prompt in enumerate(prompts):
-        where = f"prompt {row}"
+        where = f"prompt {row + 1}"
         if not prompt:
             raise RunError("the prompt is empty", where=where, hint="at least one token")
         total = len(prompt) + (new_tokens if generates else 0)
