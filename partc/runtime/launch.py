@@ -109,7 +109,7 @@ class LocalRing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(at_once=error is not None)
 
     def client(self) -> Client:
         """A connection to the ring; errors tell what a runner said that ended."""
@@ -156,13 +156,18 @@ class LocalRing:
                 process.popen.wait(_LAST_WORDS_S)
         return self.failure() or error
 
-    def close(self) -> None:
-        """End all runners; after this none is left."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End all runners; after this none is left.
+
+        Args:
+            at_once: do not wait for them to end by themselves; after a failure one of them may never do so.
+        """
         self._closing.set()
         if self._keeper is not None and self._keeper.is_alive():
             self._started.wait()  # where `start` was interrupted, that thread may be about to add a process
         try:
-            self._ask_to_end()
+            if not at_once:
+                self._ask_to_end()
         finally:
             for process in self._processes.values():
                 process.popen.kill()
