@@ -82,9 +82,12 @@ def random_sources(parameters: Mapping[str, torch.Tensor]) -> dict[str, WeightEx
 
 
 def checkpoint_sources(
-    network: PreTrainedModel, parameters: Mapping[str, torch.Tensor], folder: Path
+    network: PreTrainedModel,
+    parameters: Mapping[str, torch.Tensor],
+    stored: Mapping[str, StoredTensor],
+    folder: Path,
 ) -> dict[str, WeightExpr]:
-    """Where each parameter of `network` comes from in the checkpoint at `folder`.
+    """Where each parameter of `network` comes from in the checkpoint at `folder`, whose tensors are `stored`.
 
     Follows transformers' own loading: renamings, the base model's prefix, at most one converter a tensor; tied
     parameters share a source. A stored element type other than the parameter's own is cast.
@@ -92,7 +95,6 @@ def checkpoint_sources(
     Raises:
         ModelError: a parameter has no tensor, or one of another shape; names file, key and both shapes.
     """
-    stored = read_index(folder)
     found = _converted(network, stored)
     tied: dict[int, str] = {}
     for name in parameters:

@@ -19,6 +19,7 @@ from partc.frontend.checkpoint import checkpoint_sources, random_sources, read_i
 from partc.frontend.export import Exported, Sizes, export_model
 from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
+from partc.frontend.safetensors import StoredTensor
 from partc.frontend.source import Source, open_source
 from partc.ir.graph import Graph, ModelInfo, Module, Node
 from partc.ir.types import BY_LONG
@@ -42,13 +43,13 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
     source = open_source(config.model)
     _check_sequence(source.config, config)
     _check_rotation(source.config, config)
-    if source.folder is not None:
-        read_index(source.folder)  # a damaged checkpoint is said before the long work, not after it
+    # Before the long work, so that a damaged checkpoint is said at once.
+    stored = read_index(source.folder) if source.folder is not None else {}
     progress("trace model", 1, 3)
     dtype = getattr(torch, config.dtype)
     exported = export_model(source.config, config.task, dtype, Sizes(config.max_sequence, config.max_batch))
     progress("import graph", 2, 3)
-    graph = _graph(exported, source)
+    graph = _graph(exported, source, stored)
     uniform = replace_past(graph)
     progress("import graph", 3, 3)
     return Module(replace(_info(config, source), uniform_positions=uniform), graph)
@@ -86,7 +87,7 @@ def _check_rotation(model: PretrainedConfig, config: ModelConfig) -> None:
             )
 
 
-def _graph(exported: Exported, source: Source) -> Graph:
+def _graph(exported: Exported, source: Source, stored: Mapping[str, StoredTensor]) -> Graph:
     fakes = {
         name.removeprefix(_PREFIX): tensor
         for name, tensor in exported.parameters.items()
@@ -95,7 +96,7 @@ def _graph(exported: Exported, source: Source) -> Graph:
     sources = (
         random_sources(fakes)
         if source.folder is None
-        else checkpoint_sources(exported.network, fakes, source.folder)
+        else checkpoint_sources(exported.network, fakes, stored, source.folder)
     )
     proto, symbols, scopes = _serialise(exported.model, sources)
     graph = import_onnx(proto, lambda name: sources.get(name.removeprefix(_PREFIX)), symbols, scopes)
