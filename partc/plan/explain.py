@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from partc.config.units import format_bytes, format_seconds
 from partc.plan.evaluate import Evaluation
+from partc.plan.exact.tables import Tables
 from partc.plan.infeasible import without_memory_limits
 from partc.plan.problem import Problem
-from partc.plan.tables import Tables
 
 _MAX_STEPS = 3e7
 """Elementary steps of a solve above which the questions that need another solve are not asked."""

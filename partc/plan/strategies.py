@@ -10,8 +10,8 @@ from partc.plan.answer import Plan
 from partc.plan.problem import Problem
 
 STRATEGIES: Mapping[str, str] = {
-    "optimal": "partc.plan.optimal:plan_optimal",
-    "even": "partc.plan.even:plan_even",
+    "optimal": "partc.plan.exact.optimal:plan_optimal",
+    "even": "partc.plan.baselines.even:plan_even",
 }
 """Every strategy by the name that `--strategy` takes; loaded on first use."""
 

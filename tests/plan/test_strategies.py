@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partc.errors import PlanError
-from partc.plan import bound
+from partc.plan.exact import bound
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
 from partc.plan.strategies import STRATEGIES, load_strategy, solve
 
@@ -162,7 +162,7 @@ def test_too_many_devices_for_a_proof_still_give_a_plan_and_a_bound(
     best = solve(problem)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bound, "MAX_STEPS", 1000)
-        patch.setattr("partc.plan.optimal.MAX_STEPS", 1000)
+        patch.setattr("partc.plan.exact.optimal.MAX_STEPS", 1000)
         plan = solve(problem)
     assert plan.value is not None and plan.bound is not None and best.value is not None
     ordered = [plan.bound, best.value, plan.value]
@@ -175,7 +175,7 @@ def test_a_search_that_is_stopped_states_its_gap(monkeypatch: pytest.MonkeyPatch
     problem = replace(problem, edges=problem.edges + late)
     best = solve(problem)
     assert best.gap == 0.0 and "branch and bound" in best.method
-    monkeypatch.setattr("partc.plan.search._MAX_EXPANDED", 0)
+    monkeypatch.setattr("partc.plan.exact.search._MAX_EXPANDED", 0)
     stopped = solve(problem)
     assert "stopped" in stopped.method and stopped.bound is not None and stopped.gap is not None
     assert best.value is not None and stopped.value is not None

@@ -19,8 +19,8 @@ import math
 
 import numpy as np
 
-from partc.plan.objective import Objective
-from partc.plan.tables import Array, Tables
+from partc.plan.exact.objective import Objective
+from partc.plan.exact.tables import Array, Tables
 
 Used = tuple[int, ...]
 """Members in use of each type."""

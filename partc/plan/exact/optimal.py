@@ -10,14 +10,14 @@ import numpy as np
 
 from partc.errors import InternalError, PlanError
 from partc.plan.answer import Plan, feasible_plan, infeasible_plan
-from partc.plan.bound import MAX_STEPS, Bound, steps
 from partc.plan.evaluate import Evaluation, evaluate
+from partc.plan.exact.bound import MAX_STEPS, Bound, steps
+from partc.plan.exact.objective import TIE, bottleneck_objective, devices_objective, latency_objective
+from partc.plan.exact.search import Found, Label, Search
+from partc.plan.exact.tables import Tables
 from partc.plan.explain import explain
 from partc.plan.infeasible import why_infeasible
-from partc.plan.objective import TIE, bottleneck_objective, devices_objective, latency_objective
 from partc.plan.problem import Device, Problem
-from partc.plan.search import Found, Label, Search
-from partc.plan.tables import Tables
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partc.plan.tables import Array, Tables
+from partc.plan.exact.tables import Array, Tables
 
 TIE = 1e-12
 """Two plans whose values differ by less, relatively, are equal; the one with fewer devices wins."""

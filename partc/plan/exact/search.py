@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partc.plan.bound import Bound, Used, plus_one
-from partc.plan.tables import Array, Tables
+from partc.plan.exact.bound import Bound, Used, plus_one
+from partc.plan.exact.tables import Array, Tables
 
 _DIVE_EVERY = 256
 _MAX_EXPANDED = 200_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partc.plan.answer import Plan, feasible_plan, infeasible_plan
 from partc.plan.evaluate import evaluate
-from partc.plan.optimal import lower_bound
+from partc.plan.exact.optimal import lower_bound
 from partc.plan.problem import Problem
 
 
