@@ -11,7 +11,8 @@ The JSON form is a contract with users (`partc plan --problem FILE`) and with pl
  "phases":     [{"name", "weight", "submodules": [{"time_s"}], "edges", "return_bytes"}]}
 ```
 
-With `phases`, the times, edges and return_bytes stand in the phases alone.
+With `phases`, the times, edges and return_bytes stand in the phases alone. An optional `"batch": 8` at the top
+says that a step makes a token of each of eight sequences; it changes what is said of a plan, never the plan.
 """
 
 from __future__ import annotations
@@ -113,6 +114,8 @@ class Problem:
     return_bytes: float = 0
     phases: tuple[Phase, ...] = ()
     """Where given, these replace times, edges and return_bytes."""
+    batch: int = 1
+    """Sequences in a step: so many tokens a step makes. Times and bytes are those of the whole batch."""
 
     @cached_property
     def steps(self) -> tuple[Phase, ...]:
@@ -134,7 +137,11 @@ class Problem:
 
     def interval_memory(self, first: int, last: int) -> float:
         """Bytes that sub-modules first..last (inclusive) need together, without the device's overhead."""
-        parts = self.submodules[first : last + 1]
+        return self.memory_of(range(first, last + 1))
+
+    def memory_of(self, indices: Iterable[int]) -> float:
+        """Bytes that these sub-modules need on one device, without its overhead; any, but at least one."""
+        parts = [self.submodules[j] for j in indices]
         shared = {part.shared.name: part.shared.bytes for part in parts if part.shared}
         return (
             sum(part.memory_bytes for part in parts)
@@ -160,6 +167,8 @@ class Problem:
             "submodules": [_submodule_json(submodule, bool(self.phases)) for submodule in self.submodules],
             "links": [_link_json(link) for link in self.links],
         }
+        if self.batch != 1:
+            result["batch"] = self.batch
         if self.phases:
             return {**result, "phases": [_phase_json(phase) for phase in self.phases]}
         return {
@@ -194,7 +203,7 @@ def _unique(pairs: Iterable[tuple[str, object]], file: str) -> dict[str, object]
 def _read(top: Section) -> Problem:
     phased = "phases" in top
     single = () if phased else ("edges", "return_bytes")
-    top.allow(("objective", "source", "devices", "submodules", "links", "phases", *single))
+    top.allow(("objective", "source", "devices", "submodules", "links", "phases", "batch", *single))
     devices = _devices(top)
     names = [device.name for device in devices]
     submodules = tuple(_submodule(section, names, phased) for section in top.sections("submodules"))
@@ -209,6 +218,7 @@ def _read(top: Section) -> Problem:
         edges=_edges(top, len(submodules)),
         return_bytes=top.number("return_bytes", 0),
         phases=_phases(top, names, len(submodules)),
+        batch=top.whole("batch", 1),
     )
 
 

@@ -1,9 +1,15 @@
-"""The exact solver and the evaluator against a naive enumeration, written from the specification alone."""
+"""The exact solver and the evaluator against a naive enumeration, written from the specification alone.
+
+`PARTC_RANDOM_PROBLEMS=2000 pytest tests/plan/test_against_brute_force.py -k brute_force -s` checks so many and
+prints how many were of which kind.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +22,17 @@ from partc.plan.problem import Problem
 from partc.plan.strategies import solve
 
 Json = dict[str, Any]
+
+PROBLEMS = int(os.environ.get("PARTC_RANDOM_PROBLEMS", "150"))
+KINDS_OF_CONSTRAINT = ("source", "memory", "links", "times")
+
+
+@pytest.fixture(scope="module")
+def counts() -> Iterator[Counter[str]]:
+    """How many problems of which kind were checked; printed at the end."""
+    result: Counter[str] = Counter()
+    yield result
+    print("\n" + "\n".join(f"{number:6} {kind}" for kind, number in sorted(result.items())))
 
 
 def interval_plans(problem: Json) -> Iterator[list[tuple[str, int, int]]]:
@@ -115,8 +132,8 @@ def brute_best(problem: Json) -> float | None:
 @st.composite
 def problems(draw: st.DrawFn) -> Json:
     """Small problems with all that can go wrong: little memory, absent links, late residuals, twins."""
-    count = draw(st.integers(2, 7))
-    names = "ABCD"[: draw(st.integers(2, 4))]
+    count = draw(st.integers(2, 10))
+    names = "ABCDE"[: draw(st.integers(2, 5))]
     kinds = draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names)))
     roomy = draw(st.sampled_from([3, 6, 100]))
     room = draw(st.lists(st.integers(roomy, roomy + 5), min_size=3, max_size=3))
@@ -204,18 +221,21 @@ def _links(draw: st.DrawFn, names: str, kinds: list[int]) -> list[Json]:
     ]
 
 
-@settings(max_examples=250, deadline=None)
-@given(problems())
-def test_optimal_equals_brute_force(data: Json) -> None:
+@settings(max_examples=PROBLEMS, deadline=None)
+@given(data=problems())
+def test_optimal_equals_brute_force(data: Json, counts: Counter[str]) -> None:
     problem = Problem.from_json(data)
-    plan, best = solve(problem), brute_best(data)
+    plan, best = solve(problem, explained=False), brute_best(data)
     if best is None:
-        assert not plan.feasible and plan.constraint and plan.value is None
+        assert not plan.feasible and plan.value is None
+        assert plan.constraint and plan.constraint.startswith(KINDS_OF_CONSTRAINT)
+        counts[f"{problem.objective}: infeasible, {plan.constraint.partition(':')[0]}"] += 1
         return
     assert plan.feasible and plan.value is not None and plan.assignment is not None
     assert plan.value == pytest.approx(best, rel=1e-9)
     assert plan.gap == 0.0 and plan.bound == plan.value
     assert evaluate(problem, plan.assignment).value == plan.value
+    counts[f"{problem.objective}: equal to brute force"] += 1
 
 
 @settings(max_examples=100, deadline=None)
@@ -234,7 +254,7 @@ def test_evaluator_equals_naive_evaluation(data: Json, random: Any) -> None:
 def test_even_is_never_better_and_round_trips(data: Json) -> None:
     problem = Problem.from_json(data)
     assert Problem.from_json(problem.to_json()) == problem
-    even = solve(problem, "even")
+    even = solve(problem, "even", explained=False)
     if even.value is None or even.bound is None:
         return
     best = brute_best(data)

@@ -7,15 +7,13 @@ source is part of it, and absent links and times are infinite. It follows only o
 (`Tables.path`): a residual message is left out, and so is the part of a message that depends on how far
 back the sending interval reaches. Where nothing of the kind matters the bound is exact, and its arg-min is
 an optimal plan.
-
-With too many states (many unlike devices) the set is dropped: devices may then be used again, which is a
-weaker bound.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import numpy as np
 
@@ -26,21 +24,40 @@ Used = tuple[int, ...]
 """Members in use of each type."""
 
 MAX_STEPS = 3e9
-"""Elementary steps above which the set of devices is dropped; that many take some twenty seconds."""
+"""Elementary steps that are borne; so many take some twenty seconds."""
+
+_CALL_STEPS = 2000
+"""Elementary steps that take as long as calling numpy."""
+
+_MAX_KEPT = 5e7
+"""Elements of the costs to go that are kept: 400 MB."""
 
 _MAX_CACHED = 2.5e7
 """Elements of message tables that are kept."""
 
 
+class TimeUp(Exception):
+    """The time for a search has passed before it found anything."""
+
+
 class Bound:
     """Least cost to go, by devices in use, type that holds the path's last value, and cut."""
 
-    def __init__(self, tables: Tables, objective: Objective, forced: tuple[int, int] | None = None) -> None:
-        """Solves the dynamic programme; `forced` (type, count): least number of that type to use."""
+    def __init__(
+        self,
+        tables: Tables,
+        objective: Objective,
+        forced: tuple[int, int] | None = None,
+        deadline: float = math.inf,
+    ) -> None:
+        """Solves the dynamic programme; `forced` (type, count): least number of that type to use.
+
+        Raises:
+            TimeUp: it is not done by `deadline` (monotonic seconds).
+        """
         self.tables = tables
         self.objective = objective
         self.forced = forced
-        self.exact_devices = len(tables.types) == 1 or steps(tables.capacity, tables.count) <= MAX_STEPS
         self._stage = [objective.stage(tables, t) for t in range(len(tables.types))]
         self._path_bytes = self._bytes_along_path()
         n = tables.count
@@ -48,7 +65,7 @@ class Bound:
         self._all_on_path = bool(tables.on_path[np.triu_indices(n + 1, 1)].all())
         self._messages: dict[tuple[int, int], Array | None] = {}
         self._to_go: dict[Used, Array] = {}
-        self._solve()
+        self._solve(deadline)
 
     def start(self) -> Array:
         """[c]: bound for the whole plan when the source holds [0, c)."""
@@ -64,26 +81,25 @@ class Bound:
 
     def to_go(self, used: Used) -> Array:
         """[type that holds the path's last value, cut]: least cost of the rest."""
-        return self._to_go[used if self.exact_devices else ()]
+        return self._to_go[used]
 
-    def _solve(self) -> None:
+    def _solve(self, deadline: float) -> None:
         """From the fullest set to the empty one: what comes after a device has one more in use."""
-        if not self.exact_devices:
-            self._solve_reusing()
-            return
         sets = sorted(
             itertools.product(*(range(size + 1) for size in self.tables.capacity)), key=sum, reverse=True
         )
         for used in sets:
+            if time.monotonic() > deadline:
+                raise TimeUp
             result = self._terminal(used)
             for kind, size in enumerate(self.tables.capacity):
                 if used[kind] < size:
                     self._extend(result, kind, self._to_go[plus_one(used, kind)])
             self._to_go[used] = result
 
-    def _terminal(self, used: Used | None) -> Array:
+    def _terminal(self, used: Used) -> Array:
         result = np.full((len(self.tables.types), self.tables.count + 1), np.inf)
-        if used is None or self.forced is None or used[self.forced[0]] >= self.forced[1]:
+        if self.forced is None or used[self.forced[0]] >= self.forced[1]:
             result[:, -1] = self.objective.message(self.tables.return_seconds)
         return result
 
@@ -92,7 +108,7 @@ class Bound:
         rest = self.objective.combine(self._stage[kind], after[kind][None, :])
         path = rest if self._all_on_path else np.where(self.tables.on_path, rest, np.inf)
         for holder in range(len(self.tables.types)):
-            if (message := self._whole_message(holder, kind)) is not None:
+            if (message := self._message(holder, kind)) is not None:
                 np.minimum(
                     result[holder], self.objective.combine(path, message).min(axis=1), out=result[holder]
                 )
@@ -101,44 +117,22 @@ class Bound:
                 best = np.where(self.tables.on_path, np.inf, beside).min(axis=1)
                 np.minimum(result[holder], best, out=result[holder])
 
-    def _solve_reusing(self) -> None:
-        """The same without the set; cut by cut, since states of one set depend on each other. O(T^2 n^2)."""
-        result = self._terminal(None)
-        kinds = range(1, len(self.tables.types))
-        for cut in range(self.tables.count - 1, 0, -1):
-            for kind in kinds:
-                rest = self.objective.combine(self._stage[kind][cut], result[kind])
-                path = np.where(self.tables.on_path[cut], rest, np.inf)
-                for holder in range(len(self.tables.types)):
-                    if (message := self._message(holder, kind, cut)) is not None:
-                        result[holder, cut] = min(
-                            result[holder, cut], self.objective.combine(path, message).min()
-                        )
-                    if not self._all_on_path:
-                        beside = self.objective.combine(self._stage[kind][cut], result[holder])
-                        best = np.where(self.tables.on_path[cut], np.inf, beside).min()
-                        result[holder, cut] = min(result[holder, cut], best)
-        self._to_go[()] = result
-
-    def _whole_message(self, holder: int, kind: int) -> Array | None:
-        """`_message` for all cuts, kept where there is room."""
+    def _message(self, holder: int, kind: int) -> Array | None:
+        """[b, c]: least cost of the path's message from `holder` to `kind`; kept where there is room."""
         if (holder, kind) in self._messages:
             return self._messages[holder, kind]
-        message = self._message(holder, kind)
+        message = self._new_message(holder, kind)
         if (len(self._messages) + 1) * (self.tables.count + 1) ** 2 <= _MAX_CACHED:
             self._messages[holder, kind] = message
         return message
 
-    def _message(self, holder: int, kind: int, cut: int | None = None) -> Array | None:
-        """[b, c] (or [c] at one cut): least cost of the path's message from `holder` to `kind`."""
+    def _new_message(self, holder: int, kind: int) -> Array | None:
         link = self.tables.links[holder][kind]
         if link is None:
             # Before the path begins there is no message, hence no need of a link.
-            missing = np.where(self._next_on_path > 0, np.inf, 0.0)
-            return None if self.tables.path[0] == 0 else missing if cut is None else missing[cut]
-        chosen = slice(None) if cut is None else cut
+            return None if self.tables.path[0] == 0 else np.where(self._next_on_path > 0, np.inf, 0.0)
         weight = sum(self.tables.weights)
-        seconds = link[0] * weight * self._next_on_path[chosen] + link[1] * self._path_bytes[chosen]
+        seconds = link[0] * weight * self._next_on_path + link[1] * self._path_bytes
         return self.objective.message(seconds)
 
     def _bytes_along_path(self) -> Array:
@@ -154,9 +148,14 @@ class Bound:
 
 
 def steps(capacity: tuple[int, ...], count: int) -> float:
-    """Elementary steps of the exact dynamic programme for types of these sizes and `count` sub-modules."""
-    states = math.prod(float(size + 1) for size in capacity)
-    return states * len(capacity) ** 2 * (count + 1) ** 2 / 2
+    """Elementary steps of the dynamic programme for types of these sizes and `count` sub-modules.
+
+    Infinite where its results would take too much memory.
+    """
+    states, kinds = math.prod(float(size + 1) for size in capacity), len(capacity)
+    if states * kinds * (count + 1) > _MAX_KEPT:
+        return math.inf
+    return states * kinds**2 * ((count + 1) ** 2 / 2 + _CALL_STEPS)
 
 
 def plus_one(used: Used, kind: int) -> Used:

@@ -37,7 +37,7 @@ class Objective:
 
     def stage(self, tables: Tables, kind: int) -> Array:
         """[b, c]: least cost of the interval on a device of this type, infinite where it does not fit."""
-        seconds = tables.weighted_seconds[kind]
+        seconds = tables.weighted_seconds(kind)
         if self.kind == "devices":
             return np.where(seconds <= self.cap, self.per_device, np.inf)
         if self.kind == "bottleneck":

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partc.plan.exact.bound import Bound, Used, plus_one
+from partc.plan.exact.prices import PricedBound
 from partc.plan.exact.tables import Array, Tables
 
 _DIVE_EVERY = 256
@@ -80,12 +81,18 @@ class Found:
 class Search:
     """One search for the plan of least cost."""
 
-    def __init__(self, tables: Tables, bound: Bound, limit_s: float = 60.0) -> None:
-        """Nothing is computed before `run`."""
+    def __init__(
+        self, tables: Tables, bound: Bound | PricedBound, deadline: float, known: float = np.inf
+    ) -> None:
+        """Nothing is computed before `run`; `deadline` in monotonic seconds.
+
+        `known`: cost of a plan that is known; only better ones are looked for.
+        """
+        self._known_cost = known
         self.tables = tables
         self.bound = bound
         self.objective = bound.objective
-        self.deadline = time.monotonic() + limit_s
+        self.deadline = deadline
         self.best: Label | None = None
         self._known: dict[object, list[tuple[float, ...]]] = {}
 
@@ -120,7 +127,7 @@ class Search:
     def _limit(self) -> float:
         """Only labels below this can lead to a plan that is better than the best one."""
         if self.best is None:
-            return np.inf
+            return self._known_cost
         return self.best.estimate - max(self.objective.tolerance, abs(self.best.estimate) * 1e-14)
 
     def _offer(self, label: Label) -> None:
@@ -141,11 +148,9 @@ class Search:
 
     def _roots(self) -> list[Label]:
         """The intervals that the source may hold."""
-        if self.objective.kind == "devices":
-            base = np.zeros(self.tables.count + 1)
-        else:
-            base = self.tables.weighted_seconds[0][0]
-        seconds = [times[0] for times in self.tables.seconds[0]]
+        counting = self.objective.kind == "devices"
+        base = np.zeros(self.tables.count + 1) if counting else self.tables.weighted_from(0, 0)
+        seconds = [self.tables.seconds(0, p, 0) for p in range(len(self.tables.weights))]
         used = (0,) * len(self.tables.types)
         estimate = self.bound.start()
         # Off the path nothing has been counted yet; the bound takes over from a cost of zero.
@@ -173,11 +178,11 @@ class Search:
         on_path = tables.on_path[cut]
         finish, largest_message = self._arrivals(label, kind)
         for p in range(len(finish)):
-            finish[p] = finish[p] + tables.seconds[kind][p][cut]
+            finish[p] = finish[p] + tables.seconds(kind, p, cut)
         cost = self._costs(label, kind, finish, largest_message, on_path)
         to_go = self.bound.to_go(used)
         rest = np.where(on_path, to_go[kind], to_go[label.holder])
-        estimate = np.where(tables.fits[kind][cut], self.objective.combine(cost, rest), np.inf)
+        estimate = np.where(tables.fits_from(kind, cut), self.objective.combine(cost, rest), np.inf)
         # A prefix costs at least what its parent did; rounding must not make it look better.
         estimate = np.maximum(estimate, label.estimate - self.objective.tolerance)
         for end in np.flatnonzero(estimate < self._limit())[::-1].tolist():
@@ -207,7 +212,7 @@ class Search:
     def _costs(self, label: Label, kind: int, finish: list[Array], longest: Array, on_path: Array) -> Array:
         """Cost of the prefix with the new interval, by its end; infinite where a link is missing."""
         tables, objective = self.tables, self.objective
-        busy = np.maximum(longest, tables.weighted_seconds[kind][label.cut])
+        busy = np.maximum(longest, tables.weighted_from(kind, label.cut))
         if objective.kind == "bottleneck":
             return np.asarray(np.maximum(label.cost, busy))
         if objective.kind == "devices":

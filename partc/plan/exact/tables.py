@@ -11,7 +11,7 @@ of its own, type 0.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +23,11 @@ from partc.plan.problem import Problem
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+
+
+_MAX_KEPT = 1.5e7
+"""Elements of traffic rows that are kept."""
 
 
 @dataclass(frozen=True)
@@ -63,38 +68,56 @@ class Tables:
         return (0, *(len(members) for members in self.types[1:]))
 
     @cached_property
+    def reach(self) -> Indices:
+        """[type, b]: the farthest end of an interval from b whose memory and times allow it; b if none.
+
+        Memory only grows with an interval, so that every end up to there is possible, too. O(T n^2).
+        """
+        devices = [self.problem.device_of[members[0]] for members in self.types]
+        taken = np.array([[device.overhead_bytes] for device in devices], float)
+        room = np.array([[device.memory_bytes] for device in devices], float)
+        ends = np.repeat(np.arange(self.count + 1)[None, :], len(devices), axis=0)
+        for b, need in enumerate(self._memory()):
+            ends[:, b] += (taken + need[None, :] <= room).sum(axis=1)
+        unknown = np.stack([self._first_unknown(device.name) for device in devices])
+        return np.maximum(np.minimum(ends, unknown), np.arange(self.count + 1)[None, :])
+
+    @cached_property
     def fits(self) -> list[Mask]:
         """Per type, [b, c]: the interval is not empty, its memory suffices and every time is known."""
-        need = self._memory()
-        result = []
-        for members in self.types:
-            device = self.problem.device_of[members[0]]
-            missing = np.zeros(self.count, bool)
-            for phase in self.problem.steps:
-                missing |= np.array([device.name not in times for times in phase.time_s])
-            known = _between(missing.astype(float)) == 0
-            result.append(known & (device.overhead_bytes + need <= device.memory_bytes))
-        return result
+        cuts = np.arange(self.count + 1)
+        return [(cuts[None, :] > cuts[:, None]) & (cuts[None, :] <= ends[:, None]) for ends in self.reach]
 
     @cached_property
-    def seconds(self) -> list[list[Array]]:
-        """Per type and phase, [b, c]: time of the interval; 0 where the type cannot run it (see `fits`)."""
-        return [
-            [
-                _between(np.array([times.get(members[0], 0.0) for times in phase.time_s]))
-                for phase in self.problem.steps
-            ]
-            for members in self.types
-        ]
-
-    @cached_property
-    def weighted_seconds(self) -> list[Array]:
-        """Per type, [b, c]: the times of all phases by weight, infinite where it does not fit."""
-        result = []
-        for fits, seconds in zip(self.fits, self.seconds, strict=True):
-            total = sum((w * s for w, s in zip(self.weights, seconds, strict=True)), np.zeros(fits.shape))
-            result.append(np.where(fits, total, np.inf))
+    def elapsed(self) -> Array:
+        """[type, phase, c]: seconds of all sub-modules before c; those that the type cannot run count 0."""
+        phases = self.problem.steps
+        result = np.zeros((len(self.types), len(phases), self.count + 1))
+        for t, members in enumerate(self.types):
+            for p, phase in enumerate(phases):
+                result[t, p, 1:] = np.cumsum([times.get(members[0], 0.0) for times in phase.time_s])
         return result
+
+    def seconds(self, kind: int, phase: int, cut: int) -> Array:
+        """[c]: time of the interval [cut, c) on this type; meaningless where it cannot run it."""
+        elapsed = self.elapsed[kind, phase]
+        return np.asarray(np.maximum(elapsed - elapsed[cut], 0.0))
+
+    def fits_from(self, kind: int, cut: int) -> Mask:
+        """[c]: one row of `fits`."""
+        cuts = np.arange(self.count + 1)
+        return np.asarray((cuts > cut) & (cuts <= self.reach[kind, cut]))
+
+    def weighted_from(self, kind: int, cut: int) -> Array:
+        """[c]: the times of all phases by weight, infinite where the interval does not fit."""
+        total = np.zeros(self.count + 1)
+        for p, weight in enumerate(self.weights):
+            total += weight * self.seconds(kind, p, cut)
+        return np.where(self.fits_from(kind, cut), total, np.inf)
+
+    def weighted_seconds(self, kind: int) -> Array:
+        """[b, c]: all rows of `weighted_from`."""
+        return np.stack([self.weighted_from(kind, cut) for cut in self._cuts])
 
     @cached_property
     def links(self) -> list[list[tuple[float, float] | None]]:
@@ -167,6 +190,8 @@ class Tables:
         """What the interval [first, end) sends to [cut, c), for every c; cut >= end."""
         key = phase, first, end, cut
         if key not in self._traffic:
+            if len(self._traffic) * self.count > _MAX_KEPT:
+                self._traffic.clear()
             bytes_, exists = np.zeros(self.count + 2), np.zeros(self.count + 2)
             for value in self._made_in(phase, first, end):
                 place = bisect_left(value.users, cut)
@@ -197,20 +222,24 @@ class Tables:
         link = self.problem.link_of.get((sender, receiver))
         return (link.latency_s, 1.0 / link.bandwidth_bytes_per_s) if link else None
 
-    def _memory(self) -> Array:
-        """[b, c]: bytes of the interval; infinite where it is empty. O(n^2)."""
+    def _first_unknown(self, name: str) -> Indices:
+        """[b]: the first sub-module from b on that the device cannot run, or n."""
+        result = np.full(self.count + 1, self.count)
+        for j in range(self.count - 1, -1, -1):
+            known = all(name in phase.time_s[j] for phase in self.problem.steps)
+            result[j] = result[j + 1] if known else j
+        return result
+
+    def _memory(self) -> Iterator[Array]:
+        """For each begin b: bytes of the intervals [b, b + 1), [b, b + 2) and so on up to the end."""
         parts = self.problem.submodules
-        need = np.full((self.count + 1, self.count + 1), np.inf)
         weights = np.array([part.memory_bytes for part in parts], float)
         peaks = np.array([part.peak_bytes for part in parts], float)
         shared = np.array([part.shared.bytes if part.shared else 0 for part in parts], float)
         earlier = _last_of_group([part.shared.name if part.shared else None for part in parts])
         for b in range(self.count):
             first_here = np.where(earlier[b:] < b, shared[b:], 0.0)
-            need[b, b + 1 :] = (
-                np.cumsum(weights[b:]) + np.maximum.accumulate(peaks[b:]) + np.cumsum(first_here)
-            )
-        return need
+            yield np.cumsum(weights[b:]) + np.maximum.accumulate(peaks[b:]) + np.cumsum(first_here)
 
 
 def group_devices(problem: Problem) -> list[list[str]]:
@@ -243,12 +272,6 @@ def _exchangeable(problem: Problem, a: str, b: str) -> bool:
     return figures(a, b) == figures(b, a) and all(
         figures(a, x) == figures(b, x) and figures(x, a) == figures(x, b) for x in others
     )
-
-
-def _between(amounts: Array) -> Array:
-    """[b, c]: the sum of amounts[b:c]."""
-    total = np.concatenate([[0.0], np.cumsum(amounts)])
-    return np.asarray(np.maximum(total[None, :] - total[:, None], 0.0))
 
 
 def _last_of_group(names: list[str | None]) -> npt.NDArray[np.int64]:

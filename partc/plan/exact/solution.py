@@ -1,0 +1,55 @@
+"""What a solver hands over: the best assignment it knows and what no plan can be better than."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from partc.plan.evaluate import Evaluation
+from partc.plan.exact.objective import TIE
+from partc.plan.exact.tables import Tables
+from partc.plan.problem import Problem
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The best assignment and how far it is proven."""
+
+    assignment: tuple[str, ...]
+    evaluation: Evaluation
+    bound: float
+    """In the unit of the objective: seconds, or steps per second."""
+    method: str
+
+    @property
+    def value(self) -> float:
+        """Seconds or steps per second."""
+        return self.evaluation.value or 0.0
+
+
+def cost_of(problem: Problem, value: float) -> float:
+    """Seconds to be minimised: a latency, or the bottleneck of a throughput. Its own inverse."""
+    return value if problem.objective == "latency" else 1.0 / max(value, sys.float_info.min)
+
+
+def bound_of(problem: Problem, value: float, least_s: float) -> float:
+    """A proven least cost in the unit of the objective, never on the wrong side of the value.
+
+    Costs that differ by rounding alone are equal.
+    """
+    cost = cost_of(problem, value)
+    if least_s >= cost * (1 - len(problem.submodules) * TIE):
+        return value
+    return cost_of(problem, max(0.0, least_s))
+
+
+def named(tables: Tables, intervals: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+    """(type, end) of intervals as the device of every sub-module: members in the order of the devices."""
+    members = [iter(names) for names in tables.types]
+    begins = [0, *(end for _, end in intervals)]
+    return tuple(
+        name
+        for (kind, end), begin in zip(intervals, begins, strict=False)
+        for name in [next(members[kind])] * (end - begin)
+    )
