@@ -1,9 +1,16 @@
 """What an assignment is worth: the one place where the meaning of a plan is written down as code.
 
-Every solver is checked against this module, and the predicted timeline of plan.json comes from it. Per step
-of a phase: an interval starts when all its messages have arrived and then runs its sub-modules; when it has
-finished it sends one message, with all that they need, to each later interval that uses a value of its own;
-messages do not slow each other. A device has one interval, so that it is free when the step begins.
+Every solver is checked against this module, and the predicted timeline of plan.json comes from it. Every
+interval of consecutive sub-modules on one device is a stage; most strategies give a device one, some let it
+return and give it several. Per step of a phase:
+
+- A stage starts when all its messages have arrived and its device has finished its stage before; it then
+  runs its sub-modules. So a device runs one stage at a time, in their order.
+- When it has finished it sends one message to each later stage of another device that is to get values from
+  it; messages do not slow each other.
+- A value goes once to each device that reads it: to its first stage that does. Later stages of that device
+  keep it, and stages of the device that made it have it: neither needs a message.
+- The last stage sends one more message back to the source, unless it is on the source itself.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partc.config.units import format_bytes
-from partc.plan.problem import Edge, Phase, Problem
+from partc.plan.problem import Edge, Link, Phase, Problem
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Message:
-    """Everything that one interval sends to another in one step."""
+    """Everything that one stage sends to another in one step."""
 
     sender: str
     receiver: str
@@ -49,6 +56,10 @@ class Message:
     arrive_s: float
     values: tuple[str, ...]
     """Names of the values; `2->5` for an edge without a name, `return` for the message back to the source."""
+    from_stage: int
+    """Index of the sending stage in the timeline."""
+    to_stage: int
+    """Index of the receiving stage; 0 for the message back to the source."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +93,7 @@ class Evaluation:
     """Seconds (latency) or steps per second (throughput); None where infeasible."""
     phases: tuple[Timeline, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
-    """Of every device in use, in ring order."""
+    """Of every device in use, all its stages together; in the order of their first stages."""
     busy_s: tuple[tuple[str, float], ...] = ()
     """Weighted busy time per step of each device (`A`) and link (`A->B`) in use."""
 
@@ -115,12 +126,15 @@ def intervals_of(assignment: Sequence[str]) -> tuple[Interval, ...]:
 
 
 def evaluate(problem: Problem, assignment: Sequence[str]) -> Evaluation:
-    """Checks an assignment against every constraint and follows one step of each phase. O(edges)."""
+    """Checks an assignment against every constraint and follows one step of each phase.
+
+    A device may have several intervals. O(edges + stages^2).
+    """
     shape = _check_shape(problem, assignment)
     if shape:
         return Evaluation(shape)
     intervals = intervals_of(assignment)
-    memory = tuple(_memory(problem, interval) for interval in intervals)
+    memory = _memory(problem, assignment)
     violations = [text for use in memory if (text := _memory_violation(use))]
     violations += _missing(problem, intervals)
     if violations:
@@ -140,20 +154,23 @@ def follow_step(problem: Problem, phase: Phase, intervals: Sequence[Interval]) -
     traffic = traffic_between(phase.edges, intervals)
     stages: list[Stage] = []
     messages: list[Message] = []
+    free: dict[str, float] = {}
     for k, interval in enumerate(intervals):
-        incoming = []
-        for i, sender in enumerate(stages):
-            if (i, k) in traffic:
-                incoming.append(_message(problem, sender, interval.device, traffic[i, k]))
-        start = max((message.arrive_s for message in incoming), default=0.0)
+        incoming = [
+            _message(problem.link_of[sender.device, interval.device], sender.finish_s, (i, k), traffic[i, k])
+            for i, sender in enumerate(stages)
+            if (i, k) in traffic
+        ]
+        start = max([free.get(interval.device, 0.0), *(message.arrive_s for message in incoming)])
         busy = sum(phase.time_s[j][interval.device] for j in range(interval.first, interval.last + 1))
         stages.append(Stage(interval.device, interval.first, interval.last, start, start + busy))
+        free[interval.device] = start + busy
         messages += incoming
     end = stages[-1].finish_s
     if intervals[-1].device != problem.source:
-        back = _message(
-            problem, stages[-1], problem.source, {(len(phase.time_s) - 1, "return", -1): phase.return_bytes}
-        )
+        link = problem.link_of[intervals[-1].device, problem.source]
+        value: dict[ValueKey, float] = {(len(phase.time_s) - 1, "return", -1): phase.return_bytes}
+        back = _message(link, end, (len(stages) - 1, 0), value)
         messages.append(back)
         end = back.arrive_s
     return Timeline(phase.name, phase.weight, end, tuple(stages), tuple(messages))
@@ -166,13 +183,19 @@ ValueKey = tuple[int, str, int]
 def traffic_between(
     edges: Sequence[Edge], intervals: Sequence[Interval]
 ) -> dict[tuple[int, int], dict[ValueKey, float]]:
-    """(sending interval, receiving interval) -> value -> bytes; a value counts once per receiver."""
+    """(sending stage, receiving stage) -> value -> bytes; a value goes once to each device, when first read."""
     where = [k for k, interval in enumerate(intervals) for _ in range(interval.first, interval.last + 1)]
-    traffic: dict[tuple[int, int], dict[ValueKey, float]] = {}
+    first_reader: dict[tuple[ValueKey, str], int] = {}
+    sizes: dict[ValueKey, float] = {}
     for number, edge in enumerate(edges):
-        pair = where[edge.sender], where[edge.receiver]
-        if pair[0] != pair[1]:
-            traffic.setdefault(pair, {})[value_key(edge, number)] = edge.bytes
+        device, reader = intervals[where[edge.receiver]].device, where[edge.receiver]
+        if device != intervals[where[edge.sender]].device:
+            key = value_key(edge, number)
+            sizes[key] = edge.bytes
+            first_reader[key, device] = min(first_reader.get((key, device), reader), reader)
+    traffic: dict[tuple[int, int], dict[ValueKey, float]] = {}
+    for (key, _), reader in first_reader.items():
+        traffic.setdefault((where[key[0]], reader), {})[key] = sizes[key]
     return traffic
 
 
@@ -183,11 +206,11 @@ def value_key(edge: Edge, number: int) -> ValueKey:
     return edge.sender, f"{edge.sender}->{edge.receiver}", number
 
 
-def _message(problem: Problem, sender: Stage, receiver: str, values: dict[ValueKey, float]) -> Message:
+def _message(link: Link, start_s: float, stages: tuple[int, int], values: dict[ValueKey, float]) -> Message:
+    """What one stage sends to another; `stages` are their indices."""
     count = sum(values.values())
-    arrive = sender.finish_s + problem.link_of[sender.device, receiver].seconds(count)
     names = tuple(name for _, name, _ in values)
-    return Message(sender.device, receiver, count, sender.finish_s, arrive, names)
+    return Message(link.sender, link.receiver, count, start_s, start_s + link.seconds(count), names, *stages)
 
 
 def _check_shape(problem: Problem, assignment: Sequence[str]) -> tuple[str, ...]:
@@ -197,15 +220,19 @@ def _check_shape(problem: Problem, assignment: Sequence[str]) -> tuple[str, ...]
         return (f"unknown device {unknown[0]}",)
     if assignment[0] != problem.source:
         return (f"sub-module 0 is on {assignment[0]}, but must be on the source {problem.source}",)
-    names = [interval.device for interval in intervals_of(assignment)]
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    return tuple(f"the sub-modules of {name} are not consecutive" for name in twice[:1])
+    return ()
 
 
-def _memory(problem: Problem, interval: Interval) -> MemoryUse:
-    device = problem.device_of[interval.device]
-    needed = device.overhead_bytes + problem.interval_memory(interval.first, interval.last)
-    return MemoryUse(device.name, needed, device.memory_bytes)
+def _memory(problem: Problem, assignment: Sequence[str]) -> tuple[MemoryUse, ...]:
+    """Of each device in use: its overhead and what all its sub-modules need together."""
+    held: dict[str, list[int]] = {}
+    for j, name in enumerate(assignment):
+        held.setdefault(name, []).append(j)
+    devices = ((problem.device_of[name], indices) for name, indices in held.items())
+    return tuple(
+        MemoryUse(device.name, device.overhead_bytes + problem.memory_of(indices), device.memory_bytes)
+        for device, indices in devices
+    )
 
 
 def _memory_violation(use: MemoryUse) -> str | None:
@@ -226,8 +253,8 @@ def _missing(problem: Problem, intervals: Sequence[Interval]) -> list[str]:
     pairs = [(intervals[a].device, intervals[b].device) for a, b in sorted(used)]
     if intervals[-1].device != problem.source:
         pairs.append((intervals[-1].device, problem.source))
-    missing += [f"there is no link from {a} to {b}" for a, b in pairs if (a, b) not in problem.link_of]
-    return missing
+    absent = dict.fromkeys(pair for pair in pairs if pair not in problem.link_of)
+    return missing + [f"there is no link from {a} to {b}" for a, b in absent]
 
 
 def _busy(phases: Sequence[Timeline]) -> dict[str, float]:
@@ -255,7 +282,8 @@ def _timeline_json(timeline: Timeline) -> dict[str, object]:
         ],
         "messages": [
             {
-                "from": m.sender, "to": m.receiver, "bytes": m.bytes,
+                "from": m.sender, "to": m.receiver,
+                "from_stage": m.from_stage, "to_stage": m.to_stage, "bytes": m.bytes,
                 "start_s": m.start_s, "arrive_s": m.arrive_s, "values": list(m.values),
             }
             for m in timeline.messages

@@ -55,6 +55,16 @@ def test_problem_round_trips(make: Callable[[], Any]) -> None:
     assert parse_problem(json.dumps(problem.to_json())) == problem
 
 
+def test_the_batch_round_trips_and_changes_no_plan() -> None:
+    data = example() | {"objective": "throughput"}
+    one, eight = Problem.from_json(data), Problem.from_json({**data, "batch": 8})
+    assert (one.batch, eight.batch) == (1, 8) and "batch" not in one.to_json()
+    assert parse_problem(json.dumps(eight.to_json())) == eight
+    assert solve(one, explained=False) == solve(eight, explained=False)
+    with pytest.raises(ConfigError, match="whole number of at least 1"):
+        Problem.from_json({**data, "batch": 0})
+
+
 @pytest.mark.parametrize("memory", [4e9, 1.0])
 def test_plan_round_trips(memory: float) -> None:
     data = example()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from partc.plan.answer import Plan, feasible_plan, infeasible_plan
-from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import lower_bound
+from partc.plan.answer import Plan
+from partc.plan.baselines.judge import judged_plan
 from partc.plan.problem import Problem
 
 
@@ -20,16 +19,4 @@ def plan_even(problem: Problem) -> Plan:
     ring = (names[first:] + names[:first])[: len(problem.submodules)]
     size, larger = divmod(len(problem.submodules), len(ring))
     assignment = tuple(name for k, name in enumerate(ring) for _ in range(size + (k < larger)))
-    evaluation = evaluate(problem, assignment)
-    method = "equal numbers of sub-modules"
-    if evaluation.value is None:
-        return infeasible_plan(f"equal numbers of sub-modules: {'; '.join(evaluation.violations)}", method)
-    return feasible_plan(assignment, evaluation.value, _bound(problem, evaluation.value), method, {})
-
-
-def _bound(problem: Problem, value: float) -> float | None:
-    """The lower (upper) bound, never on the wrong side of the value by rounding."""
-    bound = lower_bound(problem)
-    if bound is None:
-        return None
-    return min(bound, value) if problem.objective == "latency" else max(bound, value)
+    return judged_plan(problem, assignment, "equal numbers of sub-modules")

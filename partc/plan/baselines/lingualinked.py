@@ -1,0 +1,100 @@
+"""The strategy `lingualinked`: LinguaLinked, section 3.2.3, Eq. 5, over all assignments of sub-modules.
+
+The programme stands in `assignment_programme.py` with what is different from the paper's. Its linear objective
+is not the value of the plan: it adds up every transfer, while in truth a residual message travels beside the
+computation and costs nothing unless it is late, and intervals without a message between them run side by
+side. It is exact where each sub-module hands something to the next and nothing skips one; for throughput it
+is exact but for the latency of residual messages. Elsewhere its optimum may be behind the best plan, even
+behind the best with one interval per device, which `optimal` finds for the true value.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from partc.errors import PlanError
+from partc.plan.answer import Plan, feasible_plan, infeasible_plan
+from partc.plan.baselines.solver_process import SOLVER, Answer, SolverError, ask_solver
+from partc.plan.evaluate import evaluate
+from partc.plan.exact.optimal import find_best
+from partc.plan.exact.solution import Solution
+from partc.plan.problem import Problem
+from partc.plan.strategies import solve
+
+_METHOD = "LinguaLinked's Eq. 5 as a MILP (HiGHS)"
+
+_ROUNDING = 1e-6
+"""Relative differences that the solver does not see."""
+
+
+def plan_lingualinked(problem: Problem, limit_s: float = 30.0, solver: Sequence[str] = SOLVER) -> Plan:
+    """The assignment of least computing and transfer time; a device may have several intervals.
+
+    The solver, a process of its own, begins with the best plan that has one interval per device; if it gives
+    no answer, that plan is the result and `method` says what happened. The bound holds for every assignment
+    where the solver gave the plan (see `solve_programme`), and for plans with one interval per device where
+    it did not.
+    """
+    start = _best_intervals(problem, limit_s)
+    request = {
+        "problem": problem.to_json(),
+        "start": list(start.assignment) if start else None,
+        "limit_s": limit_s,
+    }
+    try:
+        answer = ask_solver(request, limit_s, solver)
+        if answer.assignment is not None:
+            return _judge(problem, answer, answer.assignment)
+        if answer.proven and start is None:
+            return _infeasible(problem)
+        raise SolverError("found no plan" if answer.proven else f"found no plan within {limit_s:.3g} s")
+    except SolverError as error:
+        return _instead(start, str(error))
+
+
+def _judge(problem: Problem, answer: Answer, assignment: Sequence[str]) -> Plan:
+    """The solver's assignment at its true value.
+
+    Raises:
+        SolverError: it violates a constraint; within its tolerance a solver may exceed a memory limit.
+    """
+    evaluation = evaluate(problem, assignment)
+    if evaluation.value is None:
+        raise SolverError(f"gave a plan that cannot be: {evaluation.violations[0]}")
+    ending = "its optimum" if answer.proven else "the best found in the time"
+    bound = _bound(problem, answer.bound_s, evaluation.value)
+    return feasible_plan(tuple(assignment), evaluation.value, bound, f"{_METHOD}, {ending}", {})
+
+
+def _bound(problem: Problem, bound_s: float | None, value: float) -> float | None:
+    """In the unit of the objective, and the value itself where the solver sees no difference."""
+    if bound_s is None:
+        return None
+    if problem.objective == "latency":
+        bound = min(max(bound_s, 0.0), value)
+    else:
+        bound = max(1.0 / max(bound_s, sys.float_info.min), value)
+    return value if abs(bound - value) <= _ROUNDING * value else bound
+
+
+def _best_intervals(problem: Problem, limit_s: float) -> Solution | None:
+    try:
+        return find_best(problem, limit_s=limit_s)
+    except PlanError:
+        return None
+
+
+def _infeasible(problem: Problem) -> Plan:
+    """No assignment at all is possible, and the words for intervals say why."""
+    reason = solve(problem).constraint or "memory, links and times cannot be met together"
+    return infeasible_plan(f"{reason}; nor is there a plan that returns to a device", _METHOD)
+
+
+def _instead(start: Solution | None, failure: str) -> Plan:
+    """The best plan with one interval per device, where the solver gave none."""
+    if start is None:
+        words = f"no plan with one interval per device meets the limits, and the solver {failure}"
+        return infeasible_plan(words, f"{_METHOD}; the solver {failure}")
+    method = f"one interval per device, {start.method}; the solver for LinguaLinked's Eq. 5 {failure}"
+    return feasible_plan(start.assignment, start.value, start.bound, method, {})

@@ -1,0 +1,85 @@
+"""A solver in a process of its own: it may crash, hang or write nonsense, and a `SolverError` is the worst."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SOLVER = (sys.executable, "-P", "-m", "partc.plan.baselines.assignment_solver")
+"""The command; -P: the folder that the user happens to be in is no place to import from."""
+
+_GRACE_S = 5.0
+"""What the solver may take beyond its limit: to start, to prepare, to write."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the solver found."""
+
+    assignment: list[str] | None
+    """None: none was found; where `proven`, there is none."""
+    proven: bool
+    """Whether the assignment is an optimum of the programme."""
+    bound_s: float | None
+    """No assignment has a lower latency (throughput: largest busy time) by `evaluate`; None: not known."""
+
+
+class SolverError(Exception):
+    """The solver gave no answer; the message says why, in words that follow `the solver`."""
+
+
+def ask_solver(request: Mapping[str, object], limit_s: float, command: Sequence[str] = SOLVER) -> Answer:
+    """The answer to a request; the process is killed a little after the limit.
+
+    Raises:
+        SolverError: the process could not be started, was killed, failed, or wrote no answer.
+    """
+    root = str(Path(__file__).resolve().parents[3])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(request).encode(),
+            capture_output=True,
+            timeout=limit_s + _GRACE_S,
+            # One thread: those that nobody uses take addresses, which the solver's own limit counts.
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SolverError(f"did not end within {limit_s:.3g} s and was stopped") from error
+    except OSError as error:
+        raise SolverError(f"cannot be started: {error.strerror}") from error
+    if done.returncode:
+        raise SolverError(_failure(done.returncode, done.stderr))
+    return _read(done.stdout)
+
+
+def _failure(code: int, stderr: bytes) -> str:
+    if code < 0:
+        return f"was killed ({signal.Signals(-code).name})"
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    return f"failed: {lines[-1][:200] if lines else f'exit code {code}'}"
+
+
+def _read(text: bytes) -> Answer:
+    try:
+        answer = Answer(**json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise SolverError("wrote no answer that can be read") from error
+    names, bound = answer.assignment, answer.bound_s
+    if (
+        not isinstance(names, list | None)
+        or not all(isinstance(name, str) for name in names or ())
+        or not isinstance(answer.proven, bool)
+        or not (bound is None or (isinstance(bound, float | int) and math.isfinite(bound)))
+    ):
+        raise SolverError("wrote an answer of the wrong form")
+    return answer

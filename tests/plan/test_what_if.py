@@ -1,0 +1,214 @@
+"""What a change would buy, and the rest of an explanation."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partc.plan import explain as explain_module
+from partc.plan import what_if
+from partc.plan.evaluate import evaluate, intervals_of
+from partc.plan.exact import bound, optimal
+from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.plan.strategies import solve
+
+GIB = 2.0**30
+
+
+def chain(
+    speeds: dict[str, float], count: int, memory: dict[str, float] | float = 1e12, objective: str = "latency"
+) -> Problem:
+    """A chain of equal sub-modules of 1 GB; every pair linked at 1000 bytes/s."""
+    room = memory if isinstance(memory, dict) else dict.fromkeys(speeds, memory)
+    return Problem(
+        objective=objective,
+        source=next(iter(speeds)),
+        devices=tuple(Device(name, room[name]) for name in speeds),
+        submodules=tuple(Submodule(1e9, dict(speeds)) for _ in range(count)),
+        links=tuple(Link(a, b, 1000.0, 0.0) for a in speeds for b in speeds if a != b),
+        edges=tuple(Edge(j, j + 1, 100) for j in range(count - 1)),
+        return_bytes=10,
+    )
+
+
+def entries(problem: Problem, strategy: str = "optimal") -> list[dict[str, Any]]:
+    found: Any = solve(problem, strategy).explain["what_if"]
+    return list(found)
+
+
+def by_subject(found: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(entry["change"], entry.get("device") or entry["link"]): entry for entry in found}
+
+
+def test_every_change_with_its_arithmetic() -> None:
+    # a holds two of 1 s, b two of 0.5 s; one message of 0.1 s and the return of 0.01 s.
+    found = by_subject(entries(chain({"a": 1.0, "b": 0.5}, 4, {"a": 2e9, "b": 2e9})))
+    assert found["speed", "a"]["value"] == pytest.approx(2.11)
+    assert found["speed", "b"]["value"] == pytest.approx(2.61)
+    assert found["bandwidth", "a-b"]["value"] == pytest.approx(3.055)
+    # With one more GiB b takes three: 1 + 1.5 s; a could take three, which is slower.
+    assert found["memory", "b"]["value"] == pytest.approx(2.61)
+    assert found["memory", "a"]["gain_s_per_token"] == 0.0
+    assert found["memory", "b"]["text"] == "1 GiB more memory on b: 2.61 s per step, 500 ms less"
+    assert found["memory", "a"]["text"] == "1 GiB more memory on a: no change"
+    assert (found["memory", "b"]["bytes"], found["speed", "a"]["factor"]) == (2**30, 2.0)
+    gains = [entry["gain_s_per_token"] for entry in found.values()]
+    assert gains == pytest.approx(sorted(gains, reverse=True))
+    assert all(
+        entry["gain_s_per_token"] == pytest.approx(3.11 - entry["s_per_token"]) for entry in found.values()
+    )
+
+
+def test_equal_gains_keep_the_order_of_the_questions() -> None:
+    found = entries(chain({"a": 1.0, "b": 1.0, "c": 1.1}, 3, 1e9))
+    speeds = [entry["device"] for entry in found if entry["change"] == "speed"]
+    assert speeds[-2:] == ["a", "b"]
+
+
+def test_a_throughput_is_said_in_seconds_per_token() -> None:
+    problem = replace(chain({"a": 1.0, "b": 0.5}, 3, {"a": 1e9, "b": 2e9}, "throughput"), batch=4)
+    (speed,) = [
+        entry for entry in entries(problem) if entry.get("device") == "a" and entry["change"] == "speed"
+    ]
+    # Both take a second; a alone is no bottleneck.
+    assert (speed["value"], speed["s_per_token"], speed["gain_s_per_token"]) == (1.0, 0.25, 0.0)
+
+
+def test_devices_that_are_alike_are_asked_about_once() -> None:
+    found = entries(chain({"a": 1.0, "b": 0.5, "c": 0.5, "d": 0.5}, 6, 2e9))
+    subjects = [(entry["change"], entry.get("device"), entry.get("link")) for entry in found]
+    assert len(subjects) == len(set(subjects))
+    assert sorted(entry["link"] for entry in found if entry["change"] == "bandwidth") == ["a-b", "b-c"]
+    (speed,) = [entry for entry in found if entry["change"] == "speed" and entry["device"] == "b"]
+    assert speed["alike"] == ["c", "d"]
+    assert speed["text"].startswith("twice the speed of b (or one of 2 like it): ")
+
+
+def test_a_link_that_is_not_in_use_is_told_where_it_would_be() -> None:
+    fast = chain({"a": 1.0, "b": 0.1}, 4)
+    slow = replace(fast, links=tuple(replace(link, bandwidth_bytes_per_s=30.0) for link in fast.links))
+    assert solve(slow, explained=False).assignment == ("a",) * 4
+    (entry,) = [entry for entry in entries(slow) if entry["change"] == "bandwidth"]
+    # One on a, three on b: 1 + 0.3 s, 100 bytes and 10 back at 60 bytes/s.
+    assert entry["link"] == "a-b" and entry["value"] == pytest.approx(1.3 + 110 / 60)
+    hopeless = replace(fast, links=tuple(replace(link, bandwidth_bytes_per_s=1.0) for link in fast.links))
+    assert not [entry for entry in entries(hopeless) if entry["change"] == "bandwidth"]
+
+
+def test_a_link_without_a_way_back() -> None:
+    problem = chain({"a": 1.0, "b": 1.0, "c": 1.0}, 3, 1e9)
+    links = tuple(link for link in problem.links if (link.sender, link.receiver) != ("b", "a"))
+    found = entries(replace(problem, links=links))
+    assert {"a->b"} < {entry["link"] for entry in found if entry["change"] == "bandwidth"}
+
+
+def test_a_given_assignment_stays_and_the_best_is_told() -> None:
+    problem = chain({"a": 1.0, "b": 0.5, "old": 9.0}, 6)
+    plan = solve(problem, "even")
+    best: Any = plan.explain["best"]
+    assert best["assignment"] == ["a", "b", "b", "b", "b", "b"]
+    assert plan.value is not None and best["gain_s_per_token"] == pytest.approx(plan.value - best["value"])
+    assert best["text"].endswith("less: 0 on a, 1-5 on b") and best["text"] in str(plan.explain["binding"])
+    found: Any = plan.explain["what_if"]
+    assert not any(entry["replanned"] for entry in found)
+    # 100 bytes thrice and 10 back; twice the speed of old saves half of its 18 s.
+    assert found[0]["device"] == "old" and found[0]["gain_s_per_token"] == pytest.approx(9.0)
+    assert {entry["change"] for entry in found} == {"speed", "bandwidth"}
+
+
+def test_an_idle_device_of_a_given_assignment() -> None:
+    few = chain({"a": 1.0, "b": 0.9, "c": 0.1, "d": 5.0}, 2)
+    unused: Any = solve(few, "even").explain["unused"]
+    assert unused == {
+        "c": "this assignment gives it nothing; the best plan gives it sub-module 1",
+        "d": "this assignment gives it nothing, and neither does the best plan",
+    }
+
+
+def test_per_token_where_a_model_generates() -> None:
+    problem = chain({"a": 1.0, "b": 0.5}, 4, {"a": 2e9, "b": 2e9})
+    times = tuple(part.time_s for part in problem.submodules)
+    phases = (Phase("prefill", 0.1, times, problem.edges, 10), Phase("decode", 0.9, times, problem.edges, 10))
+    generating = replace(problem, phases=phases, edges=(), return_bytes=0)
+    for objective, word in (("latency", "per token"), ("throughput", "tokens/s")):
+        told = solve(replace(generating, objective=objective)).explain
+        texts = [str(told["binding"]), *(entry["text"] for entry in told["what_if"])]  # type: ignore[attr-defined]
+        assert any(word in text for text in texts)
+        assert not any("step" in text for text in texts[1:])
+
+
+def test_too_large_to_ask_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = chain({"a": 1.0, "b": 0.5}, 4, {"a": 2e9, "b": 2e9})
+    monkeypatch.setattr(what_if, "_ALL_STEPS", 3 * what_if.solve_steps(problem))
+    found = by_subject(entries(problem))
+    assert [entry["replanned"] for entry in found.values()].count(True) == 3
+    # What is left is answered for the same plan: at least so much.
+    link = found["bandwidth", "a-b"]
+    assert link["value"] == pytest.approx(3.055) and link["text"].endswith("less (with the same plan)")
+
+
+def test_too_large_to_ask_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = chain({"a": 1.0, "b": 0.5, "c": 3.0}, 4, {"a": 2e9, "b": 2e9, "c": 2e9})
+    monkeypatch.setattr(explain_module, "MAX_STEPS", 0)
+    monkeypatch.setattr("partc.plan.strategies._best", lambda *_: pytest.fail("solved"))
+    told: Any = solve(problem).explain
+    assert "not computed" in told["binding"] and "not computed" in told["unused"]["c"]
+    memory = [entry for entry in told["what_if"] if entry["change"] == "memory"]
+    assert {entry["gain_s_per_token"] for entry in memory} == {None}
+    assert all(entry["text"].endswith("not computed: the problem is large") for entry in memory)
+    assert told["what_if"][-len(memory) :] == memory
+    assert told["what_if"][0]["gain_s_per_token"] > 0
+    assert "not computed" in str(solve(problem, "even").explain["best"])
+
+
+def test_every_question_is_within_what_a_quick_search_does_exactly() -> None:
+    assert what_if.MAX_STEPS <= bound.MAX_STEPS * optimal._QUICK_PART
+
+
+def brute(problem: Problem) -> float:
+    """The best value over all assignments with one interval per device."""
+    names, count = list(problem.device_of), len(problem.submodules)
+    values = [
+        value
+        for assignment in itertools.product(names, repeat=count)
+        if len(intervals_of(assignment)) == len(set(assignment))
+        and (value := evaluate(problem, assignment).value) is not None
+    ]
+    return min(values) if problem.objective == "latency" else max(values)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    speeds=st.lists(st.integers(1, 9), min_size=3, max_size=3),
+    rooms=st.lists(st.integers(1, 4), min_size=3, max_size=3),
+    bandwidths=st.lists(st.integers(10, 1000), min_size=3, max_size=3),
+    residual=st.integers(1, 900),
+    objective=st.sampled_from(["latency", "throughput"]),
+)
+def test_gains_are_those_of_the_best_plans(
+    speeds: list[int], rooms: list[int], bandwidths: list[int], residual: int, objective: str
+) -> None:
+    problem = chain(
+        dict(zip("abc", map(float, speeds), strict=True)),
+        4,
+        dict(zip("abc", (1.1e9 * room for room in rooms), strict=True)),
+        objective,
+    )
+    rate = dict(zip(("ab", "ac", "bc"), bandwidths, strict=True))
+    links = tuple(
+        replace(link, bandwidth_bytes_per_s=float(rate["".join(sorted(link.sender + link.receiver))]))
+        for link in problem.links
+    )
+    late = (Edge(0, 2, residual), Edge(0, 3, 30), Edge(1, 3, residual))
+    problem = replace(problem, links=links, edges=problem.edges + late)
+    if not solve(problem, explained=False).feasible:
+        return
+    for entry in entries(problem):
+        ends = tuple(entry["link"].split("-")) if "link" in entry else (entry["device"],)
+        changed = what_if.Question(entry["change"], ends).apply(problem)
+        assert entry["value"] == pytest.approx(brute(changed), rel=1e-9)
