@@ -1,21 +1,32 @@
-"""`partition-graph`: decides which device gets which sub-modules. It decides only; `split-graph` cuts."""
+"""`partition-graph`: decides which device gets which sub-modules. It decides only; `split-graph` cuts.
+
+Where model.yaml says `max_batch: auto` it decides the batch, too: sub-modules are profiled and planned for each
+candidate, and the one that makes most tokens per second becomes the model's max_batch.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
-from partc.config.devices import DeviceConfig, DevicesConfig, load_devices
+from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, PlanError, UserError
-from partc.ir.costs import Step, workload
-from partc.ir.graph import Module, PhaseCost, SubmoduleProfile
+from partc.ir.costs import Step, of_batch, workload
+from partc.ir.graph import Module, SubmoduleProfile
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
+from partc.plan.answer import Plan
 from partc.plan.evaluate import evaluate
+from partc.plan.placed import plan_placed
+from partc.plan.placement import blame, check_strategy, placed, restrict, rules_of, shape_of
+from partc.plan.prices import count_measured, prices
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
-from partc.plan.strategies import solve
+from partc.plan.strategies import solve, with_explanation
+from partc.plan.words import tokens_per_s
+from passes.profile_submodules import profile_submodules
 
 FORMAT = "partc-plan/1"
 TOKEN_BYTES = 8
@@ -37,38 +48,125 @@ class PartitionGraph(Pass):
 
     def apply(self, module: Module, context: Context) -> bool:
         """Set `module.plan`; raises PlanError if no plan meets the constraints."""
-        before = module.plan
-        problem = problem_of(module, load_devices(self.target))
-        module.plan = plan_of(problem, self.strategy, where=self.target)
-        return before != module.plan
+        before = module.plan, module.info, module.profile
+        devices = load_devices(self.target)
+        check_strategy(devices, self.strategy)
+        if module.info.batches:
+            decision, tried = choose_batch(module, devices, self.strategy, where=self.target)
+            module.info, module.profile = decision.module.info, decision.module.profile
+            module.plan = plan_json(decision, {"batch": tried, **_measured(module, devices)})
+        else:
+            decision = decide(module, devices, self.strategy, where=self.target)
+            module.plan = plan_json(decision, _measured(module, devices))
+        return before != (module.plan, module.info, module.profile)
 
 
-def plan_of(problem: Problem, strategy: str, *, where: str | None = None) -> dict[str, object]:
-    """plan.json as data: the problem, the answer, the predicted timeline.
+@dataclass(frozen=True)
+class Decision:
+    """A problem and what was decided."""
+
+    module: Module
+    problem: Problem
+    answer: Plan
+    """Without an explanation."""
+    free: bool
+    """Whether the planner chose the assignment as the best it knew."""
+
+
+def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str | None = None) -> Decision:
+    """The strategy's plan, or the user's, for a profiled module.
 
     Raises:
-        PlanError: nothing meets the constraints; the message says which one.
+        PlanError: nothing meets the constraints; the message says which one, and which pin or ban.
     """
-    answer = solve(problem, strategy)
-    if not answer.feasible or answer.assignment is None:
+    whole = _whole_problem(module, devices)
+    shape = shape_of(module.submodules or ())
+    rules = rules_of(devices, shape)
+    problem = restrict(whole, rules)
+    if devices.place:
+        answer = plan_placed(problem, placed(devices, shape, rules), shape, where)
+        return Decision(module, problem, answer, free=False)
+    answer = solve(problem, strategy, explained=False)
+    if not answer.feasible:
+        remedy = "add a device or memory, lower max_sequence or max_requests, or raise memory_fraction"
         raise PlanError(
-            f"no plan fits: {answer.constraint}",
+            f"no plan fits: {blame(whole, rules, str(answer.constraint), partial(_is_feasible, strategy))}",
             where=where,
-            hint="add a device or memory, lower max_sequence or max_requests, or raise memory_fraction",
+            hint=f"remove a pin or ban, {remedy}" if rules else remedy,
         )
-    predicted = evaluate(problem, answer.assignment)
+    return Decision(module, problem, answer, free=strategy == "optimal")
+
+
+def _is_feasible(strategy: str, problem: Problem) -> bool:
+    return solve(problem, strategy, explained=False).feasible
+
+
+def choose_batch(
+    module: Module, devices: DevicesConfig, strategy: str, *, where: str | None = None
+) -> tuple[Decision, list[dict[str, object]]]:
+    """The decision for the batch that makes most tokens per second, the smaller one of equals; and what was tried.
+
+    Tokens per second are batch x steps/s for the objective throughput, batch / latency for latency. A batch needs
+    more memory than every smaller one, so that the first that does not fit is the last that is tried. One
+    profile, O(V + E), and one solve for each.
+
+    Raises:
+        PlanError: not even the first fits.
+    """
+    decisions: list[Decision] = []
+    tried: list[dict[str, object]] = []
+    for batch in module.info.batches:
+        try:
+            decision = decide(_of_batch(module, batch), devices, strategy, where=where)
+        except PlanError:
+            if not decisions:
+                raise
+            tried.append({"batch": batch, "value": None, "tokens_per_s": None, "feasible": False})
+            break
+        value = decision.answer.value or 0.0
+        rate = tokens_per_s(decision.problem, value)
+        decisions.append(decision)
+        tried.append({"batch": batch, "value": value, "tokens_per_s": rate, "feasible": True})
+    best = max(decisions, key=lambda one: tokens_per_s(one.problem, one.answer.value or 0.0))
+    return best, tried
+
+
+def _of_batch(module: Module, batch: int) -> Module:
+    """The module with that batch decided, profiled anew."""
+    info = of_batch(module.info, batch)
+    profile = profile_submodules(info, module.graph, module.submodules or ())
+    return replace(module, info=info, profile=profile)
+
+
+def _measured(module: Module, devices: DevicesConfig) -> dict[str, object]:
+    """How many of the times the plan was made with were measured, where devices.yaml names such times."""
+    if devices.measured is None:
+        return {}
+    return {"times": count_measured(module.submodules or (), workload(module.info), devices)}
+
+
+def plan_json(decision: Decision, notes: Mapping[str, object] | None = None) -> dict[str, object]:
+    """plan.json as data: the problem, the answer with its explanation and `notes`, the predicted timeline."""
+    problem = decision.problem
+    answer = with_explanation(problem, decision.answer, free=decision.free)
+    predicted = evaluate(problem, answer.assignment or ())
     if not predicted.feasible:
-        raise InternalError(f"strategy {strategy} breaks a constraint: {'; '.join(predicted.violations)}")
+        raise InternalError(f"{answer.method} breaks a constraint: {'; '.join(predicted.violations)}")
     return {
         "format": FORMAT,
         "problem": problem.to_json(),
-        "answer": answer.to_json(),
+        "answer": replace(answer, explain={**answer.explain, **(notes or {})}).to_json(),
         "predicted": predicted.to_json(),
     }
 
 
 def problem_of(module: Module, devices: DevicesConfig) -> Problem:
-    """The planning problem of a profiled module on these devices (DESIGN 11)."""
+    """The planning problem of a profiled module on these devices (DESIGN 11), pins and bans applied."""
+    return restrict(_whole_problem(module, devices), rules_of(devices, shape_of(module.submodules or ())))
+
+
+def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
+    """The planning problem without pins and bans."""
     profile, names = module.profile, sorted(devices.devices)
     if profile is None:
         raise UserError(
@@ -88,7 +186,8 @@ def problem_of(module: Module, devices: DevicesConfig) -> Problem:
             for b in names
             if a != b and (link := devices.link(a, b)) is not None
         ),
-        phases=tuple(_phase(module, profile, step, devices.devices) for step in workload(module.info)),
+        phases=tuple(_phase(module, profile, step, devices) for step in workload(module.info)),
+        batch=module.info.batch or 1,
     )
 
 
@@ -108,14 +207,12 @@ def _submodule(item: SubmoduleProfile, users: Mapping[str, int]) -> Submodule:
     return Submodule(own + rest, {}, peak, Shared(name, item.shared[name]))
 
 
-def _phase(
-    module: Module, profile: Sequence[SubmoduleProfile], step: Step, devices: Mapping[str, DeviceConfig]
-) -> Phase:
+def _phase(module: Module, profile: Sequence[SubmoduleProfile], step: Step, devices: DevicesConfig) -> Phase:
     costs = [item.phases[step.name] for item in profile]
     return Phase(
         name=step.name,
         weight=_weight(module, step),
-        time_s=tuple({name: seconds(cost, device) for name, device in devices.items()} for cost in costs),
+        time_s=prices(module.submodules or (), costs, step, devices),
         edges=_edges(module, step),
         return_bytes=_return_bytes(module, step),
     )
@@ -127,13 +224,6 @@ def _weight(module: Module, step: Step) -> float:
     if not info.has_states:
         return 1.0
     return 1 / info.generate if step.name == "prefill" else (info.generate - 1) / info.generate
-
-
-def seconds(cost: PhaseCost, device: DeviceConfig) -> float:
-    """The roofline: a sub-module takes as long as its arithmetic or as its memory traffic."""
-    computing = cost.flops / device.flops_per_s
-    moving = cost.read_bytes / device.memory_bandwidth_bytes_per_s
-    return max(computing, moving) + device.call_overhead_s
 
 
 def _edges(module: Module, step: Step) -> tuple[Edge, ...]:

@@ -69,12 +69,11 @@ def compile_command(
     from partc.config.devices import load_devices
     from partc.pipeline.default import configure, default_pipeline
     from partc.pipeline.registry import load_passes
-    from partc.plan.strategies import load_strategy
+    from partc.plan.placement import check_strategy
     from partc.verify.origin import write_origin
 
     # Before the long work: a mistake in these should not cost minutes.
-    load_devices(target)
-    load_strategy(strategy)
+    check_strategy(load_devices(target), strategy)
     if passes is None:
         steps = default_pipeline(target, strategy, cut_rule, output)
     else:

@@ -79,11 +79,10 @@ def _plan(model: str, target: Path, strategy: str, cut_rule: str, watch: Watch) 
     from partc.cli.observers import run_watched
     from partc.config.devices import load_devices
     from partc.pipeline.default import PLANNING, default_pipeline
-    from partc.plan.strategies import load_strategy
+    from partc.plan.placement import check_strategy
 
     # Before the long work: a mistake in these should not cost minutes.
-    load_devices(target)
-    load_strategy(strategy)
+    check_strategy(load_devices(target), strategy)
     steps = default_pipeline(target, strategy, cut_rule, Path("build"), PLANNING)
     return run_watched(lambda: load_model(model), steps, watch)
 

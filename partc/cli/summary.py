@@ -7,36 +7,42 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from partc.ir.graph import SubmoduleProfile
+from partc.plan.problem import Problem
+from partc.plan.words import say_value
 
 
 @dataclass(frozen=True)
 class StageRow:
-    """What one device does."""
+    """What one device does in one go; a device that is returned to has several."""
 
     device: str
     first: int
     last: int
     """Sub-modules `first` to `last`, inclusive."""
     weights_bytes: int | None
-    """None where only a planning problem is known, which does not tell weights from caches."""
+    """Of this stage, what an earlier one of its device holds already left out. None where only a planning problem
+    is known, which does not tell weights from caches."""
     state_bytes: int | None
     memory_bytes: float
-    """What the device needs in all."""
+    """What the device needs in all, for all its stages."""
     budget_bytes: float
-    """What it may use."""
+    """What the device may use."""
     compute_s: Mapping[str, float]
     """Phase → seconds of one step."""
 
 
 @dataclass(frozen=True)
 class MessageRow:
-    """What one device sends to another in every step."""
+    """What one stage sends to another in every step."""
 
     sender: str
     receiver: str
+    from_stage: int
+    to_stage: int
+    """Indices of the stages; 0 for the result, which returns to the source."""
     values: tuple[str, ...]
     kind: str
-    """sequential (to the next device), residual (past it) or return (the result, back to the source)."""
+    """sequential (to the next stage), residual (past it) or return (the result, back to the source)."""
     bytes: Mapping[str, float]
     """Phase → bytes of one step."""
 
@@ -48,9 +54,14 @@ class Summary:
     objective: str
     value: float
     """Seconds per token (latency) or steps per second (throughput)."""
+    value_text: str
+    """The value in words: `41.2 ms per token`."""
     bound: float | None
+    bound_text: str
     gap: float | None
     method: str
+    batch: int
+    """Sequences in a step."""
     stages: tuple[StageRow, ...]
     messages: tuple[MessageRow, ...]
     explain: Mapping[str, Any] = field(default_factory=dict)
@@ -66,12 +77,16 @@ class Summary:
 def summarize(plan: Mapping[str, Any], profile: Sequence[SubmoduleProfile] | None = None) -> Summary:
     """The rows of a feasible plan.json; `profile` tells weights from caches."""
     answer, phases = plan["answer"], plan["predicted"]["phases"]
+    problem = Problem.from_json(plan["problem"])
     return Summary(
-        objective=plan["problem"]["objective"],
+        objective=problem.objective,
         value=answer["value"],
+        value_text=say_value(problem, answer["value"]),
         bound=answer["bound"],
+        bound_text="unknown" if answer["bound"] is None else say_value(problem, answer["bound"]),
         gap=answer["gap"],
         method=answer["method"],
+        batch=problem.batch,
         stages=tuple(_stages(plan["predicted"]["memory"], phases, profile)),
         messages=tuple(_messages(phases)),
         explain=answer["explain"],
@@ -84,16 +99,18 @@ def _stages(
     profile: Sequence[SubmoduleProfile] | None,
 ) -> list[StageRow]:
     rows = []
-    for index, use in enumerate(memory):
-        stage = phases[0]["stages"][index]
+    uses = {use["device"]: use for use in memory}
+    held: dict[str, set[str]] = {device: set() for device in uses}
+    for index, stage in enumerate(phases[0]["stages"]):
+        device, use = stage["device"], uses[stage["device"]]
         mine = profile[stage["first"] : stage["last"] + 1] if profile else None
         seconds = {p["phase"]: p["stages"][index]["finish_s"] - p["stages"][index]["start_s"] for p in phases}
         rows.append(
             StageRow(
-                device=use["device"],
+                device=device,
                 first=stage["first"],
                 last=stage["last"],
-                weights_bytes=_weight_bytes(mine) if mine else None,
+                weights_bytes=_weight_bytes(mine, held[device]) if mine else None,
                 state_bytes=sum(entry.state_bytes for entry in mine) if mine else None,
                 memory_bytes=use["needed_bytes"],
                 budget_bytes=use["available_bytes"],
@@ -103,25 +120,31 @@ def _stages(
     return rows
 
 
-def _weight_bytes(profile: Sequence[SubmoduleProfile]) -> int:
-    """Weights of one device, each shared weight once."""
-    shared = {name: count for entry in profile for name, count in entry.shared.items()}
+def _weight_bytes(profile: Sequence[SubmoduleProfile], held: set[str]) -> int:
+    """Weights of one stage; shared weights in `held` are there already, and those of this stage are added."""
+    shared = {name: count for entry in profile for name, count in entry.shared.items() if name not in held}
+    held.update(shared)
     return sum(entry.weight_bytes for entry in profile) + sum(shared.values())
 
 
 def _messages(phases: Sequence[Mapping[str, Any]]) -> list[MessageRow]:
-    ring = [stage["device"] for stage in phases[0]["stages"]]
-    sent: dict[tuple[str, str, str], dict[str, float]] = {}
-    values: dict[tuple[str, str, str], dict[str, None]] = {}
+    """One row for each pair of stages, and for the result."""
+    first: dict[tuple[int, int, str], Mapping[str, Any]] = {}
+    sent: dict[tuple[int, int, str], dict[str, float]] = {}
+    values: dict[tuple[int, int, str], dict[str, None]] = {}
     for phase in phases:
         for message in phase["messages"]:
-            key = (message["from"], message["to"], _kind(message, ring))
+            key = (message["from_stage"], message["to_stage"], _kind(message))
+            first.setdefault(key, message)
             sent.setdefault(key, {})[phase["phase"]] = message["bytes"]
             values.setdefault(key, {}).update(dict.fromkeys(message["values"]))
-    return [MessageRow(key[0], key[1], tuple(values[key]), key[2], sizes) for key, sizes in sent.items()]
+    return [
+        MessageRow(first[key]["from"], first[key]["to"], key[0], key[1], tuple(values[key]), key[2], sizes)
+        for key, sizes in sent.items()
+    ]
 
 
-def _kind(message: Mapping[str, Any], ring: Sequence[str]) -> str:
+def _kind(message: Mapping[str, Any]) -> str:
     if message["values"] == ["return"]:
         return "return"
-    return "sequential" if ring.index(message["to"]) == ring.index(message["from"]) + 1 else "residual"
+    return "sequential" if message["to_stage"] == message["from_stage"] + 1 else "residual"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 from rich import box
@@ -13,6 +14,9 @@ from rich.table import Table
 from partc.cli.summary import MessageRow, StageRow, Summary
 from partc.config.units import format_bytes, format_seconds
 from partc.pipeline.manager import PassRun
+
+SHOWN = 5
+"""How many of the changes that would help are printed; plan.json has all."""
 
 
 def show(*blocks: Table | str, stderr: bool = False) -> None:
@@ -50,20 +54,37 @@ def table(
 
 
 def print_summary(summary: Summary) -> None:
-    """The stages, the messages, and what they come to."""
+    """The stages, the messages, what they come to, and why."""
     phases = list(summary.stages[0].compute_s)
     messages = [_message_table(summary.messages, phases)] if summary.messages else []
-    show(_stage_table(summary.stages, phases), *messages, *headline(summary))
+    batches = [_batch_table(tried, summary.batch)] if (tried := summary.explain.get("batch")) else []
+    show(
+        _stage_table(summary.stages, phases),
+        *messages,
+        *batches,
+        *headline(summary),
+        *_unused_lines(summary.explain.get("unused", {})),
+        *_what_if_lines(summary.explain.get("what_if", [])),
+    )
 
 
 def headline(summary: Summary) -> list[str]:
-    """What the plan comes to, what limits it, and why devices are left out."""
+    """What the plan comes to, what limits it, and what the best plan would do instead."""
+    gap = "unknown" if summary.gap is None else f"{summary.gap:.2%}"
+    value = f"predicted {summary.value_text}; bound {summary.bound_text}, gap {gap} ({summary.method})"
     binding = summary.explain.get("binding")
+    best = summary.explain.get("best", {}).get("text", "")
     limits = [f"limited by {binding}"] if isinstance(binding, str) else []
-    lines = [*limits, *_unused_lines(summary.explain)]
-    if summary.objective == "latency":  # the planner, which knows no tokens, calls the same unit a step
-        lines = [line.replace(" per step", f" per {_unit(summary)}") for line in lines]
-    return [_value_line(summary), *lines]
+    return [value, *_measured_line(summary), *limits, *([best] if best and best not in str(binding) else [])]
+
+
+def _measured_line(summary: Summary) -> list[str]:
+    """How many of the times were measured, where devices.yaml names measured ones."""
+    times = summary.explain.get("times")
+    if not times:
+        return []
+    rest = "" if times["measured"] == times["of"] else ", the others estimated"
+    return [f"made with {times['measured']} measured times of sub-modules of {times['of']}{rest}"]
 
 
 def _stage_table(stages: Sequence[StageRow], phases: Sequence[str]) -> Table:
@@ -75,13 +96,17 @@ def _stage_table(stages: Sequence[StageRow], phases: Sequence[str]) -> Table:
             stage.device,
             _span(stage),
             *([_bytes(stage.weights_bytes), _bytes(stage.state_bytes)] if known else []),
-            format_bytes(stage.memory_bytes),
-            format_bytes(stage.budget_bytes),
+            # Memory belongs to the device: it stands beside its first stage.
+            *(["", ""] if stage.device in [s.device for s in stages[:index]] else _memory(stage)),
             *(format_seconds(stage.compute_s[phase]) for phase in phases),
         ]
-        for stage in stages
+        for index, stage in enumerate(stages)
     ]
-    return table("Stages (compute time of one step)", columns, rows, right=columns[2:])
+    return table("Stages (time of a step; 1 MiB = 1.049 MB)", columns, rows, right=columns[2:])
+
+
+def _memory(stage: StageRow) -> list[str]:
+    return [format_bytes(stage.memory_bytes), format_bytes(stage.budget_bytes)]
 
 
 def _message_table(messages: Sequence[MessageRow], phases: Sequence[str]) -> Table:
@@ -107,32 +132,41 @@ def _bytes(count: float | None) -> str:
     return "-" if count is None else format_bytes(count)
 
 
-def _value_line(summary: Summary) -> str:
-    gap = "unknown" if summary.gap is None else f"{summary.gap:.2%}"
-    value, bound = (_value_text(summary, value) for value in (summary.value, summary.bound))
-    return f"predicted {value}; bound {bound}, gap {gap} ({summary.method})"
+def _batch_table(tried: Sequence[Mapping[str, Any]], chosen: int) -> Table:
+    rows = [
+        [
+            str(one["batch"]),
+            f"{one['tokens_per_s']:.4g}" if one["feasible"] else "-",
+            "chosen" if one["batch"] == chosen else "" if one["feasible"] else "no plan fits",
+        ]
+        for one in tried
+    ]
+    return table("Batches tried", ["batch", "tokens/s", ""], rows, right=["batch", "tokens/s"])
 
 
-def _value_text(summary: Summary, value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    if summary.objective == "throughput":
-        return f"{value:.4g} steps/s"
-    return f"{format_seconds(value)} per {_unit(summary)}"
+def _unused_lines(unused: Mapping[str, str]) -> list[str]:
+    """Why devices have nothing to do; those with the same reason in one line."""
+    groups: dict[str, list[str]] = {}
+    for name, reason in unused.items():
+        groups.setdefault(reason, []).append(name)
+    return [f"not used: {', '.join(names)}: {reason}" for reason, names in groups.items()]
 
 
-def _unit(summary: Summary) -> str:
-    """Of what a latency is: a model that generates makes a token in it."""
-    return "token" if "decode" in summary.stages[0].compute_s else "step"
-
-
-def _unused_lines(explain: Mapping[str, object]) -> list[str]:
-    unused = explain.get("unused", {})
-    return (
-        [f"not used: {name}: {reason}" for name, reason in unused.items()]
-        if isinstance(unused, Mapping)
-        else []
-    )
+def _what_if_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The changes that would buy most, in words; the others in one line."""
+    useful = [entry["text"] for entry in entries if entry["gain_s_per_token"]]
+    unknown = sum(entry["gain_s_per_token"] is None for entry in entries)
+    idle = len(entries) - len(useful) - unknown
+    rest = [f"{len(useful) - SHOWN} more would help less"] if len(useful) > SHOWN else []
+    rest += [f"{idle} would change nothing"] if idle else []
+    rest += [f"{unknown} not computed: the problem is large"] if unknown else []
+    lines = [f"  {line}" for line in [*useful[:SHOWN], *(["; ".join(rest)] if rest else [])]]
+    if not entries or not (useful or idle):
+        return []
+    kept = "" if any(entry["replanned"] for entry in entries) else " this assignment"
+    if not useful:
+        return [f"what would help{kept}: none of {idle} changes alone"]
+    return [f"what would help{kept}:", *lines]
 
 
 def print_pass_times(runs: Sequence[PassRun]) -> None:

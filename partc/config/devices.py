@@ -9,18 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from partc.config.placement import KEYS as PLACEMENT_KEYS
+from partc.config.placement import Ranges, read_ranges
 from partc.config.profiles import ARCHITECTURES, PROVIDERS, Profile, find_profile
 from partc.config.section import Section, describe
+from partc.config.times import DeviceTimes, Times, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
-from partc.pipeline.registry import TARGETS
+from partc.errors import UserError
+from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, target_options
 
 OBJECTIVES = ("latency", "throughput")
-_LATER_TARGETS = ("tvm",)
-_TOP_KEYS = ("source", "objective", "memory_fraction", "devices", "links")
+_TOP_KEYS = ("source", "objective", "memory_fraction", "devices", "links", "measured", *PLACEMENT_KEYS)
 _DEVICE_KEYS = (
     "target", "profile", "arch", "flops", "memory_bandwidth", "memory", "overhead", "call_overhead",
-    "address", "threads", "provider",
+    "address", "threads", "provider", "options",
 )  # fmt: skip
 _NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 _ADDRESS = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})$")
@@ -51,6 +54,13 @@ class DeviceConfig:
     address: str | None = None
     """`host:port` where its runner listens; None: given at start."""
     profile: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Of the target alone."""
+
+    @property
+    def target_options(self) -> dict[str, object]:
+        """What `partc.pipeline.registry.load_target` takes for this device."""
+        return {**{key: getattr(self, key) for key in COMMON_OPTIONS}, **self.options}
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,20 @@ class DevicesConfig:
     default_link: Link | None = None
     links: Mapping[tuple[str, str], Link | None] = field(default_factory=dict)
     """(from, to) -> the link, or None where the file says that there is none."""
+    place: Ranges = field(default_factory=dict)
+    """The user's own assignment; empty: the planner decides."""
+    pin: Ranges = field(default_factory=dict)
+    """What a device must hold."""
+    ban: Ranges = field(default_factory=dict)
+    """What a device may not hold."""
+    measured: Times | None = None
+    """Times of sub-modules by `partc profile`, which are preferred to estimates."""
+
+    def times_of(self, name: str) -> DeviceTimes | None:
+        """What was measured on a device with the target and threads that it has now."""
+        device, times = self.devices[name], self.measured.devices if self.measured else {}
+        found = times.get(name)
+        return found if found and found.fits(device.target, device.provider, device.threads) else None
 
     def link(self, sender: str, receiver: str) -> Link | None:
         """The link from one device to another; None where they cannot exchange."""
@@ -107,6 +131,8 @@ def read_devices(top: Section) -> DevicesConfig:
         memory_fraction=_memory_fraction(top),
         default_link=default,
         links=links,
+        **{key: read_ranges(top, key, devices) for key in PLACEMENT_KEYS},
+        measured=_measured(top),
     )
 
 
@@ -136,6 +162,13 @@ def _source(top: Section, devices: Mapping[str, DeviceConfig]) -> str:
             f"the source `{source}` is not one of the devices", "source", hint=_choose(source, devices)
         )
     return source
+
+
+def _measured(top: Section) -> Times | None:
+    """The file is beside the one that names it."""
+    if "measured" not in top:
+        return None
+    return load_times(Path(top.file).parent / top.text("measured"), top.place("measured"))
 
 
 def _memory_fraction(top: Section) -> float:
@@ -184,6 +217,7 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         threads=section.whole("threads", 0, minimum=0),
         address=_address(section),
         profile=profile.name if profile else None,
+        options=_options(section),
     )
 
 
@@ -192,13 +226,23 @@ def _target(section: Section) -> str:
     target = section.text("target")
     if target in TARGETS:
         return target
-    if target in _LATER_TARGETS:
-        raise section.error(
-            f"the target `{target}` comes with a later version",
-            "target",
-            hint=f"known targets: {', '.join(TARGETS)}",
-        )
     raise section.error(f"unknown target `{target}`", "target", hint=_choose(target, TARGETS))
+
+
+def _options(section: Section) -> dict[str, object]:
+    """Options of the target's own, as its fields take them."""
+    options = section.section("options")
+    if not options.data:  # the target itself is not even imported
+        return {}
+    for key in options.data:
+        if key in COMMON_OPTIONS:
+            raise options.error(
+                f"`{key}` is no option of a target", key, hint=f"write `{key}:` beside `options:`"
+            )
+    try:
+        return target_options(section.text("target"), options.data)
+    except UserError as error:
+        raise options.error(error.message, error.where, hint=error.hint) from None
 
 
 def _figure(section: Section, key: str, parse: Callable[..., _T], known: _T | None, example: str) -> _T:

@@ -24,6 +24,8 @@ _KEYS = (
     "workload",
     "dims",
 )
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+"""What `max_batch: auto` chooses from."""
 _REMOTE_CODE = ("trust_remote_code", "remote_code", "auto_map", "custom_code")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 
@@ -92,6 +94,8 @@ class Workload:
     """Tokens of a prompt."""
     generate: int = 96
     """Tokens generated after it."""
+    batch: int = 1
+    """Sequences of a request."""
 
 
 @dataclass(frozen=True)
@@ -108,17 +112,25 @@ class ModelConfig:
     max_sequence: int = 512
     """Tokens of a sequence, prompt and answer together."""
     max_batch: int = 1
-    """Sequences in one request."""
+    """Sequences in one request; with `auto_batch` the most that there may be."""
     max_requests: int = 4
     """Requests in flight, each with its own KV caches."""
     workload: Workload = field(default_factory=Workload)
     dims: Mapping[str, int] = field(default_factory=dict)
     """Largest value of each symbolic size of an ONNX graph."""
+    auto_batch: bool = False
+    """`max_batch: auto`: the planner takes that one of `BATCHES` which makes most tokens per second. A plan for a
+    larger batch needs more memory (caches, activations) and its step takes longer, but makes more tokens."""
 
     @property
     def name(self) -> str:
         """A short name of the model."""
         return self.model.name
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """What the planner chooses max_batch from; empty where it is given."""
+        return BATCHES if self.auto_batch else ()
 
 
 def load_model_config(model: str | Path) -> ModelConfig:
@@ -167,9 +179,10 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         dtype=top.choice("dtype", DTYPES, "float32"),
         quantize=_quantize(top),
         max_sequence=(longest := top.whole("max_sequence", 512, 2 if task == "text-generation" else 1)),
-        max_batch=top.whole("max_batch", 1),
+        max_batch=(largest := _max_batch(top, task)),
+        auto_batch=top.data.get("max_batch") == "auto",
         max_requests=top.whole("max_requests", 4),
-        workload=_workload(top, task, longest),
+        workload=_workload(top, task, longest, largest),
         dims=_dims(top, is_onnx),
     )
 
@@ -250,10 +263,25 @@ def _quantize(top: Section) -> str:
     return value
 
 
-def _workload(top: Section, task: str, max_sequence: int) -> Workload:
+def _max_batch(top: Section, task: str) -> int:
+    value = top.data.get("max_batch")
+    if isinstance(value, str) and value != "auto":
+        raise top.error(f"expected a whole number or `auto`, found {describe(value)}", "max_batch")
+    if value != "auto":
+        return top.whole("max_batch", 1)
+    if task == "graph":
+        raise top.error(
+            "`max_batch: auto` needs a model of transformers, whose batch is known",
+            "max_batch",
+            hint="give a number",
+        )
+    return BATCHES[-1]
+
+
+def _workload(top: Section, task: str, max_sequence: int, max_batch: int) -> Workload:
     """The workload; the defaults shrink to a short max_sequence, but what is written must fit."""
     section = top.section("workload")
-    section.allow(("prompt", "generate"))
+    section.allow(("prompt", "generate", "batch"))
     generates = task == "text-generation"
     prompt = section.whole("prompt", min(32, max(1, max_sequence // 4) if generates else max_sequence))
     generate = section.whole("generate", min(96, max(1, max_sequence - prompt)))
@@ -264,7 +292,27 @@ def _workload(top: Section, task: str, max_sequence: int) -> Workload:
             "workload",
             hint="raise max_sequence or shorten the workload",
         )
-    return Workload(prompt, generate)
+    return Workload(prompt, generate, _workload_batch(top, task, max_batch))
+
+
+def _workload_batch(top: Section, task: str, max_batch: int) -> int:
+    section = top.section("workload")
+    batch = section.whole("batch", 1)
+    if "batch" in section and task == "graph":
+        raise section.error("the batch of an ONNX graph is one of its sizes", "batch", hint="use `dims`")
+    if "batch" in section and top.data.get("max_batch") == "auto":
+        raise section.error(
+            "`max_batch: auto` chooses the batch of the workload, too",
+            "batch",
+            hint="remove this line, or give max_batch a number",
+        )
+    if batch > max_batch:
+        raise section.error(
+            f"a workload of {batch} sequences at a time is more than max_batch ({max_batch})",
+            "batch",
+            hint=f"write `max_batch: {batch}`, or lower the batch of the workload",
+        )
+    return batch
 
 
 def _dims(top: Section, is_onnx: bool) -> dict[str, int]:

@@ -7,6 +7,7 @@ be imported.
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,8 @@ from partc.errors import ConfigError
 
 FOLDER = Path(partc.__file__).resolve().parent.parent / "targets" / "profiles"
 ARCHITECTURES = ("aarch64", "x86_64")
+HOST = "host"
+"""The profile of the machine that plans, measured by `partc profile --host`."""
 PROVIDERS = ("cpu", "xnnpack", "cuda", "tensorrt")
 _FIGURES = ("flops", "memory_bandwidth", "memory")
 
@@ -44,12 +47,22 @@ def profile_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
+def host_file() -> Path:
+    """Where the profile of this machine lies: in the user's cache (XDG)."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "partc" / "host.yaml"
+
+
 def find_profile(name: str, *, where: str | None = None) -> Profile:
     """The profile of that name.
 
     Raises:
         ConfigError: there is none; the message lists those that there are.
     """
+    if name == HOST:
+        if not host_file().is_file():
+            raise ConfigError("this machine was not measured yet", where=where, hint="partc profile --host")
+        return _read(HOST, load_yaml(host_file()))
     known = profile_names()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -62,7 +75,10 @@ def find_profile(name: str, *, where: str | None = None) -> Profile:
 
 @lru_cache
 def _load(name: str) -> Profile:
-    top = load_yaml(FOLDER / f"{name}.yaml")
+    return _read(name, load_yaml(FOLDER / f"{name}.yaml"))
+
+
+def _read(name: str, top: Section) -> Profile:
     top.allow(("title", "arch", "provider", *_FIGURES))
     figures = {figure: _figure(top, figure) for figure in _FIGURES}
     return Profile(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partc.dims import element_count, evaluate
 from partc.ir.graph import ModelInfo, Node, State, Value
@@ -60,17 +60,23 @@ _PER_OUTPUT = {
 
 
 def workload(info: ModelInfo) -> list[Step]:
-    """The steps that the plan is made for: one sequence: a prompt, then a token halfway through the answer.
+    """The steps that the plan is made for: one batch of prompts, then a token of each halfway through the answer.
 
     Symbols other than `batch` and `sequence` stand for the largest value that the model gives them.
     """
     length = info.dims.get("sequence", info.max_sequence)
     prompt = max(1, min(info.prompt, length))
-    prefill = Step("prefill", {**info.dims, "batch": 1, "sequence": prompt}, prompt)
+    batch = info.batch or 1
+    prefill = Step("prefill", {**info.dims, "batch": batch, "sequence": prompt}, prompt)
     if not info.has_states:
         return [prefill]
     context = max(1, min(info.prompt + info.generate // 2, info.max_sequence))
-    return [prefill, Step("decode", {**info.dims, "batch": 1, "sequence": 1}, context)]
+    return [prefill, Step("decode", {**info.dims, "batch": batch, "sequence": 1}, context)]
+
+
+def of_batch(info: ModelInfo, batch: int) -> ModelInfo:
+    """The model with its batch decided: the largest, and the one that the plan is best for."""
+    return replace(info, max_batch=batch, batch=batch, batches=(), dims={**info.dims, "batch": batch})
 
 
 def largest(info: ModelInfo, name: str) -> Step:

@@ -35,6 +35,11 @@ def _lifted(problem: Problem, is_feasible: Callable[[Problem], bool]) -> str | N
             f"memory: {need} are needed and {have} available in all, but no cut into consecutive intervals "
             "fits; more memory on one device or finer sub-modules would help"
         )
+    if not is_feasible(with_all_links(without_memory_limits(problem))):
+        return (
+            "times: with one interval of consecutive sub-modules for each device, some sub-module is always left "
+            "to a device that has no time for it"
+        )
     return None
 
 

@@ -7,6 +7,7 @@ import pytest
 from partc.config.devices import DevicesConfig, Link, load_devices
 from partc.config.profiles import find_profile, profile_names
 from partc.errors import ConfigError
+from partc.pipeline.registry import load_target
 
 GOOD = """\
 source: phone
@@ -48,6 +49,21 @@ def test_devices(tmp_path: Path) -> None:
     assert config.usable_memory("old") == 3 * 2**29
 
 
+def test_options_of_a_target(tmp_path: Path) -> None:
+    text = f"{TVM}arch: aarch64, threads: 3, options: {{features: [dotprod], chunks: [8, 32], cuda_arch: sm_72}}}}}}\n"
+    device = load(tmp_path, text).devices["a"]
+    assert device.options == {"features": ("dotprod",), "chunks": (8, 32), "cuda_arch": "sm_72"}
+    target = load_target(device.target, device.target_options)
+    expected = {"provider": "cuda", "threads": 3, "arch": "aarch64", **device.options}
+    assert {key: getattr(target, key) for key in expected} == expected
+
+
+def test_a_target_leaves_what_it_does_not_care_for(tmp_path: Path) -> None:
+    device = load(tmp_path, GOOD).devices["old"]
+    assert device.target_options["arch"] == "aarch64"
+    assert load_target(device.target, device.target_options).name == "ort"
+
+
 def test_links_by_precedence(tmp_path: Path) -> None:
     config = load(tmp_path, GOOD)
     assert config.link("phone", "board") == Link(12.5e6, 0.002)
@@ -63,6 +79,7 @@ def test_no_links_at_all(tmp_path: Path) -> None:
 
 
 SOURCE = "source: phone\n"
+TVM = "source: a\ndevices: {a: {target: tvm, profile: rtx_3090, "
 A = "source: a\ndevices: {a: {target: ort, profile: rtx_3090, "
 PHONE = "devices:\n  phone: {target: ort, profile: pixel_7_pro}\n  board: {target: ort, profile: rtx_3090}\n"
 
@@ -91,7 +108,14 @@ PHONE = "devices:\n  phone: {target: ort, profile: pixel_7_pro}\n  board: {targe
         ("source: Phone\ndevices: {Phone: {target: ort, profile: rtx_3090}}\n", "is not a device name"),
         ("source: a-b\ndevices: {a-b: {target: ort, profile: rtx_3090}}\n", "is not a device name"),
         ("source: a\ndevices: {a: {target: ort, profile: rtx_3091}}\n", "did you mean `rtx_3090`.*pixel_7"),
-        ("source: a\ndevices: {a: {target: tvm, profile: rtx_3090}}\n", "later version"),
+        (f"{A}options: {{chunks: [16]}}}}}}\n", "the target ort has no option 'chunks'"),
+        (f"{A}options: [chunks]}}}}\n", "expected a mapping"),
+        (f"{TVM}options: {{feature: [avx2]}}}}}}\n", "did you mean 'features'"),
+        (f"{TVM}options: {{features: avx2}}}}}}\n", "expected a list, each a text; found 'avx2'"),
+        (f"{TVM}options: {{chunks: [16, many]}}}}}}\n", "expected a list, each a whole number"),
+        (f"{TVM}options: {{chunks: [true]}}}}}}\n", "expected a list, each a whole number"),
+        (f"{TVM}options: {{platform: 7}}}}}}\n", "devices.a.options.platform: expected a text, found 7"),
+        (f"{TVM}options: {{threads: 2}}}}}}\n", "write `threads:` beside `options:`"),
         ("source: a\ndevices: {a: {target: otr, profile: rtx_3090}}\n", "did you mean `ort`"),
         ("source: a\ndevices: {a: {profile: rtx_3090}}\n", "the key `target` is missing"),
         ("source: a\ndevices: {a: {target: ort}}\n", "the key `flops` is missing"),
@@ -134,3 +158,30 @@ def test_profiles_state_their_sources() -> None:
 def test_agx_orin_figures_of_the_design() -> None:
     orin = find_profile("jetson_agx_orin")
     assert orin.memory_bandwidth_bytes_per_s == 204.8e9 and orin.flops_per_s == pytest.approx(3.33e12)
+
+
+def test_places_pins_and_bans(tmp_path: Path) -> None:
+    text = GOOD + "place: {phone: [layers 0-1, submodules 5], board: layer 2}\npin: {old: [submodule 7]}\n"
+    config = load(tmp_path, text)
+    assert {name: list(map(str, parts)) for name, parts in config.place.items()} == {
+        "phone": ["layers 0-1", "submodule 5"], "board": ["layer 2"],
+    }  # fmt: skip
+    (pin,) = config.pin["old"]
+    assert (pin.kind, pin.first, pin.last) == ("submodules", 7, 7)
+    assert pin.where.endswith("devices.yaml:21: pin.old") and config.ban == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("place: {nobody: layers 0}", "`nobody` is not one of the devices"),
+        ("place: [layers 0]", "expected a mapping"),
+        ("pin: {old: layers}", "expected layers or sub-modules"),
+        ("pin: {old: [layer 0, 3]}", "expected layers or sub-modules, found the number 3"),
+        ("ban: {old: layers 4-2}", "goes backwards"),
+        ("ban: {old: []}", "the list is empty"),
+    ],
+)
+def test_ranges_that_cannot_be(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, f"{GOOD}{line}\n")

@@ -126,3 +126,28 @@ def test_binary_file(folder: Path) -> None:
     (folder / "model.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UTF-8"):
         load_model_config(folder / "model.yaml")
+
+
+def test_the_batch_of_the_workload(folder: Path) -> None:
+    given = load(folder, "model: ./storyteller\nmax_batch: 8\nworkload: {batch: 4}\n")
+    assert (given.max_batch, given.workload.batch, given.batches) == (8, 4, ())
+    chosen = load(folder, "model: ./storyteller\nmax_batch: auto\n")
+    assert chosen.batches == (1, 2, 4, 8, 16, 32, 64)
+    # Until the planner has chosen, memory must stand the largest.
+    assert (chosen.max_batch, chosen.workload.batch) == (64, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: ./storyteller\nmax_batch: many\n", "expected a whole number or `auto`"),
+        ("model: ./storyteller\nmax_batch: 0\n", "expected a whole number of at least 1"),
+        ("model: ./storyteller\nmax_batch: 2\nworkload: {batch: 3}\n", "more than max_batch"),
+        ("model: ./storyteller\nmax_batch: auto\nworkload: {batch: 1}\n", "chooses the batch"),
+        ("model: {onnx: net.onnx}\nmax_batch: auto\n", "needs a model of transformers"),
+        ("model: {onnx: net.onnx}\nworkload: {batch: 2}\n", "is one of its sizes"),
+    ],
+)
+def test_batches_that_cannot_be(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(folder, text)

@@ -14,8 +14,9 @@ from partc.ir.text import parse_module, print_module
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.plan.evaluate import evaluate
+from partc.plan.prices import roofline_s
 from partc.plan.problem import Problem
-from passes.partition_graph import PartitionGraph, problem_of, seconds
+from passes.partition_graph import PartitionGraph, problem_of
 from tests.passes.models import HIDDEN, VOCAB, decoder, graph
 
 PROFILED = "find-cuts,form-submodules,coarsen-submodules,map-dependencies,profile-submodules"
@@ -75,8 +76,8 @@ def test_the_phases_are_weighted_by_the_workload(tmp_path: Path) -> None:
 
 def test_the_roofline(tmp_path: Path) -> None:
     phone = load_devices(devices_file(tmp_path)).devices["phone"]
-    assert seconds(PhaseCost(10**10, 10**9, 0), phone) == pytest.approx(1.0)
-    assert seconds(PhaseCost(10**9, 10**10, 0), phone) == pytest.approx(2.0)
+    assert roofline_s(PhaseCost(10**10, 10**9, 0), phone) == pytest.approx(1.0)
+    assert roofline_s(PhaseCost(10**9, 10**10, 0), phone) == pytest.approx(2.0)
 
 
 def test_a_task_without_states_returns_its_outputs(tmp_path: Path) -> None:
@@ -127,3 +128,74 @@ def test_a_module_without_a_profile(tmp_path: Path) -> None:
     run_passes(module, load_passes("form-submodules,map-dependencies"))
     with pytest.raises(UserError, match="no profile"):
         run_passes(module, [PartitionGraph(target=str(devices_file(tmp_path)))])
+
+
+def test_a_place_is_planned_as_it_is(tmp_path: Path) -> None:
+    module = profiled()
+    assert len(module.submodules or ()) == 6
+    path = devices_file(
+        tmp_path, top="place: {phone: [submodules 0-1, submodules 4-5], board: submodules 2-3}"
+    )
+    run_passes(module, [PartitionGraph(target=str(path))])
+    assert module.plan is not None
+    answer = module.plan["answer"]
+    assert answer["assignment"] == ["phone"] * 2 + ["board"] * 2 + ["phone"] * 2
+    assert answer["method"] == "placed by devices.yaml" and "best" in answer["explain"]
+    assert len(module.plan["predicted"]["phases"][0]["stages"]) == 3
+    assert len(module.plan["predicted"]["memory"]) == 2
+
+
+def test_pins_and_bans_become_absent_times(tmp_path: Path) -> None:
+    path = devices_file(tmp_path, top="pin: {old: submodules 3}\nban: {board: submodules 4-5}")
+    problem = problem_of(profiled(), load_devices(path))
+    for phase in problem.phases:
+        assert [sorted(times) for times in phase.time_s] == [
+            *[["board", "old", "phone"]] * 3, ["old"], *[["old", "phone"]] * 2,
+        ]  # fmt: skip
+    module = profiled()
+    run_passes(module, [PartitionGraph(target=str(path))])
+    assert module.plan is not None and module.plan["answer"]["assignment"][3] == "old"
+
+
+def test_the_workloads_batch_is_priced(tmp_path: Path) -> None:
+    devices = load_devices(devices_file(tmp_path))
+    one, four = (problem_of(profiled(max_batch=4, batch=batch), devices) for batch in (None, 4))
+    assert (one.batch, four.batch) == (1, 4)
+    assert [part.memory_bytes for part in one.submodules] == [part.memory_bytes for part in four.submodules]
+    for few, many in zip(one.phases, four.phases, strict=True):
+        assert many.return_bytes == 4 * few.return_bytes
+        assert [edge.bytes for edge in many.edges] == [4 * edge.bytes for edge in few.edges]
+        assert all(b["old"] > a["old"] for a, b in zip(few.time_s, many.time_s, strict=True))
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_the_batch_that_makes_most_tokens_is_chosen(tmp_path: Path, objective: str) -> None:
+    path = devices_file(tmp_path, memory="14 MB", top=f"memory_fraction: 1.0\nobjective: {objective}")
+    module = profiled(max_batch=64, batches=(1, 2, 4, 8, 16, 32, 64))
+    run_passes(module, [PartitionGraph(target=str(path))])
+    assert module.plan is not None
+    tried: Any = module.plan["answer"]["explain"]["batch"]
+    fitting = [one for one in tried if one["feasible"]]
+    # It grows until the caches no longer fit; that one is the last that is tried.
+    assert tried[:-1] == fitting and 1 < len(fitting) < 7
+    best = max(fitting, key=lambda one: one["tokens_per_s"])
+    value = module.plan["answer"]["value"]
+    rate = best["batch"] * value if objective == "throughput" else best["batch"] / value
+    assert (best["value"], best["tokens_per_s"]) == (value, pytest.approx(rate))
+    info, problem = module.info, module.plan["problem"]
+    assert info.max_batch == info.batch == info.dims["batch"] == problem["batch"] == best["batch"]
+    assert info.batches == ()
+    # Just as if it had been given.
+    given = profiled(max_batch=best["batch"], batch=best["batch"], dims=info.dims)
+    assert problem == problem_of(given, load_devices(path)).to_json()
+    assert module.profile == given.profile
+    before = print_module(module)
+    (run,) = run_passes(module, [PartitionGraph(target=str(path))])
+    assert module.plan is not None and "batch" not in module.plan["answer"]["explain"]
+    assert run.modified and parse_module(before).info == module.info
+
+
+def test_no_batch_fits(tmp_path: Path) -> None:
+    module = profiled(max_batch=4, batches=(2, 4))
+    with pytest.raises(PlanError, match="no plan fits"):
+        run_passes(module, [PartitionGraph(target=str(devices_file(tmp_path, memory="100 kB")))])

@@ -1,0 +1,81 @@
+"""`place`, `pin` and `ban` in devices.yaml: which layers or sub-modules a device holds, must hold, may not hold.
+
+Each is a mapping of devices to ranges: `board: layers 4-11`, `board: [layers 0-1, submodules 9]`. Here they are
+only read; what they mean for a model's sub-modules says `partc.plan.placement`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from partc.config.section import Section, describe
+
+KEYS = ("place", "pin", "ban")
+_RANGE = re.compile(r"^\s*(layer|submodule)s?\s+(\d+)(?:\s*-\s*(\d+))?\s*$")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Layers, or sub-modules, by number."""
+
+    kind: str
+    """layers | submodules."""
+    first: int
+    last: int
+    """Inclusive."""
+    where: str
+    """Place in the file, for messages."""
+
+    def __str__(self) -> str:
+        """As a user writes it."""
+        if self.last == self.first:
+            return f"{self.kind.removesuffix('s')} {self.first}"
+        return f"{self.kind} {self.first}-{self.last}"
+
+
+Ranges = Mapping[str, tuple[Range, ...]]
+"""Device → what it is given."""
+
+
+def read_ranges(top: Section, key: str, devices: Collection[str]) -> Ranges:
+    """The ranges under `key`; none where it is absent.
+
+    Raises:
+        ConfigError: an unknown device, or something that is not a range.
+    """
+    section = top.section(key)
+    for name in section.data:
+        if name not in devices:
+            near = difflib.get_close_matches(name, devices, n=1)
+            advice = f"did you mean `{near[0]}`? " if near else ""
+            raise section.error(
+                f"`{name}` is not one of the devices",
+                name,
+                hint=f"{advice}choose one of: {', '.join(devices)}",
+            )
+    return {name: _ranges(section, name) for name in section.data}
+
+
+def _ranges(section: Section, name: str) -> tuple[Range, ...]:
+    value = section.data[name]
+    texts = value if isinstance(value, list) else [value]
+    if not texts:
+        raise section.error("the list is empty", name, hint=f"write `{name}: layers 0-3`, or remove the line")
+    return tuple(_range(section, name, text) for text in texts)
+
+
+def _range(section: Section, name: str, text: object) -> Range:
+    match = _RANGE.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise section.error(
+            f"expected layers or sub-modules, found {describe(text)}",
+            name,
+            hint=f"write `{name}: layers 0-3`, `{name}: submodules 5`, or a list of such",
+        )
+    first, last = int(match[2]), int(match[3] or match[2])
+    if last < first:
+        raise section.error(f"`{text}` goes backwards", name, hint=f"write `{match[1]}s {last}-{first}`")
+    return Range(f"{match[1]}s", first, last, section.place(name))

@@ -1,0 +1,65 @@
+"""What a sub-module takes on a device: measured by `partc profile` where there are times, else the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from partc.config.devices import DeviceConfig, DevicesConfig
+from partc.ir.costs import Step
+from partc.ir.digests import submodule_digest
+from partc.ir.graph import PhaseCost, Submodule
+
+
+def roofline_s(cost: PhaseCost, device: DeviceConfig) -> float:
+    """A sub-module takes as long as its arithmetic or as its memory traffic."""
+    computing = cost.flops / device.flops_per_s
+    moving = cost.read_bytes / device.memory_bandwidth_bytes_per_s
+    return max(computing, moving) + device.call_overhead_s
+
+
+def prices(
+    submodules: Sequence[Submodule], costs: Sequence[PhaseCost], step: Step, devices: DevicesConfig
+) -> tuple[Mapping[str, float], ...]:
+    """Device → seconds of every sub-module in one phase.
+
+    On the source, sub-module 0 begins every step, whatever the plan is: it carries what a step costs there
+    besides (`step_overhead_s`). Elsewhere that is in the latency of the links. O(V + E), nothing where no device
+    was measured.
+    """
+    measured = _measured(submodules, step, devices)
+    result = []
+    for index, cost in enumerate(costs):
+        known = {name: times[index] for name, times in measured.items() if index in times}
+        estimated = {name: roofline_s(cost, device) for name, device in devices.devices.items()}
+        result.append({**estimated, **known})
+    if result and (times := devices.times_of(devices.source)) is not None:
+        result[0][devices.source] += times.step_overhead_s
+    return tuple(result)
+
+
+def count_measured(
+    submodules: Sequence[Submodule], steps: Iterable[Step], devices: DevicesConfig
+) -> dict[str, int]:
+    """How many of the times of all sub-modules, phases and devices are measured ones, and of how many."""
+    steps = list(steps)
+    found = [_measured(submodules, step, devices) for step in steps]
+    return {
+        "measured": sum(len(times) for one in found for times in one.values()),
+        "of": len(steps) * len(submodules) * len(devices.devices),
+    }
+
+
+def _measured(
+    submodules: Sequence[Submodule], step: Step, devices: DevicesConfig
+) -> dict[str, dict[int, float]]:
+    """Device → sub-module → seconds, where its digest was measured there."""
+    known = {name: times for name in devices.devices if (times := devices.times_of(name)) is not None}
+    if not known:
+        return {}
+    digests = [submodule_digest(submodule.nodes, step) for submodule in submodules]
+    return {
+        name: {
+            index: times.seconds[digest] for index, digest in enumerate(digests) if digest in times.seconds
+        }
+        for name, times in known.items()
+    }

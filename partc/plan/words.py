@@ -1,0 +1,67 @@
+"""How values of a plan are said to people, in one place: per token where a model generates, else per step."""
+
+from __future__ import annotations
+
+from partc.config.units import format_seconds
+from partc.plan.problem import Problem
+
+SAME = 1e-9
+"""Values that differ by less than this part are the same."""
+
+
+def unit(problem: Problem) -> str:
+    """What a step makes: a model with a decode phase makes a token of each sequence."""
+    return "token" if any(phase.name == "decode" for phase in problem.phases) else "step"
+
+
+def seconds_per_token(problem: Problem, value: float) -> float:
+    """A value as seconds: a latency is one, a throughput's step makes a token of each sequence of the batch."""
+    if problem.objective == "latency":
+        return value
+    return 1.0 / (value * problem.batch) if value else float("inf")
+
+
+def tokens_per_s(problem: Problem, value: float) -> float:
+    """Tokens of all sequences of one request per second (latency), or of all requests (throughput)."""
+    if problem.objective == "throughput":
+        return value * problem.batch
+    return problem.batch / value if value else float("inf")
+
+
+def say_value(problem: Problem, value: float) -> str:
+    """`41.2 ms per token`, `24.3 tokens/s`, `24.3 steps/s`."""
+    if problem.objective == "latency":
+        return f"{format_seconds(value)} per {unit(problem)}"
+    return f"{_rate(problem, value):.4g} {unit(problem)}s/s"
+
+
+def say_difference(problem: Problem, other: float, value: float) -> str:
+    """How `other` differs from `value`: `3.10 ms less`, `2.1 more`, `no change`."""
+    if is_same(other, value):
+        return "no change"
+    word = "more" if other > value else "less"
+    if problem.objective == "latency":
+        return f"{format_seconds(abs(other - value))} {word}"
+    return f"{abs(_rate(problem, other) - _rate(problem, value)):.4g} {word}"
+
+
+def compare(problem: Problem, other: float, value: float) -> str:
+    """The end of a sentence about another plan: `takes 52.1 ms per token, 5.37 ms more`."""
+    if is_same(other, value):
+        return "is no better and no worse"
+    verb = "takes" if problem.objective == "latency" else "makes"
+    return f"{verb} {say_value(problem, other)}, {say_difference(problem, other, value)}"
+
+
+def is_same(a: float, b: float) -> bool:
+    """Whether two values differ by rounding alone."""
+    return abs(a - b) <= SAME * max(abs(a), abs(b))
+
+
+def is_better(problem: Problem, a: float, b: float) -> bool:
+    """Whether value `a` is better than `b` by more than rounding."""
+    return not is_same(a, b) and (a < b if problem.objective == "latency" else a > b)
+
+
+def _rate(problem: Problem, value: float) -> float:
+    return tokens_per_s(problem, value) if unit(problem) == "token" else value
