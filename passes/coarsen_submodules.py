@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from partc.errors import UserError
-from partc.ir.costs import is_buffer, workload
+from partc.ir.costs import is_buffer, of_batch, workload
 from partc.ir.flow import free_nodes, light_nodes, widths
 from partc.ir.graph import Graph, ModelInfo, Module, State, Submodule, Value
 from partc.pipeline.contract import Context, Pass
@@ -135,8 +135,12 @@ def activation_counts(graph: Graph, submodules: Sequence[Submodule]) -> list[int
 
 
 def _weights(info: ModelInfo, graph: Graph, submodules: Sequence[Submodule]) -> list[float]:
-    """What each sub-module holds or computes, the larger, as a part of the largest one's."""
-    profiles = profile_submodules(info, graph, submodules)
+    """What each sub-module holds or computes, the larger, as a part of the largest one's.
+
+    Where the batch is yet to be chosen, of the smallest: the caches of a large one dwarf all that has none.
+    """
+    sized = of_batch(info, info.batches[0]) if info.batches else info
+    profiles = profile_submodules(sized, graph, submodules)
     held = [p.weight_bytes + p.state_bytes + sum(p.shared.values()) for p in profiles]
     work = [p.phases["prefill"].flops for p in profiles]
     return [max(h / max(1, *held), w / max(1, *work)) for h, w in zip(held, work, strict=True)]

@@ -1,4 +1,4 @@
-"""`lower-target`: rewrites the graph of every part in operators that its target runs."""
+"""`lower-target`: rewrites the graphs of every part in operators that its target runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class LowerTarget(Pass):
     ensures: ClassVar[str | None] = "split"
 
     target: str = Default("")
-    """Path of devices.yaml, for provider and threads of each device; without it the targets' defaults."""
+    """Path of devices.yaml, for the options of each device; without it the targets' defaults."""
 
     def apply(self, module: Module, context: Context) -> bool:
-        """Set the graph of every part."""
+        """Set the graphs of every part."""
         if module.parts is None:
             raise InternalError("there are no parts", hint="run split-graph before lower-target")
         devices = load_devices(self.target) if self.target else None
@@ -38,6 +38,6 @@ def lower(module: Module, devices: DevicesConfig | None) -> bool:
     before = print_module(module)
     for part in module.parts or ():
         config = devices.devices[part.device] if devices else None
-        options = {"provider": config.provider, "threads": config.threads} if config else None
-        part.graph = load_target(part.target, options).lower(part.graph, module.info)
+        options = config.target_options if config else None
+        part.graphs = load_target(part.target, options).lower(part.graphs, module.info)
     return before != print_module(module)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from partc.ir.graph import Graph, ModelInfo, Module, Part
 from partc.ir.text import print_module
@@ -18,23 +20,25 @@ class NullTarget(Target):
     provider: str = "cpu"
     threads: int = 0
 
-    def lower(self, graph: Graph, info: ModelInfo) -> Graph:
-        """The graph as it is."""
-        return graph
+    def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
+        """The graphs as they are."""
+        return list(graphs)
 
     def emit(self, part: Part, info: ModelInfo, folder: Path, progress: Progress) -> Artifact:
-        """Write `<part>.partc`."""
-        graph = part.graph
-        file = folder / f"{graph.name}.partc"
-        file.write_text(
-            print_module(Module(replace(info, folder="."), graph)), encoding="utf-8", newline="\n"
-        )
-        submodule = {
-            "name": graph.name,
-            "file": file.name,
-            "weights": [],
-            "inputs": [value.name for value in graph.inputs],
-            "outputs": list(dict.fromkeys(value.name for value in graph.outputs)),
-            "states": [],
-        }
-        return Artifact([submodule], {"kind": "null", "provider": "none", "threads": 0, "options": {}}, {})
+        """Write `<graph>.partc` for every graph."""
+        submodules = [_write(graph, info, folder) for graph in part.graphs]
+        return Artifact(submodules, {"kind": "null", "provider": "none", "threads": 0, "options": {}}, {})
+
+
+def _write(graph: Graph, info: ModelInfo, folder: Path) -> dict[str, Any]:
+    file = folder / f"{graph.name}.partc"
+    text = print_module(Module(replace(info, folder="."), graph))
+    file.write_text(text, encoding="utf-8", newline="\n")
+    return {
+        "name": graph.name,
+        "file": file.name,
+        "weights": [],
+        "inputs": [value.name for value in graph.inputs],
+        "outputs": list(dict.fromkeys(value.name for value in graph.outputs)),
+        "states": [],
+    }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.bundle.hashing import hash_data
-from partc.bundle.programs import Traffic, traffic_of
+from partc.bundle.programs import traffic_of
 from partc.config.devices import DevicesConfig
 from partc.dims import element_count
 from partc.errors import InternalError
@@ -70,9 +70,7 @@ def _model_facts(module: Module, source: EmittedPart) -> Json:
             "uniform_positions": info.uniform_positions,
         },
         "inputs": [{"name": v.name, **tensor_type(v)} for v in module.graph.inputs if not v.is_step],
-        "outputs": [
-            {"name": name, **_type_of(name, module, source.part.graph, emitted)} for name in emitted.emitted
-        ],
+        "outputs": [{"name": name, **_type_of(name, module, source.part.graphs)} for name in emitted.emitted],
         "dims": _dims(info),
         "predicted": _predicted(module.plan, info),
         "verified_on_hardware": False,
@@ -87,12 +85,13 @@ def _device_facts(module: Module, item: EmittedPart, ring: list[str], devices: D
         "device": part.device,
         "target": part.target,
         "ring": ring,
-        "values": {name: _type_of(name, module, part.graph, traffic) for name in values},
+        "values": {name: _type_of(name, module, part.graphs) for name in values},
         "submodules": item.artifact.submodules,
         "engine": item.artifact.engine,
         "programs": dict(part.programs),
         "peers": {"receive": list(traffic.receive), "send": list(traffic.send)},
         "memory": _memory(module, part, devices),
+        **_overlap(module.plan, part.device),
         "toolkit": item.artifact.toolkit,
         "files": dict(item.files),
     }
@@ -107,8 +106,10 @@ def tensor_type(value: Value) -> Json:
     return {"dtype": BY_SHORT[value.dtype].long, "shape": list(value.shape)}
 
 
-def _type_of(name: str, module: Module, graph: Graph, traffic: Traffic) -> Json:
-    known = {value.name: value for owner in (module.graph, graph) for value in owner.values()}
+def _type_of(name: str, module: Module, graphs: Sequence[Graph]) -> Json:
+    # The whole graph counts where it has the name: what a target makes inside one graph may be called as a value
+    # between others is.
+    known = {value.name: value for owner in (*graphs, module.graph) for value in owner.values()}
     if name in known:
         return tensor_type(known[name])
     # What no graph has is the token: sampled from the logits, here or on the device that sends it.
@@ -134,23 +135,33 @@ def _predicted(plan: Mapping[str, Any] | None, info: ModelInfo) -> dict[str, flo
 def _memory(module: Module, part: Part, devices: DevicesConfig | None) -> Json:
     return {
         "budget_bytes": devices.usable_memory(part.device) if devices else None,
-        "weights_bytes": weights_bytes(part.graph),
-        "state_bytes": state_bytes(part.graph, module.info),
+        "weights_bytes": weights_bytes(part.graphs),
+        "state_bytes": state_bytes(part.graphs, module.info),
         "peak_bytes": _peak_bytes(module, part.device),
     }
 
 
-def weights_bytes(graph: Graph) -> int:
+def weights_bytes(graphs: Sequence[Graph]) -> int:
     """Bytes of the weights of one device, equal ones once."""
-    unique = {(weight.source, weight.dtype): weight for weight in graph.weights()}
+    unique = {(weight.source, weight.dtype): weight for graph in graphs for weight in graph.weights()}
     return sum(weight.bytes({}) for weight in unique.values())
 
 
-def state_bytes(graph: Graph, info: ModelInfo) -> int:
+def state_bytes(graphs: Sequence[Graph], info: ModelInfo) -> int:
     """Bytes of the states of one device: each request in flight has its own."""
     sizes = _dims(info)
-    each = (element_count(s.shape or (), sizes) * BY_SHORT[s.dtype or "f32"].bytes for s in graph.states())
+    states = (state for graph in graphs for state in graph.states())
+    each = (element_count(s.shape or (), sizes) * BY_SHORT[s.dtype or "f32"].bytes for s in states)
     return sum(each) * info.max_requests
+
+
+def _overlap(plan: Mapping[str, Any] | None, device: str) -> Json:
+    """What of the plan's overlap concerns this device; nothing where none was planned."""
+    overlap = (plan or {}).get("overlap")
+    if overlap is None:
+        return {}
+    own = {key: overlap["devices"][device][key] for key in ("movable", "unmovable")}
+    return {"overlap": {**own, "shared": [item for item in overlap["shared"] if device in item["devices"]]}}
 
 
 def _peak_bytes(module: Module, device: str) -> int | None:

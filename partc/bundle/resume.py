@@ -18,7 +18,7 @@ import partc
 from partc.bundle.hashing import canonical_json, hash_data, hash_folder
 from partc.bundle.tensors import fingerprint
 from partc.bundle.workspace import RECORDS
-from partc.ir.graph import Graph, ModelInfo, Module, Part
+from partc.ir.graph import ModelInfo, Module, Part
 from partc.ir.text import print_module
 from partc.ir.weights import leaves
 from partc.pipeline.contract import Artifact, Target
@@ -26,12 +26,12 @@ from partc.pipeline.contract import Artifact, Target
 
 def inputs_hash(part: Part, info: ModelInfo, target: Target, extra: Sequence[tuple[str, int, int]]) -> str:
     """Hash of all that the files of one device depend on; checkpoint files count by name, size and time."""
-    graph: Graph = part.graph
-    names = [leaf.file for weight in graph.weights() if weight.source for leaf in leaves(weight.source)]
+    weights = [weight for graph in part.graphs for weight in graph.weights()]
+    names = [leaf.file for weight in weights if weight.source for leaf in leaves(weight.source)]
     return hash_data({
         "version": partc.__version__,
         "target": [target.name, repr(target)],
-        "graph": print_module(Module(info, graph)),
+        "graphs": [print_module(Module(info, graph)) for graph in part.graphs],
         "checkpoint": fingerprint(info, names),
         "extra": list(extra),
     })  # fmt: skip

@@ -65,9 +65,7 @@ def _emit(
     module: Module, part: Part, workspace: Workspace, devices: DevicesConfig | None, progress: Progress
 ) -> EmittedPart:
     config = devices.devices[part.device] if devices else None
-    target = load_target(
-        part.target, {"provider": config.provider, "threads": config.threads} if config else None
-    )
+    target = load_target(part.target, config.target_options if config else None)
     is_source = module.parts is not None and part is module.parts[0]
     extra = (
         fingerprint(module.info, [path.name for path in tokenizer_files(module.info)]) if is_source else []

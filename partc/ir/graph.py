@@ -172,6 +172,11 @@ class ModelInfo:
     """Tokens of the prompt that the plan is best for."""
     generate: int = 96
     """Tokens of the answer that the plan is best for."""
+    batch: int | None = None
+    """Sequences of a request that the plan is best for; None: one."""
+    batches: tuple[int, ...] = ()
+    """Batches of which the planner chooses one, as max_batch and as the one that the plan is best for; until then
+    max_batch is the largest. Empty: max_batch is given."""
     dims: Mapping[str, int] = field(default_factory=dict)
     """Largest value of every symbol in the graph."""
     vocab_size: int | None = None
@@ -224,10 +229,11 @@ class SubmoduleProfile:
 
 @dataclass(eq=False)
 class Part:
-    """What one device runs: a graph of its own and a program per phase."""
+    """What one device runs: a graph for each of its intervals and a program per phase."""
 
     device: str
-    graph: Graph
+    graphs: list[Graph]
+    """In the order in which a step runs them; more than one where a step returns to the device."""
     programs: dict[str, str]
     """Phase → text of the program (`partc.runtime.program`)."""
     target: str = "null"

@@ -378,9 +378,12 @@ def _part(reader: Reader, line: Line) -> Part:
         phase = line.name()
         programs[phase] = _program(reader)
         line = reader.next()
-    graph, _, _ = _graph(reader, line)
-    reader.next().expect("}")
-    return Part(device, graph, programs, target)
+    graphs: list[Graph] = []
+    while not graphs or not line.accept("}"):
+        graphs.append(_graph(reader, line)[0])
+        line = reader.next()
+    line.end()
+    return Part(device, graphs, programs, target)
 
 
 def _program(reader: Reader) -> str:

@@ -189,5 +189,6 @@ def _part_lines(part: Part) -> Iterator[str]:
         yield f"  program {phase}"
         yield from (f"    {line}" for line in program.splitlines())
         yield "  end"
-    yield from (f"  {line}" for line in _graph_lines(part.graph))
+    for graph in part.graphs:
+        yield from (f"  {line}" for line in _graph_lines(graph))
     yield "}"

@@ -19,7 +19,7 @@ array    = type "[" elements "]" | type base64"…"        little-endian bytes
 attributes = "{" name "=" (number | string | list | "tensor" array) ("," …)* "}"
 fact     = ("sdm" | "rdm") ("none" | int "->" int ":" value ("," value)*)
          | "profile" int JSON | "plan" JSON
-         | "part" name "target" name "{" program* graph "}"
+         | "part" name "target" name "{" program* graph+ "}"           a graph per interval
 program  = "program" phase, instructions, "end"          see partc.runtime.program
 ```
 

@@ -6,16 +6,17 @@
 | `sized` | also: every value has an element type and a shape |
 | `formed` | also: sub-modules are consecutive intervals that cover the graph once, behind the nodes that all share |
 | `mapped` | also: SDM joins neighbours, RDM skips at least one, and both name values that really cross |
-| `split` | also: every part is legal, and every program runs it with values that are given, made or sent to it |
+| `split` | also: every part is legal, every program runs it with values that are given, made or sent to it, and ends |
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from partc.errors import InternalError
 from partc.ir.graph import STEP_INPUTS, Constant, Graph, Input, Module, Part, State, Value, Weight
-from partc.runtime.program import Program, Recv, Run, Send, parse_program, reads, writes
+from partc.runtime.program import Program, Recv, Run, Send, parse_program, print_instruction, reads, writes
 
 
 def verify(module: Module, stage: str) -> None:
@@ -109,14 +110,18 @@ def _mapped(module: Module) -> None:
 def _split(module: Module) -> None:
     if module.parts is None:
         raise InternalError("the graph has not been split")
-    for part in module.parts:
-        verify_graph(part.graph)
+    devices = [part.device for part in module.parts]
+    if twice := [name for place, name in enumerate(devices) if name in devices[:place]]:
+        raise InternalError(f"{twice[0]} has two parts", where="split")
+    for graph in (graph for part in module.parts for graph in part.graphs):
+        verify_graph(graph)
     for phase in dict.fromkeys(phase for part in module.parts for phase in part.programs):
         programs = {part.device: _program(part, phase) for part in module.parts}
         _check_messages(programs, phase)
         for place, part in enumerate(module.parts):
             given = {*STEP_INPUTS, *(_names(module.graph.inputs) if place == 0 else ())}
             _check_program(part, programs[part.device], given, _program_place(part, phase))
+        _check_progress(programs, phase)
 
 
 def _program_place(part: Part, phase: str) -> str:
@@ -131,26 +136,55 @@ def _program(part: Part, phase: str) -> Program:
 
 
 def _check_messages(programs: Mapping[str, Program], phase: str) -> None:
-    """Between two devices there is one message each way, with the same values at both ends."""
-    # Pairs are (receiver, sender).
-    sent = [((i.device, name), i.values) for name, p in programs.items() for i in p if isinstance(i, Send)]
-    taken = [((name, i.device), i.values) for name, p in programs.items() for i in p if isinstance(i, Recv)]
+    """Every message is taken with just the values that it is sent with, and brings a device no value twice."""
+    # (receiver, sender, values)
+    sent = [(i.device, name, i.values) for name, p in programs.items() for i in p if isinstance(i, Send)]
+    taken = [(name, i.device, i.values) for name, p in programs.items() for i in p if isinstance(i, Recv)]
     for messages, others, what in (
         (taken, sent, "{0} waits for {2} from {1}, which does not send just that, once"),
         (sent, taken, "{1} sends {2} to {0}, which does not wait for just that, once"),
     ):
-        for pair, values in messages:
-            if [other for between, other in others if between == pair] != [values]:
-                names = ", ".join(f"%{value}" for value in values)
-                raise InternalError(what.format(*pair, names), where=f"programs {phase}")
+        for message in messages:
+            if others.count(message) != 1:
+                names = ", ".join(f"%{value}" for value in message[2])
+                raise InternalError(what.format(*message[:2], names), where=f"programs {phase}")
+    arrivals = Counter((receiver, value) for receiver, _, values in taken for value in values)
+    for (receiver, value), count in arrivals.items():
+        if count > 1:
+            raise InternalError(f"%{value} is sent to {receiver} {count} times", where=f"programs {phase}")
+
+
+def _check_progress(programs: Mapping[str, Program], phase: str) -> None:
+    """No device waits for a message that is sent only after something that it has yet to do."""
+    at = dict.fromkeys(programs, 0)
+    sent: set[tuple[str, str, tuple[str, ...]]] = set()
+    moved = True
+    while moved:
+        moved = False
+        for name, program in programs.items():
+            for instruction in program[at[name] :]:
+                if (
+                    isinstance(instruction, Recv)
+                    and (name, instruction.device, instruction.values) not in sent
+                ):
+                    break
+                if isinstance(instruction, Send):
+                    sent.add((instruction.device, name, instruction.values))
+                at[name] += 1
+                moved = True
+    for name, program in programs.items():
+        if at[name] < len(program):
+            raise InternalError(
+                f"{name} waits for ever: `{print_instruction(program[at[name]])}`", where=f"programs {phase}"
+            )
 
 
 def _check_program(part: Part, program: Program, given: set[str], where: str) -> None:
-    """The part's graph runs once, with its own inputs and outputs, and all that is read is there by then."""
-    graph = part.graph
-    right = Run(graph.name, _names(graph.inputs), _names(graph.outputs))
-    if [i for i in program if isinstance(i, Run)] != [right]:
-        raise InternalError(f"it does not run {graph.name} once, with its inputs and outputs", where=where)
+    """The part's graphs run once, in order, with their inputs and outputs; what is read is there by then."""
+    right = [Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in part.graphs]
+    if [i for i in program if isinstance(i, Run)] != right:
+        names = ", ".join(graph.name for graph in part.graphs)
+        raise InternalError(f"it does not run {names} once, with its inputs and outputs", where=where)
     known = set(given)
     for instruction in program:
         if missing := [name for name in reads(instruction) if name not in known]:

@@ -8,7 +8,7 @@ A pass is a frozen dataclass: its fields are its options (ints, floats, bools, t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -64,8 +64,8 @@ class Target(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def lower(self, graph: Graph, info: ModelInfo) -> Graph:
-        """The graph in operators that this target runs.
+    def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
+        """The graphs of one part in operators that this target runs; those given stay as they are.
 
         Raises:
             UserError: an operator has no lowering; names node and operator.

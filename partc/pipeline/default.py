@@ -26,7 +26,10 @@ PHASES: Mapping[str, tuple[str, ...]] = {
         "coarsen-submodules",  # before the maps, which name sub-modules by number
     ),
     "measure": ("map-dependencies", "profile-submodules"),
-    "place": ("partition-graph",),
+    "place": (
+        "partition-graph",
+        "overlap-submodules",  # last: it fills what memory the plan leaves
+    ),
     "emit": (
         "split-graph",  # applies what partition-graph decided; until here the graph is whole
         "lower-target",  # a part at a time: each device may have another target

@@ -22,6 +22,7 @@ PASSES: Mapping[str, str] = {
     "map-dependencies": "passes.map_dependencies:MapDependencies",
     "profile-submodules": "passes.profile_submodules:ProfileSubmodules",
     "partition-graph": "passes.partition_graph:PartitionGraph",
+    "overlap-submodules": "passes.overlap_submodules:OverlapSubmodules",
     "split-graph": "passes.split_graph:SplitGraph",
     "lower-target": "passes.lower_target:LowerTarget",
     "emit-bundle": "passes.emit_bundle:EmitBundle",
@@ -31,11 +32,16 @@ PASSES: Mapping[str, str] = {
 TARGETS: Mapping[str, str] = {
     "null": "targets.null:NullTarget",
     "ort": "targets.ort:OrtTarget",
+    "tvm": "targets.tvm:TvmTarget",
 }
 """Every target by the name that devices.yaml uses."""
 
 
+COMMON_OPTIONS = ("provider", "threads", "arch")
+"""What every target is given, and leaves where it does not care."""
+
 _KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
+_TYPES: Mapping[str, type] = {"int": int, "str": str, "bool": bool}
 
 
 def load_pass(text: str) -> Pass:
@@ -57,8 +63,46 @@ def load_passes(text: str) -> list[Pass]:
 
 
 def load_target(name: str, options: Mapping[str, Any] | None = None) -> Target:
-    """The target of that name; raises UserError if there is none."""
-    return _load(TARGETS, name, "target")(**(options or {}))  # type: ignore[no-any-return]
+    """The target of that name, with what it takes of the `COMMON_OPTIONS`, and all other options.
+
+    Raises:
+        UserError: there is no such target or option.
+    """
+    kind, given = _load(TARGETS, name, "target"), options or {}
+    known = {field.name for field in fields(kind)}
+    common = {key: value for key, value in given.items() if key in COMMON_OPTIONS and key in known}
+    own = {key: value for key, value in given.items() if key not in COMMON_OPTIONS}
+    return kind(**common, **target_options(name, own))  # type: ignore[no-any-return]
+
+
+def target_options(name: str, given: Mapping[str, object]) -> dict[str, object]:
+    """Options of a target's own as its fields take them; lists become tuples.
+
+    Raises:
+        UserError: the target has no such option, or it is of another kind; `where` is its name.
+    """
+    kind = _load(TARGETS, name, "target")
+    known = {f.name: str(f.type) for f in fields(kind) if f.name not in COMMON_OPTIONS}
+    for option in given:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            listed = f"its options: {', '.join(known) or 'none'}"
+            hint = f"did you mean {near[0]!r}? {listed}" if near else listed
+            raise UserError(f"the target {name} has no option {option!r}", where=option, hint=hint)
+    return {option: _option(option, value, known[option]) for option, value in given.items()}
+
+
+def _option(option: str, value: object, kind: str) -> object:
+    """`kind` is the text of a type: int, str, bool, or `tuple[…, ...]` of one of them."""
+    item = kind.removeprefix("tuple[").removesuffix(", ...]")
+    wanted = _TYPES[item]
+    if item == kind:
+        if type(value) is wanted:
+            return value
+        raise UserError(f"expected a {_KINDS[item]}, found {value!r}", where=option)
+    if isinstance(value, (list, tuple)) and all(type(part) is wanted for part in value):
+        return tuple(value)
+    raise UserError(f"expected a list, each a {_KINDS[item]}; found {value!r}", where=option)
 
 
 def _load(table: Mapping[str, str], name: str, what: str) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from partc.errors import BundleError, PartcError, RunError
 from partc.runtime.dtypes import Array
 from partc.runtime.jobs import check_prompts, check_tensors, dtype_name
-from partc.runtime.keys import CLIENT, load_client_keys
+from partc.runtime.keys import CLIENT, Keys, load_client_keys
 from partc.runtime.manifest import MANIFEST_FILE, Manifest, load_manifest
 from partc.runtime.protocol import LEAST_PATIENCE_S, patience_s, step_s
 from partc.runtime.results import Crossing, Result, Timings, Tokens, read_tensors
@@ -124,12 +124,24 @@ class Client:
             BundleError: not a build, or its client keys are missing.
             RunError: the source cannot be reached, refuses our key, or runs another build.
         """
-        manifest = source_manifest(build_dir)
+        keys = None if insecure else load_client_keys(build_dir)
+        return cls.reach(source_manifest(build_dir), keys, address, floor_s=floor_s, explain=explain)
+
+    @classmethod
+    def reach(
+        cls,
+        manifest: Manifest,
+        keys: Keys | None,
+        address: str | None = None,
+        *,
+        floor_s: float = LEAST_PATIENCE_S,
+        explain: Explain = lambda error: error,
+    ) -> Client:
+        """As `connect`, for a manifest that is in memory; without keys nothing is encrypted."""
         found = address or manifest.endpoints.get(manifest.source)
         if not found:
             hint = "give its address, or `address` in devices.yaml"
             raise RunError("the address of the source is not known", where=manifest.source, hint=hint)
-        keys = None if insecure else load_client_keys(build_dir)
         transport = Transport(keys, client_frame_limit(manifest), floor_s)
         client = cls(manifest, transport, floor_s, explain)
         try:

@@ -25,7 +25,6 @@ from partc.runtime.sampling import Sampling, sample
 from partc.runtime.wire import Step
 
 _KEPT_TIMINGS = 8192
-_EARLY_MESSAGES = 64
 _KEPT_NUMBERS = 256
 
 
@@ -80,6 +79,9 @@ class _Execution:
     timing: Timing
     values: dict[str, Array]
     inbox: dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, Array], float]] = field(default_factory=dict)
+    """(sender, names) → values, and when they came; the names tell the messages of one sender apart."""
+    came: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    """All that has been in the inbox."""
     at: int = 0
     waiting_since: float | None = None
     ready_since: float = 0.0
@@ -112,6 +114,7 @@ class Executor:
         self._executions: dict[int, _Execution] = {}
         self._ready: list[tuple[int, int]] = []
         self._started = 0
+        self._most_messages = max(map(_messages, manifest.programs.values()))
         self._dead = {phase: _last_uses(program) for phase, program in manifest.programs.items()}
         self.timings: deque[Timing] = deque(maxlen=_KEPT_TIMINGS)
         """The latest steps of this device."""
@@ -140,7 +143,7 @@ class Executor:
         execution = self._executions.get(step.request) or self._joined(step)
         if execution is None:
             return
-        if step.step == execution.step.step + 1 and len(execution.request.early) < _EARLY_MESSAGES:
+        if step.step == execution.step.step + 1 and len(execution.request.early) < self._most_messages:
             execution.request.early.append((peer, step, values))
             return
         if not _same_step(execution.step, step):
@@ -148,8 +151,9 @@ class Executor:
                 f"{peer} is at step {step.step} of request {step.request} with other sizes than here"
             )
         key = (peer, tuple(values))
-        if key in execution.inbox:
+        if key in execution.came:
             raise RunError(f"{peer} sent {', '.join(values)} twice in step {step.step}")
+        execution.came.add(key)
         was_waiting = execution.awaits() is not None
         execution.inbox[key] = (values, self._clock())
         execution.timing.received_bytes += sum(array.nbytes for array in values.values())
@@ -356,6 +360,11 @@ def _sampling(fields: Mapping[str, float | int]) -> Sampling:
         return Sampling(**fields)  # type: ignore[arg-type]
     except TypeError:
         raise RunError("sampling: temperature, top_k, top_p and seed are expected") from None
+
+
+def _messages(program: Program) -> int:
+    """How many messages a step waits for."""
+    return sum(isinstance(instruction, Recv) for instruction in program)
 
 
 def _last_uses(program: Program) -> list[frozenset[str]]:

@@ -18,6 +18,7 @@ from partc.errors import PartcError, RunError
 from partc.runtime.dtypes import Array
 from partc.runtime.keys import CLIENT
 from partc.runtime.manifest import Manifest
+from partc.runtime.program import Recv, Send
 from partc.runtime.protocol import Receiver, Sender
 from partc.runtime.transport import Down, Event, Input, Message, Origin, Rejected, Transport, Up
 from partc.runtime.wire import (
@@ -131,17 +132,17 @@ class Links:
         self._limit = header_limit(manifest)
         self._names = _Names()
         self._out: dict[str, _Outgoing] = {}
-        window = _ACK_EVERY + 4 * manifest.model.max_requests + _SPARE_FRAMES
-        self._capacity = window
         self._in = {
-            name: _Incoming(Receiver(self._plan, manifest.epoch, window)) for name in manifest.receive
+            name: _Incoming(Receiver(self._plan, manifest.epoch, _window(manifest, name, Recv)))
+            for name in manifest.receive
         }
         self._expected = awaited(manifest)
 
     def connect(self, addresses: Mapping[str, str]) -> None:
         """Connect to every device that we send to, and to the source; raises as `Transport.connect`."""
         for name, address in sorted(addresses.items()):
-            self._out[name] = _Outgoing(Sender(self._capacity, _new_session(), self._manifest.epoch))
+            capacity = _window(self._manifest, name, Send)
+            self._out[name] = _Outgoing(Sender(capacity, _new_session(), self._manifest.epoch))
             self._transport.connect(name, address)
 
     @property
@@ -317,6 +318,13 @@ class Links:
 
     def _refuse(self, origin: Origin, error: PartcError) -> None:
         self.control(origin, "refuse", message=error.message, where=error.where, hint=error.hint)
+
+
+def _window(manifest: Manifest, peer: str, kind: type[Recv] | type[Send]) -> int:
+    """Frames that may be unacknowledged: four steps of every request, and some; both ends find the same number."""
+    programs = manifest.programs.values()
+    counts = (sum(isinstance(i, kind) and i.device == peer for i in program) for program in programs)
+    return _ACK_EVERY + 4 * manifest.model.max_requests * max(1, *counts) + _SPARE_FRAMES
 
 
 def _new_session() -> int:

@@ -6,12 +6,11 @@ First the types of all entries, then the names: each refers to something, and a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
-from typing import Any, TypeVar
 
 from partc.dims import Dim, evaluate, symbols
 from partc.errors import BundleError
+from partc.runtime.manifest_entries import Entries
 from partc.runtime.manifest_types import (
     FORMAT,
     RECOMPILE,
@@ -24,6 +23,8 @@ from partc.runtime.manifest_types import (
     State,
     Submodule,
     TensorType,
+    TvmFunctions,
+    TvmOptions,
 )
 from partc.runtime.program import (
     DEVICE_NAME,
@@ -39,8 +40,8 @@ from partc.runtime.program import (
     writes,
 )
 
-_T = TypeVar("_T")
 _HEX64 = re.compile(r"[0-9a-f]{64}")
+_PLATFORM = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)+")
 _WIRE_DTYPES = frozenset(
     (
         *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
@@ -51,7 +52,7 @@ _TOP_KEYS = frozenset(
     (
         *("format", "plan_id", "epoch", "device", "target", "source", "ring", "model", "inputs", "outputs"),
         *("dims", "values", "submodules", "engine", "programs", "endpoints", "peers", "predicted", "files"),
-        *("memory", "toolkit", "verified_on_hardware", "digest"),
+        *("memory", "toolkit", "verified_on_hardware", "digest", "overlap"),
     )
 )
 
@@ -62,87 +63,18 @@ def read_manifest(raw: object, where: str) -> Manifest:
     Raises:
         BundleError: with the key that is wrong and the remedy.
     """
-    top = _Map(raw, where)
+    top = Entries(raw, where)
     found = top.get("format", str)
     if found != FORMAT:
         message = f"{found!r} cannot be read, this runner reads {FORMAT!r}"
         raise top.error("format", message, hint=_other_version(found))
-    unknown = sorted(set(top.raw) - _TOP_KEYS)
-    if unknown:
-        raise top.error(unknown[0], "the key is unknown")
+    _allow(top, *_TOP_KEYS)
     manifest = _read(top)
     _check_names(manifest, top)
     return manifest
 
 
-class _Map:
-    """A JSON object at a known place, whose entries are taken out with their types checked."""
-
-    def __init__(self, raw: object, where: str) -> None:
-        self.where = where
-        if not isinstance(raw, dict):
-            raise BundleError("an object is expected here", where=where, hint=RECOMPILE)
-        self.raw: dict[str, Any] = raw
-
-    def error(self, key: str, message: str, hint: str = RECOMPILE) -> BundleError:
-        return BundleError(f"{key}: {message}", where=self.where, hint=hint)
-
-    def any(self, key: str) -> object:
-        if key not in self.raw:
-            raise self.error(key, "the key is missing")
-        return self.raw[key]
-
-    def get(self, key: str, kind: type[_T]) -> _T:
-        value = self.any(key)
-        wrong_bool = isinstance(value, bool) and kind is not bool
-        if wrong_bool or not isinstance(value, kind):
-            raise self.error(key, f"{_KINDS[kind]} is expected, not {value!r}")
-        return value
-
-    def count(self, key: str, least: int = 0) -> int:
-        value = self.get(key, int)
-        if not least <= value < 2**53:
-            raise self.error(key, f"{value} is out of range")
-        return value
-
-    def optional(self, key: str, kind: type[_T]) -> _T | None:
-        return None if self.raw.get(key) is None else self.get(key, kind)
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        values = self.get(key, list)
-        if not all(isinstance(value, str) for value in values):
-            raise self.error(key, "a list of texts is expected")
-        return tuple(values)
-
-    def ints(self, key: str) -> tuple[int, ...]:
-        values = self.get(key, list)
-        if not all(type(value) is int for value in values):
-            raise self.error(key, "a list of integers is expected")
-        return tuple(values)
-
-    def child(self, key: str) -> _Map:
-        return _Map(self.any(key), f"{self.where}: {key}")
-
-    def children(self, key: str) -> Iterator[_Map]:
-        for index, raw in enumerate(self.get(key, list)):
-            yield _Map(raw, f"{self.where}: {key}[{index}]")
-
-    def each(self, key: str, read: Callable[[_Map], _T]) -> dict[str, _T]:
-        child = self.child(key)
-        return {name: read(child.child(name)) for name in child.raw}
-
-
-_KINDS: dict[type, str] = {
-    bool: "true or false",
-    str: "a text",
-    int: "an integer",
-    list: "a list",
-    dict: "an object",
-    float: "a number",
-}
-
-
-def _read(top: _Map) -> Manifest:
+def _read(top: Entries) -> Manifest:
     peers = top.child("peers")
     return Manifest(
         plan_id=_checked(top, "plan_id", _HEX64),
@@ -167,7 +99,7 @@ def _read(top: _Map) -> Manifest:
     )
 
 
-def _model(raw: _Map) -> Model:
+def _model(raw: Entries) -> Model:
     task = raw.get("task", str)
     if task not in TASKS:
         raise raw.error("task", f"{task!r} is unknown, one of {', '.join(TASKS)}")
@@ -187,7 +119,7 @@ def _model(raw: _Map) -> Model:
     )
 
 
-def _submodule(raw: _Map) -> Submodule:
+def _submodule(raw: Entries) -> Submodule:
     return Submodule(
         name=raw.get("name", str),
         file=raw.get("file", str),
@@ -201,22 +133,48 @@ def _submodule(raw: _Map) -> Submodule:
     )
 
 
-def _engine(raw: _Map) -> EngineSpec:
-    provider = raw.optional("provider", str) or "cpu"
-    return EngineSpec(raw.get("kind", str), provider, raw.count("threads"), raw.get("options", dict))
+def _engine(raw: Entries) -> EngineSpec:
+    kind, provider = raw.get("kind", str), raw.optional("provider", str) or "cpu"
+    tvm = _tvm_options(raw.child("options")) if kind == "tvm" else None
+    if tvm and provider not in ("cpu", "cuda"):
+        raise raw.error("provider", f"tvm has no provider {provider!r}")
+    return EngineSpec(kind, provider, raw.count("threads"), raw.get("options", dict), tvm)
 
 
-def _programs(raw: _Map) -> dict[str, Program]:
+def _tvm_options(raw: Entries) -> TvmOptions:
+    _allow(raw, "platform", "functions")
+    return TvmOptions(_checked(raw, "platform", _PLATFORM), raw.each("functions", _tvm_functions))
+
+
+def _tvm_functions(raw: Entries) -> TvmFunctions:
+    _allow(raw, "entries", "weights")
+    entries = raw.get("entries", list)
+    if not entries or not all(map(_is_entry, entries)):
+        raise raw.error("entries", "a list of pairs [batch, sequence] is expected")
+    return TvmFunctions(tuple((batch, rows) for batch, rows in entries), raw.texts("weights"))
+
+
+def _allow(raw: Entries, *keys: str) -> None:
+    unknown = sorted(set(raw.raw) - set(keys))
+    if unknown:
+        raise raw.error(unknown[0], "the key is unknown")
+
+
+def _is_entry(entry: object) -> bool:
+    return isinstance(entry, list) and len(entry) == 2 and all(type(n) is int and n > 0 for n in entry)
+
+
+def _programs(raw: Entries) -> dict[str, Program]:
     if "prefill" not in raw.raw or set(raw.raw) - {"prefill", "decode"}:
         raise BundleError("the programs are prefill and, with state, decode", where=raw.where, hint=RECOMPILE)
     return {name: parse_program(raw.get(name, str), f"{raw.where}.{name}") for name in raw.raw}
 
 
-def _tensors(raw: _Map, key: str) -> dict[str, TensorType]:
+def _tensors(raw: Entries, key: str) -> dict[str, TensorType]:
     return {item.get("name", str): _tensor_type(item) for item in raw.children(key)}
 
 
-def _tensor_type(raw: _Map) -> TensorType:
+def _tensor_type(raw: Entries) -> TensorType:
     dtype = raw.get("dtype", str)
     if dtype not in _WIRE_DTYPES:
         raise raw.error("dtype", f"{dtype!r} is unknown")
@@ -227,18 +185,18 @@ def _tensor_type(raw: _Map) -> TensorType:
     return TensorType(dtype, tuple(shape))
 
 
-def _file_entry(raw: _Map) -> FileEntry:
+def _file_entry(raw: Entries) -> FileEntry:
     return FileEntry(_checked(raw, "sha256", _HEX64), raw.count("bytes"))
 
 
-def _number(raw: _Map, key: str) -> float:
+def _number(raw: Entries, key: str) -> float:
     value = raw.any(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise raw.error(key, "a number of seconds is expected")
     return float(value)
 
 
-def _checked(raw: _Map, key: str, pattern: re.Pattern[str]) -> str:
+def _checked(raw: Entries, key: str, pattern: re.Pattern[str]) -> str:
     text = raw.get(key, str)
     if not pattern.fullmatch(text):
         raise raw.error(key, f"{text!r} does not look right")
@@ -253,7 +211,7 @@ def _readable(dim: Dim) -> bool:
     return True
 
 
-def _check_names(manifest: Manifest, top: _Map) -> None:
+def _check_names(manifest: Manifest, top: Entries) -> None:
     """Every name refers to something: devices, files, sizes, and what the programs use."""
     for key, device in (("source", manifest.source), ("device", manifest.device)):
         if device not in manifest.ring:
@@ -266,12 +224,27 @@ def _check_names(manifest: Manifest, top: _Map) -> None:
         for file in (submodule.file, *submodule.weights):
             if file not in manifest.files:
                 raise top.error("submodules", f"{file!r} of {submodule.name} is not among the files")
+    _check_tvm(manifest, top)
     for name in manifest.files:
         if not _inside(name):
             raise top.error("files", f"{name!r} does not stay in the folder")
     _check_sizes(manifest, top)
     for phase, program in manifest.programs.items():
         _check_program(manifest, phase, program, top)
+
+
+def _check_tvm(manifest: Manifest, top: Entries) -> None:
+    """Every sub-module has functions, one of them for the largest step."""
+    if manifest.engine.tvm is None:
+        return
+    batch, rows = (manifest.dims.get(symbol, 1) for symbol in ("batch", "sequence"))
+    for name in manifest.submodules:
+        key = f"engine.options.functions.{name}"
+        functions = manifest.engine.tvm.functions.get(name)
+        if functions is None:
+            raise top.error(key, "the key is missing")
+        if not any(entry[0] >= batch and entry[1] >= rows for entry in functions.entries):
+            raise top.error(key, f"no entry is large enough for {batch} sequences of {rows} tokens")
 
 
 def _inside(name: str) -> bool:
@@ -285,7 +258,7 @@ def _inside(name: str) -> bool:
     )
 
 
-def _check_sizes(manifest: Manifest, top: _Map) -> None:
+def _check_sizes(manifest: Manifest, top: Entries) -> None:
     states = [state for submodule in manifest.submodules.values() for state in submodule.states]
     types = {**manifest.types, **{state.name: state.type for state in states}}
     for name, tensor in types.items():
@@ -297,13 +270,15 @@ def _check_sizes(manifest: Manifest, top: _Map) -> None:
                 )
 
 
-def _check_program(manifest: Manifest, phase: str, program: Program, top: _Map) -> None:
+def _check_program(manifest: Manifest, phase: str, program: Program, top: Entries) -> None:
     """What an instruction uses was made before it; devices, sub-modules and values are known."""
     known = set(STEP_INPUTS if manifest.has_step_inputs else ())
     known |= set(manifest.inputs) if manifest.is_source else set()
     where = f"{top.where}: programs.{phase}"
-    for instruction in program:
+    for place, instruction in enumerate(program):
         text = print_instruction(instruction)
+        if isinstance(instruction, Recv | Send) and instruction in program[:place]:
+            raise BundleError(f"`{text}` stands twice", where=where, hint=RECOMPILE)
         missing = [name for name in reads(instruction) if name not in known]
         if missing:
             raise BundleError(

@@ -76,6 +76,26 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class TvmFunctions:
+    """The functions of one sub-module in a library of TVM."""
+
+    entries: tuple[tuple[int, int], ...]
+    """Batch and sequence of each."""
+    weights: tuple[str, ...]
+    """Names of the tensors that all of them take, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class TvmOptions:
+    """What the engine `tvm` has to know."""
+
+    platform: str
+    """What the code was compiled for: `aarch64-linux-gnu` for instance."""
+    functions: Mapping[str, TvmFunctions]
+    """By sub-module."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """What computes the sub-modules."""
 
@@ -84,6 +104,8 @@ class EngineSpec:
     threads: int
     """0 leaves the number to the engine."""
     options: Mapping[str, Any]
+    tvm: TvmOptions | None = None
+    """`options`, where `kind` is tvm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,26 @@ _OWN_FIELDS: dict[str, dict[str, Check]] = {
         "values": _specs,
     },
     "cancel": {"request": _count},
+    # Between the client and a device that measures.
+    "measure": {
+        "request": _count,
+        "submodule": _text,
+        "dims": _map_of(_count),
+        "position": _counts,
+        "length": _counts,
+        "sample": _text,
+        "repeats": _count,
+        "touch_bytes": _count,
+    },
+    "measured": {
+        "request": _count,
+        "load_s": _number,
+        "reset_s": _number,
+        "seconds": _list_of(_number),
+        "delays": _list_of(_number),
+    },
+    "join": {"request": _count, "ring": _list_of(_text), "peers": _map_of(_text)},
+    "joined": {"request": _count},
     "token": {
         "request": _count,
         "step": _count,

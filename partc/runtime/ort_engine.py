@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,9 @@ class OrtEngine:
         self._states = States(manifest)
         slots = range(manifest.model.max_requests)
         self._loaded: dict[str, _Loaded] = {}
+        shares_arena = len(manifest.submodules) > 1
         for module in manifest.submodules.values():
-            session = _session(manifest.engine, folder, module)
+            session = _session(manifest.engine, folder, module, shares_arena)
             bindings = [session.io_binding() for _ in slots]
             self._loaded[module.name] = _Loaded(module, session, bindings, [True for _ in slots])
             _check_interface(session, module, folder)
@@ -112,7 +114,7 @@ def _bind(bind: Any, name: str, dtype: str, array: Array) -> None:
     bind(name, "cpu", 0, _ONNX_TYPES[dtype] if dtype == "bfloat16" else array.dtype, array.shape, address)
 
 
-def _session(engine: EngineSpec, folder: Path, module: Submodule) -> Any:
+def _session(engine: EngineSpec, folder: Path, module: Submodule, shares_arena: bool) -> Any:
     try:
         import onnxruntime
     except ImportError:
@@ -123,6 +125,9 @@ def _session(engine: EngineSpec, folder: Path, module: Submodule) -> Any:
     options.log_severity_level = 3
     # Devices that share cores with each other (a ring on one machine) lose them to threads that spin.
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    if shares_arena:
+        _register_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
     for key, value in engine.options.items():
         options.add_session_config_entry(str(key), str(value))
     provider = _PROVIDERS.get(engine.provider)
@@ -137,6 +142,19 @@ def _session(engine: EngineSpec, folder: Path, module: Submodule) -> Any:
     except Exception as error:
         message = f"onnxruntime cannot load it: {error}"
         raise BundleError(message, where=str(folder / module.file), hint=RECOMPILE) from error
+
+
+@cache
+def _register_arena() -> None:
+    """One pool of memory for the activations of all sessions of this process.
+
+    A session of its own keeps what its largest step took, though only one runs at a time: a device with several
+    sub-modules would hold the sum of their peaks, where the plan counts the largest.
+    """
+    import onnxruntime as ort
+
+    place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(place, ort.OrtArenaCfg({}))
 
 
 def _check_interface(session: Any, module: Submodule, folder: Path) -> None:

@@ -36,6 +36,8 @@ us."""
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _ZAP_DOMAIN = b"partc"
 _BATCH = 64
+_ENCRYPTION_BYTES = 64
+"""More than CURVE adds to a frame (33), which ZeroMQ counts when it limits the size."""
 _COPY_BELOW_BYTES = 16 * 1024
 _LINGER_MS = 300
 _AUTH_TRIES = 3
@@ -252,7 +254,7 @@ class Transport:
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.SNDHWM, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, self._frame_limit)
+        socket.setsockopt(zmq.MAXMSGSIZE, self._frame_limit + _ENCRYPTION_BYTES)
         socket.setsockopt(zmq.HEARTBEAT_IVL, self._heartbeat_ms)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 2 * self._heartbeat_ms)
         socket.copy_threshold = _COPY_BELOW_BYTES

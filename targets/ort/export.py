@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,28 +24,58 @@ _IR_VERSIONS = ((23, 11), (21, 10), (19, 9), (1, 8))
 """(opset from, version of the file format that goes with it)."""
 
 
-def write_weights(graph: Graph, info: ModelInfo, path: Path, progress: Progress) -> dict[Weight, Entry]:
-    """Stream the weights of `graph` into a safetensors file; returns where each lies.
+@dataclass(frozen=True)
+class Placed:
+    """Where the elements of a weight lie."""
 
-    Weights with the same source are stored once. A graph without weights gets no file.
+    file: str
+    """A safetensors file, relative to the device's folder."""
+    entry: Entry
+
+
+_Key = tuple[WeightExpr | None, str | None]
+"""What makes two weights the same bytes."""
+
+
+def write_weights(
+    graphs: Sequence[Graph], info: ModelInfo, folder: Path, progress: Progress
+) -> dict[Weight, Placed]:
+    """Stream the weights of one device's graphs into `weights/<graph>.safetensors`; returns where each lies.
+
+    Weights with the same source are stored once, in the file of the first graph that has them. A graph
+    without weights of its own gets no file.
 
     Raises:
         ModelError: the checkpoint lacks a tensor, or it has another shape.
     """
-    stored: dict[tuple[WeightExpr | None, str | None], Weight] = {}
-    for weight in graph.weights():
-        stored.setdefault((weight.source, weight.dtype), weight)
-    if not stored:
-        return {}
+    stored: dict[_Key, Placed] = {}
+    for graph in graphs:
+        fresh: dict[_Key, Weight] = {}
+        for weight in graph.weights():
+            if _key(weight) not in stored:
+                fresh.setdefault(_key(weight), weight)
+        if fresh:
+            file = f"weights/{graph.name}.safetensors"
+            entries = _write_file(list(fresh.values()), info, folder / file, progress)
+            stored |= {key: Placed(file, entries[weight.name]) for key, weight in fresh.items()}
+    return {weight: stored[_key(weight)] for graph in graphs for weight in graph.weights()}
+
+
+def _key(weight: Weight) -> _Key:
+    return weight.source, weight.dtype
+
+
+def _write_file(
+    weights: Sequence[Weight], info: ModelInfo, path: Path, progress: Progress
+) -> dict[str, Entry]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    by_name, read = {weight.name: weight for weight in stored.values()}, open_tensors(info)
+    by_name, read = {weight.name: weight for weight in weights}, open_tensors(info)
     placed = write_safetensors(
-        path, [_entry(weight) for weight in stored.values()],
+        path, [_entry(weight) for weight in weights],
         lambda name: read_weight(by_name[name], read, info),
         lambda done, total: progress(f"write {path.name}", done, total),
     )  # fmt: skip
-    entries = {entry.name: entry for entry in placed}
-    return {weight: entries[stored[weight.source, weight.dtype].name] for weight in graph.weights()}
+    return {entry.name: entry for entry in placed}
 
 
 def _entry(weight: Weight) -> Entry:
@@ -57,16 +88,16 @@ def _entry(weight: Weight) -> Entry:
     return Entry(weight.name, weight.dtype, tuple(int(size) for size in weight.shape))
 
 
-def write_onnx(graph: Graph, entries: Mapping[Weight, Entry], weights_file: str, path: Path) -> None:
+def write_onnx(graph: Graph, places: Mapping[Weight, Placed], path: Path) -> None:
     """Write `graph` as ONNX: equal graphs give equal bytes.
 
-    Inputs are those of the graph, then its states; outputs likewise. `weights_file` is relative to the folder
-    of `path`.
+    Inputs are those of the graph, then its states; outputs likewise. The files of `places` are relative to the
+    folder of `path`.
 
     Raises:
         InternalError: the graph is no legal ONNX.
     """
-    model = to_onnx(graph, entries, weights_file)
+    model = to_onnx(graph, places)
     path.write_bytes(model.SerializeToString(deterministic=True))
     try:
         onnx.checker.check_model(str(path))
@@ -74,9 +105,9 @@ def write_onnx(graph: Graph, entries: Mapping[Weight, Entry], weights_file: str,
         raise InternalError(f"the lowered graph is no legal ONNX: {error}", where=path.name) from error
 
 
-def to_onnx(graph: Graph, entries: Mapping[Weight, Entry], weights_file: str) -> onnx.ModelProto:
+def to_onnx(graph: Graph, places: Mapping[Weight, Placed]) -> onnx.ModelProto:
     """The ONNX model of a lowered graph; no names of producers, no documentation, no paths."""
-    tensors = {value: _tensor(value, entries, weights_file) for value in graph.values()}
+    tensors = {value: _tensor(value, places) for value in graph.values()}
     states = state_outputs(graph)
     missing = [state.name for state in graph.states() if state not in states]
     if missing:
@@ -100,23 +131,24 @@ def outputs_of(graph: Graph) -> list[Value]:
     return [value for value in dict.fromkeys(graph.outputs) if not isinstance(value, Input)]
 
 
-def _tensor(value: Value, entries: Mapping[Weight, Entry], weights_file: str) -> gs.Tensor:
+def _tensor(value: Value, places: Mapping[Weight, Placed]) -> gs.Tensor:
     match value:
         case Weight():
-            return gs.Constant(value.name, LazyValues(_external(value, entries[value], weights_file)))
+            return gs.Constant(value.name, LazyValues(_external(value, places[value])))
         case Constant(array=array) if array is not None:
             return gs.Constant(value.name, array)
     return gs.Variable(value.name)
 
 
-def _external(weight: Weight, entry: Entry, file: str) -> onnx.TensorProto:
+def _external(weight: Weight, place: Placed) -> onnx.TensorProto:
+    entry = place.entry
     tensor = onnx.TensorProto(
         name=weight.name,
         data_type=BY_SHORT[entry.dtype].onnx,
         dims=entry.shape,
         data_location=onnx.TensorProto.EXTERNAL,
     )
-    for key, value in (("location", file), ("offset", entry.offset), ("length", entry.bytes)):
+    for key, value in (("location", place.file), ("offset", entry.offset), ("length", entry.bytes)):
         tensor.external_data.add(key=key, value=str(value))
     return tensor
 

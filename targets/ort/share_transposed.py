@@ -1,7 +1,9 @@
-"""One copy of a weight that the graph reads both as it is and transposed: tied embeddings on one device."""
+"""One copy of a weight that a device reads both as it is and transposed: tied embeddings on one device."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import cast
 
 from partc.ir.graph import Graph, Node, Weight
@@ -9,20 +11,34 @@ from partc.ir.weights import Step, WeightExpr
 from targets.rewrite import Rewriter, rewrite
 
 
-def share_transposed(graph: Graph) -> None:
-    """Let `MatMul(x, wᵀ)` read `w` where the graph has `w` too, in place; O(nodes).
+def share_transposed(graphs: Sequence[Graph]) -> None:
+    """Let `MatMul(x, wᵀ)` read `w` where one of a device's graphs has `w` too, in place; O(nodes).
 
     It becomes `Gemm(x, w, transB=1)` over the rows of x. A Transpose of `w` would not do: onnxruntime folds
     it when it loads the graph, and the second copy is back.
     """
-    plain = {weight.source: weight for weight in graph.weights() if len(weight.shape or ()) == 2}
-    twins = {weight: plain[source] for weight in graph.weights() if (source := _transposed(weight)) in plain}
+    weights = [weight for graph in graphs for weight in graph.weights()]
+    plain = {weight.source: weight for weight in weights if len(weight.shape or ()) == 2}
+    for graph in graphs:
+        _share(graph, plain)
+
+
+def _share(graph: Graph, plain: Mapping[WeightExpr | None, Weight]) -> None:
+    own = {weight.source: weight for weight in graph.weights()}
+
+    def borrowed(r: Rewriter, weight: Weight) -> Weight:
+        """The weight of another graph, as one of this graph; what is stored is the same."""
+        twin = copy(weight)
+        twin.name = r.name(weight.name)
+        return twin
 
     def lower(node: Node, r: Rewriter) -> bool:
         weight = node.inputs[1]
-        if not isinstance(weight, Weight) or weight not in twins:
+        source = _transposed(weight) if isinstance(weight, Weight) else None
+        if source is None or source not in plain:
             return False
-        _write_gemm(r, node, twins[weight])
+        there = plain[source]
+        _write_gemm(r, node, own.get(source) or r.once(source, lambda: borrowed(r, there)))
         return True
 
     rewrite(graph, {"MatMul": lower})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from partc.errors import UserError
 from partc.ir.graph import Constant, Graph, ModelInfo, Part, Value, Weight
 from partc.ir.types import BY_SHORT
 from partc.pipeline.contract import Artifact, Progress, Target
-from targets.ort.export import outputs_of, write_onnx, write_weights
+from targets.ort.export import Placed, outputs_of, write_onnx, write_weights
 from targets.ort.kernels import check_kernels
 from targets.ort.layout import merge_layout
 from targets.ort.lower_attention import lower_attention
@@ -38,8 +38,8 @@ class OrtTarget(Target):
     threads: int = 0
     """Threads of one call; 0 leaves it to onnxruntime."""
 
-    def lower(self, graph: Graph, info: ModelInfo) -> Graph:
-        """The graph in operators of ONNX and com.microsoft; `graph` itself stays as it is.
+    def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
+        """The graphs in operators of ONNX and com.microsoft; those given stay as they are.
 
         Raises:
             UserError: onnxruntime has no kernel for a node, or the provider is unknown.
@@ -50,32 +50,33 @@ class OrtTarget(Target):
                 where="devices.yaml",
                 hint="write `provider: cpu`",
             )
-        lowered = clone(graph)
-        rewrite(lowered, LOWERINGS)
+        lowered = [clone(graph) for graph in graphs]
+        for graph in lowered:
+            rewrite(graph, LOWERINGS)
         share_transposed(lowered)
-        _copy_leaf_outputs(lowered)
-        merge_layout(lowered)
-        remove_dead_nodes(lowered)
-        check_kernels(lowered)
+        for graph in lowered:
+            _copy_leaf_outputs(graph)
+            merge_layout(graph)
+            remove_dead_nodes(graph)
+            check_kernels(graph)
         return lowered
 
     def emit(self, part: Part, info: ModelInfo, folder: Path, progress: Progress) -> Artifact:
-        """Write `<part>.onnx` and `weights/<part>.safetensors`.
+        """Write `<graph>.onnx` and `weights/<graph>.safetensors` for every graph.
 
         Raises:
             ModelError: the checkpoint lacks a tensor, or it has another shape.
         """
         import onnxruntime
 
-        graph = part.graph
-        weights_file = f"weights/{graph.name}.safetensors"
-        entries = write_weights(graph, info, folder / weights_file, progress)
-        write_onnx(graph, entries, weights_file, folder / f"{graph.name}.onnx")
+        places = write_weights(part.graphs, info, folder, progress)
+        for graph in part.graphs:
+            write_onnx(graph, places, folder / f"{graph.name}.onnx")
         engine = {"kind": "ort", "provider": self.provider, "threads": self.threads, "options": {}}
-        if graph.states():
-            engine["chunked_prefill"] = not _needs_single_row_steps(graph, info)
+        if any(graph.states() for graph in part.graphs):
+            engine["chunked_prefill"] = not any(_needs_single_row_steps(g, info) for g in part.graphs)
         return Artifact(
-            submodules=[_submodule(graph, [weights_file] if entries else [])],
+            submodules=[_submodule(graph, places) for graph in part.graphs],
             engine=engine,
             toolkit={"onnxruntime": onnxruntime.__version__},
         )
@@ -98,8 +99,9 @@ def _needs_single_row_steps(graph: Graph, info: ModelInfo) -> bool:
     return info.max_batch > 1 and any(node.op == "com.microsoft.GroupQueryAttention" for node in graph.nodes)
 
 
-def _submodule(graph: Graph, weights: list[str]) -> dict[str, Any]:
+def _submodule(graph: Graph, places: Mapping[Weight, Placed]) -> dict[str, Any]:
     states = state_outputs(graph)
+    weights = sorted({places[weight].file for weight in graph.weights()})
     return {
         "name": graph.name,
         "file": f"{graph.name}.onnx",

@@ -29,7 +29,7 @@ def build(tmp_path: Path, name: str = "build", target: str = "null") -> Path:
     checkpoint = tmp_path / "model"
     compiled = module(checkpoint if checkpoint.exists() else write_checkpoint(checkpoint), target)
     for part in compiled.parts or ():
-        part.graph = load_target(target).lower(part.graph, compiled.info)
+        part.graphs = load_target(target).lower(part.graphs, compiled.info)
     write_bundle(compiled, tmp_path / name)
     return tmp_path / name
 
@@ -65,6 +65,22 @@ def test_a_manifest_says_who_does_what(tmp_path: Path) -> None:
     assert (
         board["memory"]["state_bytes"] == 2 * (2 * 2 * 12 * 8 * 4) * 2
     )  # requests × (batch, heads, rows, size, f32) × states
+
+
+def test_a_manifest_has_what_concerns_its_device_of_the_overlap(tmp_path: Path) -> None:
+    compiled = module(write_checkpoint(tmp_path / "model"), "null")
+    plain = {"movable": [0, 1], "unmovable": [], "needed_bytes": 1, "available_bytes": 2}
+    shared = [{"submodule": 1, "devices": ["board", "phone"]}, {"submodule": 4, "devices": ["board", "old"]}]
+    compiled.plan = {
+        "overlap": {"devices": {"phone": plain, "board": {**plain, "movable": [1, 4]}}, "shared": shared}
+    }
+    write_bundle(compiled, tmp_path / "build")
+    found = manifests(tmp_path / "build")
+    assert found["phone"]["overlap"] == {"movable": [0, 1], "unmovable": [], "shared": shared[:1]}
+    assert found["board"]["overlap"] == {"movable": [1, 4], "unmovable": [], "shared": shared}
+    for device, manifest in found.items():
+        jsonschema.validate(manifest, SCHEMA)
+        load_manifest(tmp_path / "build" / "devices" / device)
 
 
 def test_the_tokenizer_goes_to_the_source_alone(tmp_path: Path) -> None:

@@ -42,6 +42,10 @@ part phone target ort {
     %y: i64[1] = Identity(%x)
     output %y
   }
+  graph part_2 opset 24 {
+    input %z: i64[1]
+    output %z
+  }
 }
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -14,20 +15,20 @@ from partc.pipeline.registry import load_passes
 from tests.passes.models import decoder
 
 
-def split() -> Module:
-    """A decoder on three devices."""
+def split(*names: str) -> Module:
+    """A decoder on three devices, or on these, in this order."""
     module = decoder("llama")
     run_passes(module, load_passes("find-cuts,form-submodules,coarsen-submodules,map-dependencies"))
-    names = ["phone", "board", "old"]
+    names = names or ("phone", "board", "old")
     count = len(module.submodules or ())
-    module.plan = {"answer": {"assignment": [names[i * 3 // count] for i in range(count)]}}
+    module.plan = {"answer": {"assignment": [names[i * len(names) // count] for i in range(count)]}}
     run_passes(module, load_passes("split-graph"))
     return module
 
 
-def edited(device: str, change: Callable[[list[str]], list[str]]) -> Module:
+def edited(device: str, change: Callable[[list[str]], list[str]], *names: str) -> Module:
     """The module with the program `decode` of one device changed."""
-    module = split()
+    module = split(*names)
     (part,) = [part for part in module.parts or () if part.device == device]
     part.programs["decode"] = "\n".join(change(part.programs["decode"].splitlines()))
     return module
@@ -69,6 +70,44 @@ def test_programs_that_do_not_fit(
 ) -> None:
     with pytest.raises(InternalError, match=message):
         verify(edited(device, change), "split")
+
+
+RETURNING = ("phone", "board", "phone", "board")
+
+
+@pytest.mark.parametrize(
+    ("device", "change", "message"),
+    [
+        ("phone", without("run part_0"), "does not run part_0, part_2 once"),
+        (
+            "board",
+            lambda lines: [lines[3], *lines[:3], *lines[4:]],
+            "phone waits for ever: `recv .* from board`",
+        ),
+    ],
+)
+def test_programs_that_do_not_come_back_as_they_should(
+    device: str, change: Callable[[list[str]], list[str]], message: str
+) -> None:
+    verify(split(*RETURNING), "split")
+    with pytest.raises(InternalError, match=message):
+        verify(edited(device, change, *RETURNING), "split")
+
+
+def test_no_device_is_sent_a_value_twice() -> None:
+    module = split(*RETURNING)
+    for part in module.parts or ():
+        part.programs["decode"] = re.sub("(send|recv) last", r"\1 last, l0.mid", part.programs["decode"])
+    with pytest.raises(InternalError, match=r"%l0.mid is sent to board 2 times"):
+        verify(module, "split")
+
+
+def test_a_device_has_one_part() -> None:
+    module = split()
+    assert module.parts is not None
+    module.parts[2].device = "phone"
+    with pytest.raises(InternalError, match="phone has two parts"):
+        verify(module, "split")
 
 
 def test_programs_without_any_message() -> None:

@@ -14,6 +14,8 @@ from partc.ir.graph import Input, Module, Part
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
+from partc.plan.evaluate import intervals_of, traffic_between
+from partc.plan.problem import Edge
 from partc.runtime.program import Emit, Recv, Run, Sample, Send, parse_program
 from passes.split_graph import SplitGraph
 from tests.passes.models import decoder, graph
@@ -75,7 +77,7 @@ def test_one_device_sends_nothing() -> None:
 
 def test_shared_nodes_are_recomputed_where_they_are_needed() -> None:
     phone, board, old = llama("phone", "phone", "board", "board", "old", "old")
-    has_tables = ["cos" in {node.name for node in part.graph.nodes} for part in (phone, board, old)]
+    has_tables = ["cos" in {node.name for node in part.graphs[0].nodes} for part in (phone, board, old)]
     assert has_tables == [True, True, False]
 
 
@@ -84,9 +86,9 @@ def test_states_stay_with_their_device_and_leaves_are_clones() -> None:
     run_passes(module, load_passes("find-cuts,form-submodules,coarsen-submodules"))
     before = print_module(module).partition("model")[2]
     phone, board, _ = placed(module, ["phone", "phone", "board", "board", "old", "old"])
-    assert [state.name for state in phone.graph.states()] == ["cache.0.key", "cache.0.value"]
-    assert [state.name for state in board.graph.states()] == ["cache.1.key", "cache.1.value"]
-    assert not set(phone.graph.values()) & set(module.graph.values())
+    assert [state.name for state in phone.graphs[0].states()] == ["cache.0.key", "cache.0.value"]
+    assert [state.name for state in board.graphs[0].states()] == ["cache.1.key", "cache.1.value"]
+    assert not set(phone.graphs[0].values()) & set(module.graph.values())
     module.parts = module.plan = module.sdm = module.rdm = None
     assert print_module(module).partition("model")[2] == before
 
@@ -185,13 +187,96 @@ def test_parts_survive_the_text_form() -> None:
     assert print_module(parse_module(print_module(module))) == print_module(module)
 
 
-@pytest.mark.parametrize(
-    ("assignment", "message"),
-    [(["p", "q", "p", "q", "q"], "not consecutive"), (["p"], "places 1 sub-modules, the graph has 5")],
-)
-def test_plans_that_cannot_be_applied(assignment: list[str], message: str) -> None:
-    with pytest.raises(PlanError, match=message):
-        placed(graph(SKIP), assignment)
+def test_a_device_that_comes_again_has_a_graph_for_each_interval() -> None:
+    """`a` stays on p for sub-modules 3 and 4; q is sent `a` for sub-module 4 alone, and keeps nothing of 1."""
+    parts = placed(graph(SKIP), ["p", "q", "r", "p", "q"])
+    assert [[graph.name for graph in part.graphs] for part in parts] == [
+        ["part_0", "part_3"],
+        ["part_1", "part_4"],
+        ["part_2"],
+    ]
+    assert programs(parts) == {
+        "p": [
+            "run part_0 (x, position) -> (b, a)",
+            "send b to q",
+            "send a to q",
+            "recv d from r",
+            "run part_3 (kind, a, d) -> (f)",
+            "send f to q",
+            "recv h from q",
+            "emit h",
+        ],
+        "q": [
+            "recv b from p",
+            "run part_1 (b) -> (c)",
+            "send c to r",
+            "recv a from p",
+            "recv f from p",
+            "run part_4 (position, a, f) -> (h)",
+            "send h to p",
+        ],
+        "r": ["recv c from q", "run part_2 (c) -> (d)", "send d to p"],
+    }
+
+
+def test_the_last_interval_may_be_on_the_source() -> None:
+    parts = llama("phone", "phone", "board", "board", "phone", "phone")
+    assert programs(parts) == {
+        "phone": [
+            "run part_0 (input_ids, index, position) -> (l0.mid)",
+            "send l0.mid to board",
+            "recv l1.mid from board",
+            "run part_2 (length, l1.mid) -> (logits)",
+            "sample logits -> token",
+            "emit token",
+        ],
+        "board": [
+            "recv l0.mid from phone",
+            "run part_1 (index, position, l0.mid) -> (l1.mid)",
+            "send l1.mid to phone",
+        ],
+    }
+
+
+def test_what_an_interval_was_sent_stays_for_the_next_one_there() -> None:
+    module = graph("""
+        input %x: f32[8]
+        submodule 0
+        %a: f32[8] = Relu(%x)
+        submodule 1
+        %b: f32[8] = Relu(%a)
+        submodule 2
+        %c: f32[8] = Relu(%b)
+        submodule 3
+        %d: f32[8] = Sum(%c, %a, %b, %x)
+        output %d, %b
+    """)
+    assert programs(placed(module, ["p", "q", "p", "q"])) == {
+        "p": [
+            "run part_0 (x) -> (a)",
+            "send a to q",
+            "send x to q",
+            "recv b from q",
+            "run part_2 (b) -> (c)",
+            "send c to q",
+            "recv d from q",
+            "emit d, b",
+        ],
+        "q": [
+            "recv a from p",
+            "run part_1 (a) -> (b)",
+            "send b to p",
+            "recv x from p",
+            "recv c from p",
+            "run part_3 (a, b, x, c) -> (d)",
+            "send d to p",
+        ],
+    }
+
+
+def test_a_plan_for_another_graph() -> None:
+    with pytest.raises(PlanError, match="places 1 sub-modules, the graph has 5"):
+        placed(graph(SKIP), ["p"])
 
 
 def test_without_a_plan() -> None:
@@ -199,6 +284,10 @@ def test_without_a_plan() -> None:
     run_passes(module, load_passes("map-dependencies"))
     with pytest.raises(PlanError, match="no plan"):
         run_passes(module, [SplitGraph()])
+
+
+Mail = dict[tuple[str, str, tuple[str, ...]], dict[str, Term]]
+"""(sender, receiver, values) → a message under way."""
 
 
 class Device:
@@ -210,27 +299,28 @@ class Device:
         self.known = {n: t for n, t in request(whole).items() if source or _is_step(whole, n)}
         self.emitted: dict[str, Term] | None = None
 
-    def advance(self, mail: dict[tuple[str, str], list[dict[str, Term]]]) -> bool:
+    def advance(self, mail: Mail) -> bool:
         """Run until a message is missing; True if anything was done."""
         start = self.at
         while self.at < len(self.program) and self.step(mail):
             self.at += 1
         return self.at > start
 
-    def step(self, mail: dict[tuple[str, str], list[dict[str, Term]]]) -> bool:
+    def step(self, mail: Mail) -> bool:
         match self.program[self.at]:
             case Recv(values, device):
-                waiting = mail.get((device, self.part.device), [])
-                if not waiting:
+                message = mail.pop((device, self.part.device, values), None)
+                if message is None:
                     return False
-                message = waiting.pop(0)
-                assert tuple(message) == values
+                assert not set(message) & set(self.known), "a value that is here already"
                 self.known.update(message)
             case Send(values, device):
-                mail.setdefault((self.part.device, device), []).append({n: self.known[n] for n in values})
+                key = (self.part.device, device, values)
+                assert key not in mail
+                mail[key] = {name: self.known[name] for name in values}
             case Run(submodule, inputs, outputs):
-                assert submodule == self.part.graph.name
-                result = compute(self.part.graph, {name: self.known[name] for name in inputs})
+                (graph,) = (graph for graph in self.part.graphs if graph.name == submodule)
+                result = compute(graph, {name: self.known[name] for name in inputs})
                 assert tuple(result) == outputs
                 self.known.update(result)
             case Sample(logits, token):
@@ -252,15 +342,47 @@ def test_any_plan_computes_the_whole_function(text: str, data: st.DataObject) ->
     module.candidates = data.draw(st.lists(st.sampled_from(module.graph.nodes), unique=True))
     run_passes(module, load_passes("form-submodules"))
     count = len(module.submodules or ())
-    ends = sorted(data.draw(st.sets(st.integers(1, count), max_size=3)) | {count})
-    devices = [f"d{sum(end <= index for end in ends)}" for index in range(count)]
-    parts = placed(module, devices)
+    names = data.draw(st.lists(st.sampled_from("abc"), min_size=count, max_size=count))
+    parts = placed(module, ["a", *names[1:]])
     ring = [Device(part, module, source=place == 0) for place, part in enumerate(parts)]
-    mail: dict[tuple[str, str], list[dict[str, Term]]] = {}
+    mail: Mail = {}
     while sum(device.advance(mail) for device in ring):
         pass
     assert all(device.at == len(device.program) for device in ring), "a device waits for ever"
-    assert not any(mail.values()), "a message that nobody takes"
+    assert not mail, "a message that nobody takes"
     assert ring[0].emitted == compute(module.graph, request(module))
-    sent = [(d.part.device, i.device) for d in ring for i in d.program if isinstance(i, Send)]
-    assert len(sent) == len(set(sent)), "one message per pair and step"
+    sent = [(i.device, name) for d in ring for i in d.program if isinstance(i, Send) for name in i.values]
+    assert len(sent) == len(set(sent)), "a value goes to a device once"
+
+
+def messages(parts: Sequence[Part]) -> set[tuple[int, int, frozenset[str]]]:
+    """(sending interval, receiving interval, values) of every message but those to the end of the source's program."""
+    sent: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    taken: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    for part in parts:
+        coming: list[tuple[str, str, tuple[str, ...]]] = []
+        for instruction in parse_program(part.programs["prefill"]):
+            match instruction:
+                case Recv(values, device):
+                    coming.append((device, part.device, values))
+                case Run(submodule):
+                    place = int(submodule.removeprefix("part_"))
+                    taken |= dict.fromkeys(coming, place)
+                    coming = []
+                case Send(values, device):
+                    sent[part.device, device, values] = place
+    return {(sent[key], place, frozenset(key[2])) for key, place in taken.items()}
+
+
+@given(modules(), st.data())
+def test_the_planner_counts_the_same_messages(text: str, data: st.DataObject) -> None:
+    module = parse_module(text)
+    module.candidates = data.draw(st.lists(st.sampled_from(module.graph.nodes), unique=True))
+    run_passes(module, load_passes("form-submodules"))
+    count = len(module.submodules or ())
+    names = ["a", *data.draw(st.lists(st.sampled_from("abc"), min_size=count - 1, max_size=count - 1))]
+    found = messages(placed(module, names))
+    maps = {**(module.sdm or {}), **(module.rdm or {})}
+    edges = [Edge(*ends, 1, value.name) for ends, values in sorted(maps.items()) for value in values]
+    traffic = traffic_between(edges, intervals_of(names))
+    assert found == {(*ends, frozenset(name for _, name, _ in values)) for ends, values in traffic.items()}

@@ -21,8 +21,8 @@ class Session:
 
         module = parse_module(text)
         target = OrtTarget()
-        self.graph = target.lower(module.graph, module.info)
-        self.artifact = target.emit(Part("phone", self.graph, {}), module.info, folder, no_progress)
+        (self.graph,) = target.lower([module.graph], module.info)
+        self.artifact = target.emit(Part("phone", [self.graph], {}), module.info, folder, no_progress)
         self.entry = self.artifact.submodules[0]
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1

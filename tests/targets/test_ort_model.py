@@ -54,7 +54,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ort")
     compiled = module(write_checkpoint(folder / "model"))
     for part in compiled.parts or ():
-        part.graph = load_target("ort").lower(part.graph, compiled.info)
+        part.graphs = load_target("ort").lower(part.graphs, compiled.info)
     write_bundle(compiled, folder / "build")
     return folder / "build"
 
@@ -109,8 +109,8 @@ def test_a_tied_embedding_on_one_device_is_stored_once(tmp_path: Path) -> None:
 
     compiled = module(write_checkpoint(tmp_path / "model"))
     target = load_target("ort")
-    graph = target.lower(compiled.graph, compiled.info)
-    target.emit(Part("phone", graph, {}), compiled.info, tmp_path, no_progress)
+    (graph,) = target.lower([compiled.graph], compiled.info)
+    target.emit(Part("phone", [graph], {}), compiled.info, tmp_path, no_progress)
     stored = load_file(tmp_path / "weights" / "tiny.safetensors")
     assert sorted(stored) == sorted({*tensors()})
     session = onnxruntime.InferenceSession(str(tmp_path / "tiny.onnx"), providers=["CPUExecutionProvider"])

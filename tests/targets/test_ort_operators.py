@@ -220,14 +220,14 @@ def test_whole_numbers_for_float_attributes(tmp_path: Path) -> None:
 def test_an_operator_without_a_kernel_is_refused(text: str) -> None:
     module = parse_module(text)
     with pytest.raises(UserError, match="no kernel") as caught:
-        OrtTarget().lower(module.graph, module.info)
+        OrtTarget().lower([module.graph], module.info)
     assert "node y" in (caught.value.where or "")
 
 
 def test_an_unknown_provider_is_refused() -> None:
     module = parse_module(unary("Gelu"))
     with pytest.raises(UserError, match="provider"):
-        OrtTarget(provider="cuda").lower(module.graph, module.info)
+        OrtTarget(provider="cuda").lower([module.graph], module.info)
 
 
 def test_lowering_leaves_its_input_alone() -> None:
@@ -235,5 +235,5 @@ def test_lowering_leaves_its_input_alone() -> None:
 
     module = parse_module(unary("Swish"))
     before = print_module(module)
-    OrtTarget().lower(module.graph, module.info)
+    OrtTarget().lower([module.graph], module.info)
     assert print_module(module) == before

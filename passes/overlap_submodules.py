@@ -1,0 +1,266 @@
+"""`overlap-submodules`: which sub-modules lie on two neighbouring devices, so that either can compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import networkx as nx
+
+from partc.errors import PlanError
+from partc.ir.graph import Module
+from partc.pipeline.contract import Context, Pass
+from partc.plan.evaluate import Interval, intervals_of
+from partc.plan.problem import Problem
+
+MAX_LABELS = 1000
+"""Partial choices that are kept at a time: more than an interval has sub-modules, so more than rings need in which no
+device comes twice."""
+
+
+@dataclass(frozen=True)
+class OverlapSubmodules(Pass):
+    """Fill the memory that the plan leaves with copies of the sub-modules beside each border."""
+
+    name: ClassVar[str] = "overlap-submodules"
+    requires: ClassVar[str | None] = "mapped"
+    ensures: ClassVar[str | None] = "mapped"
+
+    def apply(self, module: Module, context: Context) -> bool:
+        """Set `overlap` in `module.plan`.
+
+        Raises:
+            PlanError: there is no plan, or it does not say how much memory there is.
+        """
+        plan = module.plan
+        if plan is None or not plan.get("problem"):
+            what = "there is no plan" if plan is None else "the plan does not say what devices can hold"
+            raise PlanError(what, where="overlap-submodules", hint="run partition-graph before")
+        problem = Problem.from_json(plan["problem"], "plan: problem")
+        module.plan = {**plan, "overlap": overlap_of(problem, plan["answer"]["assignment"])}
+        return plan != module.plan
+
+
+def overlap_of(problem: Problem, assignment: Sequence[str]) -> dict[str, Any]:
+    """`overlap` of plan.json for an assignment that fits.
+
+    `shared` lists every copy: sub-module, its device and the neighbour that holds it too. Per device, the
+    `movable` sub-modules are those of `shared` that it holds, as its own or as copies; its others are
+    `unmovable`; `needed_bytes` are with all copies. `bytes` is what was maximised (`find_overlap`), and no
+    choice has more than `bound_bytes`.
+    """
+    copies, bound = find_overlap(problem, intervals_of(assignment))
+    shared = sorted((j, side.owner.device, side.device) for side, taken in copies for j in taken)
+    devices = {}
+    for name in dict.fromkeys(assignment):
+        own = {j for j, device in enumerate(assignment) if device == name}
+        movable = sorted(j for j, *holders in shared if name in holders)
+        device = problem.device_of[name]
+        devices[name] = {
+            "movable": movable,
+            "unmovable": sorted(own - set(movable)),
+            "needed_bytes": device.overhead_bytes + problem.memory_of(sorted({*own, *movable})),
+            "available_bytes": device.memory_bytes,
+        }
+    return {
+        "bytes": sum(_bytes(problem, j) for j, _, _ in shared),
+        "bound_bytes": bound,
+        "devices": devices,
+        "shared": [{"submodule": j, "devices": holders} for j, *holders in shared],
+    }
+
+
+@dataclass(frozen=True)
+class Side:
+    """One end of an interval, seen from the neighbour that may hold copies of it."""
+
+    owner: Interval
+    device: str
+    """The neighbour."""
+    submodules: tuple[int, ...]
+    """What may be copied, nearest to the border first; all but one of the interval's at most."""
+
+
+Copies = list[tuple[Side, tuple[int, ...]]]
+"""Per side the sub-modules that are copied."""
+
+
+def find_overlap(problem: Problem, intervals: Sequence[Interval]) -> tuple[Copies, float]:
+    """The copies with the most bytes, and a bound on the bytes of any.
+
+    LinguaLinked 3.3.1, Eq. 6-7, with X^l and X^r as the copies to the left and right of a device's own. The
+    paper writes `minimize`, and the optimum of that is no copy at all, while its text "seeks to maximize the
+    memory utilization within the constraints of device memory"; so here it is maximised:
+
+        sum over all copies of M_j, where M_j are the bytes of weights and states of sub-module j,
+
+    shared ones included; of equal sums the one with more sub-modules. Subject to, per device, its overhead,
+    its own sub-modules and its copies within its usable memory (peaks and shared weights as in the plan).
+    What the paper leaves open: copies are contiguous from the border, so that every choice of the later load
+    balancer is an assignment of intervals; a sub-module lies on two devices at most, and every interval keeps
+    one that does not move, so that no device falls out of the ring (and the first sub-module stays on the
+    source); a device that cannot run a sub-module gets no copy of it. Only neighbours in the step overlap.
+
+    Dynamic programming over the sides, border by border: a label is the best choice so far for what it uses
+    of the devices and intervals that later sides draw on too. Sides that have nothing in common are solved
+    apart. In a ring where no device comes twice each of these chains has one open resource at a time, so
+    there are at most as many labels as sub-modules in an interval: O(sub-modules x longest interval). Where
+    devices come again they are open for longer, and the labels are cut at `MAX_LABELS`; only then may the
+    bound be above the bytes.
+    """
+    sides = _sides(problem, intervals)
+    resources = {**_rooms(intervals), **_memories(problem, intervals)}
+    graph = nx.Graph((place, key) for place, side in enumerate(sides) for key in _keys(side))
+    copies: Copies = []
+    bound: float = 0
+    for component in nx.connected_components(graph):
+        chain = [side for place, side in enumerate(sides) if place in component]
+        best, most = _search(problem, chain, resources)
+        copies += [(side, side.submodules[:count]) for side, count in zip(chain, best.counts, strict=True)]
+        bound += most
+    return copies, bound
+
+
+def _sides(problem: Problem, intervals: Sequence[Interval]) -> list[Side]:
+    sides = []
+    for left, right in pairwise(intervals):
+        sides.append(_side(problem, left, right.device, range(left.last, left.first, -1)))
+        sides.append(_side(problem, right, left.device, range(right.first, right.last)))
+    return sides
+
+
+def _side(problem: Problem, owner: Interval, device: str, submodules: Iterable[int]) -> Side:
+    reachable = []
+    for j in submodules:
+        if any(device not in phase.time_s[j] for phase in problem.steps):
+            break
+        reachable.append(j)
+    return Side(owner, device, tuple(reachable))
+
+
+def _bytes(problem: Problem, j: int) -> float:
+    """M_j: weights and states, shared ones included."""
+    submodule = problem.submodules[j]
+    return submodule.memory_bytes + (submodule.shared.bytes if submodule.shared else 0)
+
+
+class Use(NamedTuple):
+    """What is taken of a resource: of a device's memory, or of an interval's sub-modules that may move."""
+
+    amount: float
+    peak: float = 0
+    groups: frozenset[str] = frozenset()
+    """Shared weights that are there and need no more memory."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    """Something that several sides draw on."""
+
+    capacity: float
+    start: Use
+
+    def fits(self, use: Use) -> bool:
+        """Whether there is that much."""
+        return use.amount + use.peak <= self.capacity
+
+
+Key = str | Interval
+"""A device's memory by the device's name, an interval's movable sub-modules by the interval."""
+
+
+def _rooms(intervals: Sequence[Interval]) -> dict[Key, Resource]:
+    """Every interval keeps one sub-module."""
+    return {interval: Resource(interval.last - interval.first, Use(0)) for interval in intervals}
+
+
+def _memories(problem: Problem, intervals: Sequence[Interval]) -> dict[Key, Resource]:
+    """What devices hold before any copy."""
+    found: dict[Key, Resource] = {}
+    for name in dict.fromkeys(interval.device for interval in intervals):
+        device = problem.device_of[name]
+        use = Use(device.overhead_bytes)
+        for interval in (interval for interval in intervals if interval.device == name):
+            for j in range(interval.first, interval.last + 1):
+                use = _holding(problem, use, j)
+        found[name] = Resource(device.memory_bytes, use)
+    return found
+
+
+def _holding(problem: Problem, use: Use, j: int) -> Use:
+    """Memory in use with one more sub-module."""
+    submodule = problem.submodules[j]
+    amount, groups = use.amount + submodule.memory_bytes, use.groups
+    if submodule.shared and submodule.shared.name not in groups:
+        amount, groups = amount + submodule.shared.bytes, groups | {submodule.shared.name}
+    return Use(amount, max(use.peak, submodule.peak_bytes), groups)
+
+
+def _keys(side: Side) -> tuple[Key, Key]:
+    return side.device, side.owner
+
+
+class Label(NamedTuple):
+    """The best choice for the first sides of a chain among those of equal use."""
+
+    gain: tuple[float, int]
+    """Bytes, then number, of the copies."""
+    counts: tuple[int, ...]
+    """Copies per side."""
+    uses: Mapping[Key, Use]
+    """Of the resources that later sides draw on too; the same ones in the same order in all labels of as many sides."""
+
+
+def _search(
+    problem: Problem, chain: Sequence[Side], resources: Mapping[Key, Resource]
+) -> tuple[Label, float]:
+    """The best choice for sides that draw on common resources, and a bound on the bytes of any choice."""
+    last = {key: place for place, side in enumerate(chain) for key in _keys(side)}
+    rest = sum(_bytes(problem, j) for side in chain for j in side.submodules)
+    labels, dropped = [Label((0, 0), (), {})], 0.0
+    for place, side in enumerate(chain):
+        rest -= sum(_bytes(problem, j) for j in side.submodules)
+        best: dict[tuple[Use, ...], Label] = {}
+        for label in [found for known in labels for found in _extend(problem, known, side, resources)]:
+            uses = {key: use for key, use in label.uses.items() if last[key] > place}
+            key = tuple(uses.values())
+            if key not in best or label.gain > best[key].gain:
+                best[key] = label._replace(uses=uses)
+        labels = sorted(best.values(), key=lambda label: label.gain, reverse=True)
+        dropped = max([dropped, *(label.gain[0] + rest for label in labels[MAX_LABELS:])])
+        del labels[MAX_LABELS:]
+    found = labels[0].gain[0]
+    return labels[0], found if dropped <= found else min(dropped, _ceiling(problem, chain, resources))
+
+
+def _ceiling(problem: Problem, chain: Sequence[Side], resources: Mapping[Key, Resource]) -> float:
+    """What no choice exceeds: by what each interval can give, and by what each device can take."""
+    intervals = {side.owner for side in chain}
+    sizes = [[_bytes(problem, j) for j in range(i.first, i.last + 1)] for i in intervals]
+    given = sum(sum(size) - min(size) for size in sizes)
+    taken = 0.0
+    for name in {side.device for side in chain}:
+        offered = [j for side in chain if side.device == name for j in side.submodules]
+        start = resources[name].start
+        shared = sum(part.shared.bytes for j in offered if (part := problem.submodules[j]).shared)
+        room = resources[name].capacity - start.amount - start.peak + shared
+        taken += min(room, sum(_bytes(problem, j) for j in offered))
+    return min(given, taken)
+
+
+def _extend(problem: Problem, label: Label, side: Side, resources: Mapping[Key, Resource]) -> Iterator[Label]:
+    """`label` with none, one, two, … of the side's sub-modules copied, as long as they fit."""
+    memory, room = (label.uses.get(key, resources[key].start) for key in _keys(side))
+    (size, number), count = label.gain, 0
+    while True:
+        uses = {**label.uses, side.device: memory, side.owner: room}
+        yield Label((size, number + count), (*label.counts, count), uses)
+        if count == len(side.submodules):
+            return
+        j = side.submodules[count]
+        memory, room = _holding(problem, memory, j), Use(room.amount + 1)
+        if not resources[side.device].fits(memory) or not resources[side.owner].fits(room):
+            return
+        size, count = size + _bytes(problem, j), count + 1
