@@ -19,9 +19,12 @@ def keys_command(build: Path, as_json: bool) -> None:
     """
     from partc.cli.load import load_build
     from partc.runtime.keys import load_client_keys, make_keys
+    from partc.runtime.manifest import load_manifest
 
     source = load_build(build)
-    make_keys(build, source.ring, source.source)
+    # In a profile every device is a source, for the client that measures it.
+    manifests = [load_manifest(build / "devices" / name) for name in source.ring]
+    make_keys(build, source.ring, *(one.device for one in manifests if one.is_source))
     keys = load_client_keys(build)
     if as_json:
         print_json({"client": keys.own.public, "devices": dict(sorted(keys.peers.items()))})

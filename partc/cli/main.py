@@ -29,18 +29,24 @@ from partc.cli.lower import lower_command
 from partc.cli.opt import opt_command
 from partc.cli.options import example
 from partc.cli.plan import plan_command
+from partc.cli.profile import profile_command
+from partc.cli.report import report_command
 from partc.cli.run import run_command
+from partc.cli.simulate import simulate_command
 from partc.cli.verify import verify_command
 from partc.errors import UserError
 
 COMMANDS = (
     compile_command,
     plan_command,
+    simulate_command,
     lower_command,
     opt_command,
     run_command,
     verify_command,
+    report_command,
     keys_command,
+    profile_command,
 )
 """Every command, in the order in which somebody meets them."""
 
@@ -66,6 +72,7 @@ _EXTRAS = (
     "yaml",
     "safetensors",
     "rich",
+    "jinja2",
     "tokenizers",
 )
 

@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from partc.plan.strategies import ABOUT, STRATEGIES
+
+_STRATEGIES = "; ".join(f"{name} ({ABOUT[name]})" for name in STRATEGIES)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
@@ -42,8 +45,8 @@ def planning_options(command: _F) -> _F:
         help="Where the graph may be cut: eq1 (the paper's rule) or eq1+frontier.",
     )(command)  # fmt: skip
     return click.option(
-        "--strategy", default="optimal", show_default=True, metavar="NAME",
-        help="How sub-modules are given to devices: optimal, even.",
+        "--strategy", default="optimal", show_default=True, metavar="NAME", type=click.Choice(tuple(STRATEGIES)),
+        help=f"How sub-modules are given to devices: {_STRATEGIES}.",
     )(command)  # fmt: skip
 
 

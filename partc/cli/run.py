@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,6 +88,9 @@ if TYPE_CHECKING:
 )
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option("--timing", is_flag=True, help="Print where the time went, per device and link, to stderr.")
+@click.option(
+    "--record/--no-record", default=True, help="Write what the run took to BUILD/runs, for partc report."
+)
 @json_option("tokens, texts and outputs")
 def run_command(
     build: Path,
@@ -104,6 +108,7 @@ def run_command(
     connect: str | None,
     insecure: bool,
     timing: bool,
+    record: bool,
     as_json: bool,
 ) -> None:
     """Start a runner for each device of BUILD as a local process, and generate.
@@ -127,7 +132,8 @@ def run_command(
         raise click.UsageError(
             "nothing to run: give --prompt, --token-ids or --input", click.get_current_context()
         )
-    model = load_build(build).model
+    manifest = load_build(build)
+    model = manifest.model
     check_task(model.task, bool(prompts or token_ids), tensors is not None)
     asked = read_prompts(prompts, token_ids, batch, model.vocab_size)
     shown = prompt_texts(asked) if sys.stdout.isatty() and not as_json else []
@@ -138,6 +144,7 @@ def run_command(
         check_tokens(count, model.max_sequence)
     if output is not None:
         check_file(output, "--output")
+    started = datetime.now(UTC)
     with _client(build, connect, insecure) as client:
         live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
         listen = partial(print_tokens, prompt="".join(shown)) if live else None
@@ -147,6 +154,8 @@ def run_command(
         results = _results(client, requests)
     if output is not None:
         write_outputs(output, results)
+    if record:
+        _record(build, manifest.plan_id, results, started, local=connect is None)
     _show(results, model, shown, live, as_json, timing)
 
 
@@ -179,6 +188,17 @@ def _submit(
 def _results(client: Client, requests: Sequence[Request]) -> list[Result]:
     client.wait(requests)
     return [request.result() for request in requests]
+
+
+def _record(build: Path, plan_id: str, results: Sequence[Result], started: datetime, *, local: bool) -> None:
+    """Keep what the run took; a build that cannot be written in is no reason to lose the results."""
+    from partc.report.records import write_record
+
+    try:
+        write_record(build, plan_id, results, started, local=local)
+    except OSError as error:
+        click.echo(f"note: the run is not recorded: {error.strerror or error}", err=True)
+        click.echo(f"  hint: let {build / 'runs'} be written, or say --no-record", err=True)
 
 
 def _show(

@@ -38,7 +38,8 @@ def test_compile_writes_a_build_and_says_what_is_in_it(
 def test_the_summary_as_json(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*COMPILE, "-o", "elsewhere", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
-    fields = ["output", "objective", "value", "bound", "gap", "method", "stages", "messages", "explain"]
+    texts = ["value", "value_text", "bound", "bound_text", "gap", "method", "batch"]
+    fields = ["output", "objective", *texts, "stages", "messages", "explain"]
     assert list(summary) == fields
     assert summary["output"] == "elsewhere"
     assert summary["stages"][0]["device"] == "phone"
@@ -53,7 +54,7 @@ def test_plan_json_is_what_compile_writes(small: Path, capsys: pytest.CaptureFix
     planned = capsys.readouterr().out
     assert run(COMPILE) == 0
     assert planned == Path("build/plan.json").read_text()
-    assert {"format", "problem", "answer", "predicted"} == set(json.loads(planned))
+    assert {"format", "problem", "answer", "predicted", "overlap"} == set(json.loads(planned))
 
 
 def test_the_problem_of_a_plan_has_the_same_answer(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +107,6 @@ def test_a_list_in_the_wrong_order_is_refused(small: Path, capsys: pytest.Captur
         (["--dump-dir", "file"], "is a file, not a folder\n  where: file\n"),
         (["--dump-dir", "/proc/x"], "where: /proc/x\n  hint: give another folder with --dump-dir"),
         (["--cut-rule", "eq2"], "unknown cut rule 'eq2'"),
-        (["--strategy", "best"], "unknown strategy `best`"),
         (["--passes", "find-cuts{rule=eq2}"], "unknown cut rule 'eq2'"),
         (["--passes", "canonicalize,partition-graph"], "hint: run form-submodules before it"),
         (["--print-after", "nosuch"], "no such pass runs"),

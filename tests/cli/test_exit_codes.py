@@ -102,7 +102,9 @@ def test_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     text = capsys.readouterr().out
-    assert list(partc.commands) == ["compile", "plan", "lower", "opt", "run", "verify", "keys"]
+    assert list(partc.commands) == [
+        *("compile", "plan", "simulate", "lower", "opt", "run", "verify", "report", "keys", "profile"),
+    ]
     assert all(f"\n  {name} " in text for name in partc.commands)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from partc.cli.results import print_limits, print_results, print_tokens
-from partc.cli.summary import StageRow, Summary
-from partc.cli.tables import headline
 from partc.runtime.results import Result, Tokens
 
 
@@ -57,12 +55,3 @@ def test_a_text_that_the_limit_ended(
     print_limits(results, max_sequence=16)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", told)
-
-
-@pytest.mark.parametrize(("phases", "unit"), [(["prefill", "decode"], "token"), (["prefill"], "step")])
-def test_a_summary_has_one_unit(phases: list[str], unit: str) -> None:
-    stage = StageRow("phone", 0, 1, None, None, 1.0, 2.0, dict.fromkeys(phases, 0.1))
-    explain = {"binding": "memory: the plan takes 1 ms per step, 1 ms less"}
-    summary = Summary("latency", 0.002, 0.002, 0.0, "exact", (stage,), (), explain)
-    text = "\n".join(headline(summary))
-    assert text.count(f"per {unit}") == text.count(" per ") == 3

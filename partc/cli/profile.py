@@ -1,0 +1,179 @@
+"""`partc profile`: measured figures of devices, links and sub-modules, for `partc compile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from partc.cli.options import FILE, example, json_option, model_argument, print_json
+
+if TYPE_CHECKING:
+    from partc.config.devices import DevicesConfig
+    from partc.ir.graph import Module
+    from partc.profiler.profile import ProfileResult
+
+
+@click.command(
+    "profile",
+    short_help="Measure devices, links and sub-modules.",
+    epilog=example(
+        "partc profile model.yaml --target devices.yaml -o profile",
+        "partc compile model.yaml --target profile/devices.yaml -o build",
+        "",
+        "partc profile model.yaml --target devices.yaml -o profile --prepare",
+        "partc-runner --bundle devices/phone --listen 0.0.0.0:5555 --measure   (on the phone)",
+        "partc profile --target devices.yaml -o profile --connect",
+        "",
+        "partc profile --host",
+    ),
+)
+@model_argument(required=False)
+@click.option("--target", type=FILE, metavar="DEVICES", help="The devices: a devices.yaml.")
+@click.option(
+    "-o",
+    "--output",
+    default="profile",
+    show_default=True,
+    type=FILE,
+    metavar="DIR",
+    help="Where the figures go.",
+)
+@click.option(
+    "--prepare", "only_prepare", is_flag=True, help="Write what is to be copied to the devices, and stop."
+)
+@click.option(
+    "--connect",
+    is_flag=True,
+    help="Measure the devices themselves, at their addresses; without it processes here.",
+)
+@click.option("--host", is_flag=True, help="Measure this machine alone, for `profile: host`.")
+@click.option("--quick", is_flag=True, help="Small test models and few repeats: seconds, but rough.")
+@click.option(
+    "--cut-rule", default="eq1+frontier", show_default=True, metavar="RULE", help="As for partc compile."
+)
+@click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
+@json_option("what was measured")
+def profile_command(
+    model: str | None,
+    target: Path | None,
+    output: Path,
+    only_prepare: bool,
+    connect: bool,
+    host: bool,
+    quick: bool,
+    cut_rule: str,
+    insecure: bool,
+    as_json: bool,
+) -> None:
+    """Measure the devices in DEVICES: FLOP/s, memory bandwidth, links, and the sub-modules of MODEL.
+
+    Writes devices.yaml and times.json into DIR; compile and plan prefer these times to their own estimate. Without
+    MODEL, devices and links alone.
+    """
+    if host:
+        _refuse(model is not None or target is not None, "--host stands alone")
+        _profile_host(quick, as_json)
+        return
+    _refuse(target is None, "missing --target DEVICES (or --host)")
+    _refuse(connect and only_prepare, "--prepare comes before --connect")
+    _refuse(connect and model is not None, "--connect measures what --prepare wrote: leave MODEL out")
+    assert target is not None
+
+    from partc.cli.places import check_folder
+    from partc.config.devices import load_devices
+    from partc.profiler.bundle import check_profile_folder
+    from partc.profiler.profile import check_local
+
+    devices = load_devices(target)
+    check_folder(output, "-o")
+    check_profile_folder(output)
+    if not connect:
+        if not only_prepare:
+            check_local(devices)
+        _prepare(model, target, devices, output, cut_rule, quick)
+    if only_prepare:
+        click.echo(f"wrote {output}; copy each folder of {output / 'devices'} to its device, start there")
+        click.echo("  partc-runner --bundle NAME --listen HOST:PORT --measure")
+        click.echo(f"then: partc profile --target {target} -o {output} --connect")
+        return
+    _measure(model or "MODEL", target, devices, output, connect, insecure, quick, as_json)
+
+
+def _refuse(is_wrong: bool, message: str) -> None:
+    if is_wrong:
+        raise click.UsageError(message, click.get_current_context())
+
+
+def _profile_host(quick: bool, as_json: bool) -> None:
+    from partc.cli.profiled import figures_json, print_host
+    from partc.cli.progress import progress_bar
+    from partc.profiler.host import profile_host
+
+    with progress_bar() as bar:
+        bar.start("measure this machine")
+        path, found = profile_host("ort", quick, bar.update)
+    if as_json:
+        print_json({"output": str(path), **figures_json(found)})
+        return
+    print_host(found)
+    click.echo(f"wrote {path}; next: write `profile: host` in devices.yaml")
+
+
+def _prepare(
+    model: str | None, target: Path, devices: DevicesConfig, output: Path, cut_rule: str, quick: bool
+) -> None:
+    from partc.cli.progress import progress_bar
+    from partc.profiler.profile import prepare
+
+    module = _cut(model, target, cut_rule) if model is not None else None
+    with progress_bar() as bar:
+        bar.start("write the bundles")
+        prepare(output, devices, module, quick, bar.update)
+
+
+def _cut(model: str, target: Path, cut_rule: str) -> Module:
+    """The module of MODEL, cut into sub-modules as compile does it."""
+    from partc.cli.load import load_model
+    from partc.cli.observers import Watch, run_watched
+    from partc.cli.order import check_settings
+    from partc.pipeline.default import default_pipeline
+
+    steps = default_pipeline(target, "optimal", cut_rule, Path("build"), ("simplify", "cut"))
+    check_settings(steps)
+    return run_watched(lambda: load_model(model), steps, Watch((), None, False))
+
+
+def _measure(
+    model: str,
+    target: Path,
+    devices: DevicesConfig,
+    output: Path,
+    connect: bool,
+    insecure: bool,
+    quick: bool,
+    as_json: bool,
+) -> None:
+    from partc.cli.progress import progress_bar
+    from partc.config.yamlfile import load_yaml
+    from partc.profiler.files import DEVICES_FILE, write_files
+    from partc.profiler.profile import measure
+
+    with progress_bar() as bar:
+        bar.start("measure")
+        result = measure(
+            output, devices, connect=connect, insecure=insecure, quick=quick, progress=bar.update
+        )
+    write_files(output, load_yaml(target), devices, result)
+    _show(result, model, output / DEVICES_FILE, as_json)
+
+
+def _show(result: ProfileResult, model: str, file: Path, as_json: bool) -> None:
+    from partc.cli.profiled import print_profile, profile_json
+
+    if as_json:
+        print_json({"output": str(file), **profile_json(result)})
+        return
+    print_profile(result)
+    click.echo(f"wrote {file}; next: partc compile {model} --target {file}")

@@ -1,0 +1,95 @@
+"""What a profile found, as tables and as data for --json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from partc.cli.tables import show, table
+from partc.config.units import format_bytes, format_seconds
+from partc.profiler.profile import DeviceResult, ProfileResult
+
+
+def profile_json(result: ProfileResult) -> dict[str, Any]:
+    """Devices, links, and how many times were measured."""
+    return {
+        "model": result.work.model,
+        "submodules": result.work.submodules,
+        "busy": list(result.busy),
+        "devices": {name: figures_json(found) for name, found in result.devices.items()},
+        "links": {
+            f"{a}->{b}": {"latency_s": link.latency_s, "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s}
+            for (a, b), link in result.links.items()
+        },
+    }
+
+
+def figures_json(found: DeviceResult) -> dict[str, Any]:
+    """The figures of one device."""
+    return {
+        "machine": {key: found.facts.get(key) for key in ("cpu", "arch", "cores", "memory_bytes")},
+        "flops_per_s": found.figures.flops_per_s,
+        "memory_bandwidth_bytes_per_s": found.figures.memory_bandwidth_bytes_per_s,
+        "call_overhead_s": found.figures.call_overhead_s,
+        "step_overhead_s": found.step_overhead_s,
+        "times": dict(found.times),
+        "failures": list(found.failures),
+    }
+
+
+def print_profile(result: ProfileResult) -> None:
+    """Tables of devices, links and sub-modules."""
+    blocks = [_devices(result)]
+    if result.links:
+        blocks.append(_links(result))
+    if result.work.tasks:
+        blocks.append(_times(result))
+    failures = [f"{name}: {text}" for name, one in result.devices.items() for text in one.failures]
+    if result.busy:
+        names = ", ".join(result.busy)
+        failures.append(
+            f"rough: {names} had other programs to run meanwhile; measure again in a quiet moment"
+        )
+    show(*blocks, *failures)
+
+
+def print_host(found: DeviceResult) -> None:
+    """The figures of this machine."""
+    show(table("This machine", _COLUMNS[1:], [_figures(found)], right=_COLUMNS[1:]))
+
+
+_COLUMNS = ("device", "compute", "memory bandwidth", "free memory", "call", "step")
+
+
+def _devices(result: ProfileResult) -> Any:
+    rows = [[name, *_figures(found)] for name, found in result.devices.items()]
+    return table("Devices", _COLUMNS, rows, right=_COLUMNS[1:])
+
+
+def _figures(found: DeviceResult) -> list[str]:
+    figures = found.figures
+    return [
+        f"{figures.flops_per_s / 1e9:.3g} GFLOP/s",
+        f"{figures.memory_bandwidth_bytes_per_s / 1e9:.3g} GB/s",
+        format_bytes(int(found.facts.get("memory_bytes") or 0)),
+        format_seconds(figures.call_overhead_s),
+        format_seconds(found.step_overhead_s),
+    ]
+
+
+def _links(result: ProfileResult) -> Any:
+    rows = [
+        [a, b, format_seconds(link.latency_s), f"{link.bandwidth_bytes_per_s * 8 / 1e6:.4g} Mbit/s"]
+        for (a, b), link in result.links.items()
+    ]
+    return table("Links", ("from", "to", "latency", "bandwidth"), rows, right=("latency", "bandwidth"))
+
+
+def _times(result: ProfileResult) -> Any:
+    names = list(result.devices)
+    rows = []
+    for task in sorted(result.work.tasks, key=lambda task: (task.submodules, task.phase != "prefill")):
+        found = [result.devices[name].times.get(task.digest) for name in names]
+        cells = ["–" if one is None else format_seconds(float(str(one["seconds"]))) for one in found]
+        rows.append([f"{task.submodules[0]}", f"{len(task.submodules)}", task.phase, *cells])
+    columns = ("sub-module", "alike", "phase", *names)
+    return table("Sub-modules (each distinct one once)", columns, rows, right=("alike", *names))

@@ -1,0 +1,121 @@
+"""`partc report`: the plan and its run as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from partc.cli.options import FILE, example, json_option, print_json
+
+if TYPE_CHECKING:
+    from partc.report.measured import Compared
+    from partc.report.sources import Subject
+
+_FILE = "report.html"
+
+
+@click.command(
+    "report",
+    short_help="Show a plan and its run as HTML.",
+    epilog=example(
+        "partc report build",
+        "partc report build --run build/runs/20260131T120000-0.json --json",
+        "partc plan model.yaml --target devices.yaml --json > plan.json",
+        "partc report plan.json -o report.html",
+    ),
+)
+@click.argument("build", type=FILE, default="build", metavar="[BUILD|PLAN.json]")
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    metavar="FILE",
+    help="Write it there.  [default: report.html beside the plan]",
+)
+@click.option("--run", type=FILE, metavar="FILE", help="A run record.  [default: the newest of the build]")
+@json_option("the figures that are compared")
+def report_command(build: Path, output: Path | None, run: Path | None, as_json: bool) -> None:
+    """Write BUILD/report.html: the plan of a build, and beside it what its last run really took.
+
+    One file that opens without a network. A plan.json alone will do, too.
+    """
+    from partc.cli.places import check_file
+    from partc.report.sources import read_subject
+    from partc.report.write import write_report
+
+    subject = read_subject(build, run)
+    target = output or (build if build.is_dir() else build.parent) / _FILE
+    check_file(target, "-o")
+    write_report(subject, target)
+    if as_json:
+        print_json(_summary(subject, target))
+        return
+    _print(subject)
+    click.echo(f"wrote {target}")
+
+
+def _summary(subject: Subject, target: Path) -> dict[str, Any]:
+    """What the report says, for programs."""
+    from partc.report.measured import Measured
+    from partc.report.page import headline
+
+    measured = Measured(subject.plan, subject.record) if subject.record else None
+    figures = headline(subject.plan, measured)
+    return {
+        "report": str(target),
+        "objective": subject.plan.problem["objective"],
+        **{name: figure.value if figure else None for name, figure in figures.items()},
+        "run": subject.record.started if subject.record else None,
+        "compared": [_compared_json(item) for item in measured.compared()] if measured else [],
+    }
+
+
+def _compared_json(item: Compared) -> dict[str, Any]:
+    return {
+        "name": item.name,
+        "kind": "link" if item.is_link else "device",
+        "phase": item.phase,
+        "predicted_s": item.predicted_s,
+        "mean_s": item.mean_s,
+        "median_s": item.median_s,
+        "ratio": item.ratio,
+        "steps": item.steps,
+    }
+
+
+def _print(subject: Subject) -> None:
+    """Predicted against measured, where there is a run."""
+    from partc.cli.tables import show, table
+    from partc.config.units import format_seconds
+    from partc.report.figures import FORMATS
+    from partc.report.measured import Measured
+    from partc.report.page import headline
+
+    if subject.record is None:
+        click.echo("no run of this plan yet: partc run BUILD --prompt TEXT")
+        return
+    measured = Measured(subject.plan, subject.record)
+    columns = ["device or link", "phase", "predicted", "mean", "ratio", "median"]
+    rows = [
+        [
+            item.name,
+            item.phase,
+            format_seconds(item.predicted_s),
+            format_seconds(item.mean_s),
+            "-" if item.ratio is None else FORMATS["factor"](item.ratio),
+            format_seconds(item.median_s),
+        ]
+        for item in measured.compared()
+    ]
+    figures = headline(subject.plan, measured)
+    real, ratio = figures["measured"], figures["ratio"]
+    per = f"per {subject.plan.unit}" if subject.plan.is_latency else f"{subject.plan.unit}s/s"
+    median = f", median {figures['median'].text}" if figures["median"] else ""
+    line = (
+        f"measured {real.text} {per}, {ratio.text} of predicted{median}"
+        if real and ratio
+        else "nothing measured"
+    )
+    show(table("Predicted against measured (one step)", columns, rows, right=columns[2:]), line)

@@ -1,0 +1,224 @@
+"""`partc simulate`: what a plan comes to in time, without a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from partc.cli.options import FILE, example, json_option, print_json
+
+if TYPE_CHECKING:
+    from partc.plan.problem import Problem
+    from partc.plan.simulate.build import Build
+    from partc.plan.simulate.plan import Case
+    from partc.plan.simulate.script import Workflow
+
+_REQUESTS = 4
+_GIVE = "give plan.json or the folder of a build, as partc compile writes them"
+
+
+@click.command(
+    "simulate",
+    short_help="Show what a plan comes to in time.",
+    epilog=example(
+        "partc simulate build",
+        "partc simulate build --requests 8 --tokens 32 --mode bubbles",
+        "partc simulate plan.json --bandwidth phone-board=2x --speed board=1.5x",
+        "partc simulate build --jitter 0.1 --seed 1 --json",
+    ),
+)
+@click.argument("plan", metavar="BUILD|PLAN.json", type=FILE)
+@click.option(
+    "--requests",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_REQUESTS,
+    show_default=True,
+    help="How many come at once.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens of each request.  [default: those of the workload in model.yaml]",
+)
+@click.option(
+    "--mode",
+    metavar="MODE",
+    type=click.Choice(["sequential", "bubbles", "no-bubbles"]),
+    default="no-bubbles",
+    show_default=True,
+    help="sequential: one request after the other; bubbles: all finish a token before any begins the next; "
+    "no-bubbles: each goes on at once, as the runner does.",
+)
+@click.option(
+    "--compare/--no-compare", default=True, show_default=True, help="Show the other modes beside it."
+)
+@click.option(
+    "--bandwidth",
+    multiple=True,
+    metavar="A-B=FACTOR",
+    help="What if this link were faster: a-b=2x both ways, 'a->b=2x' one way. Repeatable.",
+)
+@click.option(
+    "--speed", multiple=True, metavar="A=FACTOR", help="What if this device were faster: a=2x. Repeatable."
+)
+@click.option(
+    "--jitter",
+    type=click.FloatRange(0, 10),
+    metavar="PART",
+    default=0.0,
+    help="Vary the time of every run and message by about this part of it, such as 0.1.",
+)
+@click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Of the variation.")
+@json_option("the simulation")
+def simulate_command(
+    plan: Path,
+    requests: int,
+    tokens: int | None,
+    mode: str,
+    compare: bool,
+    bandwidth: tuple[str, ...],
+    speed: tuple[str, ...],
+    jitter: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Follow requests through the devices and links of a plan.
+
+    The times are those that the plan predicts; no device takes part. A build takes at most as many requests
+    at once as its model.yaml says (max_requests); the others wait.
+    """
+    from partc.cli.timeline import print_simulation
+    from partc.plan.simulate import MODES
+    from partc.plan.simulate.load import Load
+    from partc.plan.simulate.plan import simulate
+
+    case, build = _read(plan)
+    case = _changed(case, bandwidth, speed)
+    workflow = _workflow(case, build)
+    in_flight = min(requests, build.max_requests) if build else requests
+    count = case.tokens if tokens is None else tokens
+    wanted = [mode, *(other for other in MODES if other != mode and compare)]
+    found = {
+        name: simulate(workflow, Load(requests, count, name, in_flight, jitter, seed)) for name in wanted
+    }
+    if as_json:
+        others = [_figures(found[name].to_json()) for name in MODES if name in found]
+        print_json({**found[mode].to_json(), **({"modes": others} if compare else {})})
+        return
+    order = [found[name] for name in MODES] if compare else []
+    print_simulation(found[mode], order, list(workflow.scripts[0].programs), in_flight)
+
+
+def _figures(simulation: dict[str, Any]) -> dict[str, Any]:
+    """What a mode comes to, without what happened."""
+    keys = ("mode", "makespan_s", "tokens_per_s", "first_token_s", "pace_s")
+    return {key: simulation[key] for key in keys}
+
+
+def _read(path: Path) -> tuple[Case, Build | None]:
+    """The plan that a command line names; with its build where it is one.
+
+    Raises:
+        UserError: it is neither a plan nor a build.
+    """
+    from partc.cli.load import load_build
+    from partc.plan.simulate.build import read_build
+    from partc.plan.simulate.plan import read_case
+
+    if path.is_file() or path.suffix == ".json" or str(path) == "-":
+        return read_case(_parse(str(path)), str(path)), None
+    load_build(path)
+    return read_case(_parse(str(path / "plan.json")), str(path / "plan.json")), read_build(path)
+
+
+def _parse(file: str) -> dict[str, Any]:
+    """JSON of a plan.
+
+    Raises:
+        PlanError: it is no JSON, or no object.
+    """
+    import json
+
+    from partc.cli.load import read_text
+    from partc.errors import PlanError
+
+    try:
+        data = json.loads(read_text(file, _GIVE))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise PlanError(f"not a plan: not valid JSON ({error})", where=file, hint=_GIVE) from error
+    if not isinstance(data, dict):
+        raise PlanError("not a plan: not a JSON object", where=file, hint=_GIVE)
+    return data
+
+
+def _workflow(case: Case, build: Build | None) -> Workflow:
+    from partc.plan.simulate.build import build_workflow
+    from partc.plan.simulate.script import workflow_of
+
+    return build_workflow(build, case) if build else workflow_of(case.problem, case.assignment)
+
+
+def _changed(case: Case, bandwidth: tuple[str, ...], speed: tuple[str, ...]) -> Case:
+    """The case with the what-ifs applied."""
+    from dataclasses import replace
+
+    from partc.plan.simulate.scale import scale_devices, scale_links
+
+    problem = scale_links(case.problem, _links(case.problem, bandwidth))
+    factors = {}
+    for text in speed:
+        name, factor = _factor(text, "--speed", f"--speed {problem.source}=2x")
+        _check_device(problem, name, "--speed")
+        factors[name] = factor
+    return replace(case, problem=scale_devices(problem, factors))
+
+
+def _links(problem: Problem, bandwidth: tuple[str, ...]) -> dict[tuple[str, str], float]:
+    """Directed pair -> factor; of `a-b` both ways, as far as they are there."""
+    from partc.errors import PlanError
+
+    names = list(problem.device_of)
+    factors: dict[tuple[str, str], float] = {}
+    for text in bandwidth:
+        link, factor = _factor(text, "--bandwidth", f"--bandwidth {names[0]}-{names[-1]}=2x")
+        one_way = "->" in link
+        a, _, b = link.partition("->" if one_way else "-")
+        for name in (a, b):
+            _check_device(problem, name, "--bandwidth")
+        pairs = [pair for pair in ((a, b), (b, a))[: 1 if one_way else 2] if pair in problem.link_of]
+        if not pairs:
+            raise PlanError(f"the plan has no link {link}", where="--bandwidth")
+        factors.update(dict.fromkeys(pairs, factor))
+    return factors
+
+
+def _factor(text: str, option: str, usage: str) -> tuple[str, float]:
+    """`a=2x`: the name and the factor.
+
+    Raises:
+        PlanError: it does not look like that.
+    """
+    from math import isfinite
+
+    from partc.errors import PlanError
+
+    name, equals, number = text.strip().rpartition("=")
+    try:
+        factor = float(number.strip().removesuffix("x"))
+    except ValueError:
+        factor = 0.0
+    if not equals or not name or not isfinite(factor) or factor <= 0:
+        raise PlanError(f"`{text}` is not a name and a factor above zero", where=option, hint=usage)
+    return name.strip(), factor
+
+
+def _check_device(problem: Problem, name: str, option: str) -> None:
+    from partc.errors import PlanError
+
+    if name not in problem.device_of:
+        known = ", ".join(problem.device_of)
+        raise PlanError(f"`{name}` is not one of the devices", where=option, hint=f"the devices are: {known}")

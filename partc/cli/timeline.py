@@ -1,0 +1,148 @@
+"""What `partc simulate` prints: figures, busy times, and a timeline of the first steps in text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Table
+
+from partc.cli.tables import show, table
+from partc.config.units import format_seconds
+
+if TYPE_CHECKING:
+    from partc.plan.simulate.result import Simulation, Span
+
+_WIDTH = 78
+_MOST_ROWS = 16
+"""Devices in a timeline; more would not fit on a screen."""
+_STEPS = 3
+"""Tokens of each request that a timeline shows."""
+_BAR = 24
+_DIGITS = "123456789abcdefghijklmnopqrstuvwxyz"
+_FIRST, _LATER, _IDLE = "█", "▒", "·"
+
+
+def print_simulation(
+    simulation: Simulation, modes: Sequence[Simulation], devices: Sequence[str], in_flight: int
+) -> None:
+    """All that a person wants to see of it; `devices` are those in use, in ring order."""
+    compared = [_mode_table(modes)] if modes else []
+    show(*_headline(simulation, in_flight), "")
+    for line in timeline(simulation, devices):
+        click.echo(line)
+    click.echo()
+    show(_busy_table(simulation, devices), *compared)
+
+
+def _headline(simulation: Simulation, in_flight: int) -> list[str]:
+    requests, tokens = len(simulation.token_s), len(simulation.token_s[0])
+    count = f"{requests} request{'s' * (requests > 1)} of {tokens} token{'s' * (tokens > 1)}"
+    if simulation.batch > 1:
+        count += f" for each of {simulation.batch} sequences"
+    waiting = f", {in_flight} at once" if in_flight < requests and simulation.mode != "sequential" else ""
+    pace = "" if simulation.pace_s is None else f", then {format_seconds(simulation.pace_s)} a token in each"
+    limit = simulation.limit
+    kind = "link" if "->" in limit.name else "device"
+    best = f"at most {simulation.batch / limit.s_per_token:.4g} tokens/s" if limit.s_per_token else "no limit"
+    return [
+        f"{simulation.mode}: {count}{waiting}",
+        f"{_rate(simulation)} tokens/s; first token after {format_seconds(simulation.first_token_s)}{pace}",
+        f"{best}: the {kind} {limit.name} is busy longest, {format_seconds(limit.s_per_token)} a step",
+    ]
+
+
+def _rate(simulation: Simulation) -> str:
+    """Tokens of all sequences per second."""
+    return f"{simulation.batch * simulation.tokens_per_s:.4g}"
+
+
+def _mode_table(modes: Sequence[Simulation]) -> Table:
+    columns = ["mode", "tokens/s", "first token", "ms per token", "all done"]
+    rows = [
+        [
+            item.mode,
+            _rate(item),
+            format_seconds(item.first_token_s),
+            "-" if item.pace_s is None else f"{item.pace_s * 1e3:.4g}",
+            format_seconds(item.makespan_s),
+        ]
+        for item in modes
+    ]
+    return table("Modes (mean of the requests)", columns, rows, right=columns[1:])
+
+
+def _busy_table(simulation: Simulation, devices: Sequence[str]) -> Table:
+    busy = simulation.busy
+    links = sorted(name for name in busy if name not in devices)
+    rows = [
+        [name.replace("->", " -> "), f"{busy[name]:.1%}", "█" * round(_BAR * busy[name])]
+        for name in [*devices, *links]
+        if name in busy
+    ]
+    return table("Busy", ["device or link", "busy", ""], rows, right=["busy"])
+
+
+def timeline(simulation: Simulation, devices: Sequence[str]) -> list[str]:
+    """The first steps as lines of characters, one a device.
+
+    A run begins with the number of its request.
+    """
+    end = _window(simulation)
+    shown = devices[:_MOST_ROWS]
+    name_width = min(16, max(map(len, shown)))
+    width = _WIDTH - name_width - 1
+    cell = end / width
+    by_device: dict[str, list[Span]] = {name: [] for name in shown}
+    for span in simulation.spans:
+        if span.device in by_device and span.start_s < end:
+            by_device[span.device].append(span)
+    lines = [f"The first {format_seconds(end)}"]
+    lines += [
+        f"{name[:name_width]:<{name_width}} {_row(by_device[name], cell, width) if cell else ''}"
+        for name in shown
+    ]
+    if len(devices) > len(shown):
+        lines.append(f"and {len(devices) - len(shown)} more devices")
+    legend = [f"{_DIGITS[0]} {_DIGITS[1]} … a run of that request begins", f"{_FIRST} first step"]
+    later = [f"{_LATER} later steps"] if any(span.step for span in simulation.spans) else []
+    return [*lines, "   ".join([*legend, *later, f"{_IDLE} idle"])]
+
+
+def _window(simulation: Simulation) -> float:
+    """Until every request that was there from the start has made a few tokens."""
+    steps = min(_STEPS, len(simulation.token_s[0]))
+    if simulation.mode == "sequential":
+        return simulation.token_s[0][steps - 1]
+    first = sum(times[0] <= simulation.token_s[0][-1] for times in simulation.token_s)
+    return max(times[steps - 1] for times in simulation.token_s[: max(1, first)])
+
+
+def _row(spans: Sequence[Span], cell: float, width: int) -> str:
+    """A device's cells; spans by start."""
+    owners = _owners(spans, cell, width)
+    marks = []
+    for at, span in enumerate(owners):
+        if span is None:
+            marks.append(_IDLE)
+        elif at == 0 or owners[at - 1] is not span:
+            marks.append(_DIGITS[span.request % len(_DIGITS)])
+        else:
+            marks.append(_LATER if span.step else _FIRST)
+    return "".join(marks)
+
+
+def _owners(spans: Sequence[Span], cell: float, width: int) -> list[Span | None]:
+    """What has most of each cell, if it has half of it; a span that has no cell so takes an idle one."""
+    owners: list[Span | None] = [None] * width
+    most = [cell / 2] * width
+    for span in spans:
+        first, last = int(span.start_s / cell), min(width - 1, int(span.end_s / cell))
+        for at in range(first, last + 1):
+            overlap = min(span.end_s, (at + 1) * cell) - max(span.start_s, at * cell)
+            if overlap > most[at]:
+                most[at], owners[at] = overlap, span
+        if first < width and owners[first] is None and span not in owners[first : last + 1]:
+            owners[first] = span
+    return owners

@@ -1,0 +1,8 @@
+"""The simulator: what requests, steps and messages do in time, without a device."""
+
+from __future__ import annotations
+
+from partc.plan.simulate.plan import simulate_plan
+from partc.plan.simulate.result import MODES, Simulation, Span, Transfer
+
+__all__ = ["MODES", "Simulation", "Span", "Transfer", "simulate_plan"]

@@ -1,0 +1,102 @@
+"""Simulating a build: what its manifests' programs do, at the costs that its plan.json predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from partc.errors import BundleError
+from partc.plan.evaluate import intervals_of
+from partc.plan.problem import Phase
+from partc.plan.simulate.plan import Case
+from partc.plan.simulate.script import Script, Workflow, stage_runs
+from partc.runtime.dtypes import DTYPES
+from partc.runtime.manifest import RECOMPILE, Manifest, load_manifest
+from partc.runtime.program import Run, Send
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a simulation needs of a build beside its plan."""
+
+    folder: Path
+    manifests: Mapping[str, Manifest]
+    """Device -> manifest, in ring order."""
+
+    @property
+    def max_requests(self) -> int:
+        """Requests that the build takes at once; the others wait."""
+        return next(iter(self.manifests.values())).model.max_requests
+
+
+def read_build(folder: Path) -> Build:
+    """The manifests of all devices of a build.
+
+    Raises:
+        BundleError: one is missing, damaged, or of another plan.
+    """
+    found = [load_manifest(path.parent) for path in sorted(folder.glob("devices/*/manifest.json"))]
+    if not found:
+        raise BundleError(
+            "not a build: no device has a manifest", where=str(folder), hint="give what partc compile wrote"
+        )
+    named = {manifest.device: manifest for manifest in found}
+    ring = found[0].ring
+    if set(ring) != set(named) or len({manifest.plan_id for manifest in found}) > 1:
+        raise BundleError("the devices are not those of one plan", where=str(folder), hint=RECOMPILE)
+    return Build(folder, {device: named[device] for device in ring})
+
+
+def build_workflow(build: Build, case: Case) -> Workflow:
+    """The programs of a build at the costs of its plan.
+
+    The n-th `run` of a device is its n-th stage. Values have the sizes of the problem's edges; what no edge
+    carries is a result, and the results share the problem's return_bytes by their largest sizes.
+
+    Raises:
+        BundleError: the programs are not those of the plan.
+    """
+    scripts = tuple(_script(build, case, phase) for phase in case.problem.steps)
+    return Workflow(case.problem.source, case.problem.link_of, scripts, case.problem.batch)
+
+
+def _script(build: Build, case: Case, phase: Phase) -> Script:
+    """Programs are for prefill and decode; a problem without these phases is one of prefill alone."""
+    name = phase.name if phase.name == "decode" else "prefill"
+    runs = stage_runs(phase, intervals_of(case.assignment))
+    if list(runs) != list(build.manifests):
+        raise _foreign(build, "has other devices, or in another order")
+    for device, manifest in build.manifests.items():
+        if name not in manifest.programs:
+            raise _foreign(build, f"has a phase {phase.name}, for which {device} has no program")
+        if sum(isinstance(item, Run) for item in manifest.programs[name]) != len(runs[device]):
+            raise _foreign(build, f"gives {device} another number of stages")
+        for item in manifest.programs[name]:
+            if isinstance(item, Send) and (device, item.device) not in case.problem.link_of:
+                raise _foreign(build, f"has no link from {device} to {item.device}")
+    programs = {device: manifest.programs[name] for device, manifest in build.manifests.items()}
+    sizes = {edge.value: edge.bytes for edge in phase.edges if edge.value is not None}
+    return Script(phase.name, programs, runs, {**_results(build, name, sizes, phase.return_bytes), **sizes})
+
+
+def _results(build: Build, name: str, sizes: Mapping[str, float], return_bytes: float) -> dict[str, float]:
+    """Sizes of the values that programs send and no edge carries: together the return_bytes."""
+    largest: dict[str, int] = {}
+    for manifest in build.manifests.values():
+        for item in manifest.programs[name]:
+            for value in item.values if isinstance(item, Send) else ():
+                if value not in sizes:
+                    tensor = manifest.types[value]
+                    largest[value] = DTYPES[tensor.dtype].itemsize * prod(tensor.sizes(manifest.dims))
+    total = sum(largest.values())
+    return {value: return_bytes * size / total if total else 0.0 for value, size in largest.items()}
+
+
+def _foreign(build: Build, what: str) -> BundleError:
+    return BundleError(
+        f"plan.json and the programs do not belong together: the plan {what}",
+        where=str(build.folder),
+        hint=RECOMPILE,
+    )

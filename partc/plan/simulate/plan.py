@@ -1,0 +1,129 @@
+"""Simulating what a plan.json says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from partc.errors import PlanError
+from partc.plan.evaluate import evaluate
+from partc.plan.problem import Problem
+from partc.plan.simulate.events import Simulator
+from partc.plan.simulate.load import Load
+from partc.plan.simulate.result import MODES, Simulation
+from partc.plan.simulate.script import Workflow, workflow_of
+
+FORMAT = "partc-plan/1"
+_MOST_RUNS = 3_000_000
+"""Runs and messages of a simulation: above that, it would take minutes and gigabytes."""
+_GIVE = "give plan.json or the folder of a build, as partc compile writes them"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem and the assignment that is to be followed through time."""
+
+    problem: Problem
+    assignment: tuple[str, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a request in the workload that the plan is for: one prefill in so many steps."""
+        first, *later = (phase.weight for phase in self.problem.steps)
+        return max(1, round((first + later[0]) / first)) if later and first else 1
+
+
+def read_case(plan: Mapping[str, Any], where: str = "plan.json") -> Case:
+    """The problem and the assignment of a plan.json.
+
+    Raises:
+        PlanError: it is no plan, or an infeasible one.
+        ConfigError: its problem is wrong; names the JSON path.
+    """
+    if "submodules" in plan:
+        hint = "partc plan --problem answers it; " + _GIVE
+        raise PlanError("this is a planning problem, not a plan", where=where, hint=hint)
+    if plan.get("format", FORMAT) != FORMAT:
+        raise PlanError(f"the format is {plan['format']!r}, not {FORMAT!r}", where=where, hint=_GIVE)
+    answer = plan.get("answer")
+    if plan.get("problem") is None or not isinstance(answer, Mapping):
+        raise PlanError("not a plan: it has no problem and no answer", where=where, hint=_GIVE)
+    names = answer.get("assignment")
+    if names is None:
+        constraint = f": {answer['constraint']}" if answer.get("constraint") else ""
+        raise PlanError(f"the plan is not feasible{constraint}", where=where)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise PlanError("expected a list of devices", where=f"{where}: answer.assignment", hint=_GIVE)
+    case = Case(Problem.from_json(plan["problem"], f"{where}: problem"), tuple(names))
+    check_case(case, where)
+    return case
+
+
+def check_case(case: Case, where: str = "plan.json") -> None:
+    """Refuse what cannot run.
+
+    Raises:
+        PlanError: a constraint is not met, or nothing says in which order the phases come.
+    """
+    if len(case.problem.steps) > 2:
+        names = ", ".join(phase.name for phase in case.problem.steps)
+        hint = "give one phase, or two: the first step and every later one"
+        raise PlanError(f"nothing says in which order the phases {names} come", where=where, hint=hint)
+    violations = evaluate(case.problem, case.assignment).violations
+    if violations:
+        raise PlanError(f"the plan does not fit its problem: {violations[0]}", where=where)
+
+
+def simulate_plan(
+    plan: Mapping[str, Any],
+    *,
+    requests: int = 1,
+    tokens: int | None = None,
+    mode: str = "sequential",
+    jitter: float = 0.0,
+    seed: int = 0,
+) -> Simulation:
+    """What happens in time when so many requests follow a plan.json; all may be in flight together.
+
+    A problem of two phases begins every request with a step of the first and goes on with the second;
+    one without phases has one kind of step. Where `tokens` is None, a request makes as many as the
+    workload that the plan was made for.
+
+    Raises:
+        PlanError: it is no feasible plan, or too much to follow.
+        ConfigError: its problem is wrong.
+    """
+    case = read_case(plan)
+    count = case.tokens if tokens is None else tokens
+    load = Load(requests, count, mode, requests, jitter, seed)
+    return simulate(workflow_of(case.problem, case.assignment), load)
+
+
+def simulate(workflow: Workflow, load: Load) -> Simulation:
+    """What happens in time when devices work like this under a load.
+
+    Raises:
+        PlanError: it is too much to follow, or a number cannot be.
+    """
+    _check_load(load)
+    parts = max(sum(map(len, script.programs.values())) for script in workflow.scripts)
+    runs = parts * load.requests * load.tokens
+    if runs > _MOST_RUNS:
+        raise PlanError(
+            f"{runs:,} instructions are too many to follow, at most {_MOST_RUNS:,}",
+            hint="ask for fewer requests or tokens",
+        )
+    return Simulator(workflow, load).run()
+
+
+def _check_load(load: Load) -> None:
+    if load.mode not in MODES:
+        raise PlanError(f"unknown mode `{load.mode}`", hint=f"choose one of: {', '.join(MODES)}")
+    for name, number in (
+        ("requests", load.requests), ("tokens", load.tokens), ("in flight", load.in_flight)
+    ):  # fmt: skip
+        if number < 1:
+            raise PlanError(f"{number} {name}: at least one is needed")
+    if not 0 <= load.jitter <= 10:
+        raise PlanError(f"a jitter of {load.jitter:g} cannot be", hint="0.1 varies times by about 10 %")

@@ -1,0 +1,142 @@
+"""What a simulation finds, and its JSON.
+
+```
+{"mode": "no-bubbles", "requests": 4, "tokens": 96, "batch": 1, "makespan_s", "tokens_per_s", "first_token_s", "pace_s",
+ "limit":     {"name": device or "a->b", "s_per_token"},
+ "busy":      {device or "a->b": fraction of the makespan},
+ "token_s":   [[seconds of each token] of each request],
+ "spans":     [{"device", "request", "phase", "step", "stage", "start_s", "end_s"}],
+ "transfers": [{"from", "to", "request", "phase", "step", "bytes", "start_s", "end_s"}]}
+```
+
+All times are seconds since the requests came, which is at 0 for all; requests, steps and stages count from 0.
+A request of `batch` sequences counts as one: it makes `batch` tokens wherever one is counted here.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+MODES = ("sequential", "bubbles", "no-bubbles")
+"""One request after the other; all finish a token before any begins the next; each goes on at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One run of one stage on its device."""
+
+    device: str
+    request: int
+    phase: str
+    step: int
+    """0 is the first token's."""
+    stage: int
+    """Index of the interval in the plan's timeline."""
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One message on its link; before `start_s` it may have waited for those of other requests."""
+
+    sender: str
+    receiver: str
+    request: int
+    phase: str
+    step: int
+    bytes: float
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The device or link that is busy longest for a token: no pipeline makes tokens faster."""
+
+    name: str
+    s_per_token: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Everything that happened until the last token came out."""
+
+    mode: str
+    spans: tuple[Span, ...]
+    """By start."""
+    transfers: tuple[Transfer, ...]
+    """By the time at which they were sent."""
+    token_s: tuple[tuple[float, ...], ...]
+    """Per request, per token: when the source emitted it."""
+    limit: Limit
+    batch: int = 1
+    """Sequences of a request."""
+
+    @property
+    def makespan_s(self) -> float:
+        """When the last token was emitted."""
+        return max(times[-1] for times in self.token_s)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of all requests over the makespan, one for each step; `batch` times as many come out."""
+        # A run that takes no time at all still has a finite rate, so that it can be written as JSON.
+        return sum(map(len, self.token_s)) / max(self.makespan_s, sys.float_info.min)
+
+    @property
+    def first_token_s(self) -> float:
+        """Mean time to the first token of a request."""
+        return fmean(times[0] for times in self.token_s)
+
+    @property
+    def pace_s(self) -> float | None:
+        """Mean time between two tokens of one request; None where each makes one only."""
+        steps = len(self.token_s[0]) - 1
+        return fmean((times[-1] - times[0]) / steps for times in self.token_s) if steps else None
+
+    @property
+    def busy(self) -> dict[str, float]:
+        """Device or link (`a->b`) -> fraction of the makespan in which it had something to do."""
+        busy: dict[str, list[tuple[float, float]]] = {}
+        for span in self.spans:
+            busy.setdefault(span.device, []).append((span.start_s, span.end_s))
+        for item in self.transfers:
+            busy.setdefault(f"{item.sender}->{item.receiver}", []).append((item.start_s, item.end_s))
+        end = self.makespan_s
+        return {name: covered(times, end) / end if end else 0.0 for name, times in busy.items()}
+
+    def to_json(self) -> dict[str, object]:
+        """The JSON form above."""
+        return {
+            "mode": self.mode,
+            "requests": len(self.token_s),
+            "tokens": len(self.token_s[0]),
+            "batch": self.batch,
+            "makespan_s": self.makespan_s,
+            "tokens_per_s": self.tokens_per_s,
+            "first_token_s": self.first_token_s,
+            "pace_s": self.pace_s,
+            "limit": asdict(self.limit),
+            "busy": self.busy,
+            "token_s": [list(times) for times in self.token_s],
+            "spans": [asdict(span) for span in self.spans],
+            "transfers": [_transfer_json(item) for item in self.transfers],
+        }
+
+
+def covered(times: list[tuple[float, float]], end: float) -> float:
+    """Seconds before `end` that at least one of the spans of time covers; O(n log n)."""
+    total = reached = 0.0
+    for start, stop in sorted(times):
+        begin, until = max(start, reached), min(stop, end)
+        total += max(0.0, until - begin)
+        reached = max(reached, stop)
+    return total
+
+
+def _transfer_json(item: Transfer) -> dict[str, object]:
+    fields = asdict(item)
+    return {"from": fields.pop("sender"), "to": fields.pop("receiver"), **fields}

@@ -1,0 +1,134 @@
+"""What is simulated: for each kind of step, every device's program and what its instructions cost.
+
+The programs follow from the plan here, stage by stage, or come from the manifests of a build
+(`partc.plan.simulate.build`); what they cost always follows from the plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from partc.plan.evaluate import Interval, ValueKey, intervals_of, traffic_between
+from partc.plan.problem import Link, Phase, Problem
+from partc.plan.simulate.result import Limit
+from partc.runtime.program import Emit, Instruction, Program, Recv, Run, Send
+
+
+@dataclass(frozen=True)
+class Script:
+    """One kind of step."""
+
+    phase: str
+    programs: Mapping[str, Program]
+    """Device -> what it does, in the order of the ring."""
+    runs: Mapping[str, tuple[tuple[int, float], ...]]
+    """Device -> (stage, seconds) of each `run` of its program, in order."""
+    bytes_of: Mapping[str, float]
+    """Value -> size; a message is as large as its values together."""
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """What the devices of a plan do for one request."""
+
+    source: str
+    link_of: Mapping[tuple[str, str], Link]
+    scripts: tuple[Script, ...]
+    """Of the first step and of every later one; a single one is for all."""
+    batch: int = 1
+    """Sequences of a request."""
+
+    def script(self, step: int) -> Script:
+        """The script of a step, counted from 0."""
+        return self.scripts[min(step, len(self.scripts) - 1)]
+
+    def limit(self, tokens: int) -> Limit:
+        """What is busy longest for a token, in the mean over the `tokens` steps of a request.
+
+        This is `throughput` of DESIGN 11 with the phases weighed by their steps: 1 / s_per_token.
+        """
+        busy: dict[str, float] = {}
+        for script, steps in ((self.script(0), 1), (self.script(1), tokens - 1)):
+            for name, seconds in busy_s(script, self.link_of).items():
+                busy[name] = busy.get(name, 0.0) + steps * seconds / tokens
+        name = max(busy, key=lambda key: busy[key])
+        return Limit(name, busy[name])
+
+
+def busy_s(script: Script, link_of: Mapping[tuple[str, str], Link]) -> dict[str, float]:
+    """Seconds for which a step occupies each device (`a`) and each link (`a->b`)."""
+    busy = {device: sum(seconds for _, seconds in runs) for device, runs in script.runs.items()}
+    for device, program in script.programs.items():
+        for item in program:
+            if isinstance(item, Send):
+                name, link = f"{device}->{item.device}", link_of[device, item.device]
+                seconds = link.seconds(sum(script.bytes_of[value] for value in item.values))
+                busy[name] = busy.get(name, 0.0) + seconds
+    return busy
+
+
+def workflow_of(problem: Problem, assignment: Sequence[str]) -> Workflow:
+    """The programs that an assignment comes to; every time and link that it needs must be there."""
+    intervals = intervals_of(assignment)
+    scripts = tuple(_script(problem, phase, intervals) for phase in problem.steps)
+    return Workflow(problem.source, problem.link_of, scripts, problem.batch)
+
+
+def stage_runs(phase: Phase, intervals: Sequence[Interval]) -> dict[str, tuple[tuple[int, float], ...]]:
+    """Device -> (stage, seconds) of its stages, in order."""
+    runs: dict[str, tuple[tuple[int, float], ...]] = {}
+    for stage, interval in enumerate(intervals):
+        parts = range(interval.first, interval.last + 1)
+        seconds = sum(phase.time_s[part][interval.device] for part in parts)
+        runs[interval.device] = (*runs.get(interval.device, ()), (stage, seconds))
+    return runs
+
+
+def _script(problem: Problem, phase: Phase, intervals: Sequence[Interval]) -> Script:
+    traffic = traffic_between(phase.edges, intervals)
+    back: ValueKey = (len(phase.time_s) - 1, "return", -1)
+    sizes = {key: size for values in traffic.values() for key, size in values.items()}
+    names = _unique_names([*sizes, back])
+    messages = {pair: tuple(names[key] for key in values) for pair, values in traffic.items()}
+    return Script(
+        phase=phase.name,
+        programs=_programs(intervals, messages, problem.source, names[back]),
+        runs=stage_runs(phase, intervals),
+        bytes_of={**{names[key]: size for key, size in sizes.items()}, names[back]: phase.return_bytes},
+    )
+
+
+def _unique_names(keys: Sequence[ValueKey]) -> dict[ValueKey, str]:
+    """A name for each value: its own, with its maker where several values have the same."""
+    count = Counter(name for _, name, _ in keys)
+    return {
+        key: key[1] if count[key[1]] == 1 else f"{key[1]}@{key[0]}.{key[2]}" for key in dict.fromkeys(keys)
+    }
+
+
+def _programs(
+    intervals: Sequence[Interval],
+    messages: Mapping[tuple[int, int], tuple[str, ...]],
+    source: str,
+    result: str,
+) -> dict[str, Program]:
+    """Device -> program: its stages in order, each with its messages; at the end the result goes home."""
+    device_of = [interval.device for interval in intervals]
+    programs: dict[str, list[Instruction]] = {device: [] for device in dict.fromkeys(device_of)}
+    coming: dict[int, list[int]] = {}
+    going: dict[int, list[int]] = {}
+    for sender, receiver in sorted(messages):
+        coming.setdefault(receiver, []).append(sender)
+        going.setdefault(sender, []).append(receiver)
+    for stage, device in enumerate(device_of):
+        program = programs[device]
+        program += [Recv(messages[other, stage], device_of[other]) for other in coming.get(stage, ())]
+        program.append(Run(f"part_{stage}", (), ()))
+        program += [Send(messages[stage, other], device_of[other]) for other in going.get(stage, ())]
+    if device_of[-1] != source:
+        programs[device_of[-1]].append(Send((result,), source))
+        programs[source].append(Recv((result,), device_of[-1]))
+    programs[source].append(Emit((result,)))
+    return {device: tuple(program) for device, program in programs.items()}

@@ -1,0 +1,170 @@
+"""`partc simulate` on builds; what it does with a plan.json stands in golden/cli."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.cli.main import run
+from partc.plan.simulate.build import build_workflow, read_build
+from partc.plan.simulate.plan import read_case
+from partc.plan.simulate.script import Workflow, workflow_of
+
+DECODER = """partc-ir 1
+model {"dims": {"batch": 2, "sequence": 16}, "max_batch": 2, "max_sequence": 16, "max_requests": 2, "generate": 8,\
+ "prompt": 8, "name": "decoder", "task": "text-generation"}
+graph decoder opset 24 {
+  input %input_ids: i64[batch, sequence]
+  input %position: i64[batch]
+  weight %embed = f32[32, 16] from "m.safetensors"#"embed"
+  state %cache.0.key: f32[batch, 2, 16, 8]
+  weight %w = f32[16, 16] from "m.safetensors"#"w"
+  const %one = i64[1] [1]
+  const %heads = i64[4] [0, 0, 2, 8]
+  const %flat = i64[3] [0, 0, 16]
+  submodule 0
+  %h: f32[batch, sequence, 16] = Gather(%embed, %input_ids) {axis = 0}
+  submodule 1
+  %s: f32[batch, sequence, 2, 8] = Reshape(%h, %heads)
+  %k: f32[batch, 2, sequence, 8] = Transpose(%s) {perm = [0, 2, 1, 3]}
+  %keys: f32[batch, 2, 16, 8] = partc.UpdateState(%cache.0.key, %k, %position)
+  %y: f32[batch, 2, sequence, 8] = partc.Attention(%k, %keys, %keys, %position) {causal = 1, chunk = 0,\
+ scale = 0.5, softcap = 0.0, window = 0}
+  %t: f32[batch, sequence, 2, 8] = Transpose(%y) {perm = [0, 2, 1, 3]}
+  %o: f32[batch, sequence, 16] = Reshape(%t, %flat)
+  submodule 2
+  %r: f32[batch, sequence, 16] = Add(%o, %h)
+  %m: f32[batch, sequence, 16] = MatMul(%r, %w)
+  %logits: f32[batch, 1, 16] = ReduceMean(%m, %one) {keepdims = 1}
+  output %logits
+}
+"""
+DEVICES = """source: a
+objective: throughput
+devices:
+  a: {target: "null", arch: aarch64, flops: 1 GFLOP/s, memory_bandwidth: 1 GB/s, memory: 1 MB}
+  b: {target: "null", arch: aarch64, flops: 2 GFLOP/s, memory_bandwidth: 2 GB/s, memory: 1 MB}
+  c: {target: "null", arch: aarch64, flops: 4 GFLOP/s, memory_bandwidth: 4 GB/s, memory: 1 MB}
+links:
+  default: {bandwidth: 80 Gbit/s, latency: 1 ns}
+"""
+PASSES = ",".join(
+    (
+        "infer-sizes", "map-dependencies", "profile-submodules",
+        "partition-graph{target=devices.yaml}", "split-graph",
+        "lower-target", "emit-bundle{output=build}",
+    )
+)  # fmt: skip
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """Three devices with one sub-module each; `h` skips the one in the middle."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return build_placed("{a: submodules 0, b: submodules 1, c: submodules 2}", capsys)
+
+
+def build_placed(place: str, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A build in the current folder, with that `place` in devices.yaml."""
+    Path("g.partc").write_text(DECODER)
+    Path("devices.yaml").write_text(f"{DEVICES}place: {place}\n")
+    assert run(["opt", "g.partc", "-p", PASSES]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    return Path("build").absolute()
+
+
+def found(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    code = run(["simulate", *words, "--json"])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return json.loads(out)
+
+
+def workflows(build: Path) -> tuple[Workflow, Workflow]:
+    """By the plan, and by the manifests."""
+    case = read_case(json.loads((build / "plan.json").read_text()))
+    return workflow_of(case.problem, case.assignment), build_workflow(read_build(build), case)
+
+
+def test_a_build_does_what_its_plan_says(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    by_plan, by_build = workflows(build)
+    assert [list(script.programs) for script in by_plan.scripts] == [["a", "b", "c"]] * 2
+    assert by_plan.scripts != by_build.scripts and by_plan.limit(8) == by_build.limit(8)
+    plan = found(capsys, "build/plan.json", "--requests", "2")
+    assert plan == found(capsys, "build", "--requests", "2")
+    assert {(item["from"], item["to"]) for item in plan["transfers"]} == {
+        ("a", "b"), ("a", "c"), ("b", "c"), ("c", "a"),
+    }  # fmt: skip
+    assert plan["tokens"] == 8 and [item["mode"] for item in plan["modes"]] == [
+        "sequential", "bubbles", "no-bubbles",
+    ]  # fmt: skip
+
+
+def test_a_device_may_return(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_placed("{a: [submodules 0, submodules 2], b: submodules 1}", capsys)
+    _, by_build = workflows(build)
+    assert [list(script.programs) for script in by_build.scripts] == [["a", "b"]] * 2
+    plan = found(capsys, "build/plan.json", "--requests", "2", "--mode", "bubbles")
+    assert plan == found(capsys, "build", "--requests", "2", "--mode", "bubbles")
+    assert [span["stage"] for span in plan["spans"][:3]] == [0, 0, 1]
+    assert {span["stage"] for span in plan["spans"] if span["device"] == "a"} == {0, 2}
+
+
+def test_a_build_takes_max_requests_at_once(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limited, free = found(capsys, "build"), found(capsys, "build/plan.json")
+    assert limited["requests"] == free["requests"] == 4
+    assert limited["token_s"][:2] != free["token_s"][:2]
+    # The third request begins when one of the first two is done.
+    starts = [span["start_s"] for span in limited["spans"] if span["request"] == 2]
+    assert min(starts) == min(times[-1] for times in limited["token_s"][:2])
+    assert run(["simulate", "build"]) == 0
+    assert "4 requests of 8 tokens, 2 at once" in capsys.readouterr().out
+
+
+def test_programs_of_another_plan_are_refused(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = json.loads((build / "plan.json").read_text())
+    for other in (["a", "b", "b"], ["a", "c", "b"]):
+        plan["answer"]["assignment"] = other
+        (build / "plan.json").write_text(json.dumps(plan))
+        assert run(["simulate", "build"]) == 1
+        assert "the plan has other devices, or in another order" in capsys.readouterr().err
+    (build / "devices" / "c" / "manifest.json").unlink()
+    assert run(["simulate", "build"]) == 1
+    assert "not those of one plan" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "no such"),
+        (["build/devices/a"], "that is one device's folder"),
+        (["devices.yaml"], "not valid JSON"),
+        (["plan.json"], "no such file"),
+        (["build", "--speed", "d=2x"], "`d` is not one of the devices"),
+        (["build", "--speed", "a=fast"], "not a name and a factor"),
+        (["build", "--speed", "a=-2x"], "not a name and a factor"),
+        (["build", "--bandwidth", "a-d=2x"], "`d` is not one of the devices"),
+        (["build", "--bandwidth", "a-a=2x"], "no link a-a"),
+        (["build", "--tokens", "1000000000"], "too many to follow"),
+    ],
+)
+def test_mistakes(build: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", *words]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_what_if(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = found(capsys, "build", "--mode", "sequential", "--no-compare")
+    assert "modes" not in plain
+    faster = found(capsys, "build", "--mode", "sequential", "--speed", "a=2x", "--bandwidth", "a-b=2")
+    one_way = found(capsys, "build", "--mode", "sequential", "--speed", "a=2x", "--bandwidth", "a->b=2x")
+    assert plain["makespan_s"] > faster["makespan_s"] == one_way["makespan_s"]
+    took = [
+        next(span["end_s"] - span["start_s"] for span in data["spans"] if span["device"] == "a")
+        for data in (plain, faster)
+    ]
+    assert took[0] == pytest.approx(2 * took[1])
