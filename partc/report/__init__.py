@@ -1,0 +1,13 @@
+"""What a run took, and the HTML report that shows a plan and puts the run beside it.
+
+```
+records.py     run records: what `partc run` leaves in build/runs
+sources.py     reads what a report is about: plan.json, manifests, a run record
+measured.py    what a record says of devices, links and steps, as the plan counts them
+figures.py     figures of plan.json as text that remembers where it comes from
+strip.py, memory.py, overlap.py, tables.py    the parts of the page as data
+lanes.py       timelines: lanes and bars in per cent
+timelines.py   what the lanes of the report show
+page.py        the page: data → template → one self-contained HTML file
+```
+"""

@@ -1,0 +1,120 @@
+"""Figures of plan.json as text that remembers where in the file it comes from.
+
+Every figure on the page carries its raw value and its places (JSON pointers, RFC 6901), so that a test can
+hold each against the file, and a reader can look it up.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partc.config.units import format_bytes, format_seconds
+
+Json = Mapping[str, Any]
+
+
+def format_percent(share: float) -> str:
+    """`12.5 %`; two digits behind the point below one per cent."""
+    return f"{share:.2%}" if 0 < abs(share) < 0.01 else f"{share:.1%}" if abs(share) < 10 else f"{share:.0%}"
+
+
+def format_rate(per_second: float) -> str:
+    """`174`, a second; three digits and more."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "bytes": format_bytes,
+    "seconds": format_seconds,
+    "percent": format_percent,
+    "rate": format_rate,
+    "count": lambda count: f"{count:,.0f}",
+    "factor": lambda factor: f"×{factor:.2f}",
+    "text": str,
+}
+"""Name → how a raw value is written."""
+
+_RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
+    "value": lambda values: values[0],
+    "difference": lambda values: values[0] - sum(values[1:]),
+    "sum": sum,
+    "product": math.prod,
+    "inverse": lambda values: 1 / values[0],
+    "share": lambda values: values[0] / values[1],
+}
+"""Name → how a figure follows from the values at its places."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the page."""
+
+    value: Any
+    """Raw: bytes, seconds, a share, a text."""
+    format: str
+    """A name of `FORMATS`."""
+    rule: str = ""
+    """How it follows from the values at `places`; empty: it does not come from plan.json."""
+    places: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What the reader sees."""
+        return FORMATS[self.format](self.value)
+
+    @property
+    def raw(self) -> str:
+        """The raw value as JSON."""
+        return json.dumps(self.value)
+
+
+class Plan:
+    """A plan.json that makes figures of its values."""
+
+    def __init__(self, data: Json) -> None:
+        """Of parsed JSON."""
+        self.data = data
+        self.problem: Json = data["problem"]
+        self.answer: Json = data["answer"]
+        self.predicted: Json = data["predicted"]
+        self.phases: Sequence[Json] = self.predicted["phases"]
+        self.stages: Sequence[Json] = self.phases[0]["stages"]
+        names = [str(device["name"]) for device in self.problem["devices"]]
+        used = list(dict.fromkeys(str(stage["device"]) for stage in self.stages))
+        self.used = used
+        """Names of the devices in use, in ring order."""
+        self.devices = [*used, *(name for name in names if name not in used)]
+        """All devices; the place in this list is a device's colour."""
+        self.index_of = {name: index for index, name in enumerate(names)}
+        """Device → its place in the problem."""
+
+    def figure(self, format: str, *places: str, rule: str = "value") -> Figure:
+        """The figure that follows from the values at `places`."""
+        return Figure(_RULES[rule]([self.at(place) for place in places]), format, rule, places)
+
+    def at(self, place: str) -> Any:
+        """The value at a JSON pointer; raises KeyError or IndexError where there is none."""
+        value: Any = self.data
+        for part in place.split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            value = value[int(key)] if isinstance(value, list) else value[key]
+        return value
+
+    @property
+    def is_latency(self) -> bool:
+        """Whether the value of the plan is seconds, and not steps per second."""
+        return bool(self.problem["objective"] == "latency")
+
+    @property
+    def unit(self) -> str:
+        """What one step of the plan makes: a model that generates makes a token."""
+        return "token" if any(phase["phase"] == "decode" for phase in self.phases) else "step"
+
+
+def pointer(*parts: object) -> str:
+    """A JSON pointer of its parts."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)

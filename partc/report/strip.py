@@ -1,0 +1,190 @@
+"""The model as a strip: its sub-modules by device, what crosses each cut, and the arcs of residual values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from partc.config.units import format_bytes, format_seconds
+from partc.report.figures import Figure, Json, Plan, pointer
+from partc.report.lanes import percent
+
+_HEIGHT = 60.0
+"""Of the field of the arcs, in its own units."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One sub-module."""
+
+    title: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One stage: consecutive sub-modules on one device."""
+
+    device: str
+    tone: str
+    cells: tuple[Cell, ...]
+    first: Figure
+    last: Figure
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What goes from one stage to another."""
+
+    sender: str
+    receiver: str
+    sizes: tuple[tuple[str, Figure], ...]
+    """(phase, bytes)."""
+    values: str
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The place between two stages."""
+
+    number: int
+    left: str
+    """In per cent of the strip."""
+    after: int
+    """The last sub-module before it."""
+    sent: tuple[Sent, ...]
+    """To the next stage; empty where that needs nothing of this one."""
+
+
+@dataclass(frozen=True)
+class Arc:
+    """Values that skip at least one sub-module."""
+
+    path: str
+    """SVG path data, one unit a sub-module wide."""
+    is_sent: bool
+    """Whether it leaves its device."""
+    title: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The model as it is cut."""
+
+    segments: tuple[Segment, ...]
+    cuts: tuple[Cut, ...]
+    skips: tuple[Sent, ...]
+    """Messages that go past the next stage."""
+    arcs: tuple[Arc, ...]
+    width: int
+    """Number of sub-modules."""
+    height: int
+
+
+def make_strip(plan: Plan) -> Strip:
+    """Of a plan."""
+    count = len(plan.problem["submodules"])
+    skips = tuple(
+        sent
+        for a in range(len(plan.stages))
+        for b in range(a + 2, len(plan.stages))
+        if (sent := _sent(plan, a, b)) is not None
+    )
+    arcs = tuple(_arcs(plan, count))
+    return Strip(tuple(_segments(plan)), tuple(_cuts(plan, count)), skips, arcs, count, round(_HEIGHT))
+
+
+def _segments(plan: Plan) -> Iterator[Segment]:
+    for index, stage in enumerate(plan.stages):
+        at = ("predicted", "phases", 0, "stages", index)
+        yield Segment(
+            device=stage["device"],
+            tone=f"d{plan.devices.index(stage['device'])}",
+            cells=tuple(
+                Cell(_describe(plan, number, stage["device"]))
+                for number in range(stage["first"], stage["last"] + 1)
+            ),
+            first=plan.figure("count", pointer(*at, "first")),
+            last=plan.figure("count", pointer(*at, "last")),
+        )
+
+
+def _describe(plan: Plan, number: int, device: str) -> str:
+    memory = plan.problem["submodules"][number].get("memory_bytes", 0)
+    times = ", ".join(
+        f"{name} {format_seconds(entry['time_s'][device])}"
+        for name, entry in _times(plan, number)
+        if device in entry["time_s"]
+    )
+    return f"sub-module {number} on {device}: {format_bytes(memory)}, {times}"
+
+
+def _times(plan: Plan, number: int) -> Iterator[tuple[str, Json]]:
+    phases = plan.problem.get("phases")
+    if phases:
+        yield from ((phase["name"], phase["submodules"][number]) for phase in phases)
+    else:
+        yield "step", plan.problem["submodules"][number]
+
+
+def _cuts(plan: Plan, count: int) -> Iterator[Cut]:
+    for index, stage in enumerate(plan.stages[:-1]):
+        after = int(stage["last"])
+        sent = _sent(plan, index, index + 1)
+        yield Cut(index + 1, percent(after + 1, count), after, () if sent is None else (sent,))
+
+
+def _sent(plan: Plan, a: int, b: int) -> Sent | None:
+    """The message from stage `a` to stage `b`, over all phases; None: there is none."""
+    sender, receiver = plan.stages[a]["device"], plan.stages[b]["device"]
+    sizes: list[tuple[str, Figure]] = []
+    values: dict[str, None] = {}
+    for number, phase in enumerate(plan.phases):
+        for place, message in enumerate(phase["messages"]):
+            if _ends(plan, message) == (a, b) and message["values"] != ["return"]:
+                at = pointer("predicted", "phases", number, "messages", place, "bytes")
+                sizes.append((phase["phase"], plan.figure("bytes", at)))
+                values.update(dict.fromkeys(message["values"]))
+    return Sent(sender, receiver, tuple(sizes), ", ".join(values)) if sizes else None
+
+
+def _ends(plan: Plan, message: Json) -> tuple[int, int]:
+    """The stages that a message goes between; plans of one stage a device need not say which."""
+    devices = [stage["device"] for stage in plan.stages]
+    sender = message.get("from_stage", devices.index(message["from"]))
+    return sender, message.get("to_stage", devices.index(message["to"]))
+
+
+def _arcs(plan: Plan, count: int) -> Iterator[Arc]:
+    """One arc for each pair of sub-modules, however many values go that way."""
+    arcs: dict[tuple[int, int], dict[str, None]] = {}
+    sent: set[tuple[int, int]] = set()
+    for (a, name), readers in _readers(plan).items():
+        skipping = [(a, b) for b in readers if b > a + 1]
+        for pair in skipping:
+            arcs.setdefault(pair, {})[name] = None
+        sent.update(set(skipping) & _sent_pairs(plan, a, readers))
+    for (a, b), values in sorted(arcs.items()):
+        rise = _HEIGHT * (0.67 - 0.9 * ((b - a) / count) ** 0.5)
+        path = (
+            f"M{a + 0.5:g} {_HEIGHT:g}C{a + 0.5:g} {rise:.1f} {b + 0.5:g} {rise:.1f} {b + 0.5:g} {_HEIGHT:g}"
+        )
+        yield Arc(path, (a, b) in sent, f"from sub-module {a} to {b}: {', '.join(values)}")
+
+
+def _readers(plan: Plan) -> Mapping[tuple[int, str], list[int]]:
+    """(sub-module, value that it makes) → the sub-modules that read it, in order."""
+    found: dict[tuple[int, str], set[int]] = {}
+    for phase in plan.problem.get("phases") or [plan.problem]:
+        for edge in phase.get("edges", ()):
+            name = edge.get("value") or f"{edge['from']}->{edge['to']}"
+            found.setdefault((edge["from"], name), set()).add(edge["to"])
+    return {key: sorted(readers) for key, readers in found.items()}
+
+
+def _sent_pairs(plan: Plan, maker: int, readers: Sequence[int]) -> set[tuple[int, int]]:
+    """A value is sent to the first reader on each other device, which keeps it for its later ones."""
+    assignment = plan.answer["assignment"]
+    first: dict[str, int] = {}
+    for reader in readers:
+        first.setdefault(assignment[reader], reader)
+    return {(maker, reader) for device, reader in first.items() if device != assignment[maker]}

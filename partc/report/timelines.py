@@ -1,0 +1,211 @@
+"""The timelines of the report: one step as predicted and as measured, and a pipelined run of both kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from partc.config.units import format_bytes, format_seconds
+from partc.plan.simulate import Simulation, simulate_plan
+from partc.report.figures import Figure, Json, Plan
+from partc.report.lanes import Span, Timeline, make_timeline, percent
+from partc.report.measured import Measured, Work
+
+REQUESTS, TOKENS = 4, 6
+"""Of the pipelined run: enough for the pipeline to fill, few enough for every bar to be seen."""
+MOST_LANES = 16
+"""Of the pipelined run; above this its links are left out."""
+_WAYS = {
+    "no-bubbles": "Pipelined without bubbles",
+    "bubbles": "Pipelined with bubbles",
+    "sequential": "One request after another",
+}
+"""Mode of the simulator → what it is called; the slowest, folded up, last."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Several requests in one way."""
+
+    name: str
+    rate: Figure
+    """Tokens per second."""
+    width: str
+    """Of its bar beside those of the other ways."""
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Several requests in every way, and as they were measured."""
+
+    requests: int
+    tokens: int
+    ways: tuple[Way, ...]
+    measured: Timeline | None
+
+
+def step_timelines(plan: Plan, measured: Measured | None) -> list[tuple[str, list[Timeline]]]:
+    """(phase, its timelines), the last phase (decode) first; predicted, then measured on the same axis."""
+    groups = [(str(phase["phase"]), [_predicted_step(plan, phase)]) for phase in plan.phases][::-1]
+    if measured is None or (real := _measured_step(plan, measured)) is None:
+        return groups
+    name, (predicted,) = groups[0]
+    longest = max(predicted.end_s, real.end_s)
+    phase = plan.phases[-1]
+    groups[0] = (
+        name,
+        [_predicted_step(plan, phase, longest), _measured_step(plan, measured, longest) or real],
+    )
+    return groups
+
+
+def _tone(plan: Plan, device: str) -> str:
+    return f"d{plan.devices.index(device)}"
+
+
+def _lane_names(plan: Plan, phase: Json) -> list[tuple[str, str]]:
+    """Devices in ring order, the links on which each sends below it."""
+    lanes: dict[str, str] = {}
+    for device in plan.used:
+        lanes[device] = _tone(plan, device)
+        sent = (message for message in phase["messages"] if message["from"] == device)
+        lanes |= {_link(message): "" for message in sent}
+    return list(lanes.items())
+
+
+def _link(message: Json) -> str:
+    return f"{message['from']} → {message['to']}"
+
+
+def _span_of_stage(plan: Plan, stage: Json) -> Span:
+    first, last = stage["first"], stage["last"]
+    text = f"{first}–{last}" if last > first else f"{first}"
+    start, end = stage["start_s"], stage["finish_s"]
+    took = f"{format_seconds(end - start)}, from {format_seconds(start)} to {format_seconds(end)}"
+    device = str(stage["device"])
+    return Span(device, start, end, _tone(plan, device), f"{device}: sub-modules {text}, {took}", text)
+
+
+def _span_of_message(message: Json) -> Span:
+    start, end = message["start_s"], message["arrive_s"]
+    title = f"{_link(message)}: {format_bytes(message['bytes'])} in {format_seconds(end - start)}"
+    return Span(_link(message), start, end, "link", title, format_bytes(message["bytes"]))
+
+
+def _predicted_step(plan: Plan, phase: Json, shown_s: float | None = None) -> Timeline:
+    spans = [_span_of_stage(plan, stage) for stage in phase["stages"]]
+    spans += [_span_of_message(message) for message in phase["messages"]]
+    caption = f"Predicted: {format_seconds(phase['latency_s'])}"
+    return make_timeline(caption, _words(spans), _lane_names(plan, phase), spans, shown_s)
+
+
+def _words(spans: Sequence[Span]) -> str:
+    return "; ".join(span.title for span in sorted(spans, key=lambda item: item.start_s))
+
+
+def _measured_step(plan: Plan, measured: Measured, shown_s: float | None = None) -> Timeline | None:
+    """The step of median length, if the starts on different devices can be compared."""
+    chosen = measured.typical_step()
+    if chosen is None or not measured.has_lanes:
+        return None
+    request, step = chosen
+    phase = plan.phases[-1]
+    works = measured.by_step(request).get(step, {})
+    if set(works) < set(plan.used):
+        return None
+    zero = works[measured.source].arrived_s
+    spans = [_span_of_work(plan, work, zero) for work in works.values()]
+    for message in phase["messages"]:
+        arrived = measured.arrival(phase, message, works, request, step)
+        left = works[str(message["from"])].end_s
+        if arrived is not None and arrived > left:
+            title = f"{_link(message)}: {format_seconds(arrived - left)}"
+            spans.append(Span(_link(message), left - zero, arrived - zero, "link", title))
+    end = max(span.end_s for span in spans)
+    caption = f"Measured: {format_seconds(end)} (step {step}, the one of median length)"
+    return make_timeline(caption, _words(spans), _lane_names(plan, phase), spans, shown_s)
+
+
+def _span_of_work(plan: Plan, work: Work, zero: float) -> Span:
+    start, end = work.start_s - zero, work.end_s - zero
+    title = f"{work.device}: {format_seconds(end - start)}"
+    return Span(work.device, start, end, _tone(plan, work.device), title)
+
+
+def pipeline(plan: Plan, measured: Measured | None) -> Pipeline:
+    """Several requests through the devices in each way, the two pipelined ones on one axis."""
+    runs = {
+        mode: simulate_plan(plan.data, requests=REQUESTS, tokens=_tokens(plan), mode=mode) for mode in _WAYS
+    }
+    # The simulator counts a request as one, however many sequences are in it.
+    rates = {mode: run.tokens_per_s * plan.problem.get("batch", 1) for mode, run in runs.items()}
+    longest = max(run.makespan_s for mode, run in runs.items() if mode != "sequential")
+    ways = tuple(
+        Way(
+            name,
+            Figure(rates[mode], "rate"),
+            percent(rates[mode], max(rates.values())),
+            _simulated(plan, runs[mode], name, None if mode == "sequential" else longest),
+        )
+        for mode, name in _WAYS.items()
+    )
+    real = _measured_run(plan, measured) if measured is not None else None
+    return Pipeline(REQUESTS, _tokens(plan), ways, real)
+
+
+def _tokens(plan: Plan) -> int:
+    """A model that does not generate makes one step a request."""
+    return TOKENS if len(plan.phases) > 1 else 1
+
+
+def _simulated(plan: Plan, run: Simulation, name: str, longest: float | None) -> Timeline:
+    spans = [
+        Span(
+            span.device, span.start_s, span.end_s, _request_tone(span.request),
+            _title(span.device, span.request, span.phase, span.end_s - span.start_s), f"{span.request + 1}",
+        )
+        for span in run.spans
+    ]  # fmt: skip
+    for item in run.transfers:
+        link = f"{item.sender} → {item.receiver}"
+        title = _title(link, item.request, item.phase, item.end_s - item.start_s)
+        spans.append(Span(link, item.start_s, item.end_s, _request_tone(item.request), title))
+    busy = ", ".join(f"{device} {run.busy[device]:.0%} busy" for device in plan.used if device in run.busy)
+    caption = f"{name}: {format_seconds(run.makespan_s)} in all"
+    lanes = _lane_names(plan, plan.phases[-1])
+    shown = lanes if len(lanes) <= MOST_LANES else [lane for lane in lanes if lane[1]]
+    return make_timeline(caption, busy, shown, spans, longest)
+
+
+def _title(where: str, request: int, phase: str, seconds: float) -> str:
+    return f"{where}: request {request + 1}, {phase}, {format_seconds(seconds)}"
+
+
+def _request_tone(request: int) -> str:
+    return f"r{request % REQUESTS}"
+
+
+def _measured_run(plan: Plan, measured: Measured) -> Timeline | None:
+    """The first steps of a run; None where the devices' clocks cannot be compared."""
+    if not measured.has_lanes:
+        return None
+    works = [work for number in range(measured.in_flight) for work in measured.works(number)]
+    first = [work for work in works if work.step < TOKENS]
+    if not first:
+        return None
+    zero = min(work.arrived_s for work in first)
+    spans = [
+        Span(
+            work.device, work.start_s - zero, work.end_s - zero, _request_tone(work.request),
+            _title(work.device, work.request, f"step {work.step}", work.end_s - work.start_s),
+            f"{work.request + 1}",
+        )
+        for work in works
+    ]  # fmt: skip
+    requests = "one request" if measured.in_flight == 1 else f"{measured.in_flight} requests in flight"
+    caption = f"Measured: {requests}, the first {TOKENS} {plan.unit}s"
+    end = max(work.end_s for work in first) - zero
+    summary = f"{len(spans)} computations on {len(plan.used)} devices"
+    lanes = [(device, _tone(plan, device)) for device in plan.used]
+    return make_timeline(caption, summary, lanes, spans, end)

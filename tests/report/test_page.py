@@ -1,0 +1,172 @@
+"""The page as text: right figures, equal bytes for equal input, nothing from elsewhere, clear refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.errors import BundleError
+from partc.plan.simulate import simulate_plan
+from partc.report.page import render
+from partc.report.sources import read_subject
+from partc.report.write import write_report
+from tests.report.figures import Page, check_figures
+from tests.report.plans import make_plan, make_problem, plans, record_of
+
+PLANS = plans()
+
+
+def page_of(plan: dict[str, Any], folder: Path, record: dict[str, Any] | None = None) -> str:
+    file = folder / "plan.json"
+    file.write_text(json.dumps(plan))
+    run = folder / "run.json" if record else None
+    if run is not None:
+        run.write_text(json.dumps(record))
+    return render(read_subject(file, run))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_figure_is_that_of_the_plan(name: str, tmp_path: Path) -> None:
+    plan = PLANS[name]
+    places = check_figures(plan, Page(page_of(plan, tmp_path)).figures)
+    assert "/answer/value" in places
+    for number, use in enumerate(plan["predicted"]["memory"]):
+        assert set(use) == {"device", "needed_bytes", "available_bytes"}
+        assert f"/predicted/memory/{number}/needed_bytes" in places
+        assert f"/predicted/memory/{number}/available_bytes" in places
+    for number, phase in enumerate(plan["predicted"]["phases"]):
+        at = f"/predicted/phases/{number}"
+        assert f"{at}/latency_s" in places
+        assert all(f"{at}/stages/{k}/finish_s" in places for k in range(len(phase["stages"])))
+        assert all(f"{at}/messages/{k}/bytes" in places for k in range(len(phase["messages"])))
+    count = len(plan["answer"]["explain"].get("what_if", []))
+    assert all(f"/answer/explain/what_if/{k}/text" in places for k in range(count))
+    assert {f"/answer/explain/unused/{name}" for name in plan["answer"]["explain"]["unused"]} <= places
+
+
+def test_a_wrong_figure_is_found(tmp_path: Path) -> None:
+    """The check itself: another plan's page is refused, and so is a figure written in another way."""
+    plan = PLANS["latency"]
+    text = page_of(plan, tmp_path)
+    with pytest.raises(AssertionError):
+        check_figures(PLANS["left out"], Page(text).figures)
+    with pytest.raises(AssertionError):
+        check_figures(plan, Page(re.sub(r" ms</data>", " s</data>", text)).figures)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_memory_adds_up(name: str, tmp_path: Path) -> None:
+    bars = re.findall(r'<div class="stack [^>]*>(.*?)</div>', page_of(PLANS[name], tmp_path), re.S)
+    for bar, use in zip(bars, PLANS[name]["predicted"]["memory"], strict=False):
+        sizes = [float(size) for size in re.findall(r'data-value="([^"]+)"', bar)]
+        assert sum(sizes) == pytest.approx(use["available_bytes"])
+        assert sum(float(width) for width in re.findall(r"width:([\d.]+)%", bar)) == pytest.approx(
+            100, abs=0.01
+        )
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_nothing_from_elsewhere_and_no_script(name: str, tmp_path: Path) -> None:
+    text = page_of(PLANS[name], tmp_path)
+    page = Page(text)
+    assert page.addresses == ["data:,"]
+    assert not page.tags & {"script", "iframe", "img", "object", "embed", "base"}
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert len(text) < 1_000_000
+
+
+def test_equal_input_equal_bytes(tmp_path: Path) -> None:
+    plan = PLANS["latency"]
+    (tmp_path / "elsewhere").mkdir()
+    shuffled = json.loads(json.dumps(plan, sort_keys=True))
+    first = page_of(plan, tmp_path, record_of(plan))
+    assert first == page_of(shuffled, tmp_path / "elsewhere", record_of(plan))
+
+
+@pytest.mark.parametrize("name", ["throughput", "with notes"])
+def test_the_pipelines_are_the_simulators(name: str, tmp_path: Path) -> None:
+    plan = PLANS[name]
+    text = page_of(plan, tmp_path)
+    for mode in ("no-bubbles", "bubbles", "sequential"):
+        rate = simulate_plan(plan, requests=4, tokens=6, mode=mode).tokens_per_s
+        rate *= plan["problem"].get("batch", 1)
+        assert f'data-value="{json.dumps(rate)}"' in text
+
+
+def test_a_run_stands_beside_the_plan(tmp_path: Path) -> None:
+    plan = make_plan(make_problem(3, 12))
+    text = page_of(plan, tmp_path, record_of(plan, requests=2, scale=2.0))
+    assert "×2.00" in text
+    assert "2026-01-31T12:00:00Z" in text
+    assert "2 requests in flight" in text
+    assert "no run yet" not in text
+    check_figures(plan, Page(text).figures)
+
+
+def test_batches_and_overlap(tmp_path: Path) -> None:
+    plan = PLANS["with notes"]
+    text = page_of(plan, tmp_path)
+    chosen = [line for line in text.splitlines() if ">chosen<" in line]
+    assert len(chosen) == 1
+    assert 'data-path="/answer/explain/batch/2/batch"' in chosen[0]
+    assert text.count(">does not fit<") == 1
+    for device, entry in plan["overlap"]["devices"].items():
+        (label,) = re.findall(rf'aria-label="{device}: movable ([^"]*)"', text)
+        movable, _, unmovable = label.partition("; unmovable ")
+        assert _numbers(movable) == entry["movable"]
+        assert _numbers(unmovable) == entry["unmovable"]
+
+
+def _numbers(text: str) -> list[int]:
+    """The whole numbers that `0–3, 7` stands for."""
+    ends = [part.split("–") for part in text.split(", ") if part != "none"]
+    return [number for part in ends for number in range(int(part[0]), int(part[-1]) + 1)]
+
+
+def test_names_are_text(tmp_path: Path) -> None:
+    """Nothing in a plan becomes markup."""
+    text = json.dumps(PLANS["latency"]).replace("device_0", "<b onclick=x>&amp;")
+    page = page_of(json.loads(text), tmp_path)
+    assert "<b onclick" not in page
+    assert "&lt;b onclick=x&gt;&amp;amp;" in page
+
+
+def _without(*names: str) -> Callable[[dict[str, Any]], object]:
+    def change(plan: dict[str, Any]) -> None:
+        for name in names[:-1]:
+            plan = plan[int(name)] if isinstance(plan, list) else plan[name]
+        del plan[names[-1]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_without("predicted"), "there is no plan in it"),
+        (lambda plan: plan.update(answer=None), "there is no plan in it"),
+        (lambda plan: plan.update(format="partc-plan/9"), "not a plan of format partc-plan/1"),
+        (_without("problem"), "damaged"),
+        (_without("predicted", "phases"), "damaged"),
+        (_without("predicted", "memory"), "damaged"),
+        (_without("answer", "assignment"), "damaged"),
+        (_without("predicted", "phases", "0", "latency_s"), "damaged"),
+        (lambda plan: plan["predicted"].update(phases=[]), "damaged"),
+        (lambda plan: plan["predicted"]["memory"][0].update(needed_bytes="x"), "damaged"),
+    ],
+)
+def test_damaged_plans(change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path) -> None:
+    plan = json.loads(json.dumps(PLANS["latency"]))
+    change(plan)
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    with pytest.raises(BundleError, match=message) as caught:
+        write_report(read_subject(file), tmp_path / "report.html")
+    assert caught.value.where == str(file)
+    assert caught.value.hint
+    assert list(tmp_path.iterdir()) == [file]

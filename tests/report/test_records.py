@@ -1,0 +1,112 @@
+"""Run records: written in one step, the newest kept, read back as they were, refused when they are not ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from partc.errors import BundleError
+from partc.report.records import KEPT, read_record, record_files, write_record
+from partc.runtime.results import Result, Timings
+
+WHEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
+COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes", "wait_s:board")
+TABLE = np.array([[0, 10.5, 0.25, 0, 100, 8, 0.5], [1, 11.5, 0.125, 0, 50, 8, 0.25]])
+
+
+def result() -> Result:
+    timings = {"phone": Timings(COLUMNS, TABLE)}
+    return Result([[1, 2], [3]], [[4, 5, 6], [7]], [], ["stop", "stop"], {}, 1.5, timings, [])
+
+
+def write(build: Path, when: datetime = WHEN) -> Path:
+    return write_record(build, "ab" * 32, [result()], when, local=True)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    assert file == tmp_path / "runs" / "20260131T120000-0.json"
+    record = read_record(file)
+    assert (record.plan_id, record.started, record.local) == ("ab" * 32, "2026-01-31T12:00:00Z", True)
+    (request,) = record.requests
+    assert (request.prompt_tokens, request.new_tokens, request.batch, request.elapsed_s) == (2, 3, 2, 1.5)
+    assert request.timings["phone"].columns == COLUMNS
+    np.testing.assert_array_equal(request.timings["phone"].table, TABLE)
+
+
+def test_runs_of_one_second_do_not_replace_each_other(tmp_path: Path) -> None:
+    names = [write(tmp_path).name for _ in range(11)]
+    assert names[-1] == "20260131T120000-10.json"
+    assert [path.name for path in record_files(tmp_path)] == names[::-1]
+
+
+def test_the_newest_are_kept_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    others = [runs / "origin.json", runs / "notes.txt", runs / "20250101T000000.json"]
+    for path in others:
+        path.write_text("{}")
+    files = [write(tmp_path, WHEN + timedelta(minutes=minute)) for minute in range(KEPT + 5)]
+    assert record_files(tmp_path) == files[: -KEPT - 1 : -1]
+    assert sorted(runs.iterdir()) == sorted([*others, *files[5:]])
+
+
+def test_a_record_that_is_being_written_is_not_seen(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    (tmp_path / "runs" / "20260131T120001-0.json").touch()
+    assert record_files(tmp_path) == [file]
+
+
+def test_nothing_stays_where_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *_: Any, **__: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        write(tmp_path)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def _drop(name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data.pop(name) and None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_drop(name) for name in ("plan_id", "started", "local", "requests")),
+        lambda data: data["requests"][0].pop("timings"),
+        lambda data: data["requests"][0].update(timings=[1]),
+        lambda data: data["requests"][0]["timings"]["phone"]["table"][0].pop(),
+        lambda data: data["requests"][0]["timings"]["phone"]["table"][0].__setitem__(1, float("nan")),
+        lambda data: data["requests"][0]["timings"]["phone"].update(columns=[]),
+    ],
+)
+def test_damaged_records(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    file = write(tmp_path)
+    data = json.loads(file.read_text())
+    change(data)
+    file.write_text(json.dumps(data))
+    with pytest.raises(BundleError, match="damaged run record") as caught:
+        read_record(file)
+    assert caught.value.where == str(file)
+    assert "partc run" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "partc-plan/1"}', "\x00"])
+def test_what_is_no_record(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    with pytest.raises(BundleError, match="not a run record"):
+        read_record(file)
+
+
+def test_no_record(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="no such file"):
+        read_record(tmp_path / "x.json")
