@@ -200,6 +200,8 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
         max_requests=config.max_requests,
         prompt=config.workload.prompt,
         generate=config.workload.generate,
+        batch=config.workload.batch if config.workload.batch > 1 else None,
+        batches=config.batches,
         dims={"batch": config.max_batch, "sequence": config.max_sequence},
         vocab_size=getattr(text, "vocab_size", None),
         eos_token_ids=eos,

@@ -18,6 +18,7 @@ examples:
   partc-runner --bundle build/devices/phone
       addresses as in devices.yaml
   partc-runner --bundle phone --listen 0.0.0.0:5555 --peer board=192.0.2.7:5555
+  partc-runner --bundle profile/devices/phone --listen 0.0.0.0:5555 --measure
 
 exit codes:
   0 stopped when asked to, 1 wrong bundle, keys or address, 2 usage,
@@ -70,12 +71,16 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="for programs: JSON lines in (peers) and out (progress); ends with standard input",
     )
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="measure this device for partc profile, instead of running a model",
+    )
     parser.add_argument("--version", action="version", version=f"partc-runner {__version__}")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    from partc.runtime.runner import Runner
     from partc.runtime.settings import Settings
 
     if options.stdio:
@@ -88,6 +93,13 @@ def _run(options: argparse.Namespace) -> int:
         patience_s=options.patience,
         stdio=options.stdio,
     )
+    if options.measure:
+        from partc.runtime.measure import MeasureService
+
+        MeasureService(settings).serve()
+        return 0
+    from partc.runtime.runner import Runner
+
     Runner(settings).serve()
     return 0
 

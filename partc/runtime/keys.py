@@ -56,8 +56,8 @@ class Keys:
         return next((name for name, key in self.peers.items() if key == public), None)
 
 
-def make_keys(build_dir: Path, devices: Iterable[str], source: str) -> None:
-    """Make the keys of a build, or make them again.
+def make_keys(build_dir: Path, devices: Iterable[str], *sources: str) -> None:
+    """Make the keys of a build, or make them again; a client may talk to the `sources` alone.
 
     Every file is written beside its place first and moved there at the end, so that no reader ever sees half
     a file. A rotation that is killed between two moves leaves keys that do not fit each other: the runners
@@ -71,7 +71,7 @@ def make_keys(build_dir: Path, devices: Iterable[str], source: str) -> None:
         build_dir / "keys" / DEVICES_FILE: _text({name: public[name] for name in names}),
     }
     for name in names:
-        peers = [other for other in names if other != name] + ([CLIENT] if name == source else [])
+        peers = [other for other in names if other != name] + ([CLIENT] if name in sources else [])
         folder = build_dir / "devices" / name / "keys"
         files[folder / SECRET_FILE] = _secret_text(pairs[name])
         files[folder / PEERS_FILE] = _text({other: public[other] for other in peers})

@@ -55,6 +55,7 @@ def launch_local(
     listen: Mapping[str, str] | None = None,
     floor_s: float = LEAST_PATIENCE_S,
     ready_s: float = 300.0,
+    measure: bool = False,
 ) -> LocalRing:
     """Start a runner for every device of a build and wait until the ring stands.
 
@@ -65,12 +66,13 @@ def launch_local(
         listen: device → HOST:PORT; the others take a free port of 127.0.0.1.
         floor_s: the shortest time without progress after which a device counts as gone, seconds.
         ready_s: how long loading may take, seconds.
+        measure: start devices that measure (`partc profile`), each for itself.
 
     Raises:
         BundleError: not a build.
         RunError: a runner ended, with what it said; or the ring did not come to stand in time.
     """
-    ring = LocalRing(build_dir, insecure, {**os.environ, **(env or {})}, floor_s)
+    ring = LocalRing(build_dir, insecure, {**os.environ, **(env or {})}, floor_s, measure)
     try:
         ring.start(listen or {}, ready_s)
     except BaseException:
@@ -82,12 +84,15 @@ def launch_local(
 class LocalRing:
     """Runner processes on this machine; a context manager that ends them."""
 
-    def __init__(self, build_dir: Path, insecure: bool, env: Mapping[str, str], floor_s: float) -> None:
+    def __init__(
+        self, build_dir: Path, insecure: bool, env: Mapping[str, str], floor_s: float, measure: bool = False
+    ) -> None:
         """Nothing is started yet; use `launch_local`."""
         self._build = build_dir
         self._insecure = insecure
         self._env = dict(env)
         self._floor_s = floor_s
+        self._measure = measure
         self._manifest = source_manifest(build_dir)
         self._processes: dict[str, _Process] = {}
         self._started = threading.Event()
@@ -203,6 +208,7 @@ class LocalRing:
         command = [sys.executable, "-m", "partc.runtime", "--stdio", "--listen", listen]
         command += ["--bundle", str(self._build / "devices" / name), "--patience", str(self._floor_s)]
         command += ["--insecure"] if self._insecure else []
+        command += ["--measure"] if self._measure else []
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (root, self._env.get("PYTHONPATH"))))
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)

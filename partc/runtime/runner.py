@@ -25,15 +25,20 @@ from partc.runtime.wire import Step, frame_limit, to_frames
 class Runner:
     """One device of a ring."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, manifest: Manifest | None = None) -> None:
         """Check the bundle, take the address, load the sub-modules; in this order, so that faults show early.
+
+        Args:
+            settings: how it is started.
+            manifest: stands instead of the bundle's, whose files were checked already.
 
         Raises:
             BundleError: the bundle or its keys are not what they should be.
             RunError: the address cannot be had.
         """
         self._settings = settings
-        self._manifest = manifest = load_manifest(settings.bundle)
+        self._checked = manifest is not None
+        self._manifest = manifest = manifest or load_manifest(settings.bundle)
         keys = None if settings.insecure else load_device_keys(settings.bundle)
         self._transport = Transport(keys, frame_limit(manifest), settings.patience_s)
         try:
@@ -45,7 +50,8 @@ class Runner:
     def _prepare(self, manifest: Manifest) -> None:
         settings = self._settings
         self.address = self._transport.listen(listen_address(manifest, settings))
-        verify_files(settings.bundle, manifest)
+        if not self._checked:
+            verify_files(settings.bundle, manifest)
         self._links = Links(manifest, self._transport, {"patience_s": settings.patience_s})
         self._executor = Executor(manifest, load_engine(manifest, settings.bundle), self, time.monotonic)
         self._source: Source | None = None

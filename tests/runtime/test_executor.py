@@ -16,13 +16,12 @@ from partc.runtime.executor import Executor
 from partc.runtime.manifest import load_manifest
 from partc.runtime.wire import Opening, Step
 from tests.runtime.bundles import language_model
-
-DEVICES = ("a", "b", "c")
+from tests.runtime.returning import returning_model
 
 
 @dataclass
 class Network:
-    """Three executors and the messages between them, delivered when a test says so."""
+    """The executors of a build and the messages between them, delivered when a test says so."""
 
     executors: dict[str, Executor] = field(default_factory=dict)
     air: list[tuple[str, str, Step, Mapping[str, Array]]] = field(default_factory=list)
@@ -64,13 +63,18 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return language_model("null").write(tmp_path_factory.mktemp("executor") / "build")
 
 
+@pytest.fixture(scope="module", params=[language_model, returning_model], ids=["once", "returning"])
+def any_build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Also of devices that a step comes back to."""
+    return Path(request.param("null").write(tmp_path_factory.mktemp("executor") / "build"))
+
+
 def network(build: Path) -> Network:
     made = Network()
-    for name in DEVICES:
-        folder = build / "devices" / name
+    for folder in sorted((build / "devices").iterdir()):
         manifest = load_manifest(folder)
-        made.executors[name] = Executor(
-            manifest, NullEngine(manifest, folder), Outlet(made, name), made.clock
+        made.executors[folder.name] = Executor(
+            manifest, NullEngine(manifest, folder), Outlet(made, folder.name), made.clock
         )
     return made
 
@@ -107,9 +111,9 @@ def run_alone(build: Path, request: int, steps: int) -> list[list[int]]:
 
 
 @given(st.randoms(use_true_random=False))
-def test_interleaving_changes_nothing(build: Path, random: object) -> None:
+def test_interleaving_changes_nothing(any_build: Path, random: object) -> None:
     """Three requests in flight, messages in any order that each link allows, give what each gives alone."""
-    net = network(build)
+    net = network(any_build)
     steps = dict.fromkeys(range(3), 0)
     for request in steps:
         begin(net, request, 0)
@@ -125,7 +129,7 @@ def test_interleaving_changes_nothing(build: Path, random: object) -> None:
             heads = [index for index in range(len(net.air)) if _is_first_of_its_link(net, index)]
             net.deliver(random.choice(heads))  # type: ignore[attr-defined]
     for request in steps:
-        assert net.tokens[request] == run_alone(build, request, 4)
+        assert net.tokens[request] == run_alone(any_build, request, 4)
 
 
 def _is_first_of_its_link(net: Network, index: int) -> bool:

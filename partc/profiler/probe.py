@@ -1,0 +1,192 @@
+"""The client of devices that measure: asks, waits, and turns what goes wrong into words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from partc.errors import PartcError, RunError
+from partc.runtime.client import Client
+from partc.runtime.keys import CLIENT, Keys, load_client_keys
+from partc.runtime.manifest import Manifest, load_manifest
+from partc.runtime.measure_ring import ring_manifest
+from partc.runtime.transport import Down, Event, Message, Rejected, Transport, Up
+from partc.runtime.wire import Fields, client_frame_limit, decode, encode_control
+
+CONNECT_S = 10.0
+"""How long a device may take to answer at all, seconds."""
+ANSWER_S = 600.0
+"""How long one request may take (loading included), seconds."""
+BUSY = 0.3
+"""The part of the time in which somebody waits for a core, from which on a device is busy with other things."""
+_RETRY_S = 0.05
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The devices of a profile, and how to reach them."""
+
+    folder: Path
+    addresses: Mapping[str, str]
+    insecure: bool = False
+    facts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Device → what it says of its machine, once somebody asked it."""
+
+    def is_busy(self, device: str) -> bool:
+        """Whether other programs take the cores of a device that was asked already."""
+        return float(self.facts.get(device, {}).get("pressure", 0.0)) > BUSY
+
+    def manifest(self, device: str) -> Manifest:
+        """The manifest of one device's bundle; raises BundleError."""
+        return load_manifest(self.folder / "devices" / device)
+
+    @property
+    def keys(self) -> Keys | None:
+        """The client's."""
+        return None if self.insecure else load_client_keys(self.folder)
+
+    def probe(self, device: str) -> Probe:
+        """A connection to one device that waits to be asked.
+
+        Raises:
+            RunError: it does not answer, does not measure, or has another bundle.
+        """
+        probe = Probe(self.manifest(device), self.keys, self.addresses[device])
+        try:
+            self.facts[device] = probe.await_welcome()
+        except BaseException:
+            probe.close()
+            raise
+        return probe
+
+    def ring(self, devices: Sequence[str]) -> Client:
+        """A client of a ring of one or two devices, which measure again when it is closed by `end_ring`.
+
+        Raises:
+            RunError: a device does not answer, or the ring does not come to stand.
+        """
+        # The last first: the source is complete when all others have joined.
+        for device in reversed(devices):
+            with self.probe(device) as probe:
+                peers = {name: self.addresses[name] for name in devices if name != device}
+                probe.ask("join", "joined", ring=list(devices), peers=peers)
+        manifest = ring_manifest(self.manifest(devices[0]), devices)
+        end = time.monotonic() + CONNECT_S
+        while True:
+            try:
+                return Client.reach(manifest, self.keys, self.addresses[devices[0]], floor_s=CONNECT_S)
+            except RunError:
+                # Until it has changed over it refuses whoever means the ring.
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(_RETRY_S)
+
+
+def end_ring(client: Client) -> None:
+    """Let the devices of a ring measure again."""
+    client.shutdown()
+    client.close()
+
+
+class Probe:
+    """A connection to one device that measures. Not for use by several threads."""
+
+    def __init__(self, manifest: Manifest, keys: Keys | None, address: str) -> None:
+        """Begin to connect."""
+        self._manifest = manifest
+        self._address = address
+        self._tickets = 0
+        self._welcome: Fields | None = None
+        self._failure: PartcError | None = None
+        self._answers: dict[int, Fields] = {}
+        self._transport = Transport(keys, client_frame_limit(manifest), CONNECT_S)
+        try:
+            self._transport.connect(manifest.device, address)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._transport.close()
+
+    def await_welcome(self) -> Mapping[str, Any]:
+        """Wait until the device answers; what it says of its machine."""
+        end = time.monotonic() + CONNECT_S
+        device = self._manifest.device
+        while self._welcome is None:
+            if time.monotonic() >= end or self._failure is not None:
+                hint = f"start it there: partc-runner --bundle devices/{device} --listen HOST:PORT --measure"
+                raise self._failure or RunError(f"{device} does not answer", where=self._address, hint=hint)
+            self._pump(end - time.monotonic())
+        facts = self._welcome["info"]
+        if not facts.get("measures"):
+            hint = "stop it, and start it again with --measure"
+            raise RunError(f"the runner of {device} does not measure", where=self._address, hint=hint)
+        return dict(facts)
+
+    def ask(self, kind: str, answer: str, **fields: Any) -> Fields:
+        """Send a request and wait for its answer.
+
+        Raises:
+            RunError: the device refuses it, or is gone.
+        """
+        self._tickets += 1
+        self._tell(kind, request=self._tickets, **fields)
+        end = time.monotonic() + ANSWER_S
+        while self._tickets not in self._answers:
+            if self._failure is not None:
+                raise self._failure
+            if time.monotonic() >= end:
+                raise RunError(f"no answer within {ANSWER_S:.0f} s", where=self._manifest.device)
+            self._pump(end - time.monotonic())
+        found = self._answers.pop(self._tickets)
+        if found["kind"] != answer:
+            raise RunError(found["message"], where=found["where"], hint=found["hint"])
+        return found
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        header = encode_control(kind, bytes.fromhex(self._manifest.plan_id), self._manifest.epoch, fields)
+        self._transport.send(self._manifest.device, [header])
+
+    def _pump(self, timeout_s: float) -> None:
+        for event in self._transport.poll(timeout_s):
+            self._handle(event)
+
+    def _handle(self, event: Event) -> None:
+        device = self._manifest.device
+        match event:
+            case Up():
+                self._tell("hello", name=CLIENT, session=0)
+            case Message(frames=frames):
+                self._take(decode(frames[0].buffer, client_frame_limit(self._manifest)))
+            case Down() if self._welcome is not None:
+                self._failure = RunError(f"{device} closed its connection", where=self._address)
+            case Rejected():
+                hint = "copy this profile's folder of the device to it again, keys included"
+                self._failure = RunError(f"{device} does not take this client's key", where="keys", hint=hint)
+            case _:
+                pass
+
+    def _take(self, fields: Fields) -> None:
+        match fields["kind"]:
+            case "welcome":
+                self._welcome = fields
+            case "refuse":
+                self._failure = RunError(fields["message"], where=fields["where"], hint=fields["hint"])
+            case "measured" | "joined" | "error" if fields["request"] is not None:
+                self._answers[fields["request"]] = fields
+            case _:
+                pass

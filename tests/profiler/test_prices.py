@@ -1,0 +1,162 @@
+"""times.json as compile reads it: what was measured wins, where it was measured for what is planned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.config.devices import DevicesConfig, load_devices
+from partc.errors import ConfigError
+from partc.ir.costs import workload
+from partc.ir.digests import submodule_digest
+from partc.ir.graph import Module
+from partc.pipeline.contract import Context
+from partc.pipeline.manager import run_passes
+from partc.pipeline.registry import load_passes
+from partc.plan.prices import count_measured, prices, roofline_s
+from passes.partition_graph import PartitionGraph, problem_of
+from tests.passes.models import decoder
+
+PROFILED = "find-cuts,form-submodules,coarsen-submodules,map-dependencies,profile-submodules"
+DEVICES = """
+source: phone
+measured: times.json
+devices:
+  phone: {target: "null", flops: 10 GFLOP/s, memory_bandwidth: 5 GB/s, memory: 1 GiB}
+  board: {target: "null", flops: 40 GFLOP/s, memory_bandwidth: 20 GB/s, memory: 1 GiB, threads: 2}
+links: {default: {bandwidth: 800 Mbit/s, latency: 1 ms}}
+"""
+
+
+def profiled() -> Module:
+    module = decoder("llama")
+    run_passes(module, load_passes(PROFILED))
+    return module
+
+
+def digest(module: Module, index: int, phase: int) -> str:
+    assert module.submodules is not None
+    return submodule_digest(module.submodules[index].nodes, workload(module.info)[phase])
+
+
+def device(times: dict[str, float], **changes: Any) -> dict[str, Any]:
+    entries = {key: {"seconds": value} for key, value in times.items()}
+    return {"target": "null", "provider": "cpu", "threads": 0, "times": entries, **changes}
+
+
+def write(folder: Path, devices: dict[str, Any], changes: dict[str, Any] | None = None) -> Path:
+    (folder / "times.json").write_text(
+        json.dumps(
+            {"format": "partc-times/1", "measured": "2026-01-01", "devices": devices, **(changes or {})}
+        )
+    )
+    path = folder / "devices.yaml"
+    path.write_text(DEVICES)
+    return path
+
+
+def decode_times(module: Module, devices: DevicesConfig) -> list[dict[str, float]]:
+    return [dict(times) for times in problem_of(module, devices).phases[1].time_s]
+
+
+def test_a_measured_time_stands_for_all_that_are_alike_on_its_device_alone(tmp_path: Path) -> None:
+    module = profiled()
+    devices = load_devices(write(tmp_path, {"phone": device({digest(module, 1, 1): 0.125})}))
+    times = decode_times(module, devices)
+    assert module.profile is not None
+    assert times[1]["phone"] == times[3]["phone"] == 0.125
+    for index, entry in enumerate(times):
+        cost = module.profile[index].phases["decode"]
+        assert entry["board"] == roofline_s(cost, devices.devices["board"])
+        if index not in (1, 3):
+            assert entry["phone"] == roofline_s(cost, devices.devices["phone"])
+    prefill = problem_of(module, devices).phases[0].time_s
+    assert prefill[1]["phone"] == roofline_s(module.profile[1].phases["prefill"], devices.devices["phone"])
+
+
+def test_the_source_pays_for_a_step_in_its_first_submodule(tmp_path: Path) -> None:
+    module = profiled()
+    measured = device({digest(module, 0, 1): 0.5}, step_overhead_s=0.25)
+    board = device({}, step_overhead_s=9.0, threads=2)
+    times = decode_times(module, load_devices(write(tmp_path, {"phone": measured, "board": board})))
+    assert times[0]["phone"] == 0.75
+    assert times[0]["board"] < 9
+    assert times[1]["phone"] < 0.25
+
+
+@pytest.mark.parametrize("change", [{"threads": 1}, {"provider": "cuda"}, {"target": "ort"}])
+def test_times_of_other_settings_do_not_count(tmp_path: Path, change: dict[str, Any]) -> None:
+    module = profiled()
+    found = device({digest(module, 1, 1): 0.125}, step_overhead_s=1.0, **change)
+    times = decode_times(module, load_devices(write(tmp_path, {"phone": found})))
+    assert all(entry["phone"] < 0.125 for entry in times)
+
+
+def test_the_plan_says_how_many_times_were_measured(tmp_path: Path) -> None:
+    module = profiled()
+    path = write(tmp_path, {"phone": device({digest(module, 1, 1): 0.125})})
+    assert module.submodules is not None
+    every = 2 * 2 * len(module.submodules)
+    alike = sum(digest(module, s.index, 1) == digest(module, 1, 1) for s in module.submodules)
+    assert count_measured(module.submodules, workload(module.info), load_devices(path)) == {
+        "measured": alike,
+        "of": every,
+    }
+    PartitionGraph(target=str(path)).apply(module, Context())
+    assert module.plan is not None
+    assert module.plan["answer"]["explain"]["times"] == {"measured": alike, "of": every}
+
+
+def test_without_times_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = profiled()
+    path = tmp_path / "devices.yaml"
+    path.write_text(DEVICES.replace("measured: times.json\n", ""))
+    monkeypatch.setattr("partc.plan.prices.submodule_digest", None)
+    step = workload(module.info)[0]
+    costs = [item.phases["prefill"] for item in module.profile or []]
+    assert len(prices(module.submodules or [], costs, step, load_devices(path))) == len(costs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "partc-times/9"}, "partc-times/1"),
+        ({"devices": {"phone": {"target": "ort"}}}, "provider"),
+        ({"devices": {"phone": device({"00": -1.0})}}, "finite number"),
+        ({"extra": 1}, "unknown key"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = write(tmp_path, {}, changes)
+    with pytest.raises(ConfigError, match=message):
+        load_devices(path)
+
+
+def test_a_missing_file_is_refused_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    path = tmp_path / "devices.yaml"
+    path.write_text(DEVICES)
+    with pytest.raises(ConfigError, match="there is no file") as caught:
+        load_devices(path)
+    assert "partc profile" in str(caught.value.hint)
+    assert f"{path}:3" in str(caught.value.where)
+
+
+def test_a_profile_of_this_machine_is_asked_for_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "devices.yaml"
+    path.write_text('source: here\ndevices: {here: {target: "null", profile: host}}\n')
+    with pytest.raises(ConfigError, match="not measured yet") as caught:
+        load_devices(path)
+    assert caught.value.hint == "partc profile --host"
+    (tmp_path / "partc").mkdir()
+    (tmp_path / "partc" / "host.yaml").write_text(
+        "title: this machine\narch: x86_64\nprovider: cpu\n"
+        "flops: {value: 7 GFLOP/s, source: measured}\nmemory_bandwidth: {value: 3 GB/s, source: measured}\n"
+        "memory: {value: 2 GB, source: free then}\n"
+    )
+    assert load_devices(path).devices["here"].flops_per_s == 7e9

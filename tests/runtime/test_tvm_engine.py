@@ -1,0 +1,262 @@
+"""The engine over compiled libraries: numbers, padding, slots, and what it refuses to load."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partc.bundle.writer import write_bundle
+from partc.errors import BundleError, RunError
+from partc.ir.text import parse_module
+from partc.runtime.dtypes import Array
+from partc.runtime.engine import load_engine
+from partc.runtime.manifest import Manifest, load_manifest, parse_manifest
+from partc.runtime.memory import ALIGNMENT, map_tensors
+from partc.runtime.tvm_engine import TvmEngine
+from tests.bundle.tiny import MAX, WIDTH, module, numpy_logits, write_checkpoint
+from tests.families.ring import DirectRing
+
+pytestmark = pytest.mark.tvm
+
+VIEW = """\
+partc-ir 1
+model {"dims": {"batch": 1, "sequence": 4}, "max_batch": 1, "max_sequence": 4, "max_requests": 2, "name": "view",
+ "task": "text-generation"}
+graph view opset 24 {
+  input %x: f32[batch,sequence,6]
+  const %shape = i64[4] [0, 0, 2, 3]
+  %y: f32[batch,sequence,2,3] = Reshape(%x, %shape)
+  output %y
+}
+part phone target tvm {
+  program prefill
+    run part_0 (x) -> (y)
+    emit y
+  end
+  graph part_0 opset 24 {
+    input %x: f32[batch,sequence,6]
+    const %shape = i64[4] [0, 0, 2, 3]
+    %y: f32[batch,sequence,2,3] = Reshape(%x, %shape)
+    output %y
+  }
+}
+""".replace("\n ", " ", 1)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama of two layers over two devices, with code for steps of 1 and of `MAX` rows."""
+    folder = tmp_path_factory.mktemp("tvm")
+    write_bundle(module(write_checkpoint(folder / "model"), "tvm"), folder / "build")
+    return folder / "build"
+
+
+def expected(prompt: Sequence[int], count: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(int(numpy_logits(np.array(tokens))[-1].argmax()))
+    return tokens[len(prompt) :]
+
+
+def test_prompts_of_all_lengths_and_a_batch_of_unequal_ones(build: Path) -> None:
+    ring = DirectRing(build)
+    prompts = [[3], [5, 1, 7, 2], [9, 4, 4, 8, 1, 6, 2]]
+    right = [expected(prompt, 4) for prompt in prompts]
+    assert [ring.generate([prompt], 4)[0] for prompt in prompts] == right
+    assert ring.generate(prompts[1:], 4) == right[1:]
+    assert ring.generate(prompts[:2], 4) == right[:2], "what the longer request left does not show"
+
+
+def test_requests_in_flight_have_states_of_their_own(build: Path) -> None:
+    prompts = [[5, 1, 7, 2], [9, 4, 4]]
+    found = DirectRing(build).generate_together([[prompt] for prompt in prompts], 5)
+    assert found == [[expected(prompt, 5)] for prompt in prompts]
+
+
+def test_a_step_that_no_function_is_large_enough_for(build: Path) -> None:
+    folder = build / "devices" / "board"
+    engine = load_engine(load_manifest(folder), folder)
+    dims = {"batch": 1, "sequence": MAX + 1}
+    whole = np.zeros(1, np.int64)
+    with pytest.raises(RunError, match="no code for 1 sequences of 13 tokens"):
+        engine.run("part_1", 0, [np.zeros((1, MAX + 1, WIDTH), np.float32), whole, whole], dims)
+
+
+def test_outputs_in_the_memory_of_inputs_are_copied_out_of_it(tmp_path: Path) -> None:
+    """A reshape is a view: its result would change with the next request's input."""
+    write_bundle(parse_module(VIEW), tmp_path / "build")
+    folder = tmp_path / "build" / "devices" / "phone"
+    engine = load_engine(load_manifest(folder), folder)
+    for rows in (1, 3, 4):
+        inputs = [np.full((1, rows, 6), value, np.float32) for value in (1, 2, 3)]
+        found = [engine.run("part_0", 0, [x], {"batch": 1, "sequence": rows})[0] for x in inputs]
+        for array, x in zip(found, inputs, strict=True):
+            assert array.shape == (1, rows, 2, 3)
+            np.testing.assert_array_equal(array.reshape(x.shape), x)
+
+
+def test_inputs_may_lie_anywhere(build: Path) -> None:
+    folder = build / "devices" / "board"
+    engine = load_engine(load_manifest(folder), folder)
+    hidden = np.random.default_rng(0).standard_normal((1, 3, WIDTH)).astype(np.float32)
+    askew = np.frombuffer(b"\0" + hidden.tobytes(), np.uint8)[1:].view(np.float32).reshape(hidden.shape)
+    strided = np.concatenate([hidden, hidden], axis=2)[:, :, :WIDTH]
+    results: list[Array] = []
+    for x in (hidden, askew, strided):
+        engine.reset(0, {"batch": 1, "sequence": 3})
+        inputs = [x, np.array([0]), np.array([3])]
+        results += engine.run("part_1", 0, inputs, {"batch": 1, "sequence": 3})
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_what_a_step_costs_besides_the_code(build: Path) -> None:
+    """Arguments are handed over once: a decode step makes no tensors but for its outputs."""
+    folder = build / "devices" / "board"
+    engine = load_engine(load_manifest(folder), folder)
+    assert isinstance(engine, TvmEngine)
+    inputs = [np.zeros((1, 1, WIDTH), np.float32), np.array([0]), np.array([1])]
+    engine.run("part_1", 0, inputs, {"batch": 1, "sequence": 1})
+    (call,) = engine._calls.values()
+    arguments = list(call.arguments)
+    engine.run("part_1", 0, inputs, {"batch": 1, "sequence": 1})
+    assert all(now is before for now, before in zip(call.arguments, arguments, strict=True))
+
+
+def test_weights_are_mapped_unless_they_lie_askew(tmp_path: Path) -> None:
+    data = np.arange(40, dtype=np.float32)
+    header = {
+        "straight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]},
+        "askew": {"dtype": "F32", "shape": [3], "data_offsets": [68, 80]},
+        "halves": {"dtype": "BF16", "shape": [2], "data_offsets": [128, 132]},
+    }
+    text = json.dumps(header).encode().ljust(56)
+    (tmp_path / "w.safetensors").write_bytes(
+        len(text).to_bytes(8, "little") + text.ljust(248) + data.tobytes()
+    )
+    text = text.ljust(248)
+    (tmp_path / "w.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data.tobytes())
+    found = map_tensors(tmp_path / "w.safetensors")
+    assert all(array.ctypes.data % ALIGNMENT == 0 and array.flags.writeable for array, _ in found.values())
+    np.testing.assert_array_equal(found["straight"][0], data[:16].reshape(4, 4))
+    np.testing.assert_array_equal(found["askew"][0], [17, 18, 19])
+    assert found["straight"][0].base is not None and found["askew"][1] == "float32"
+    assert found["halves"][1] == "bfloat16" and found["halves"][0].dtype == np.uint16
+    (tmp_path / "w.safetensors").write_bytes(b"not one")
+    with pytest.raises(BundleError, match="no safetensors file"):
+        map_tensors(tmp_path / "w.safetensors")
+
+
+def loaded(path: Path) -> bool:
+    return str(path) in Path("/proc/self/maps").read_text()
+
+
+def copied(build: Path, folder: Path) -> tuple[Manifest, Path]:
+    """A copy of a device's folder at a place that nothing was loaded from."""
+    (folder / "weights").mkdir(parents=True)
+    source = build / "devices" / "phone"
+    for name in ("manifest.json", "library.so", "weights/part_0.safetensors"):
+        (folder / name).write_bytes((source / name).read_bytes())
+    return load_manifest(folder), folder
+
+
+def refused(manifest: Manifest, folder: Path, message: str) -> None:
+    with pytest.raises(BundleError, match=message):
+        load_engine(manifest, folder)
+    assert not loaded(folder / "library.so")
+
+
+def test_a_library_is_loaded_if_it_is_the_one_of_the_manifest(build: Path, tmp_path: Path) -> None:
+    manifest, folder = copied(build, tmp_path / "copy")
+    load_engine(manifest, folder)
+    assert loaded(folder / "library.so")
+
+
+def test_a_library_with_a_byte_changed_is_not_loaded(build: Path, tmp_path: Path) -> None:
+    manifest, folder = copied(build, tmp_path / "copy")
+    data = bytearray((folder / "library.so").read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / "library.so").write_bytes(data)
+    refused(manifest, folder, "SHA-256 is not the manifest's")
+
+
+def test_a_library_of_another_plan_is_not_loaded(build: Path, tmp_path: Path) -> None:
+    manifest, folder = copied(build, tmp_path / "copy")
+    (folder / "library.so").write_bytes((build / "devices" / "board" / "library.so").read_bytes())
+    refused(manifest, folder, "SHA-256 is not the manifest's")
+
+
+def test_a_library_that_is_a_link_is_not_loaded(build: Path, tmp_path: Path) -> None:
+    manifest, folder = copied(build, tmp_path / "copy")
+    (folder / "library.so").unlink()
+    (folder / "library.so").symlink_to(build / "devices" / "phone" / "library.so")
+    refused(manifest, folder, "symbolic link")
+
+
+def test_a_library_for_another_processor_is_not_loaded(build: Path, tmp_path: Path) -> None:
+    manifest, folder = copied(build, tmp_path / "copy")
+    assert manifest.engine.tvm is not None
+    other = replace(manifest.engine.tvm, platform="riscv64-linux-gnu")
+    manifest = replace(manifest, engine=replace(manifest.engine, tvm=other))
+    refused(manifest, folder, "the library is for riscv64-linux-gnu, and this machine is")
+
+
+def test_a_weight_that_is_in_no_file(build: Path, tmp_path: Path) -> None:
+    manifest, folder = copied(build, tmp_path / "copy")
+    assert manifest.engine.tvm is not None
+    functions = replace(manifest.engine.tvm.functions["part_0"], weights=("nowhere",))
+    tvm = replace(manifest.engine.tvm, functions={"part_0": functions})
+    with pytest.raises(BundleError, match="no file of part_0 has the weight 'nowhere'"):
+        load_engine(replace(manifest, engine=replace(manifest.engine, tvm=tvm)), folder)
+
+
+def test_a_machine_without_the_runtime(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest, folder = copied(build, tmp_path / "copy")
+    monkeypatch.setenv("PARTC_TVM_LIBRARIES", str(tmp_path))
+    refused(
+        manifest,
+        folder,
+        r"(?s)needs TVM's libtvm_runtime\.so, which is not found.*pip install 'partc\[tvm\]'",
+    )
+    monkeypatch.setitem(sys.modules, "tvm_ffi", None)
+    refused(manifest, folder, r"(?s)needs TVM's runtime, which is not installed.*pip install 'partc\[tvm\]'")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"platform": "here"}, "platform: 'here' does not look right"),
+        ({"platform": None}, "platform: a text is expected"),
+        ({"libraries": []}, "libraries: the key is unknown"),
+        ({"functions": {}}, r"engine\.options\.functions\.part_0: the key is missing"),
+        (
+            {"functions": {"part_0": {"entries": [[1, 1]], "weights": []}}},
+            "large enough for 2 sequences of 12",
+        ),
+        ({"functions": {"part_0": {"entries": [], "weights": []}}}, "a list of pairs"),
+        ({"functions": {"part_0": {"entries": [[2, 12, 1]], "weights": []}}}, "a list of pairs"),
+        ({"functions": {"part_0": {"entries": [[2, 0]], "weights": []}}}, "a list of pairs"),
+        ({"functions": {"part_0": {"entries": [[2, 12]], "weights": [1]}}}, "a list of texts"),
+        ({"functions": {"part_0": {"entries": [[2, 12]]}}}, "weights: the key is missing"),
+    ],
+)
+def test_manifests_that_are_not_right(build: Path, change: dict[str, object], message: str) -> None:
+    raw = json.loads((build / "devices" / "phone" / "manifest.json").read_text())
+    del raw["digest"]
+    raw["engine"]["options"].update(change)
+    with pytest.raises(BundleError, match=message):
+        parse_manifest(raw)
+
+
+def test_a_provider_that_tvm_has_not(build: Path) -> None:
+    raw = json.loads((build / "devices" / "phone" / "manifest.json").read_text())
+    del raw["digest"]
+    raw["engine"]["provider"] = "xnnpack"
+    with pytest.raises(BundleError, match="tvm has no provider 'xnnpack'"):
+        parse_manifest(raw)
