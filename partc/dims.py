@@ -46,6 +46,12 @@ def symbols(dim: Dim) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(_parse(dim)) if isinstance(node, ast.Name))
 
 
+def factors(dim: Dim) -> tuple[Dim, ...]:
+    """The symbols whose product `dim` is, in order: `batch*sequence` → (`batch`, `sequence`); else `dim` alone."""
+    names = tuple(name.strip() for name in dim.split("*")) if isinstance(dim, str) else ()
+    return names if names and all(name.isidentifier() for name in names) else (dim,)
+
+
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> ast.expr:
     try:

@@ -1,11 +1,12 @@
 """`partition-graph`: decides which device gets which sub-modules. It decides only; `split-graph` cuts.
 
 Where model.yaml says `max_batch: auto` it decides the batch, too: sub-modules are profiled and planned for each
-candidate, and the one that makes most tokens per second becomes the model's max_batch.
+candidate, and the smallest that makes nearly the most tokens per second becomes the model's max_batch.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,15 +21,20 @@ from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.plan.answer import Plan
 from partc.plan.evaluate import evaluate
-from partc.plan.placed import plan_placed
-from partc.plan.placement import blame, check_strategy, placed, restrict, rules_of, shape_of
-from partc.plan.prices import count_measured, prices
+from partc.plan.file import plan_json
+from partc.plan.layers import Shape, shape_of
+from partc.plan.placement import assignment_of, check_strategy, plan_placed
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.plan.remedies import model_remedy
+from partc.plan.roofline import count_measured, overheads, prices
+from partc.plan.rules import blame, restrict, rules_of
+from partc.plan.stale import advice
 from partc.plan.strategies import solve, with_explanation
 from partc.plan.words import tokens_per_s
 from passes.profile_submodules import profile_submodules
 
-FORMAT = "partc-plan/1"
+NEARLY = 0.98
+"""A batch that makes this part of the most tokens per second is as good: it needs less memory and answers sooner."""
 TOKEN_BYTES = 8
 """What the last device returns for each sequence of a step: one i64."""
 
@@ -54,10 +60,10 @@ class PartitionGraph(Pass):
         if module.info.batches:
             decision, tried = choose_batch(module, devices, self.strategy, where=self.target)
             module.info, module.profile = decision.module.info, decision.module.profile
-            module.plan = plan_json(decision, {"batch": tried, **_measured(module, devices)})
+            module.plan = planned(decision, {"batch": tried, **_measured(module, devices)})
         else:
             decision = decide(module, devices, self.strategy, where=self.target)
-            module.plan = plan_json(decision, _measured(module, devices))
+            module.plan = planned(decision, _measured(module, devices))
         return before != (module.plan, module.info, module.profile)
 
 
@@ -84,17 +90,30 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
     rules = rules_of(devices, shape)
     problem = restrict(whole, rules)
     if devices.place:
-        answer = plan_placed(problem, placed(devices, shape, rules), shape, where)
+        answer = plan_placed(problem, assignment_of(devices, shape, rules), shape, where)
         return Decision(module, problem, answer, free=False)
     answer = solve(problem, strategy, explained=False)
     if not answer.feasible:
-        remedy = "add a device or memory, lower max_sequence or max_requests, or raise memory_fraction"
-        raise PlanError(
-            f"no plan fits: {blame(whole, rules, str(answer.constraint), partial(_is_feasible, strategy))}",
-            where=where,
-            hint=f"remove a pin or ban, {remedy}" if rules else remedy,
-        )
+        constraint = str(answer.constraint)
+        said = blame(whole, rules, _with_layers(constraint, shape), partial(_is_feasible, strategy))
+        if strategy != "optimal" and _is_feasible("optimal", problem):
+            hint = f"{strategy} finds no plan, though there is one: use --strategy optimal"
+        elif any(f"`{rule}`" in said for rule in rules):
+            hint = "remove or change that pin or ban"
+        else:
+            hint = model_remedy(module.info, module.profile or (), devices, constraint)
+        raise PlanError(f"no plan fits: {said}", where=where, hint=hint)
     return Decision(module, problem, answer, free=strategy == "optimal")
+
+
+def _with_layers(constraint: str, shape: Shape) -> str:
+    """A constraint that names the layer of each sub-module, which is what users know."""
+    layers = shape.layers
+    if layers is None:
+        return constraint
+    return re.sub(
+        r"sub-module (\d+)", lambda found: f"{found[0]} (layer {layers[int(found[1])][0]})", constraint
+    )
 
 
 def _is_feasible(strategy: str, problem: Problem) -> bool:
@@ -104,31 +123,48 @@ def _is_feasible(strategy: str, problem: Problem) -> bool:
 def choose_batch(
     module: Module, devices: DevicesConfig, strategy: str, *, where: str | None = None
 ) -> tuple[Decision, list[dict[str, object]]]:
-    """The decision for the batch that makes most tokens per second, the smaller one of equals; and what was tried.
+    """The decision for the smallest batch that makes nearly the most tokens per second; and what was tried.
 
     Tokens per second are batch x steps/s for the objective throughput, batch / latency for latency. A batch needs
-    more memory than every smaller one, so that the first that does not fit is the last that is tried. One
-    profile, O(V + E), and one solve for each.
+    more memory than every smaller one, so that the powers of two end with the first that does not fit; then the
+    numbers above the best of them are halved. One profile, O(V + E), and one solve for each.
 
     Raises:
         PlanError: not even the first fits.
     """
-    decisions: list[Decision] = []
-    tried: list[dict[str, object]] = []
-    for batch in module.info.batches:
-        try:
-            decision = decide(_of_batch(module, batch), devices, strategy, where=where)
-        except PlanError:
-            if not decisions:
-                raise
-            tried.append({"batch": batch, "value": None, "tokens_per_s": None, "feasible": False})
+    first, *others = module.info.batches
+    tried: dict[int, Decision | None] = {
+        first: decide(_of_batch(module, first), devices, strategy, where=where)
+    }
+
+    def rate(batch: int) -> float:
+        if batch not in tried:
+            try:
+                tried[batch] = decide(_of_batch(module, batch), devices, strategy, where=where)
+            except PlanError:
+                tried[batch] = None
+        decision = tried[batch]
+        return 0.0 if decision is None else tokens_per_s(decision.problem, decision.answer.value or 0.0)
+
+    for batch in others:
+        if not rate(batch):
             break
-        value = decision.answer.value or 0.0
-        rate = tokens_per_s(decision.problem, value)
-        decisions.append(decision)
-        tried.append({"batch": batch, "value": value, "tokens_per_s": rate, "feasible": True})
-    best = max(decisions, key=lambda one: tokens_per_s(one.problem, one.answer.value or 0.0))
-    return best, tried
+    best = max(tried, key=rate)
+    step = best // 2
+    while step:
+        if best + step <= module.info.batches[-1] and rate(best + step) > rate(best):
+            best += step
+        step //= 2
+    decisions = {batch: tried[batch] for batch in sorted(tried)}
+    chosen = next(one for batch, one in decisions.items() if one and rate(batch) >= NEARLY * rate(best))
+    return chosen, [_attempt(batch, one, rate(batch)) for batch, one in decisions.items()]
+
+
+def _attempt(batch: int, decision: Decision | None, rate: float) -> dict[str, object]:
+    """A row of the batches tried, for plan.json."""
+    if decision is None:
+        return {"batch": batch, "value": None, "tokens_per_s": None, "feasible": False}
+    return {"batch": batch, "value": decision.answer.value, "tokens_per_s": rate, "feasible": True}
 
 
 def _of_batch(module: Module, batch: int) -> Module:
@@ -139,25 +175,23 @@ def _of_batch(module: Module, batch: int) -> Module:
 
 
 def _measured(module: Module, devices: DevicesConfig) -> dict[str, object]:
-    """How many of the times the plan was made with were measured, where devices.yaml names such times."""
+    """Of measured times, where devices.yaml names such: how many there are, and the overheads beside them."""
     if devices.measured is None:
         return {}
-    return {"times": count_measured(module.submodules or (), workload(module.info), devices)}
+    counts = count_measured(module.submodules or (), workload(module.info), devices)
+    said = advice(module, devices, counts["measured"] < counts["of"])
+    return {"times": {**counts, "overheads": overheads(devices), "advice": said}}
 
 
-def plan_json(decision: Decision, notes: Mapping[str, object] | None = None) -> dict[str, object]:
+def planned(decision: Decision, notes: Mapping[str, object] | None = None) -> dict[str, object]:
     """plan.json as data: the problem, the answer with its explanation and `notes`, the predicted timeline."""
     problem = decision.problem
     answer = with_explanation(problem, decision.answer, free=decision.free)
     predicted = evaluate(problem, answer.assignment or ())
     if not predicted.feasible:
         raise InternalError(f"{answer.method} breaks a constraint: {'; '.join(predicted.violations)}")
-    return {
-        "format": FORMAT,
-        "problem": problem.to_json(),
-        "answer": replace(answer, explain={**answer.explain, **(notes or {})}).to_json(),
-        "predicted": predicted.to_json(),
-    }
+    noted = replace(answer, explain={**answer.explain, **(notes or {})})
+    return plan_json(problem, noted, predicted)
 
 
 def problem_of(module: Module, devices: DevicesConfig) -> Problem:

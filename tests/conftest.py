@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-_NEEDS = {"ort": ("onnxruntime",), "hf": ("torch", "transformers")}
+_NEEDS = {"ort": ("onnxruntime",), "hf": ("torch", "transformers"), "tvm": ("tvm",)}
 """Marker -> what must be installed; an unmarked test belongs to the null tier and needs none of it."""
 
 # Test machines are shared: an example that takes long is not a failure, and a failure must come again.

@@ -151,10 +151,16 @@ def test_every_file_is_readable_text_without_paths_of_a_machine() -> None:
 
 def test_every_import_is_a_declared_dependency() -> None:
     imported = {_DISTRIBUTIONS.get(name, _plain(name)) for name in _imported()}
-    assert imported - _declared("ort", "tokenizer", "compile") == set()
+    assert imported - _declared("ort", "tokenizer", "tvm", "compile") == set()
 
 
-_DISTRIBUTIONS = {"google": "protobuf", "yaml": "pyyaml", "zmq": "pyzmq"}
+_DISTRIBUTIONS = {
+    "google": "protobuf",
+    "tvm": "apache-tvm",
+    "tvm_ffi": "apache-tvm-ffi",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
 """Top-level module -> what it is installed from, where the two are called differently."""
 
 
@@ -179,7 +185,7 @@ def _declared(*extras: str) -> set[str]:
 def test_every_direct_dependency_is_pinned() -> None:
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     pinned = {_plain(line.partition("==")[0]) for line in pins.splitlines() if "==" in line}
-    assert _declared("ort", "tokenizer", "compile", "dev") <= pinned
+    assert _declared("ort", "tokenizer", "tvm", "link", "compile", "dev") <= pinned
     assert "+" not in "".join(line.partition("#")[0] for line in pins.splitlines()), "no local versions"
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from partc.bundle.hashing import canonical_json
-from partc.bundle.manifest import EmittedPart, Json, build_manifests
+from partc.bundle.manifest import EmittedPart, build_manifests
 from partc.bundle.resume import inputs_hash, record, take_over
 from partc.bundle.tensors import fingerprint
 from partc.bundle.tokenizer import copy_tokenizer, tokenizer_files
@@ -27,9 +27,7 @@ from partc.errors import InternalError
 from partc.ir.graph import Module, Part
 from partc.pipeline.contract import Progress, no_progress
 from partc.pipeline.registry import load_target
-
-EMPTY_PLAN: Json = {"format": "partc-plan/1", "problem": None, "answer": None, "predicted": None}
-"""plan.json of parts that nobody planned (IR text written by hand)."""
+from partc.plan.file import EMPTY_PLAN, PLAN_FILE
 
 
 def write_bundle(
@@ -53,7 +51,7 @@ def write_bundle(
         emitted = [_emit(module, part, workspace, devices, progress) for part in module.parts]
         for device, manifest in build_manifests(module, emitted, devices).items():
             _write_json(workspace.folder / "devices" / device / "manifest.json", manifest)
-        _write_json(workspace.folder / "plan.json", module.plan or EMPTY_PLAN)
+        _write_json(workspace.folder / PLAN_FILE, module.plan or EMPTY_PLAN)
         _keep_or_make_keys(workspace.folder, output, [item.part.device for item in emitted])
         if (output / "runs").is_dir():
             shutil.copytree(output / "runs", workspace.folder / "runs")

@@ -18,6 +18,7 @@ from partc.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from partc.config.devices import DevicesConfig
     from partc.ir.graph import Module
 
 
@@ -73,13 +74,16 @@ def compile_command(
     from partc.verify.origin import write_origin
 
     # Before the long work: a mistake in these should not cost minutes.
-    check_strategy(load_devices(target), strategy)
+    devices = load_devices(target)
+    check_strategy(devices, strategy)
     if passes is None:
         steps = default_pipeline(target, strategy, cut_rule, output)
     else:
         steps = configure(load_passes(passes), target, strategy, cut_rule, output)
     wrote = next((Path(vars(step)["output"]) for step in steps if step.name == "emit-bundle"), None)
     check_fresh(steps)
+    if any(step.name == "lower-target" for step in steps):
+        _check_targets(devices)
     if wrote is not None:
         check_output(wrote)
         check_folder(wrote, "-o", replaced=True)
@@ -89,10 +93,23 @@ def compile_command(
     _report(module, wrote, as_json)
 
 
+def _check_targets(devices: DevicesConfig) -> None:
+    """Raises UserError where a device's target lacks a tool, or its options do not fit together."""
+    from partc.errors import UserError
+    from partc.pipeline.registry import load_target
+
+    for name, device in devices.devices.items():
+        try:
+            load_target(device.target, device.target_options).check()
+        except UserError as error:
+            where = f"device {name}: {error.where}" if error.where else f"device {name}"
+            raise type(error)(error.message, where=where, hint=error.hint) from None
+
+
 def _report(module: Module, output: Path | None, as_json: bool) -> None:
     """The summary of a plan, and where the bundle is; nothing where the passes stop before a plan."""
-    from partc.cli.summary import summarize
     from partc.cli.tables import print_summary
+    from partc.plan.summary import summarize
 
     if module.plan is None:
         return

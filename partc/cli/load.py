@@ -46,12 +46,9 @@ def load_build(build: Path) -> Manifest:
             where=str(build),
             hint=compiling if build.suffix in (".yaml", ".yml", ".onnx") else "give what partc compile wrote",
         )
-    if (build / "manifest.json").is_file() and build.absolute().parent.name == "devices":
-        raise BundleError(
-            "that is one device's folder, not the build",
-            where=str(build),
-            hint=f"give {build.parent.parent if build.parent.name else build.absolute().parent.parent}",
-        )
+    if (whole := _build_around(build)) is not None:
+        what = "one device's folder" if (build / "manifest.json").is_file() else "a part of a build"
+        raise BundleError(f"that is {what}, not the build", where=str(build), hint=f"give {whole}")
     if not (build / "devices").is_dir() and (found := _builds_near(build)):
         raise BundleError(
             "not a build" if build.exists() else "no such folder",
@@ -63,8 +60,20 @@ def load_build(build: Path) -> Manifest:
 
 def _builds_near(build: Path) -> list[str]:
     """A few builds in the folder or beside it."""
-    plans = (path for folder in (build, build.parent) for path in sorted(folder.glob("*/plan.json")))
+    folders = dict.fromkeys((build, build.parent))  # the parent of `.` is `.`
+    plans = (path for folder in folders for path in sorted(folder.glob("*/plan.json")))
     return [str(path.parent) for path in plans][:_MANY]
+
+
+def _build_around(folder: Path) -> Path | None:
+    """The build that a folder lies in: that of a device, of all devices, of the keys."""
+    if not folder.is_dir() or (folder / "devices").is_dir():
+        return None
+    # As it was given, where that says it: `build/devices`; else `.` would have no parent.
+    around = [*folder.parents[:2], *folder.absolute().parents[:2]]
+    return next(
+        (place for place in around if (place / "plan.json").is_file() and (place / "devices").is_dir()), None
+    )
 
 
 def read_text(file: str, hint: str) -> str:

@@ -14,10 +14,13 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -148,16 +151,34 @@ def exit_code(error: BaseException) -> int:
 
 
 def _complain(message: str, where: object, hint: str | None) -> None:
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    _say(f"error: {message}")
     if where is not None:
-        click.echo(f"  where: {where}", err=True)
+        _say(f"  where: {where}")
     if hint is not None:
-        click.echo(f"  hint: {hint}", err=True)
+        _say(f"  hint: {hint}")
+
+
+def _say(line: str) -> None:
+    """A line on stderr: at a terminal broken between words, elsewhere whole, so that programs can read it."""
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        parts = (
+            textwrap.fill(
+                part, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+            )
+            for part in line.split("\n")
+        )
+        line = "\n".join(parts)
+    head, colon, rest = line.partition("error:")
+    click.echo(f"{click.style(colon, fg='red', bold=True)}{rest}" if not head else line, err=True)
 
 
 def main() -> None:
     """The console script `partc`."""
     signal.signal(signal.SIGTERM, _stop)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: `partc plan ... >&-`
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # tables have a few characters that old locales lack

@@ -38,6 +38,12 @@ def print_json(data: object) -> None:
     click.echo(json.dumps(data, indent=1, ensure_ascii=False))
 
 
+def refuse(is_wrong: bool, message: str) -> None:
+    """End with the command's usage where its words do not fit together."""
+    if is_wrong:
+        raise click.UsageError(message, click.get_current_context())
+
+
 def planning_options(command: _F) -> _F:
     """--strategy and --cut-rule: what belongs to both compile and plan."""
     command = click.option(

@@ -14,6 +14,7 @@ from partc.cli.options import (
     model_argument,
     planning_options,
     print_json,
+    refuse,
     watch_options,
 )
 from partc.errors import PlanError
@@ -55,22 +56,17 @@ def plan_command(
 ) -> None:
     """Plan MODEL for the devices in DEVICES; nothing is emitted and no weight is read."""
     if problem is not None:
-        _refuse(model is not None or target is not None, "--problem stands instead of MODEL and --target")
+        refuse(model is not None or target is not None, "--problem stands instead of MODEL and --target")
         _answer(problem, strategy, as_json)
         return
-    _refuse(model is None, "missing MODEL (or --problem FILE)")
-    _refuse(target is None, "missing --target DEVICES")
+    refuse(model is None, "missing MODEL (or --problem FILE)")
+    refuse(target is None, "missing --target DEVICES")
     assert model is not None
     assert target is not None
 
     from partc.cli.observers import Watch
 
     _show(_plan(model, target, strategy, cut_rule, Watch(print_after, dump_dir, timing)), as_json)
-
-
-def _refuse(is_wrong: bool, message: str) -> None:
-    if is_wrong:
-        raise click.UsageError(message, click.get_current_context())
 
 
 def _plan(model: str, target: Path, strategy: str, cut_rule: str, watch: Watch) -> Module:
@@ -89,8 +85,8 @@ def _plan(model: str, target: Path, strategy: str, cut_rule: str, watch: Watch) 
 
 def _show(module: Module, as_json: bool) -> None:
     from partc.bundle.hashing import canonical_json
-    from partc.cli.summary import summarize
     from partc.cli.tables import print_summary
+    from partc.plan.summary import summarize
 
     assert module.plan is not None, "partition-graph leaves a plan or raises"
     if as_json:
@@ -110,28 +106,35 @@ def _answer(file: str, strategy: str, as_json: bool) -> None:
     if as_json:
         print_json(answer.to_json())
     else:
-        _print_answer(problem, answer, file)
+        _print_answer(problem, answer, file, strategy)
     if not answer.feasible:
         click.get_current_context().exit(1)
 
 
-def _print_answer(problem: Problem, answer: Plan, file: str) -> None:
+def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> None:
     """The tables of an answer.
 
     Raises:
         PlanError: the problem has no answer; says which constraint cannot be met.
     """
-    from partc.cli.summary import summarize
     from partc.cli.tables import print_summary
     from partc.plan.evaluate import evaluate
+    from partc.plan.summary import summarize
 
     if answer.assignment is None:
-        raise PlanError(
-            answer.constraint or "no plan meets the constraints",
-            where=file,
-            hint="give more memory or links, or finer sub-modules; --json prints the whole answer",
-        )
+        hint = f"{_remedy(problem, answer, strategy)}; --json prints the whole answer"
+        raise PlanError(answer.constraint or "no plan meets the constraints", where=file, hint=hint)
     predicted = evaluate(problem, answer.assignment).to_json()
     print_summary(
         summarize({"problem": problem.to_json(), "answer": answer.to_json(), "predicted": predicted})
     )
+
+
+def _remedy(problem: Problem, answer: Plan, strategy: str) -> str:
+    """What to do about a problem without an answer."""
+    from partc.plan.remedies import problem_remedy
+    from partc.plan.strategies import solve
+
+    if strategy != "optimal" and solve(problem, explained=False).feasible:
+        return f"{strategy} finds no plan, though there is one: use --strategy optimal"
+    return problem_remedy(problem, answer.constraint or "")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, example, json_option, model_argument, print_json
+from partc.cli.options import FILE, example, json_option, model_argument, print_json, refuse
 
 if TYPE_CHECKING:
     from partc.config.devices import DevicesConfig
     from partc.ir.graph import Module
-    from partc.profiler.profile import ProfileResult
+    from partc.profiler.measurement import ProfileResult
 
 
 @click.command(
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         "partc compile model.yaml --target profile/devices.yaml -o build",
         "",
         "partc profile model.yaml --target devices.yaml -o profile --prepare",
-        "partc-runner --bundle devices/phone --listen 0.0.0.0:5555 --measure   (on the phone)",
+        "partc-runner --bundle devices/phone --listen 0.0.0.0:5555 --measure  (there)",
         "partc profile --target devices.yaml -o profile --connect",
         "",
         "partc profile --host",
@@ -73,18 +73,18 @@ def profile_command(
     MODEL, devices and links alone.
     """
     if host:
-        _refuse(model is not None or target is not None, "--host stands alone")
+        refuse(bool(model or target or connect or only_prepare), "--host stands alone")
         _profile_host(quick, as_json)
         return
-    _refuse(target is None, "missing --target DEVICES (or --host)")
-    _refuse(connect and only_prepare, "--prepare comes before --connect")
-    _refuse(connect and model is not None, "--connect measures what --prepare wrote: leave MODEL out")
+    refuse(target is None, "missing --target DEVICES (or --host)")
+    refuse(connect and only_prepare, "--prepare comes before --connect")
+    refuse(connect and model is not None, "--connect measures what --prepare wrote: leave MODEL out")
     assert target is not None
 
     from partc.cli.places import check_folder
     from partc.config.devices import load_devices
     from partc.profiler.bundle import check_profile_folder
-    from partc.profiler.profile import check_local
+    from partc.profiler.measurement import check_local
 
     devices = load_devices(target)
     check_folder(output, "-o")
@@ -101,13 +101,8 @@ def profile_command(
     _measure(model or "MODEL", target, devices, output, connect, insecure, quick, as_json)
 
 
-def _refuse(is_wrong: bool, message: str) -> None:
-    if is_wrong:
-        raise click.UsageError(message, click.get_current_context())
-
-
 def _profile_host(quick: bool, as_json: bool) -> None:
-    from partc.cli.profiled import figures_json, print_host
+    from partc.cli.profile_tables import figures_json, print_host
     from partc.cli.progress import progress_bar
     from partc.profiler.host import profile_host
 
@@ -125,7 +120,7 @@ def _prepare(
     model: str | None, target: Path, devices: DevicesConfig, output: Path, cut_rule: str, quick: bool
 ) -> None:
     from partc.cli.progress import progress_bar
-    from partc.profiler.profile import prepare
+    from partc.profiler.measurement import prepare
 
     module = _cut(model, target, cut_rule) if model is not None else None
     with progress_bar() as bar:
@@ -158,7 +153,7 @@ def _measure(
     from partc.cli.progress import progress_bar
     from partc.config.yamlfile import load_yaml
     from partc.profiler.files import DEVICES_FILE, write_files
-    from partc.profiler.profile import measure
+    from partc.profiler.measurement import measure
 
     with progress_bar() as bar:
         bar.start("measure")
@@ -170,7 +165,7 @@ def _measure(
 
 
 def _show(result: ProfileResult, model: str, file: Path, as_json: bool) -> None:
-    from partc.cli.profiled import print_profile, profile_json
+    from partc.cli.profile_tables import print_profile, profile_json
 
     if as_json:
         print_json({"output": str(file), **profile_json(result)})

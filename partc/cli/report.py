@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ def report_command(build: Path, output: Path | None, run: Path | None, as_json: 
     from partc.report.write import write_report
 
     subject = read_subject(build, run)
+    for damaged in subject.skipped:
+        click.echo(f"note: passed over: {damaged}", err=True)
     target = output or (build if build.is_dir() else build.parent) / _FILE
     check_file(target, "-o")
     write_report(subject, target)
@@ -68,6 +71,8 @@ def _summary(subject: Subject, target: Path) -> dict[str, Any]:
         "objective": subject.plan.problem["objective"],
         **{name: figure.value if figure else None for name, figure in figures.items()},
         "run": subject.record.started if subject.record else None,
+        "planned": asdict(measured.planned) if measured and measured.planned else None,
+        "asked": [asdict(one) for one in measured.asked] if measured else [],
         "compared": [_compared_json(item) for item in measured.compared()] if measured else [],
     }
 
@@ -81,6 +86,7 @@ def _compared_json(item: Compared) -> dict[str, Any]:
         "mean_s": item.mean_s,
         "median_s": item.median_s,
         "ratio": item.ratio,
+        "planned_work": item.is_planned_work,
         "steps": item.steps,
     }
 
@@ -92,6 +98,7 @@ def _print(subject: Subject) -> None:
     from partc.report.figures import FORMATS
     from partc.report.measured import Measured
     from partc.report.page import headline
+    from partc.report.timelines import say_requests
 
     if subject.record is None:
         click.echo("no run of this plan yet: partc run BUILD --prompt TEXT")
@@ -104,18 +111,22 @@ def _print(subject: Subject) -> None:
             item.phase,
             format_seconds(item.predicted_s),
             format_seconds(item.mean_s),
-            "-" if item.ratio is None else FORMATS["factor"](item.ratio),
+            "-" if item.ratio is None else FORMATS["factor"](item.ratio) + "*" * (not item.is_planned_work),
             format_seconds(item.median_s),
         ]
         for item in measured.compared()
     ]
     figures = headline(subject.plan, measured)
+    requests = say_requests(subject.plan, measured.requests)
     real, ratio = figures["measured"], figures["ratio"]
     per = f"per {subject.plan.unit}" if subject.plan.is_latency else f"{subject.plan.unit}s/s"
     median = f", median {figures['median'].text}" if figures["median"] else ""
-    line = (
-        f"measured {real.text} {per}, {ratio.text} of predicted{median}"
-        if real and ratio
-        else "nothing measured"
-    )
-    show(table("Predicted against measured (one step)", columns, rows, right=columns[2:]), line)
+    expected = figures["expected"]
+    beside = f"the {expected.text} simulated for {requests}" if expected else "predicted"
+    mark = "" if measured.is_planned_work else "*"
+    against = f", {ratio.text}{mark} of {beside}" if ratio else ""
+    lines = [f"measured {real.text} {per}{against}{median}" if real else "nothing measured"]
+    if mark:
+        lines.append(f"* not the planned work: {'; '.join(map(str, measured.asked))}")
+        lines.append(f"  the plan is for {measured.planned}")
+    show(table("Predicted against measured (one step)", columns, rows, right=columns[2:]), *lines)

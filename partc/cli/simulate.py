@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,9 @@ from partc.cli.options import FILE, example, json_option, print_json
 if TYPE_CHECKING:
     from partc.plan.problem import Problem
     from partc.plan.simulate.build import Build
-    from partc.plan.simulate.plan import Case
-    from partc.plan.simulate.script import Workflow
+    from partc.plan.simulate.case import Case
 
 _REQUESTS = 4
-_GIVE = "give plan.json or the folder of a build, as partc compile writes them"
 
 
 @click.command(
@@ -93,24 +92,23 @@ def simulate_command(
     """
     from partc.cli.timeline import print_simulation
     from partc.plan.simulate import MODES
-    from partc.plan.simulate.load import Load
-    from partc.plan.simulate.plan import simulate
+    from partc.plan.simulate.build import workflow
+    from partc.plan.simulate.case import simulate
+    from partc.plan.simulate.demand import Load
 
     case, build = _read(plan)
     case = _changed(case, bandwidth, speed)
-    workflow = _workflow(case, build)
+    work = workflow(case, build)
     in_flight = min(requests, build.max_requests) if build else requests
     count = case.tokens if tokens is None else tokens
     wanted = [mode, *(other for other in MODES if other != mode and compare)]
-    found = {
-        name: simulate(workflow, Load(requests, count, name, in_flight, jitter, seed)) for name in wanted
-    }
+    found = {name: simulate(work, Load(requests, count, name, in_flight, jitter, seed)) for name in wanted}
     if as_json:
         others = [_figures(found[name].to_json()) for name in MODES if name in found]
         print_json({**found[mode].to_json(), **({"modes": others} if compare else {})})
         return
     order = [found[name] for name in MODES] if compare else []
-    print_simulation(found[mode], order, list(workflow.scripts[0].programs), in_flight)
+    print_simulation(found[mode], order, list(work.scripts[0].programs), in_flight)
 
 
 def _figures(simulation: dict[str, Any]) -> dict[str, Any]:
@@ -126,55 +124,32 @@ def _read(path: Path) -> tuple[Case, Build | None]:
         UserError: it is neither a plan nor a build.
     """
     from partc.cli.load import load_build
+    from partc.plan.file import PLAN_FILE, parse_plan, read_plan
     from partc.plan.simulate.build import read_build
-    from partc.plan.simulate.plan import read_case
+    from partc.plan.simulate.case import read_case
 
-    if path.is_file() or path.suffix == ".json" or str(path) == "-":
-        return read_case(_parse(str(path)), str(path)), None
+    if str(path) == "-":
+        return read_case(parse_plan(sys.stdin.read(), "-"), "-"), None
+    if path.is_file() or path.suffix == ".json":
+        return read_case(read_plan(path), str(path)), None
     load_build(path)
-    return read_case(_parse(str(path / "plan.json")), str(path / "plan.json")), read_build(path)
-
-
-def _parse(file: str) -> dict[str, Any]:
-    """JSON of a plan.
-
-    Raises:
-        PlanError: it is no JSON, or no object.
-    """
-    import json
-
-    from partc.cli.load import read_text
-    from partc.errors import PlanError
-
-    try:
-        data = json.loads(read_text(file, _GIVE))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise PlanError(f"not a plan: not valid JSON ({error})", where=file, hint=_GIVE) from error
-    if not isinstance(data, dict):
-        raise PlanError("not a plan: not a JSON object", where=file, hint=_GIVE)
-    return data
-
-
-def _workflow(case: Case, build: Build | None) -> Workflow:
-    from partc.plan.simulate.build import build_workflow
-    from partc.plan.simulate.script import workflow_of
-
-    return build_workflow(build, case) if build else workflow_of(case.problem, case.assignment)
+    file = path / PLAN_FILE
+    return read_case(read_plan(file), str(file)), read_build(path)
 
 
 def _changed(case: Case, bandwidth: tuple[str, ...], speed: tuple[str, ...]) -> Case:
     """The case with the what-ifs applied."""
     from dataclasses import replace
 
-    from partc.plan.simulate.scale import scale_devices, scale_links
+    from partc.plan.change import with_bandwidths, with_speeds
 
-    problem = scale_links(case.problem, _links(case.problem, bandwidth))
+    problem = with_bandwidths(case.problem, _links(case.problem, bandwidth))
     factors = {}
     for text in speed:
         name, factor = _factor(text, "--speed", f"--speed {problem.source}=2x")
         _check_device(problem, name, "--speed")
         factors[name] = factor
-    return replace(case, problem=scale_devices(problem, factors))
+    return replace(case, problem=with_speeds(problem, factors))
 
 
 def _links(problem: Problem, bandwidth: tuple[str, ...]) -> dict[tuple[str, str], float]:
@@ -185,15 +160,24 @@ def _links(problem: Problem, bandwidth: tuple[str, ...]) -> dict[tuple[str, str]
     factors: dict[tuple[str, str], float] = {}
     for text in bandwidth:
         link, factor = _factor(text, "--bandwidth", f"--bandwidth {names[0]}-{names[-1]}=2x")
-        one_way = "->" in link
-        a, _, b = link.partition("->" if one_way else "-")
-        for name in (a, b):
-            _check_device(problem, name, "--bandwidth")
-        pairs = [pair for pair in ((a, b), (b, a))[: 1 if one_way else 2] if pair in problem.link_of]
+        pairs = [pair for pair in _ends(link, problem) if pair in problem.link_of]
         if not pairs:
             raise PlanError(f"the plan has no link {link}", where="--bandwidth")
         factors.update(dict.fromkeys(pairs, factor))
     return factors
+
+
+def _ends(link: str, problem: Problem) -> list[tuple[str, str]]:
+    """The pairs that `a->b` (one) or `a-b` (both ways) stands for; names of devices may have such signs in them."""
+    for a in problem.device_of:
+        for sign in ("->", "-"):
+            b = link.removeprefix(a + sign)
+            if b != link and b in problem.device_of:
+                return [(a, b)] if sign == "->" else [(a, b), (b, a)]
+    a, _, b = link.partition("->" if "->" in link else "-")
+    for name in (a, b):
+        _check_device(problem, name, "--bandwidth")
+    return []
 
 
 def _factor(text: str, option: str, usage: str) -> tuple[str, float]:

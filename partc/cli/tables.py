@@ -11,9 +11,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from partc.cli.summary import MessageRow, StageRow, Summary
 from partc.config.units import format_bytes, format_seconds
 from partc.pipeline.manager import PassRun
+from partc.plan.summary import MessageRow, StageRow, Summary
 
 SHOWN = 5
 """How many of the changes that would help are printed; plan.json has all."""
@@ -84,7 +84,8 @@ def _measured_line(summary: Summary) -> list[str]:
     if not times:
         return []
     rest = "" if times["measured"] == times["of"] else ", the others estimated"
-    return [f"made with {times['measured']} measured times of sub-modules of {times['of']}{rest}"]
+    made = f"made with {times['measured']} measured times of sub-modules of {times['of']}{rest}"
+    return [made, *times.get("advice", [])]
 
 
 def _stage_table(stages: Sequence[StageRow], phases: Sequence[str]) -> Table:
@@ -132,12 +133,15 @@ def _bytes(count: float | None) -> str:
     return "-" if count is None else format_bytes(count)
 
 
+_CHOSEN = "chosen: the smallest within 2 % of the best"
+
+
 def _batch_table(tried: Sequence[Mapping[str, Any]], chosen: int) -> Table:
     rows = [
         [
             str(one["batch"]),
             f"{one['tokens_per_s']:.4g}" if one["feasible"] else "-",
-            "chosen" if one["batch"] == chosen else "" if one["feasible"] else "no plan fits",
+            _CHOSEN if one["batch"] == chosen else "" if one["feasible"] else "no plan fits",
         ]
         for one in tried
     ]

@@ -29,14 +29,14 @@ def print_simulation(
 ) -> None:
     """All that a person wants to see of it; `devices` are those in use, in ring order."""
     compared = [_mode_table(modes)] if modes else []
-    show(*_headline(simulation, in_flight), "")
+    show(*_headline(simulation, devices, in_flight), "")
     for line in timeline(simulation, devices):
         click.echo(line)
     click.echo()
     show(_busy_table(simulation, devices), *compared)
 
 
-def _headline(simulation: Simulation, in_flight: int) -> list[str]:
+def _headline(simulation: Simulation, devices: Sequence[str], in_flight: int) -> list[str]:
     requests, tokens = len(simulation.token_s), len(simulation.token_s[0])
     count = f"{requests} request{'s' * (requests > 1)} of {tokens} token{'s' * (tokens > 1)}"
     if simulation.batch > 1:
@@ -44,7 +44,7 @@ def _headline(simulation: Simulation, in_flight: int) -> list[str]:
     waiting = f", {in_flight} at once" if in_flight < requests and simulation.mode != "sequential" else ""
     pace = "" if simulation.pace_s is None else f", then {format_seconds(simulation.pace_s)} a token in each"
     limit = simulation.limit
-    kind = "link" if "->" in limit.name else "device"
+    kind = "device" if limit.name in devices else "link"
     best = f"at most {simulation.batch / limit.s_per_token:.4g} tokens/s" if limit.s_per_token else "no limit"
     return [
         f"{simulation.mode}: {count}{waiting}",
@@ -77,7 +77,11 @@ def _busy_table(simulation: Simulation, devices: Sequence[str]) -> Table:
     busy = simulation.busy
     links = sorted(name for name in busy if name not in devices)
     rows = [
-        [name.replace("->", " -> "), f"{busy[name]:.1%}", "█" * round(_BAR * busy[name])]
+        [
+            name if name in devices else name.replace("->", " -> "),
+            f"{busy[name]:.1%}",
+            "█" * round(_BAR * busy[name]),
+        ]
         for name in [*devices, *links]
         if name in busy
     ]

@@ -25,7 +25,7 @@ _KEYS = (
     "dims",
 )
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-"""What `max_batch: auto` chooses from."""
+"""What `max_batch: auto` tries first; the planner then looks between them."""
 _REMOTE_CODE = ("trust_remote_code", "remote_code", "auto_map", "custom_code")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 
@@ -118,9 +118,11 @@ class ModelConfig:
     workload: Workload = field(default_factory=Workload)
     dims: Mapping[str, int] = field(default_factory=dict)
     """Largest value of each symbolic size of an ONNX graph."""
+    sequence_place: str = field(default="max_sequence", compare=False)
+    """Where max_sequence is written, for messages."""
     auto_batch: bool = False
-    """`max_batch: auto`: the planner takes that one of `BATCHES` which makes most tokens per second. A plan for a
-    larger batch needs more memory (caches, activations) and its step takes longer, but makes more tokens."""
+    """`max_batch: auto`: the planner takes the smallest batch that makes nearly as many tokens per second as the best
+    one. A plan for a larger batch needs more memory (caches, activations) and its step takes longer."""
 
     @property
     def name(self) -> str:
@@ -129,7 +131,7 @@ class ModelConfig:
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """What the planner chooses max_batch from; empty where it is given."""
+        """What the planner tries for max_batch first; empty where it is given."""
         return BATCHES if self.auto_batch else ()
 
 
@@ -179,6 +181,7 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         dtype=top.choice("dtype", DTYPES, "float32"),
         quantize=_quantize(top),
         max_sequence=(longest := top.whole("max_sequence", 512, 2 if task == "text-generation" else 1)),
+        sequence_place=top.place("max_sequence"),
         max_batch=(largest := _max_batch(top, task)),
         auto_batch=top.data.get("max_batch") == "auto",
         max_requests=top.whole("max_requests", 4),

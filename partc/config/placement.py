@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from partc.config.section import Section, describe
 
 KEYS = ("place", "pin", "ban")
-_RANGE = re.compile(r"^\s*(layer|submodule)s?\s+(\d+)(?:\s*-\s*(\d+))?\s*$")
+_RANGE = re.compile(r"^\s*(layer|sub-?module)s?\s+(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*$")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ def read_ranges(top: Section, key: str, devices: Collection[str]) -> Ranges:
     Raises:
         ConfigError: an unknown device, or something that is not a range.
     """
+    if key not in top:
+        return {}
+    if not top.data[key] or not isinstance(top.data[key], Mapping):
+        example = f"write `{key}: {{{next(iter(devices))}: layers 0-3}}`, or remove the line"
+        raise top.error(f"expected devices and their layers, found {_said(top.data[key])}", key, hint=example)
     section = top.section(key)
     for name in section.data:
         if name not in devices:
@@ -57,6 +62,10 @@ def read_ranges(top: Section, key: str, devices: Collection[str]) -> Ranges:
                 hint=f"{advice}choose one of: {', '.join(devices)}",
             )
     return {name: _ranges(section, name) for name in section.data}
+
+
+def _said(value: object) -> str:
+    return "an empty mapping" if value == {} else describe(value)
 
 
 def _ranges(section: Section, name: str) -> tuple[Range, ...]:
@@ -78,4 +87,4 @@ def _range(section: Section, name: str, text: object) -> Range:
     first, last = int(match[2]), int(match[3] or match[2])
     if last < first:
         raise section.error(f"`{text}` goes backwards", name, hint=f"write `{match[1]}s {last}-{first}`")
-    return Range(f"{match[1]}s", first, last, section.place(name))
+    return Range(f"{match[1].replace('-', '')}s", first, last, section.place(name))

@@ -15,6 +15,11 @@ from partc.errors import ConfigError
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
 
+LARGEST = 10**18
+"""No number in a file is larger: products of a few still fit a float, and sizes an int64."""
+_SHOWN = 60
+"""Characters of a value in a message."""
+
 
 class Section:
     """One mapping of a file, with its path and, where the format knows them, line numbers."""
@@ -99,6 +104,7 @@ class Section:
         value = self.data.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise self.error(f"expected a whole number of at least {minimum}, found {describe(value)}", key)
+        self._check_size(value, key)
         return value
 
     def number(self, key: str, default: float | None = None, *, positive: bool = False) -> float:
@@ -106,12 +112,17 @@ class Section:
         value = self.data.get(key, default) if default is not None else self.require(key, f"{key}: ...")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.error(f"expected a number, found {describe(value)}", key)
-        if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        self._check_size(value, key)
+        if math.isnan(value) or value < 0 or (positive and value == 0):
             raise self.error(
                 f"expected a finite number {'above zero' if positive else 'of at least zero'}, found {value}",
                 key,
             )
         return value
+
+    def _check_size(self, value: float, key: str) -> None:
+        if abs(value) > LARGEST:
+            raise self.error(f"expected a finite number up to {LARGEST:.0e}, found {describe(value)}", key)
 
 
 def describe(value: object) -> str:
@@ -119,6 +130,13 @@ def describe(value: object) -> str:
     if value is None:
         return "nothing"
     names = {bool: "the truth value", int: "the number", float: "the number", str: "the text"}
+    if isinstance(value, int) and abs(value) > LARGEST:  # Python itself refuses to write the longest ones
+        return f"a number of about {int(value.bit_length() * math.log10(2)) + 1} digits"
     if type(value) in names:
-        return f"{names[type(value)]} {value!r}"
+        return f"{names[type(value)]} {shorten(repr(value))}"
     return "a list" if isinstance(value, list) else "a mapping" if isinstance(value, Mapping) else repr(value)
+
+
+def shorten(text: str) -> str:
+    """A text as it is shown in a message: what is too long ends in dots."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,18 +1,19 @@
 """times.json: how long sub-modules really took on devices, by `partc profile`; devices.yaml names it (`measured:`).
 
 ```
-{"format": "partc-times/1", "measured": "2026-11-20T10:15:00+00:00",
+{"format": "partc-times/1", "measured": "2026-11-20T10:15:00+00:00", "settings": {"max_sequence": 512, …},
  "devices": {"phone": {"target": "ort", "provider": "cpu", "threads": 0,
     "machine": {"cpu": "…", "arch": "aarch64", "cores": 8, "memory_bytes": 4e9},
-    "call_overhead_s": 3e-5, "step_overhead_s": 2e-4,
+    "call_overhead_s": 3e-5, "step_overhead_s": 2e-4, "rough": false,
     "times": {DIGEST: {"seconds": 0.0012, "spread_s": 0.0001, "repeats": 15,
       "phase": "decode", "submodules": [1, 3]}}}}}
 ```
 
-A DIGEST (`partc.ir.digests`) stands for what a sub-module computes and for the sizes of its phase: so the file
-fits every model that has such a sub-module, and says nothing of one that was changed. `phase` and `submodules`
-are for people. Seconds are marginal: without the `call_overhead_s` of a call of the engine, which a device has
-once per step; the measured latency of a link has the receiver's, `step_overhead_s` is the source's.
+A DIGEST (`partc.ir.digests`) stands for what a sub-module computes and for the sizes of its phase: so the file fits
+every model that has such a sub-module, and says nothing of one that was changed; `settings`, what model.yaml said
+then, tells why. `rough`: other programs took cores meanwhile. `phase` and `submodules` are for people. Seconds are
+marginal: without the `call_overhead_s` of a call of the engine, which a device has once per step; the measured
+latency of a link has the receiver's, `step_overhead_s` is the source's.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from partc.errors import ConfigError
 
 FORMAT = "partc-times/1"
 _DEVICE_KEYS = (
-    "target", "provider", "threads", "machine", "call_overhead_s", "step_overhead_s", "times",
+    "target", "provider", "threads", "machine", "call_overhead_s", "step_overhead_s", "rough", "times",
 )  # fmt: skip
 _TIME_KEYS = ("seconds", "spread_s", "repeats", "phase", "submodules")
 
@@ -41,8 +42,12 @@ class DeviceTimes:
     threads: int
     seconds: Mapping[str, float]
     """Digest → seconds of one step."""
+    call_overhead_s: float = 0.0
+    """What a call of the engine takes besides."""
     step_overhead_s: float = 0.0
     """What a step costs on the source besides its sub-modules and messages."""
+    rough: bool = False
+    """Whether other programs took cores meanwhile."""
 
     def fits(self, target: str, provider: str, threads: int) -> bool:
         """Whether it was measured with what the device is to run with now."""
@@ -55,6 +60,8 @@ class Times:
 
     file: str
     devices: Mapping[str, DeviceTimes] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """What model.yaml said when they were measured."""
 
 
 def load_times(path: Path, where: str) -> Times:
@@ -68,28 +75,38 @@ def load_times(path: Path, where: str) -> Times:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}", where=where, hint=hint) from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder, not a file", where=where, hint=hint) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"cannot be read: {error}", where=str(path), hint=hint) from None
+        raise ConfigError(
+            f"cannot be read: {str(error).partition(';')[0]}", where=str(path), hint=hint
+        ) from None
     top = Section(data, str(path))
     if top.text("format") != FORMAT:
         raise top.error(f"expected {FORMAT}", "format", hint=hint)
-    top.allow(("format", "measured", "devices"))
+    top.allow(("format", "measured", "settings", "devices"))
+    top.text("measured")
+    top.require("devices", '"devices": {}')
     devices = top.section("devices")
-    return Times(str(path), {name: _device(devices.section(name)) for name in devices.data})
+    found = {name: _device(devices.section(name)) for name in devices.data}
+    return Times(str(path), found, top.section("settings").data)
 
 
 def _device(section: Section) -> DeviceTimes:
     section.allow(_DEVICE_KEYS)
     times = section.section("times")
+    section.section("machine")
     return DeviceTimes(
         target=section.text("target"),
         provider=section.text("provider"),
         threads=section.whole("threads", 0, minimum=0),
         seconds={digest: _seconds(times.section(digest)) for digest in times.data},
+        call_overhead_s=section.number("call_overhead_s", 0.0),
         step_overhead_s=section.number("step_overhead_s", 0.0),
+        rough=section.data.get("rough") is True,
     )
 
 
 def _seconds(section: Section) -> float:
     section.allow(_TIME_KEYS)
-    return section.number("seconds")
+    return section.number("seconds", positive=True)

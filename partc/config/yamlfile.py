@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 
 import yaml
 
-from partc.config.section import Path, Section
+from partc.config.section import Path, Section, shorten
 from partc.errors import ConfigError
 
 _MAX_BYTES = 4 << 20
@@ -119,7 +119,8 @@ def _scalar(node: yaml.Node, file: str) -> object:
         return loader.construct_object(node, deep=True)
     except ValueError as error:
         raise ConfigError(
-            f"cannot read `{node.value}`: {error}", where=f"{file}:{node.start_mark.line + 1}"
+            f"cannot read `{shorten(node.value)}`: {str(error).partition(';')[0]}",
+            where=f"{file}:{node.start_mark.line + 1}",
         ) from error
     finally:
         loader.dispose()

@@ -60,7 +60,7 @@ def _check_sequence(model: PretrainedConfig, config: ModelConfig) -> None:
     if isinstance(limit, int) and 0 < limit < config.max_sequence:
         raise ModelError(
             f"max_sequence is {config.max_sequence}, but the model has positions for {limit} tokens",
-            where="model.yaml: max_sequence",
+            where=config.sequence_place,
             hint=f"write max_sequence: {limit} or less",
         )
 
@@ -82,7 +82,7 @@ def _check_rotation(model: PretrainedConfig, config: ModelConfig) -> None:
         if config.max_sequence > limit:
             raise ModelError(
                 f"the model's rotary tables change behind {limit} tokens, and max_sequence is {config.max_sequence}",
-                where="model.yaml: max_sequence",
+                where=config.sequence_place,
                 hint=f"write max_sequence: {limit} or less",
             )
 

@@ -74,6 +74,18 @@ def workload(info: ModelInfo) -> list[Step]:
     return [prefill, Step("decode", {**info.dims, "batch": batch, "sequence": 1}, context)]
 
 
+def settings(info: ModelInfo) -> dict[str, str | int]:
+    """What a user has set that times depend on, by its name in model.yaml."""
+    return {
+        "model": info.name,
+        "dtype": info.dtype,
+        "max_sequence": info.max_sequence,
+        "prompt": info.prompt,
+        "generate": info.generate,
+        "batch": info.batch or 1,
+    }
+
+
 def of_batch(info: ModelInfo, batch: int) -> ModelInfo:
     """The model with its batch decided: the largest, and the one that the plan is best for."""
     return replace(info, max_batch=batch, batch=batch, batches=(), dims={**info.dims, "batch": batch})

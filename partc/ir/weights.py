@@ -4,7 +4,7 @@
 expr  = leaf | op "(" axis ("," expr)+ ")" | expr "|>" step
 leaf  = "file" "#" "key"
 op    = stack | concat
-step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | cast(f16) | add(1.0) | mul(0.5)
+step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | pad(axis,zeros) | cast(f16) | add(1.0) | mul(0.5)
 ```
 
 Examples: `"model.safetensors"#"layers.0.q.weight" |> transpose(1,0)`,
@@ -64,10 +64,17 @@ def _slice(array: Array, axis: int, start: int, stop: int) -> Array:
     return array[tuple(index)]
 
 
+def _pad(array: Array, axis: int, zeros: int) -> Array:
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, zeros)
+    return np.pad(array, widths)
+
+
 STEPS: dict[str, Callable[..., Array]] = {
     "transpose": lambda a, *axes: a.transpose(axes),
     "reshape": lambda a, *shape: a.reshape(shape),
     "slice": _slice,
+    "pad": _pad,
     "cast": lambda a, dtype: a.astype(BY_SHORT[dtype].numpy),
     "add": lambda a, number: a + np.asarray(number, a.dtype),
     "mul": lambda a, number: a * np.asarray(number, a.dtype),

@@ -63,6 +63,13 @@ class Target(ABC):
 
     name: ClassVar[str]
 
+    def check(self) -> None:  # noqa: B027  # most targets need nothing
+        """Make sure that the options fit together and every tool is there, which takes seconds at most.
+
+        Raises:
+            UserError: something is wrong or missing; says how to get it.
+        """
+
     @abstractmethod
     def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
         """The graphs of one part in operators that this target runs; those given stay as they are.

@@ -3,16 +3,20 @@
 Two kinds of plan are explained. Where the planner was free, the questions are solved again: what would it
 cost to use this device too, is it memory that binds, what would a change buy (`partc.plan.what_if`)? Where the
 assignment is somebody's (a user's `place`, a baseline's rule), it stays, and the best plan is set beside it.
+
+What is said as a fact is proven. Where a search ended before its proof, it is said what was found.
 """
 
 from __future__ import annotations
 
 from partc.config.units import format_bytes, format_seconds
+from partc.plan.effort import QUESTION
 from partc.plan.evaluate import Evaluation, Interval, evaluate, intervals_of
-from partc.plan.exact.tables import Tables
+from partc.plan.exact.solution import Best, Solution, Solve
+from partc.plan.exact.tables import Forced, group_devices
 from partc.plan.infeasible import without_memory_limits
 from partc.plan.problem import Problem
-from partc.plan.what_if import MAX_STEPS, Best, Solve, solve_steps, what_ifs
+from partc.plan.what_if import solve_operations, what_ifs
 from partc.plan.words import compare, is_better, is_same, seconds_per_token, unit
 
 _NAMED = 3
@@ -26,11 +30,11 @@ def explain(problem: Problem, assignment: tuple[str, ...], solve: Solve, *, free
     Args:
         problem: as planned.
         assignment: feasible.
-        solve: finds best plans, quickly.
+        solve: looks for best plans.
         free: whether the planner chose the assignment as the best that it knew.
     """
     evaluation = evaluate(problem, assignment)
-    affordable = solve if solve_steps(problem) <= MAX_STEPS else None
+    affordable = solve if solve_operations(problem) <= QUESTION.programme else None
     stages: dict[str, object] = {"stages": _stages(evaluation)}
     if free:
         return stages | _of_free_plan(problem, evaluation, affordable)
@@ -55,43 +59,62 @@ def _stages(evaluation: Evaluation) -> list[dict[str, object]]:
 def _of_free_plan(problem: Problem, evaluation: Evaluation, solve: Solve | None) -> dict[str, object]:
     value = evaluation.value or 0.0
     unbound = solve(without_memory_limits(problem), None) if solve else None
-    memory_binds = solve is None or (unbound is not None and is_better(problem, unbound.value, value))
-    if solve is None:
-        binding = f"memory or speed, which is {_LARGE}; {_busiest(problem, evaluation)}"
-    elif unbound and memory_binds:
-        binding = f"memory: with more of it on every device the plan {compare(problem, unbound.value, value)}"
-    else:
-        binding = f"speed: memory does not bind; {_busiest(problem, evaluation)}"
+    better = unbound is not None and _is_better(problem, unbound, value)
+    memory_may_bind = better or unbound is None or not unbound.proven
     return {
         "unused": _unused(problem, evaluation, solve),
-        "binding": binding,
-        "what_if": what_ifs(problem, evaluation, solve, free=True, memory_binds=memory_binds),
+        "binding": _binding(problem, evaluation, unbound),
+        "what_if": what_ifs(problem, evaluation, solve, free=True, memory_may_bind=memory_may_bind),
     }
+
+
+def _binding(problem: Problem, evaluation: Evaluation, unbound: Best | None) -> str:
+    """Memory or speed; `unbound` is the best plan without limits of memory, None where nobody has looked."""
+    value, busiest = evaluation.value or 0.0, _busiest(problem, evaluation)
+    if unbound is None:
+        return f"memory or speed, which is {_LARGE}; {busiest}"
+    if unbound.solution and _is_better(problem, unbound, value):
+        words = compare(problem, unbound.solution.value, value)
+        return f"memory: with more of it on every device the plan {words}"
+    if unbound.proven:
+        return f"speed: memory does not bind; {busiest}"
+    return f"speed, as far as is known: without limits of memory no better plan was found; {busiest}"
+
+
+def _is_better(problem: Problem, best: Best, value: float) -> bool:
+    return best.solution is not None and is_better(problem, best.solution.value, value)
 
 
 def _of_given_plan(problem: Problem, evaluation: Evaluation, solve: Solve | None) -> dict[str, object]:
     best = solve(problem, None) if solve else None
-    text = _what_best_does(problem, evaluation.value or 0.0, best) if solve else f"the best plan: {_LARGE}"
-    better = best is not None and is_better(problem, best.value, evaluation.value or 0.0)
+    value = evaluation.value or 0.0
+    text = _what_best_does(problem, value, best) if best else f"the best plan: {_LARGE}"
+    better = best is not None and _is_better(problem, best, value)
     busiest = f"speed: {_busiest(problem, evaluation)}"
     used = {use.device for use in evaluation.memory}
     return {
         "unused": {name: _why_given_idle(name, best) for name in problem.device_of if name not in used},
         "binding": f"the assignment: {text}" if better else busiest,
-        "best": _best_json(problem, evaluation.value or 0.0, best, text),
+        "best": _best_json(problem, value, best.solution if best else None, text),
         "what_if": what_ifs(problem, evaluation, None, free=False),
     }
 
 
-def _what_best_does(problem: Problem, value: float, best: Best | None) -> str:
-    if best is None:
-        return "no plan with one interval per device was found"
-    if is_same(best.value, value):
-        return "no plan with one interval per device is better"
-    return f"the best plan {compare(problem, best.value, value)}: {_ranges(best.assignment)}"
+def _what_best_does(problem: Problem, value: float, best: Best) -> str:
+    if best.solution is None:
+        return f"{'there is' if best.proven else 'there was found'} no plan with one interval per device"
+    if not _is_better(problem, best, value):
+        none = "is better" if best.proven else "was found that is better"
+        return f"no plan with one interval per device {none}"
+    found = best.solution
+    return f"{_name(best)} {compare(problem, found.value, value)}: {_ranges(found.assignment)}"
 
 
-def _best_json(problem: Problem, value: float, best: Best | None, text: str) -> dict[str, object]:
+def _name(best: Best) -> str:
+    return "the best plan" if best.proven else "the best plan found"
+
+
+def _best_json(problem: Problem, value: float, best: Solution | None, text: str) -> dict[str, object]:
     if best is None:
         return {
             "assignment": None,
@@ -121,45 +144,57 @@ def _span(part: Interval) -> str:
 
 
 def _why_given_idle(name: str, best: Best | None) -> str:
-    if best is None:
+    if best is None or best.solution is None:
         return "this assignment gives it nothing"
-    if name in best.assignment:
-        share = ", ".join(_span(part) for part in intervals_of(best.assignment) if part.device == name)
+    intervals = intervals_of(best.solution.assignment)
+    if share := ", ".join(_span(part) for part in intervals if part.device == name):
         plural = "" if share.isdecimal() else "s"
-        return f"this assignment gives it nothing; the best plan gives it sub-module{plural} {share}"
-    return "this assignment gives it nothing, and neither does the best plan"
+        return f"this assignment gives it nothing; {_name(best)} gives it sub-module{plural} {share}"
+    return f"this assignment gives it nothing, and neither does {_name(best)}"
 
 
 def _unused(problem: Problem, evaluation: Evaluation, solve: Solve | None) -> dict[str, str]:
     """Device -> why it has nothing to do."""
-    tables = Tables(problem)
     used = {use.device for use in evaluation.memory}
     reasons: dict[str, str] = {}
-    for kind, members in enumerate(tables.types):
+    for members in group_devices(problem):
         idle = [name for name in members if name not in used]
         if idle:
-            wanted = len(members) - len(idle) + 1
-            reason = _why_idle(tables, kind, wanted, evaluation.value or 0.0, solve)
+            wanted = Forced(members[0], len(members) - len(idle) + 1)
+            reason = _why_idle(problem, wanted, evaluation.value or 0.0, solve)
             reasons |= dict.fromkeys(idle, reason)
     return {name: reasons[name] for name in problem.device_of if name in reasons}
 
 
-def _why_idle(tables: Tables, kind: int, wanted: int, value: float, solve: Solve | None) -> str:
-    problem, name = tables.problem, tables.types[kind][0]
-    device, count = problem.device_of[name], len(problem.submodules)
-    able = [j for j in range(count) if all(name in phase.time_s[j] for phase in problem.steps)]
+def _why_idle(problem: Problem, wanted: Forced, value: float, solve: Solve | None) -> str:
+    device, count = problem.device_of[wanted.device], len(problem.submodules)
+    able = [j for j in range(count) if all(device.name in phase.time_s[j] for phase in problem.steps)]
     if not able:
         return "it cannot run any sub-module"
+    if wanted.count > count - 1 or able == [0]:
+        return _nothing_left(problem, able)
     room = max(0.0, device.memory_bytes - device.overhead_bytes)
     least = min(problem.interval_memory(j, j) for j in able)
     if least > room:
         return f"no sub-module fits: the smallest needs {format_bytes(least)}, it has {format_bytes(room)}"
     if solve is None:
         return f"the best plan found does without it (what it would cost is {_LARGE})"
-    other = solve(problem, (kind, wanted))
-    if other is None:
+    other = solve(problem, wanted)
+    if other.solution is None and other.proven:
         return "no plan with it meets the limits of memory, links and times"
-    return f"the best plan found with it {compare(problem, other.value, value)}"
+    if other.solution is None:
+        return "no plan with it was found"
+    return f"the best plan found with it {compare(problem, other.solution.value, value)}"
+
+
+def _nothing_left(problem: Problem, able: list[int]) -> str:
+    """Why a device that can run these sub-modules gets none, whatever the limits."""
+    pin = f"sub-module 0 stays on the source {problem.source}"
+    if len(problem.submodules) == 1:
+        return f"{pin}, and there is no other"
+    if able == [0]:
+        return f"{pin}, and it can run no other"
+    return f"there are too few sub-modules: {pin}, and the others have a device each"
 
 
 def _busiest(problem: Problem, evaluation: Evaluation) -> str:

@@ -8,22 +8,24 @@ from dataclasses import replace
 from partc.config.units import format_bytes
 from partc.plan.problem import Link, Problem
 
+IsFeasible = Callable[[Problem], bool | None]
+"""Whether there is a plan; None where neither was shown."""
 
-def why_infeasible(problem: Problem, is_feasible: Callable[[Problem], bool]) -> str:
+
+def why_infeasible(problem: Problem, is_feasible: IsFeasible) -> str:
     """Names what cannot be met; `is_feasible` decides problems with one kind of constraint lifted."""
     return (
         _source_cannot_start(problem)
         or _homeless_submodule(problem)
         or _too_little_memory(problem)
         or _lifted(problem, is_feasible)
-        or "memory, links and times cannot be met together, although each could be alone"
     )
 
 
-def _lifted(problem: Problem, is_feasible: Callable[[Problem], bool]) -> str | None:
+def _lifted(problem: Problem, is_feasible: IsFeasible) -> str:
     """Which kind of constraint, if it were lifted, would make a plan possible; links first."""
-    memory = is_feasible(without_memory_limits(problem))
-    if is_feasible(with_all_links(problem)):
+    memory, links = is_feasible(without_memory_limits(problem)), is_feasible(with_all_links(problem))
+    if links:
         missing = [f"{a} to {b}" for a, b in _pairs(problem) if (a, b) not in problem.link_of]
         more = [f"and {len(missing) - 6} more"] if len(missing) > 6 else []
         shown = ", ".join(missing[:6] + more)
@@ -35,12 +37,17 @@ def _lifted(problem: Problem, is_feasible: Callable[[Problem], bool]) -> str | N
             f"memory: {need} are needed and {have} available in all, but no cut into consecutive intervals "
             "fits; more memory on one device or finer sub-modules would help"
         )
-    if not is_feasible(with_all_links(without_memory_limits(problem))):
+    both = is_feasible(with_all_links(without_memory_limits(problem)))
+    if both is False:
         return (
             "times: with one interval of consecutive sub-modules for each device, some sub-module is always left "
             "to a device that has no time for it"
         )
-    return None
+    if both and memory is False and links is False:
+        return (
+            "memory and links: neither more memory alone nor every link alone would do, both together would"
+        )
+    return "memory, links and times cannot be met together; which of them would have to give was not found"
 
 
 def without_memory_limits(problem: Problem) -> Problem:
@@ -61,9 +68,10 @@ def _source_cannot_start(problem: Problem) -> str | None:
         return f"source: sub-module 0 must be on {problem.source}, which has no time for it"
     need = device.overhead_bytes + problem.interval_memory(0, 0)
     if need > device.memory_bytes:
+        needs, has = _two_sizes(need, device.memory_bytes)
         return (
-            f"memory: the source {problem.source} must hold sub-module 0, which needs {_exact(need)} "
-            f"(overhead included), and has {_exact(device.memory_bytes)}"
+            f"memory: the source {problem.source} must hold sub-module 0, which needs {needs} "
+            f"(overhead included), and has {has}"
         )
     return None
 
@@ -77,10 +85,8 @@ def _homeless_submodule(problem: Problem) -> str | None:
         need = problem.interval_memory(j, j)
         room, name = max((d.memory_bytes - d.overhead_bytes, d.name) for d in able)
         if need > room:
-            return (
-                f"memory: sub-module {j} needs {_exact(need)}; the most that a device can give is "
-                f"{_exact(max(room, 0))} ({name})"
-            )
+            needs, most = _two_sizes(need, max(room, 0.0))
+            return f"memory: sub-module {j} needs {needs}; the most that a device can give is {most} ({name})"
     return None
 
 
@@ -88,9 +94,8 @@ def _too_little_memory(problem: Problem) -> str | None:
     need, have = _total_need(problem), _total_memory(problem)
     if need <= have:
         return None
-    return (
-        f"memory: the model needs {_exact(need)}; all devices have {_exact(have)} together, overhead deducted"
-    )
+    needs, all_have = _two_sizes(need, have)
+    return f"memory: the model needs {needs}; all devices have {all_have} together, overhead deducted"
 
 
 def _total_need(problem: Problem) -> float:
@@ -108,6 +113,8 @@ def _pairs(problem: Problem) -> list[tuple[str, str]]:
     return [(a, b) for a in names for b in names if a != b]
 
 
-def _exact(count: float) -> str:
-    """A size for people and, since two sizes may round alike, to the byte."""
-    return f"{format_bytes(count)} ({count:.0f} B)"
+def _two_sizes(a: float, b: float) -> tuple[str, str]:
+    """Two unlike sizes for people, and to the byte where they round alike."""
+    if format_bytes(a) != format_bytes(b):
+        return format_bytes(a), format_bytes(b)
+    return f"{format_bytes(a)} ({a:.15g} B)", f"{format_bytes(b)} ({b:.15g} B)"

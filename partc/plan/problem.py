@@ -26,6 +26,10 @@ from partc.config.devices import OBJECTIVES
 from partc.config.section import Section, describe
 from partc.errors import ConfigError
 
+LEAST = 1e-30
+"""No number of a problem is smaller unless it is zero, and `Section` refuses the very large: products and ratios of
+a few such numbers are numbers still."""
+
 
 @dataclass(frozen=True)
 class Device:
@@ -186,6 +190,8 @@ def parse_problem(text: str, file: str = "problem") -> Problem:
         raise ConfigError(
             f"not valid JSON: {error.msg}", where=f"{file}:{error.lineno}:{error.colno}"
         ) from error
+    except ValueError as error:  # numbers of thousands of digits
+        raise ConfigError(f"cannot be read: {str(error).partition(';')[0]}", where=file) from error
     except RecursionError as error:
         raise ConfigError("nested too deeply", where=file) from error
     return Problem.from_json(data, file)
@@ -209,6 +215,7 @@ def _read(top: Section) -> Problem:
     submodules = tuple(_submodule(section, names, phased) for section in top.sections("submodules"))
     if not submodules:
         raise top.error("there are no sub-modules", "submodules")
+    _refuse_unlike_groups(top, submodules)
     return Problem(
         objective=top.choice("objective", OBJECTIVES, "latency"),
         source=_known(top, "source", names),
@@ -216,10 +223,31 @@ def _read(top: Section) -> Problem:
         submodules=submodules,
         links=_links(top, names),
         edges=_edges(top, len(submodules)),
-        return_bytes=top.number("return_bytes", 0),
+        return_bytes=_number(top, "return_bytes", 0),
         phases=_phases(top, names, len(submodules)),
         batch=top.whole("batch", 1),
     )
+
+
+def _number(section: Section, key: str, default: float | None = None, *, positive: bool = False) -> float:
+    """A number that is not too small to calculate with."""
+    value = section.number(key, default, positive=positive)
+    if 0 < value < LEAST:
+        zero = "" if positive else "zero or "
+        raise section.error(f"expected {zero}a number of at least {LEAST:g}, found {value:g}", key)
+    return value
+
+
+def _refuse_unlike_groups(top: Section, submodules: Iterable[Submodule]) -> None:
+    """What is shared under one name is one thing and has one size."""
+    sizes: dict[str, float] = {}
+    for j, part in enumerate(submodules):
+        if part.shared and sizes.setdefault(part.shared.name, part.shared.bytes) != part.shared.bytes:
+            raise top.error(
+                f"the shared group `{part.shared.name}` has two sizes",
+                f"submodules[{j}].shared.bytes",
+                hint="sub-modules that share a group give the same bytes",
+            )
 
 
 def _known(section: Section, key: str, names: list[str]) -> str:
@@ -239,7 +267,7 @@ def _devices(top: Section) -> tuple[Device, ...]:
         name = section.text("name")
         if name in devices:
             raise section.error(f"a second device `{name}`", "name")
-        devices[name] = Device(name, section.number("memory_bytes"), section.number("overhead_bytes", 0))
+        devices[name] = Device(name, _number(section, "memory_bytes"), _number(section, "overhead_bytes", 0))
     if not devices:
         raise top.error("there are no devices", "devices")
     return tuple(devices.values())
@@ -251,10 +279,10 @@ def _submodule(section: Section, names: list[str], phased: bool) -> Submodule:
     if shared:
         shared.allow(("name", "bytes"))
     return Submodule(
-        memory_bytes=section.number("memory_bytes", 0),
+        memory_bytes=_number(section, "memory_bytes", 0),
         time_s={} if phased else _times(section, names),
-        peak_bytes=section.number("peak_bytes", 0),
-        shared=Shared(shared.text("name"), shared.number("bytes")) if shared else None,
+        peak_bytes=_number(section, "peak_bytes", 0),
+        shared=Shared(shared.text("name"), _number(shared, "bytes")) if shared else None,
     )
 
 
@@ -266,7 +294,7 @@ def _times(section: Section, names: list[str]) -> dict[str, float]:
             raise times.error(
                 f"`{name}` is not one of the devices", name, hint=f"the devices are: {', '.join(names)}"
             )
-    return {name: times.number(name) for name in times.data}
+    return {name: _number(times, name) for name in times.data}
 
 
 def _edges(section: Section, count: int) -> tuple[Edge, ...]:
@@ -277,7 +305,7 @@ def _edges(section: Section, count: int) -> tuple[Edge, ...]:
         edge = Edge(
             sender=_index(item, "from", count),
             receiver=_index(item, "to", count),
-            bytes=item.number("bytes"),
+            bytes=_number(item, "bytes"),
             value=item.text("value") if "value" in item else None,
         )
         if edge.sender >= edge.receiver:
@@ -313,8 +341,8 @@ def _links(top: Section, names: list[str]) -> tuple[Link, ...]:
             raise section.error(f"a link from `{pair[0]}` to itself")
         if pair in links:
             raise section.error(f"a second link from `{pair[0]}` to `{pair[1]}`")
-        bandwidth = section.number("bandwidth_bytes_per_s", positive=True)
-        links[pair] = Link(*pair, bandwidth, section.number("latency_s", 0))
+        bandwidth = _number(section, "bandwidth_bytes_per_s", positive=True)
+        links[pair] = Link(*pair, bandwidth, _number(section, "latency_s", 0))
     return tuple(links.values())
 
 
@@ -332,10 +360,10 @@ def _phases(top: Section, names: list[str], count: int) -> tuple[Phase, ...]:
         phases.append(
             Phase(
                 section.text("name"),
-                section.number("weight"),
+                _number(section, "weight"),
                 times,
                 edges,
-                section.number("return_bytes", 0),
+                _number(section, "return_bytes", 0),
             )
         )
     if "phases" in top and not any(phase.weight > 0 for phase in phases):

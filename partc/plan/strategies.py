@@ -11,8 +11,8 @@ from partc.errors import PlanError
 
 if TYPE_CHECKING:  # the command line reads the names below for its help, and must stay quick
     from partc.plan.answer import Plan
+    from partc.plan.exact.solution import Solve
     from partc.plan.problem import Problem
-    from partc.plan.what_if import Best
 
 STRATEGIES: Mapping[str, str] = {
     "optimal": "partc.plan.exact.optimal:plan_optimal",
@@ -31,11 +31,6 @@ ABOUT: Mapping[str, str] = {
     "lingualinked": "LinguaLinked's Eq. 5, devices may be returned to",
 }
 """What each is, in a few words."""
-
-_PROVEN_STEPS = 5e6
-"""Steps of a solve (`what_if.solve_steps`) up to which an explanation asks for a proof: some 20 ms."""
-_PROVEN_LIMIT_S = 10.0
-"""So that no freak problem holds up the explanation; hundreds of times what such solves take."""
 
 Strategy: TypeAlias = "Callable[[Problem], Plan]"
 """Pure: it reads a problem and returns a plan, feasible or with the constraint that cannot be met."""
@@ -66,17 +61,13 @@ def with_explanation(problem: Problem, plan: Plan, *, free: bool) -> Plan:
         return plan
     from partc.plan.explain import explain
 
-    return replace(plan, explain={**explain(problem, plan.assignment, _best, free=free), **plan.explain})
+    return replace(plan, explain={**explain(problem, plan.assignment, _solver(), free=free), **plan.explain})
 
 
-def _best(problem: Problem, forced: tuple[int, int] | None) -> Best | None:
-    """The best plan of a small problem; of a larger one the best that is found without a proof."""
-    from partc.plan.exact.optimal import find_best
-    from partc.plan.what_if import Best, solve_steps
+def _solver() -> Solve:
+    """Answers the questions of one explanation, as far as the work for all of them goes."""
+    from partc.plan.effort import ALL_QUESTIONS, QUESTION, Budget
+    from partc.plan.exact.optimal import seek_best
 
-    proven = solve_steps(problem) <= _PROVEN_STEPS
-    try:
-        solution = find_best(problem, forced=forced, limit_s=_PROVEN_LIMIT_S, quick=not proven)
-    except PlanError:
-        return None
-    return Best(solution.value, solution.assignment) if solution else None
+    within = Budget(ALL_QUESTIONS)
+    return lambda problem, forced: seek_best(problem, forced=forced, effort=QUESTION, within=within)

@@ -3,8 +3,8 @@
 Every question is a problem of its own that is solved again. How many may be asked follows from the sizes of
 the problem and never from the clock, so that plan.json is the same on every machine; the others are answered
 for the assignment as it is, which is a plan of the changed problem too: the gain is at least that. Devices
-that can be exchanged for each other are asked about once. Of large problems a new plan is the best that is
-found without a proof, so that there, too, the gain is at least what is said.
+that can be exchanged for each other are asked about once. Where a search ends before its proof, the gain is at
+least what is said, and that nothing is gained is not: then "no better plan was found".
 
 A speed is doubled by halving every time of the device, calls included: the problem does not tell what of a
 time is overhead.
@@ -14,35 +14,33 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from partc.plan.change import with_bandwidths, with_speeds
+from partc.plan.effort import QUESTION, WHAT_IFS
 from partc.plan.evaluate import Evaluation, evaluate
-from partc.plan.exact.bound import steps
+from partc.plan.exact.bound import operations
+from partc.plan.exact.solution import Solve
 from partc.plan.exact.tables import group_devices
 from partc.plan.problem import Problem
 from partc.plan.words import is_better, is_same, say_difference, say_value, seconds_per_token
 
 MORE_BYTES = 2**30
 FACTOR = 2.0
-MAX_STEPS = 1e8
-"""Elementary steps of a solve (`solve_steps`) above which it is not asked for: up to here a quick search is exact and
-takes a fraction of a second, whatever the clock says."""
-_ALL_STEPS = 3e9
-"""Elementary steps that all questions together may take: some four seconds."""
 
 
-class Best(NamedTuple):
-    """The best plan of a problem."""
+class Answer(NamedTuple):
+    """What a change is worth."""
 
-    value: float
-    assignment: tuple[str, ...]
-
-
-Solve = Callable[[Problem, tuple[int, int] | None], Best | None]
-"""The best plan that uses so many devices of a type, or of any (None); None where there is none."""
+    value: float | None
+    """None: not known."""
+    replanned: bool
+    """Whether a new plan was looked for; else the value is that of the plan as it is."""
+    proven: bool = True
+    """Whether no plan of the changed problem is better than the value; of a new plan."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,9 @@ class Question:
         if self.change == "memory":
             return _with_memory(problem, self.devices[0])
         if self.change == "speed":
-            return _with_speed(problem, self.devices[0])
-        return _with_bandwidth(problem, self.devices)
+            return with_speeds(problem, {self.devices[0]: FACTOR})
+        a, b = self.devices
+        return with_bandwidths(problem, {(a, b): FACTOR, (b, a): FACTOR})
 
     def subject(self, problem: Problem) -> dict[str, object]:
         """The keys of an entry that say what is changed."""
@@ -100,58 +99,65 @@ class Question:
         return self.devices[0] + (f" (or one of {len(self.alike)} like it)" if self.alike else "")
 
 
-def solve_steps(problem: Problem) -> float:
-    """Elementary steps of one exact solve: 3e8 of them take about a second."""
+def solve_operations(problem: Problem) -> float:
+    """Operations of the dynamic programme of one solve."""
     sizes = (0, *(len(members) for members in group_devices(problem)[1:]))
-    return steps(sizes, len(problem.submodules))
+    return operations(sizes, len(problem.submodules))
 
 
 def what_ifs(
-    problem: Problem, evaluation: Evaluation, solve: Solve | None, *, free: bool, memory_binds: bool = True
+    problem: Problem,
+    evaluation: Evaluation,
+    solve: Solve | None,
+    *,
+    free: bool,
+    memory_may_bind: bool = True,
 ) -> list[dict[str, object]]:
     """The entries of `answer.explain.what_if`, the largest gain first and what is not known last.
 
     Args:
         problem: as planned.
         evaluation: of the plan that the gains are counted from.
-        solve: finds best plans; None where that would take too long.
+        solve: looks for best plans; None where that would take too long.
         free: whether a change may change the assignment; else more memory is no question.
-        memory_binds: whether a plan that ignores memory limits is better than this one.
+        memory_may_bind: unless it is proven that no plan that ignores memory limits is better than this one.
     """
     value = evaluation.value or 0.0
     known = _Answers(problem, evaluation, solve)
     entries = []
     for question in questions(problem, evaluation, free=free, links=solve is not None):
-        if question.change == "memory" and not memory_binds:
-            entries.append(_entry(problem, question, value, value))
+        if question.change == "memory" and not memory_may_bind:
+            entries.append(_entry(problem, question, Answer(value, False), value))
             continue
-        found, replanned = known.answer(question)
-        note = "" if replanned or not free else " (with the same plan)"
-        tell = question.always if replanned else question.in_use
-        if tell or (found is not None and is_better(problem, found, value)):
-            entries.append(_entry(problem, question, found, value, replanned=replanned, note=note))
+        answer = known.answer(question)
+        note = "" if answer.replanned or not free else " (with the same plan)"
+        tell = question.always if answer.replanned else question.in_use
+        if tell or (answer.value is not None and is_better(problem, answer.value, value)):
+            entries.append(_entry(problem, question, answer, value, note))
     return sorted(entries, key=partial(_by_gain, seconds_per_token(problem, value)))
 
 
 class _Answers:
-    """What changes are worth, as long as the steps last."""
+    """What changes are worth, as long as the work lasts."""
 
     def __init__(self, problem: Problem, evaluation: Evaluation, solve: Solve | None) -> None:
         stages = evaluation.phases[0].stages
         self._assignment = [s.device for s in stages for _ in range(s.first, s.last + 1)]
-        self._problem, self._solve, self._left = problem, solve, _ALL_STEPS
+        self._problem, self._solve, self._left = problem, solve, WHAT_IFS
 
-    def answer(self, question: Question) -> tuple[float | None, bool]:
-        """The value with the change made, None where it is not known; and whether a new plan was looked for."""
+    def answer(self, question: Question) -> Answer:
+        """The value with the change made."""
         changed = question.apply(self._problem)
         kept = evaluate(changed, self._assignment).value
-        needed = solve_steps(changed) if self._solve is not None else math.inf
-        if self._solve is None or needed > min(MAX_STEPS, self._left):
-            return (None if question.change == "memory" else kept), False
+        needed = solve_operations(changed) if self._solve is not None else math.inf
+        if self._solve is None or needed > min(QUESTION.programme, self._left):
+            return Answer(None if question.change == "memory" else kept, False)
         self._left -= needed
         best = self._solve(changed, None)
-        values = [value for value in (kept, best.value if best else None) if value is not None]
-        return (min if changed.objective == "latency" else max)(values, default=None), True
+        found = best.solution.value if best.solution else None
+        values = [value for value in (kept, found) if value is not None]
+        value = (min if changed.objective == "latency" else max)(values, default=None)
+        return Answer(value, True, best.proven)
 
 
 def questions(
@@ -207,21 +213,21 @@ def _link_questions(
 def _entry(
     problem: Problem,
     question: Question,
-    value: float | None,
+    answer: Answer,
     before: float,
-    *,
-    replanned: bool = True,
     note: str = "",
 ) -> dict[str, object]:
-    words = question.words(problem)
-    subject = {**question.subject(problem), "replanned": replanned}
+    words, value = question.words(problem), answer.value
+    subject = {**question.subject(problem), "replanned": answer.replanned}
     if value is None:
         nothing = dict.fromkeys(("value", "s_per_token", "gain_s_per_token"))
         return {**subject, **nothing, "text": f"{words}: not computed: the problem is large"}
     seconds = seconds_per_token(problem, value)
     gain = 0.0 if is_same(value, before) else max(0.0, seconds_per_token(problem, before) - seconds)
     numbers = {"value": value, "s_per_token": seconds, "gain_s_per_token": gain}
-    effect = f"{say_value(problem, value)}, {say_difference(problem, value, before)}" if gain else "no change"
+    effect = "no change" if answer.proven else "no better plan was found"
+    if gain:
+        effect = f"{say_value(problem, value)}, {say_difference(problem, value, before)}"
     return {**subject, **numbers, "text": f"{words}: {effect}{note}"}
 
 
@@ -243,24 +249,3 @@ def _with_memory(problem: Problem, name: str) -> Problem:
         for device in problem.devices
     )
     return replace(problem, devices=devices)
-
-
-def _with_speed(problem: Problem, name: str) -> Problem:
-    def faster(times: Mapping[str, float]) -> dict[str, float]:
-        return {key: seconds / FACTOR if key == name else seconds for key, seconds in times.items()}
-
-    submodules = tuple(replace(part, time_s=faster(part.time_s)) for part in problem.submodules)
-    phases = tuple(
-        replace(phase, time_s=tuple(faster(times) for times in phase.time_s)) for phase in problem.phases
-    )
-    return replace(problem, submodules=submodules, phases=phases)
-
-
-def _with_bandwidth(problem: Problem, ends: tuple[str, ...]) -> Problem:
-    links = tuple(
-        replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * FACTOR)
-        if {link.sender, link.receiver} == set(ends)
-        else link
-        for link in problem.links
-    )
-    return replace(problem, links=links)

@@ -1,4 +1,8 @@
-"""How values of a plan are said to people, in one place: per token where a model generates, else per step."""
+"""How values of a plan are said to people, in one place: per token where a model generates, else per step.
+
+Seconds *per token* are those of one sequence: a step makes a token of each sequence of the batch, and takes so
+long for all of them together. Tokens *per second* are those of all sequences.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ def unit(problem: Problem) -> str:
 
 
 def seconds_per_token(problem: Problem, value: float) -> float:
-    """A value as seconds: a latency is one, a throughput's step makes a token of each sequence of the batch."""
+    """Seconds for each token of a sequence, whatever the batch: a latency, or the time between two steps."""
     if problem.objective == "latency":
         return value
-    return 1.0 / (value * problem.batch) if value else float("inf")
+    return 1.0 / value if value else float("inf")
 
 
 def tokens_per_s(problem: Problem, value: float) -> float:
@@ -28,11 +32,17 @@ def tokens_per_s(problem: Problem, value: float) -> float:
     return problem.batch / value if value else float("inf")
 
 
+def rate(problem: Problem, value: float) -> float:
+    """What a plan makes per second, in its `unit`: tokens of all sequences, or steps."""
+    made = tokens_per_s(problem, value)
+    return made if unit(problem) == "token" else made / problem.batch
+
+
 def say_value(problem: Problem, value: float) -> str:
     """`41.2 ms per token`, `24.3 tokens/s`, `24.3 steps/s`."""
     if problem.objective == "latency":
         return f"{format_seconds(value)} per {unit(problem)}"
-    return f"{_rate(problem, value):.4g} {unit(problem)}s/s"
+    return f"{rate(problem, value):.4g} {unit(problem)}s/s"
 
 
 def say_difference(problem: Problem, other: float, value: float) -> str:
@@ -42,7 +52,7 @@ def say_difference(problem: Problem, other: float, value: float) -> str:
     word = "more" if other > value else "less"
     if problem.objective == "latency":
         return f"{format_seconds(abs(other - value))} {word}"
-    return f"{abs(_rate(problem, other) - _rate(problem, value)):.4g} {word}"
+    return f"{abs(rate(problem, other) - rate(problem, value)):.4g} {word}"
 
 
 def compare(problem: Problem, other: float, value: float) -> str:
@@ -61,7 +71,3 @@ def is_same(a: float, b: float) -> bool:
 def is_better(problem: Problem, a: float, b: float) -> bool:
     """Whether value `a` is better than `b` by more than rounding."""
     return not is_same(a, b) and (a < b if problem.objective == "latency" else a > b)
-
-
-def _rate(problem: Problem, value: float) -> float:
-    return tokens_per_s(problem, value) if unit(problem) == "token" else value

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,15 @@ from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.errors import BundleError, InternalError
 from partc.ir.graph import STEP_INPUTS, Graph, ModelInfo, Part, State, Value
 from partc.ir.types import BY_SHORT
-from partc.pipeline.contract import Progress
+from partc.pipeline.contract import Artifact, Progress
 from partc.pipeline.registry import load_target
-from partc.profiler.graphs import VOCABULARY, probe_graphs, write_numbers
+from partc.profiler.graphs import LONGEST_PROMPT, VOCABULARY, probe_graphs, write_numbers
 from partc.profiler.work import WORK_FILE, Work, save_work
 from partc.runtime.keys import make_keys
 from partc.runtime.manifest import FORMAT, seal
 from partc.runtime.measure_ring import HEAD, LOGITS, PAYLOAD, PROMPT, SENT, TOKEN, TOUCH, TOUCHED
 
 Json = dict[str, Any]
-LONGEST_PROMPT = 4096
-"""Tokens of the longest prompt in a ring: 4 MiB cross a link."""
 CONTENTS = frozenset({"devices", "keys", WORK_FILE, "devices.yaml", "times.json"})
 
 
@@ -79,9 +78,10 @@ def _emit(
     for info, graphs in groups:
         for graph in graphs:
             values.update(_types([*graph.inputs, *graph.outputs]))
-            # One at a time, as they are measured: graphs of one part may share files.
+            # One at a time, as they are measured, each in its own folder: graphs of one part may share files.
             part = Part(device.name, target.lower([graph], info), {}, device.target)
-            artifacts.append(target.emit(part, info, place, progress))
+            (place / graph.name).mkdir()
+            artifacts.append(_inside(graph.name, target.emit(part, info, place / graph.name, progress)))
     info = groups[-1][0]
     return {
         **_model_facts(info, work),
@@ -91,13 +91,35 @@ def _emit(
         "ring": list(work.devices),
         "values": {**_described(values), TOKEN: {"dtype": "int64", "shape": ["batch"]}},
         "submodules": [item for artifact in artifacts for item in artifact.submodules],
-        "engine": artifacts[-1].engine,
+        "engine": _joined([artifact.engine for artifact in artifacts]),
         "programs": dict.fromkeys(("prefill", "decode"), _program()),
         "peers": {"receive": [], "send": []},
         "memory": {"budget_bytes": None, "weights_bytes": 0, "state_bytes": 0, "peak_bytes": None},
         "toolkit": artifacts[-1].toolkit,
         "files": hash_folder(place),
     }
+
+
+def _inside(folder: str, artifact: Artifact) -> Artifact:
+    """The same files as seen from the folder above `folder`."""
+    moved = [
+        {
+            **item,
+            "file": f"{folder}/{item['file']}",
+            "weights": [f"{folder}/{file}" for file in item["weights"]],
+        }
+        for item in artifact.submodules
+    ]
+    return replace(artifact, submodules=moved)
+
+
+def _joined(engines: Sequence[Json]) -> Json:
+    """The `engine` of all artifacts of a target: what its options say of sub-modules, of those of all."""
+    options: Json = {}
+    for engine in engines:
+        for key, value in engine["options"].items():
+            options[key] = {**options.get(key, {}), **value} if isinstance(value, dict) else value
+    return {**engines[-1], "options": options}
 
 
 def _described(values: Mapping[str, Json]) -> dict[str, Json]:

@@ -14,7 +14,7 @@ from partc.config.section import Section
 from partc.config.times import FORMAT
 from partc.config.units import format_bytes, format_seconds
 from partc.profiler.links import LinkFigures
-from partc.profiler.profile import DeviceResult, ProfileResult
+from partc.profiler.measurement import DeviceResult, ProfileResult
 
 DEVICES_FILE, TIMES_FILE = "devices.yaml", "times.json"
 _MEASURED = ("profile", "arch", "provider", "flops", "memory_bandwidth", "memory", "call_overhead")
@@ -32,6 +32,7 @@ def times_json(devices: DevicesConfig, result: ProfileResult, now: datetime) -> 
     return {
         "format": FORMAT,
         "measured": now.isoformat(timespec="seconds"),
+        "settings": dict(result.work.settings),
         "devices": {
             name: {
                 "target": devices.devices[name].target,
@@ -40,6 +41,7 @@ def times_json(devices: DevicesConfig, result: ProfileResult, now: datetime) -> 
                 "machine": {key: found.facts.get(key) for key in ("cpu", "arch", "cores", "memory_bytes")},
                 "call_overhead_s": found.figures.call_overhead_s,
                 "step_overhead_s": found.step_overhead_s,
+                "rough": name in result.busy,
                 "times": dict(found.times),
             }
             for name, found in result.devices.items()

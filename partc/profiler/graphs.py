@@ -30,6 +30,8 @@ CHAIN = (1, 9)
 """Products in the two graphs of `CALL`."""
 PAYLOAD_FLOATS = 256
 """Numbers that cross a measured link for every token of a prompt: 1 KiB."""
+LONGEST_PROMPT = 4096
+"""Tokens of the longest prompt in a ring: 4 MiB cross a link."""
 VOCABULARY = 8
 """Of the rings."""
 _FILE, _KEY = "probe.safetensors", "numbers"
@@ -66,7 +68,8 @@ def write_numbers(folder: Path, sizes: ProbeSizes) -> ModelInfo:
     numbers = rng.standard_normal((sizes.rows, sizes.columns), np.float32) / np.float32(sizes.columns**0.5)
     entry = Entry(_KEY, "f32", numbers.shape)
     write_safetensors(folder / _FILE, [entry], lambda _: numbers, lambda done, total: None)
-    return ModelInfo("probe", "text-generation", folder=str(folder), max_requests=1)
+    largest = {"batch": 1, "sequence": LONGEST_PROMPT}
+    return ModelInfo("probe", "text-generation", folder=str(folder), max_requests=1, dims=largest)
 
 
 def probe_graphs(sizes: ProbeSizes) -> list[Graph]:

@@ -12,7 +12,7 @@ from partc.config.devices import read_devices
 from partc.config.profiles import host_file
 from partc.config.yamlfile import parse_yaml
 from partc.pipeline.contract import Progress
-from partc.profiler.profile import DeviceResult, measure, prepare
+from partc.profiler.measurement import DeviceResult, measure, prepare
 from partc.runtime.measure import machine_facts
 
 _TEMPLATE = """\

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from partc.profiler.client import Fleet, end_ring
 from partc.profiler.graphs import PAYLOAD_FLOATS
-from partc.profiler.probe import Fleet, end_ring
 from partc.runtime.client import Client
 from partc.runtime.results import Timings
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from partc.errors import PartcError
+from partc.profiler.client import Probe
 from partc.profiler.graphs import CALL, CHAIN, FLOPS, STREAM, ProbeSizes
-from partc.profiler.probe import Probe
 from partc.profiler.work import Task, Work
 
 MOST_TOUCHED = 256 << 20
@@ -21,6 +21,8 @@ DEFAULT_TOUCHED = 64 << 20
 _NOTICEABLE = 0.02
 """The part of a repeat in which its threads had no core, from which on it counts as disturbed."""
 _LEAST_CALM = 7
+_LEAST_PART = 0.1
+"""Of what a sub-module takes alone, this much is its own at least: noise must not make it free."""
 _LONG = 5.0
 """Calls' overheads in a pattern, from which on its noise hides one of them."""
 
@@ -166,7 +168,7 @@ def times_of(
 
         pattern = (C(k) - C(1)) / (k - 1)        what one more pattern takes
         alone   = (Σ T(i) - pattern) / p         what each takes only because it is alone, i over the pattern
-        t(i)    = T(i) - alone                   so that the sum over a pattern is right
+        t(i)    = T(i) - alone                   so that the sum over a pattern is right; at least a tenth of T(i)
         call    = C(1) - pattern                 what a call takes by itself
 
     Where a pattern is so long that its noise hides a call, `overhead_s` (of the test chains) is taken for a call's
@@ -234,8 +236,9 @@ def _overheads(
 
 
 def _entry(task: Task, found: Timed, alone_s: float) -> dict[str, object]:
+    own_s = max(found.median_s - alone_s, _LEAST_PART * found.median_s)
     return {
-        "seconds": max(0.0, found.median_s - alone_s) + (found.reset_s if task.phase == "prefill" else 0.0),
+        "seconds": own_s + (found.reset_s if task.phase == "prefill" else 0.0),
         "spread_s": found.spread_s,
         "repeats": found.repeats,
         "phase": task.phase,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
-from partc.ir.costs import Step, workload
+from partc.ir.costs import Step, settings, workload
 from partc.ir.digests import submodule_digest
 from partc.ir.graph import Graph, Module
 from partc.profiler.graphs import ProbeSizes, graph_name, model_bytes, submodules_graph, weight_bytes
@@ -76,6 +76,8 @@ class Work:
     """Weights that a step of the whole model reads."""
     chain: Chain | None = None
     """None: no pattern repeats, or a device cannot hold two of them."""
+    settings: Mapping[str, str | int] = field(default_factory=dict)
+    """What model.yaml says of sizes and workload (`partc.ir.costs.settings`)."""
 
     def bytes_of(self, members: Iterable[int]) -> int:
         """Weights of some sub-modules."""
@@ -128,7 +130,7 @@ def work_of(
     if chain is not None:
         add(chain.members(1))
         add(chain.members(chain.count))
-    return replace(work, chain=chain), list(graphs.values())
+    return replace(work, chain=chain, settings=settings(module.info)), list(graphs.values())
 
 
 def longest_pattern(digests: Sequence[str]) -> tuple[int, int, int]:

@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.config.units import format_bytes, format_seconds
+from partc.plan.simulate.build import Build, workflow
+from partc.plan.simulate.case import read_case
+from partc.plan.summary import summarize
+from partc.plan.words import unit
+from partc.runtime.manifest import Manifest
 
 Json = Mapping[str, Any]
 
@@ -43,10 +48,9 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "difference": lambda values: values[0] - sum(values[1:]),
     "sum": sum,
     "product": math.prod,
-    "inverse": lambda values: 1 / values[0],
-    "share": lambda values: values[0] / values[1],
+    "share": lambda values: values[0] / values[1] if values[1] else 0.0,
 }
-"""Name → how a figure follows from the values at its places."""
+"""Name → how a figure follows from the values at its places; a share of nothing is none."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,20 @@ class Figure:
 
 
 class Plan:
-    """A plan.json that makes figures of its values."""
+    """A plan.json that makes figures of its values, and the build that it stands in."""
 
-    def __init__(self, data: Json) -> None:
-        """Of parsed JSON."""
+    def __init__(self, data: Json, build: Build | None = None, where: str = "plan.json") -> None:
+        """Of parsed JSON.
+
+        Raises:
+            UserError: it is no feasible plan, or the build's programs are of another one.
+            KeyError, IndexError, TypeError, AttributeError: its timeline lacks something.
+        """
         self.data = data
+        self.case = read_case(data, where)
+        self.build = build
+        self.workflow = workflow(self.case, build)
+        self.summary = summarize(data)
         self.problem: Json = data["problem"]
         self.answer: Json = data["answer"]
         self.predicted: Json = data["predicted"]
@@ -107,12 +120,33 @@ class Plan:
     @property
     def is_latency(self) -> bool:
         """Whether the value of the plan is seconds, and not steps per second."""
-        return bool(self.problem["objective"] == "latency")
+        return self.case.problem.objective == "latency"
 
     @property
     def unit(self) -> str:
         """What one step of the plan makes: a model that generates makes a token."""
-        return "token" if any(phase["phase"] == "decode" for phase in self.phases) else "step"
+        return unit(self.case.problem)
+
+    @property
+    def overheads(self) -> Mapping[str, Mapping[str, float]]:
+        """Device → call_s and step_s, as `partc.plan.roofline.overheads` has them; empty where nothing is measured."""
+        times = self.answer.get("explain", {}).get("times") or {}
+        found: Mapping[str, Mapping[str, float]] = times.get("overheads", {})
+        return found
+
+    @property
+    def units(self) -> int:
+        """How many of them a step makes."""
+        return self.case.problem.batch if self.unit == "token" else 1
+
+    @property
+    def manifests(self) -> Mapping[str, Manifest]:
+        """Device → its manifest; empty where there is a plan alone."""
+        return self.build.manifests if self.build else {}
+
+    def in_flight(self, requests: int) -> int:
+        """How many of so many requests are under way at once: a build takes max_requests."""
+        return min(requests, self.build.max_requests) if self.build else requests
 
 
 def pointer(*parts: object) -> str:

@@ -13,16 +13,22 @@ from dataclasses import dataclass
 
 from partc.config.units import format_seconds
 
-ARROW = "→"
-"""Between the ends in the name of a link."""
 _TICKS = 4
+
+Place = tuple[str, ...]
+"""Where something happens: a device alone, or the two ends of a link."""
+
+
+def say_place(place: Place) -> str:
+    """`phone`, or `phone → board`."""
+    return " → ".join(place)
 
 
 @dataclass(frozen=True)
 class Span:
     """Something that takes time."""
 
-    lane: str
+    lane: Place
     start_s: float
     end_s: float
     tone: str
@@ -71,7 +77,7 @@ class Timeline:
 def make_timeline(
     caption: str,
     summary: str,
-    lanes: Iterable[tuple[str, str]],
+    lanes: Iterable[tuple[Place, str]],
     spans: Sequence[Span],
     shown_s: float | None = None,
 ) -> Timeline:
@@ -80,16 +86,16 @@ def make_timeline(
     Args:
         caption: over the timeline.
         summary: instead of it.
-        lanes: (name, tone) of every lane, from above.
+        lanes: (place, tone) of every lane, from above; a link has no tone.
         spans: in any order; what starts after `shown_s` is left out, what ends after it is cut there.
         shown_s: the end of the axis; None: the end of the last span.
     """
     end = shown_s or max((span.end_s for span in spans), default=0.0) or 1.0
-    rows: dict[str, list[Bar]] = {}
+    rows: dict[Place, list[Bar]] = {}
     for span in sorted(spans, key=lambda item: item.start_s):
         if span.start_s < end:
             rows.setdefault(span.lane, []).append(_bar(span, end))
-    placed = tuple(Lane(_label(name, tone), tone, tuple(rows.get(name, ()))) for name, tone in lanes)
+    placed = tuple(Lane(_label(place), tone, tuple(rows.get(place, ()))) for place, tone in lanes)
     return Timeline(caption, summary, placed, _ticks(end), end)
 
 
@@ -98,9 +104,9 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole if whole else 0.0:.3f}%"
 
 
-def _label(name: str, tone: str) -> str:
+def _label(place: Place) -> str:
     """A link stands below its sender, which needs no second mention."""
-    return name if tone else name[name.index(ARROW) :]
+    return place[0] if len(place) == 1 else f"→ {place[1]}"
 
 
 def _bar(span: Span, end: float) -> Bar:

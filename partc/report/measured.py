@@ -2,7 +2,8 @@
 
 A device records for each step when its first message came (on the source: when the step began), how long it
 computed, queued and waited. With one clock for all runners the rest follows: a stage ends after its start,
-its queueing, its waiting and its computing; a message took from the end of its sender to its arrival.
+its queueing, its waiting and its computing; a message took from the end of its sender to its arrival. What stands
+beside these times is what runners are to count by the plan (`partc.report.expected`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from partc.errors import PlanError
+from partc.plan.simulate.case import simulate
+from partc.plan.simulate.demand import Load
+from partc.plan.summary import is_return
+from partc.report.expected import device_s, message_s
 from partc.report.figures import Json, Plan
 from partc.report.records import RequestRecord, RunRecord
 from partc.runtime.dtypes import Array
@@ -33,11 +39,10 @@ class Compared:
     mean_s: float
     median_s: float
     steps: int
-
-    @property
-    def ratio(self) -> float | None:
-        """Measured over predicted."""
-        return self.mean_s / self.predicted_s if self.predicted_s > 0 else None
+    is_planned_work: bool
+    """Whether the steps did what the plan counts, on so many tokens."""
+    ratio: float | None
+    """Measured over predicted; None: nothing is predicted, or for a prompt of another length."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,22 @@ class Work:
     end_s: float
 
 
+@dataclass(frozen=True)
+class Workload:
+    """What a request asks for."""
+
+    prompt: int
+    """Tokens of the longest sequence."""
+    tokens: int
+    """New tokens of the longest sequence."""
+    batch: int
+
+    def __str__(self) -> str:
+        """`prompts of 32 tokens and 96 new ones`."""
+        each = f", {self.batch} sequences each" if self.batch > 1 else ""
+        return f"prompts of {self.prompt} tokens and {self.tokens} new ones{each}"
+
+
 class Measured:
     """A run beside the plan that it ran."""
 
@@ -60,7 +81,7 @@ class Measured:
         """Of a record that belongs to the plan."""
         self.plan = plan
         self.record = record
-        self.source = str(plan.problem["source"])
+        self.source = plan.case.problem.source
 
     @property
     def has_lanes(self) -> bool:
@@ -105,10 +126,40 @@ class Measured:
         span = max(ends) - min(starts) if made else 0.0
         return float(made / span) if span > 0 else None
 
+    @cached_property
+    def expected_rate(self) -> float | None:
+        """The same by the simulator, with as many requests in flight; None: too much to follow, or no time at all."""
+        tokens = max((request.new_tokens for request in self.record.requests), default=0)
+        load = Load(self.requests, max(1, tokens), "no-bubbles", self.plan.in_flight(self.requests))
+        try:
+            run = simulate(self.plan.workflow, load)
+        except PlanError:
+            return None
+        return run.tokens_per_s * self.plan.units if run.makespan_s else None
+
     @property
-    def in_flight(self) -> int:
-        """Requests of the run."""
+    def requests(self) -> int:
+        """How many the run had."""
         return len(self.record.requests)
+
+    @property
+    def planned(self) -> Workload | None:
+        """The workload that the plan is for; None where nobody tells."""
+        source = self.plan.manifests.get(self.source)
+        prompt = source.predicted.get("prefill_tokens") if source else None
+        problem = self.plan.case.problem
+        return None if prompt is None else Workload(int(prompt), self.plan.case.tokens, problem.batch)
+
+    @property
+    def asked(self) -> tuple[Workload, ...]:
+        """What the requests of the run were, each kind once."""
+        asked = [Workload(item.prompt_tokens, item.new_tokens, item.batch) for item in self.record.requests]
+        return tuple(dict.fromkeys(asked))
+
+    @property
+    def is_planned_work(self) -> bool:
+        """Whether the requests were those that the plan is for, as far as that is known."""
+        return self.planned is None or set(self.asked) <= {self.planned}
 
     def compared(self) -> list[Compared]:
         """Every device in use, then every link, in each phase that was measured."""
@@ -135,6 +186,30 @@ class Measured:
         return request, step
 
     # -- inner workings
+
+    def _compared(self, name: str, is_link: bool, phase: str, predicted: float, times: Array) -> Compared:
+        """A prompt of another length is other work altogether; a token in another context nearly the same."""
+        mean = float(times.mean())
+        is_prompt = len(self.plan.phases) > 1 and phase == self.plan.phases[0]["phase"]
+        is_same = self.is_planned_work or (is_prompt and self._has_planned_prompt)
+        return Compared(
+            name=name,
+            is_link=is_link,
+            phase=phase,
+            predicted_s=predicted,
+            mean_s=mean,
+            median_s=float(np.median(times)),
+            steps=len(times),
+            is_planned_work=is_same,
+            ratio=mean / predicted if predicted > 0 and (is_same or not is_prompt) else None,
+        )
+
+    @property
+    def _has_planned_prompt(self) -> bool:
+        wanted = self.planned
+        return wanted is None or {(one.prompt, one.batch) for one in self.asked} <= {
+            (wanted.prompt, wanted.batch)
+        }
 
     def _phase(self, step: int) -> str:
         phases = self.plan.phases
@@ -168,12 +243,10 @@ class Measured:
 
     def _devices(self) -> Iterator[Compared]:
         for phase in self.plan.phases:
-            for device in self.plan.used:
-                stages = [stage for stage in phase["stages"] if stage["device"] == device]
-                predicted = sum(stage["finish_s"] - stage["start_s"] for stage in stages)
+            for device, predicted in device_s(self.plan, phase).items():
                 times = self._column(device, "compute_s", phase["phase"])
                 if len(times):
-                    yield _compared(device, False, phase["phase"], predicted, times)
+                    yield self._compared(device, False, phase["phase"], predicted, times)
 
     def _column(self, device: str, name: str, phase: str) -> Array:
         tables = [item.timings[device] for item in self.record.requests if device in item.timings]
@@ -196,8 +269,8 @@ class Measured:
                 ]
                 if took:
                     name = f"{message['from']} → {message['to']}"
-                    predicted = message["arrive_s"] - message["start_s"]
-                    yield _compared(name, True, phase["phase"], predicted, np.array(took))
+                    predicted = message_s(self.plan, message)
+                    yield self._compared(name, True, phase["phase"], predicted, np.array(took))
 
     def by_step(self, request: int) -> dict[int, dict[str, Work]]:
         """Step → device → what it did."""
@@ -214,12 +287,10 @@ class Measured:
         Of several messages to one stage the first is there when the stage's step begins, the last when it can
         compute.
         """
-        if message["values"] == ["return"]:
+        if is_return(message):
             lasted = self._lasted[request].get(step)
             return None if lasted is None else works[self.source].arrived_s + lasted
-        incoming = [
-            item for item in phase["messages"] if item["to"] == message["to"] and item["values"] != ["return"]
-        ]
+        incoming = [item for item in phase["messages"] if item["to"] == message["to"] and not is_return(item)]
         incoming.sort(key=lambda item: float(item["arrive_s"]))
         work = works[str(message["to"])]
         if message is incoming[0]:
@@ -240,7 +311,3 @@ def _waits(timings: Timings) -> Array:
     """(steps,) seconds of waiting for any message."""
     columns = [timings.column(name) for name in timings.columns if name.startswith(_WAIT)]
     return np.sum(columns, axis=0) if columns else np.zeros(len(timings.table))
-
-
-def _compared(name: str, is_link: bool, phase: str, predicted: float, times: Array) -> Compared:
-    return Compared(name, is_link, phase, predicted, float(times.mean()), float(np.median(times)), len(times))

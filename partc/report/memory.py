@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from partc.report.figures import Figure, Json, Plan, pointer
 from partc.report.lanes import percent
+from partc.runtime.dtypes import DTYPES
+from partc.runtime.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,15 @@ class MemoryBar:
     share: Figure
 
 
-def memory_bars(plan: Plan, manifests: Mapping[str, Json]) -> list[MemoryBar]:
-    """Of the devices in use, in ring order; manifests tell weights from caches."""
+def memory_bars(plan: Plan) -> list[MemoryBar]:
+    """Of the devices in use, in ring order; a build tells weights from caches."""
     return [
-        _bar(plan, index, use, manifests.get(use["device"]))
+        _bar(plan, index, use, plan.manifests.get(use["device"]))
         for index, use in enumerate(plan.predicted["memory"])
     ]
 
 
-def _bar(plan: Plan, index: int, use: Json, manifest: Json | None) -> MemoryBar:
+def _bar(plan: Plan, index: int, use: Json, manifest: Manifest | None) -> MemoryBar:
     needed, available = (
         pointer("predicted", "memory", index, name) for name in ("needed_bytes", "available_bytes")
     )
@@ -62,13 +65,15 @@ def _bar(plan: Plan, index: int, use: Json, manifest: Json | None) -> MemoryBar:
     )
 
 
-def _contents(plan: Plan, use: Json, needed: str, manifest: Json | None) -> Iterator[tuple[str, str, Figure]]:
+def _contents(
+    plan: Plan, use: Json, needed: str, manifest: Manifest | None
+) -> Iterator[tuple[str, str, Figure]]:
     """(kind, name, size) of what the needed bytes consist of; all sizes together are the needed bytes."""
     mine = [number for number, name in enumerate(plan.answer["assignment"]) if name == use["device"]]
     shared = _shared(plan, mine)
     rest = _rest(plan, use, mine)
     weights = plan.figure("bytes", needed, *rest, *shared, rule="difference")
-    caches = float(manifest["memory"]["state_bytes"]) if manifest else 0.0
+    caches = _state_bytes(manifest) if manifest else 0
     if 0 < caches < weights.value:
         yield "weights", "weights", Figure(weights.value - caches, "bytes")
         yield "caches", "KV caches", Figure(caches, "bytes")
@@ -80,6 +85,13 @@ def _contents(plan: Plan, use: Json, needed: str, manifest: Json | None) -> Iter
     for place in rest:
         kind, name = names[place.rpartition("/")[2]]
         yield kind, name, plan.figure("bytes", place)
+
+
+def _state_bytes(manifest: Manifest) -> int:
+    """Of all states, for as many requests as may be in flight."""
+    states = (state.type for part in manifest.submodules.values() for state in part.states)
+    each = sum(DTYPES[state.dtype].itemsize * math.prod(state.sizes(manifest.dims)) for state in states)
+    return each * manifest.model.max_requests
 
 
 def _rest(plan: Plan, use: Json, mine: Sequence[int]) -> list[str]:

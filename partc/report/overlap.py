@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from partc.plan.layers import spans_of
 from partc.report.figures import Figure, Json, Plan, pointer
 from partc.report.lanes import Bar, percent
 
@@ -32,8 +33,8 @@ def overlap_rows(plan: Plan) -> list[OverlapRow]:
 
 def _row(plan: Plan, name: str, entry: Json) -> OverlapRow:
     count = len(plan.problem["submodules"])
-    runs = [("only", run) for run in _runs(entry["unmovable"])]
-    runs += [("both", run) for run in _runs(entry["movable"])]
+    runs = [("only", run) for run in spans_of(entry["unmovable"])]
+    runs += [("both", run) for run in spans_of(entry["movable"])]
     at = ("overlap", "devices", name)
     return OverlapRow(
         device=name,
@@ -52,19 +53,8 @@ def _bar(kind: str, run: tuple[int, int], count: int) -> Bar:
     return Bar(percent(run[0], count), percent(run[1] - run[0] + 1, count), kind, title, _say(run))
 
 
-def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """(first, last) of each run of neighbouring numbers."""
-    runs: list[tuple[int, int]] = []
-    for index in sorted(indices):
-        if runs and runs[-1][1] == index - 1:
-            runs[-1] = (runs[-1][0], index)
-        else:
-            runs.append((index, index))
-    return runs
-
-
 def _text(indices: Sequence[int]) -> str:
-    return ", ".join(map(_say, _runs(indices))) or "none"
+    return ", ".join(map(_say, spans_of(indices))) or "none"
 
 
 def _say(run: tuple[int, int]) -> str:

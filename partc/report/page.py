@@ -5,12 +5,13 @@ The result is one file without a script, a font or a picture from elsewhere; equ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from partc.report.figures import Figure, Json, Plan, pointer
+from partc.plan.words import rate, seconds_per_token
+from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
 from partc.report.measured import Measured
 from partc.report.memory import memory_bars
@@ -18,7 +19,8 @@ from partc.report.overlap import overlap_rows
 from partc.report.sources import Subject
 from partc.report.strip import make_strip
 from partc.report.tables import compared_rows, message_rows, stage_rows
-from partc.report.timelines import pipeline, step_timelines
+from partc.report.timelines import pipeline, say_requests, step_timelines
+from partc.runtime.manifest import Model
 
 _PROVEN = 1e-9
 """A gap up to this is rounding."""
@@ -68,14 +70,15 @@ def render(subject: Subject) -> str:
     return str(
         _template().render(
             plan=plan,
-            title=_title(subject),
-            model=_model(subject.manifests),
+            title=_title(plan),
+            model=_model(plan),
             record=subject.record,
             measured=measured,
+            in_flight=say_requests(plan, measured.requests) if measured else "",
             headline=headline(plan, measured),
             strip=make_strip(plan),
-            memory=memory_bars(plan, subject.manifests),
-            stages=stage_rows(plan, subject.manifests),
+            memory=memory_bars(plan),
+            stages=stage_rows(plan),
             messages=message_rows(plan),
             steps=step_timelines(plan, measured),
             pipeline=pipeline(plan, measured),
@@ -91,26 +94,37 @@ def render(subject: Subject) -> str:
 
 
 def headline(plan: Plan, measured: Measured | None) -> dict[str, Figure | None]:
-    """The figures at the top: `seconds` of a token, `rate` of tokens, `gap`, and what the run says of the first."""
-    value, batch = pointer("answer", "value"), ["/problem/batch"] if "batch" in plan.problem else []
+    """The figures at the top: `seconds` of a token, `rate` of tokens, `gap`, and what the run says.
+
+    A latency is held against the run's steps; a throughput, which is that of a full pipeline, is not: what stands
+    beside the rate of the run is what the simulator finds for as many requests (`expected`).
+    """
+    problem, at = plan.case.problem, pointer("answer", "value")
+    value = plan.at(at)
     if plan.is_latency:
-        seconds = plan.figure("seconds", value)
-        rate = plan.figure("rate", *batch, value, rule="share" if batch else "inverse")
-        predicted, real = seconds, measured.value_s if measured else None
+        seconds, made = plan.figure("seconds", at), rate(problem, value)
+        shown = Figure(made, "rate") if math.isfinite(made) else None
+        real, beside = measured.value_s if measured else None, value
     else:
-        rate = plan.figure("rate", value, *batch, rule="product")
-        seconds = Figure(1 / rate.value, "seconds")
-        predicted, real = rate, measured.rate if measured else None
-    median = measured.median_s if measured and plan.is_latency else None
+        batch = ["/problem/batch"] if plan.units > 1 else []
+        shown = plan.figure("rate", at, *batch, rule="product")
+        seconds = Figure(seconds_per_token(problem, value), "seconds")
+        real, beside = (measured.rate, measured.expected_rate) if measured else (None, None)
     gap = None if plan.answer["gap"] is None else plan.figure("percent", pointer("answer", "gap"))
     return {
         "seconds": seconds,
-        "rate": rate,
+        "rate": shown,
         "gap": gap,
-        "measured": None if real is None else Figure(real, predicted.format),
-        "median": None if median is None else Figure(median, "seconds"),
-        "ratio": None if real is None or not predicted.value else Figure(real / predicted.value, "factor"),
+        "measured": _figure(real, "seconds" if plan.is_latency else "rate"),
+        "median": _figure(measured.median_s if measured and plan.is_latency else None, "seconds"),
+        "expected": _figure(None if plan.is_latency or real is None else beside, "rate"),
+        "ratio": _figure(None if real is None or not beside else real / beside, "factor"),
     }
+
+
+def _figure(value: float | None, format: str) -> Figure | None:
+    """A figure that does not come from plan.json; None where there is none."""
+    return None if value is None else Figure(value, format)
 
 
 @cache
@@ -128,14 +142,14 @@ def _template() -> Any:
     return environment.get_template("report.html.j2")
 
 
-def _title(subject: Subject) -> str:
-    model = _model(subject.manifests)
-    return str(model["name"]) if model else f"a plan of {len(subject.plan.problem['submodules'])} sub-modules"
+def _title(plan: Plan) -> str:
+    model = _model(plan)
+    return model.name if model else f"a plan of {len(plan.case.assignment)} sub-modules"
 
 
-def _model(manifests: Mapping[str, Json]) -> Json | None:
+def _model(plan: Plan) -> Model | None:
     """The facts of the model that every manifest has."""
-    return next((manifest["model"] for manifest in manifests.values()), None)
+    return next((manifest.model for manifest in plan.manifests.values()), None)
 
 
 def _binding(plan: Plan) -> Figure | None:
@@ -183,7 +197,7 @@ def _batches(plan: Plan) -> list[Batch]:
             if item["feasible"]
             else None,
             width=percent(rates[index], max(rates)),
-            is_chosen=item["batch"] == plan.problem.get("batch", 1),
+            is_chosen=item["batch"] == plan.case.problem.batch,
         )
         for index, item in enumerate(tried)
     ]

@@ -101,7 +101,7 @@ def read_record(file: Path) -> RunRecord:
         data = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BundleError("no such file", where=str(file), hint=_AGAIN) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BundleError(f"not a run record: {error}", where=str(file), hint=_AGAIN) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BundleError(f"not a run record of format {FORMAT}", where=str(file), hint=_AGAIN)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from partc.config.units import format_bytes, format_seconds
+from partc.plan.evaluate import ValueKey, value_key
 from partc.report.figures import Figure, Json, Plan, pointer
 from partc.report.lanes import percent
 
@@ -140,25 +141,18 @@ def _sent(plan: Plan, a: int, b: int) -> Sent | None:
     values: dict[str, None] = {}
     for number, phase in enumerate(plan.phases):
         for place, message in enumerate(phase["messages"]):
-            if _ends(plan, message) == (a, b) and message["values"] != ["return"]:
+            if (message["from_stage"], message["to_stage"]) == (a, b):
                 at = pointer("predicted", "phases", number, "messages", place, "bytes")
                 sizes.append((phase["phase"], plan.figure("bytes", at)))
                 values.update(dict.fromkeys(message["values"]))
     return Sent(sender, receiver, tuple(sizes), ", ".join(values)) if sizes else None
 
 
-def _ends(plan: Plan, message: Json) -> tuple[int, int]:
-    """The stages that a message goes between; plans of one stage a device need not say which."""
-    devices = [stage["device"] for stage in plan.stages]
-    sender = message.get("from_stage", devices.index(message["from"]))
-    return sender, message.get("to_stage", devices.index(message["to"]))
-
-
 def _arcs(plan: Plan, count: int) -> Iterator[Arc]:
     """One arc for each pair of sub-modules, however many values go that way."""
     arcs: dict[tuple[int, int], dict[str, None]] = {}
     sent: set[tuple[int, int]] = set()
-    for (a, name), readers in _readers(plan).items():
+    for (a, name, _), readers in _readers(plan).items():
         skipping = [(a, b) for b in readers if b > a + 1]
         for pair in skipping:
             arcs.setdefault(pair, {})[name] = None
@@ -171,13 +165,12 @@ def _arcs(plan: Plan, count: int) -> Iterator[Arc]:
         yield Arc(path, (a, b) in sent, f"from sub-module {a} to {b}: {', '.join(values)}")
 
 
-def _readers(plan: Plan) -> Mapping[tuple[int, str], list[int]]:
-    """(sub-module, value that it makes) → the sub-modules that read it, in order."""
-    found: dict[tuple[int, str], set[int]] = {}
-    for phase in plan.problem.get("phases") or [plan.problem]:
-        for edge in phase.get("edges", ()):
-            name = edge.get("value") or f"{edge['from']}->{edge['to']}"
-            found.setdefault((edge["from"], name), set()).add(edge["to"])
+def _readers(plan: Plan) -> Mapping[ValueKey, list[int]]:
+    """Value → the sub-modules that read it, in order."""
+    found: dict[ValueKey, set[int]] = {}
+    for phase in plan.case.problem.steps:
+        for number, edge in enumerate(phase.edges):
+            found.setdefault(value_key(edge, number), set()).add(edge.receiver)
     return {key: sorted(readers) for key, readers in found.items()}
 
 

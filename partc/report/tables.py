@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from partc.report.figures import Figure, Json, Plan, pointer
+from partc.plan.summary import MessageRow, StageRow, exchanges
+from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
 from partc.report.measured import Compared, Measured
 
 
 @dataclass(frozen=True)
-class StageRow:
+class StageFigures:
     """What one device does in one go."""
 
-    device: str
+    row: StageRow
     tone: str
     target: str
-    """Empty where no manifest tells."""
+    """Empty where there is no build."""
     first: Figure
     last: Figure
     times: tuple[tuple[Figure, Figure, Figure], ...]
@@ -25,14 +26,10 @@ class StageRow:
 
 
 @dataclass(frozen=True)
-class MessageRow:
+class MessageFigures:
     """What one stage sends to another, in one phase each."""
 
-    sender: str
-    receiver: str
-    kind: str
-    """next, skip or return."""
-    values: tuple[str, ...]
+    row: MessageRow
     phases: tuple[tuple[Figure, Figure] | None, ...]
     """Per phase: bytes, and the time on the link; None: nothing is sent."""
 
@@ -49,23 +46,24 @@ class ComparedRow:
     mean: Figure
     median: Figure
     ratio: Figure | None
+    is_planned_work: bool
     steps: int
     predicted_width: str
     measured_width: str
 
 
-def stage_rows(plan: Plan, manifests: Mapping[str, Json]) -> list[StageRow]:
+def stage_rows(plan: Plan) -> list[StageFigures]:
     """One row a stage, in order."""
     return [
-        StageRow(
-            device=stage["device"],
-            tone=f"d{plan.devices.index(stage['device'])}",
-            target=str(manifests.get(stage["device"], {}).get("target", "")),
+        StageFigures(
+            row=row,
+            tone=f"d{plan.devices.index(row.device)}",
+            target=plan.manifests[row.device].target if plan.build else "",
             first=plan.figure("count", pointer("predicted", "phases", 0, "stages", index, "first")),
             last=plan.figure("count", pointer("predicted", "phases", 0, "stages", index, "last")),
             times=tuple(_stage_times(plan, phase, index) for phase in range(len(plan.phases))),
         )
-        for index, stage in enumerate(plan.stages)
+        for index, row in enumerate(plan.summary.stages)
     ]
 
 
@@ -77,30 +75,19 @@ def _stage_times(plan: Plan, phase: int, index: int) -> tuple[Figure, Figure, Fi
     return plan.figure("seconds", start), plan.figure("seconds", end), took
 
 
-def message_rows(plan: Plan) -> list[MessageRow]:
+def message_rows(plan: Plan) -> list[MessageFigures]:
     """One row for each pair of stages that exchange something, over all phases."""
-    keys: dict[tuple[object, ...], dict[int, int]] = {}
-    for number, phase in enumerate(plan.phases):
-        for place, message in enumerate(phase["messages"]):
-            ends = message.get("from_stage"), message.get("to_stage")
-            key = (*ends, message["from"], message["to"], message["values"] == ["return"])
-            keys.setdefault(key, {})[number] = place
-    return [_message_row(plan, places) for places in keys.values()]
-
-
-def _message_row(plan: Plan, places: Mapping[int, int]) -> MessageRow:
-    messages = [plan.phases[number]["messages"][place] for number, place in places.items()]
-    first = messages[0]
-    return MessageRow(
-        sender=first["from"],
-        receiver=first["to"],
-        kind=_kind(plan, first),
-        values=tuple(dict.fromkeys(value for message in messages for value in message["values"])),
-        phases=tuple(
-            _message_figures(plan, number, places[number]) if number in places else None
-            for number in range(len(plan.phases))
-        ),
-    )
+    count = len(plan.phases)
+    return [
+        MessageFigures(
+            row,
+            tuple(
+                _message_figures(plan, number, places[number]) if number in places else None
+                for number in range(count)
+            ),
+        )
+        for row, places in zip(plan.summary.messages, exchanges(plan.phases).values(), strict=True)
+    ]
 
 
 def _message_figures(plan: Plan, phase: int, place: int) -> tuple[Figure, Figure]:
@@ -108,15 +95,6 @@ def _message_figures(plan: Plan, phase: int, place: int) -> tuple[Figure, Figure
     times = pointer(*at, "arrive_s"), pointer(*at, "start_s")
     size = plan.figure("bytes", pointer(*at, "bytes"))
     return size, plan.figure("seconds", *times, rule="difference")
-
-
-def _kind(plan: Plan, message: Json) -> str:
-    if message["values"] == ["return"]:
-        return "return"
-    devices = [stage["device"] for stage in plan.stages]
-    sender = message.get("from_stage", devices.index(message["from"]))
-    receiver = message.get("to_stage", devices.index(message["to"]))
-    return "next" if receiver == sender + 1 else "skip"
 
 
 def compared_rows(plan: Plan, measured: Measured) -> list[tuple[str, list[ComparedRow]]]:
@@ -140,6 +118,7 @@ def _compared_rows(plan: Plan, found: list[Compared]) -> Iterator[ComparedRow]:
             mean=Figure(item.mean_s, "seconds"),
             median=Figure(item.median_s, "seconds"),
             ratio=None if item.ratio is None else Figure(item.ratio, "factor"),
+            is_planned_work=item.is_planned_work,
             steps=item.steps,
             predicted_width=percent(item.predicted_s, longest),
             measured_width=percent(item.mean_s, longest),

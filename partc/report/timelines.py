@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partc.config.units import format_bytes, format_seconds
-from partc.plan.simulate import Simulation, simulate_plan
+from partc.plan.simulate import Simulation
+from partc.plan.simulate.case import simulate
+from partc.plan.simulate.demand import Load
 from partc.report.figures import Figure, Json, Plan
-from partc.report.lanes import Span, Timeline, make_timeline, percent
+from partc.report.lanes import Place, Span, Timeline, make_timeline, percent, say_place
 from partc.report.measured import Measured, Work
 
 REQUESTS, TOKENS = 4, 6
@@ -28,8 +30,8 @@ class Way:
     """Several requests in one way."""
 
     name: str
-    rate: Figure
-    """Tokens per second."""
+    rate: Figure | None
+    """Tokens per second; None: all of it takes no time."""
     width: str
     """Of its bar beside those of the other ways."""
     timeline: Timeline
@@ -40,6 +42,8 @@ class Pipeline:
     """Several requests in every way, and as they were measured."""
 
     requests: int
+    in_flight: int
+    """So many at once; a build takes max_requests."""
     tokens: int
     ways: tuple[Way, ...]
     measured: Timeline | None
@@ -64,18 +68,18 @@ def _tone(plan: Plan, device: str) -> str:
     return f"d{plan.devices.index(device)}"
 
 
-def _lane_names(plan: Plan, phase: Json) -> list[tuple[str, str]]:
+def _lanes(plan: Plan, phase: Json) -> list[tuple[Place, str]]:
     """Devices in ring order, the links on which each sends below it."""
-    lanes: dict[str, str] = {}
+    lanes: dict[Place, str] = {}
     for device in plan.used:
-        lanes[device] = _tone(plan, device)
+        lanes[device,] = _tone(plan, device)
         sent = (message for message in phase["messages"] if message["from"] == device)
         lanes |= {_link(message): "" for message in sent}
     return list(lanes.items())
 
 
-def _link(message: Json) -> str:
-    return f"{message['from']} → {message['to']}"
+def _link(message: Json) -> Place:
+    return str(message["from"]), str(message["to"])
 
 
 def _span_of_stage(plan: Plan, stage: Json) -> Span:
@@ -84,12 +88,12 @@ def _span_of_stage(plan: Plan, stage: Json) -> Span:
     start, end = stage["start_s"], stage["finish_s"]
     took = f"{format_seconds(end - start)}, from {format_seconds(start)} to {format_seconds(end)}"
     device = str(stage["device"])
-    return Span(device, start, end, _tone(plan, device), f"{device}: sub-modules {text}, {took}", text)
+    return Span((device,), start, end, _tone(plan, device), f"{device}: sub-modules {text}, {took}", text)
 
 
 def _span_of_message(message: Json) -> Span:
     start, end = message["start_s"], message["arrive_s"]
-    title = f"{_link(message)}: {format_bytes(message['bytes'])} in {format_seconds(end - start)}"
+    title = f"{say_place(_link(message))}: {format_bytes(message['bytes'])} in {format_seconds(end - start)}"
     return Span(_link(message), start, end, "link", title, format_bytes(message["bytes"]))
 
 
@@ -97,7 +101,7 @@ def _predicted_step(plan: Plan, phase: Json, shown_s: float | None = None) -> Ti
     spans = [_span_of_stage(plan, stage) for stage in phase["stages"]]
     spans += [_span_of_message(message) for message in phase["messages"]]
     caption = f"Predicted: {format_seconds(phase['latency_s'])}"
-    return make_timeline(caption, _words(spans), _lane_names(plan, phase), spans, shown_s)
+    return make_timeline(caption, _words(spans), _lanes(plan, phase), spans, shown_s)
 
 
 def _words(spans: Sequence[Span]) -> str:
@@ -120,38 +124,37 @@ def _measured_step(plan: Plan, measured: Measured, shown_s: float | None = None)
         arrived = measured.arrival(phase, message, works, request, step)
         left = works[str(message["from"])].end_s
         if arrived is not None and arrived > left:
-            title = f"{_link(message)}: {format_seconds(arrived - left)}"
+            title = f"{say_place(_link(message))}: {format_seconds(arrived - left)}"
             spans.append(Span(_link(message), left - zero, arrived - zero, "link", title))
     end = max(span.end_s for span in spans)
     caption = f"Measured: {format_seconds(end)} (step {step}, the one of median length)"
-    return make_timeline(caption, _words(spans), _lane_names(plan, phase), spans, shown_s)
+    return make_timeline(caption, _words(spans), _lanes(plan, phase), spans, shown_s)
 
 
 def _span_of_work(plan: Plan, work: Work, zero: float) -> Span:
     start, end = work.start_s - zero, work.end_s - zero
     title = f"{work.device}: {format_seconds(end - start)}"
-    return Span(work.device, start, end, _tone(plan, work.device), title)
+    return Span((work.device,), start, end, _tone(plan, work.device), title)
 
 
 def pipeline(plan: Plan, measured: Measured | None) -> Pipeline:
     """Several requests through the devices in each way, the two pipelined ones on one axis."""
-    runs = {
-        mode: simulate_plan(plan.data, requests=REQUESTS, tokens=_tokens(plan), mode=mode) for mode in _WAYS
-    }
+    in_flight = plan.in_flight(REQUESTS)
+    runs = {mode: simulate(plan.workflow, Load(REQUESTS, _tokens(plan), mode, in_flight)) for mode in _WAYS}
     # The simulator counts a request as one, however many sequences are in it.
-    rates = {mode: run.tokens_per_s * plan.problem.get("batch", 1) for mode, run in runs.items()}
+    rates = {mode: run.tokens_per_s * plan.units if run.makespan_s else 0.0 for mode, run in runs.items()}
     longest = max(run.makespan_s for mode, run in runs.items() if mode != "sequential")
     ways = tuple(
         Way(
             name,
-            Figure(rates[mode], "rate"),
+            Figure(rates[mode], "rate") if rates[mode] else None,
             percent(rates[mode], max(rates.values())),
             _simulated(plan, runs[mode], name, None if mode == "sequential" else longest),
         )
         for mode, name in _WAYS.items()
     )
     real = _measured_run(plan, measured) if measured is not None else None
-    return Pipeline(REQUESTS, _tokens(plan), ways, real)
+    return Pipeline(REQUESTS, in_flight, _tokens(plan), ways, real)
 
 
 def _tokens(plan: Plan) -> int:
@@ -162,50 +165,58 @@ def _tokens(plan: Plan) -> int:
 def _simulated(plan: Plan, run: Simulation, name: str, longest: float | None) -> Timeline:
     spans = [
         Span(
-            span.device, span.start_s, span.end_s, _request_tone(span.request),
-            _title(span.device, span.request, span.phase, span.end_s - span.start_s), f"{span.request + 1}",
+            (span.device,), span.start_s, span.end_s, _request_tone(span.request),
+            _title((span.device,), span.request, span.phase, span.end_s - span.start_s), f"{span.request + 1}",
         )
         for span in run.spans
     ]  # fmt: skip
     for item in run.transfers:
-        link = f"{item.sender} → {item.receiver}"
+        link = (item.sender, item.receiver)
         title = _title(link, item.request, item.phase, item.end_s - item.start_s)
         spans.append(Span(link, item.start_s, item.end_s, _request_tone(item.request), title))
     busy = ", ".join(f"{device} {run.busy[device]:.0%} busy" for device in plan.used if device in run.busy)
     caption = f"{name}: {format_seconds(run.makespan_s)} in all"
-    lanes = _lane_names(plan, plan.phases[-1])
-    shown = lanes if len(lanes) <= MOST_LANES else [lane for lane in lanes if lane[1]]
+    lanes = _lanes(plan, plan.phases[-1])
+    shown = lanes if len(lanes) <= MOST_LANES else [lane for lane in lanes if len(lane[0]) == 1]
     return make_timeline(caption, busy, shown, spans, longest)
 
 
-def _title(where: str, request: int, phase: str, seconds: float) -> str:
-    return f"{where}: request {request + 1}, {phase}, {format_seconds(seconds)}"
+def _title(where: Place, request: int, phase: str, seconds: float) -> str:
+    return f"{say_place(where)}: request {request + 1}, {phase}, {format_seconds(seconds)}"
 
 
 def _request_tone(request: int) -> str:
     return f"r{request % REQUESTS}"
 
 
+def say_requests(plan: Plan, count: int) -> str:
+    """`one request`, `4 requests`, `4 requests, 2 at once`."""
+    at_once = plan.in_flight(count)
+    if count == 1:
+        return "one request"
+    return f"{count} requests in flight" if at_once == count else f"{count} requests, {at_once} at once"
+
+
 def _measured_run(plan: Plan, measured: Measured) -> Timeline | None:
     """The first steps of a run; None where the devices' clocks cannot be compared."""
     if not measured.has_lanes:
         return None
-    works = [work for number in range(measured.in_flight) for work in measured.works(number)]
+    works = [work for number in range(measured.requests) for work in measured.works(number)]
     first = [work for work in works if work.step < TOKENS]
     if not first:
         return None
     zero = min(work.arrived_s for work in first)
     spans = [
         Span(
-            work.device, work.start_s - zero, work.end_s - zero, _request_tone(work.request),
-            _title(work.device, work.request, f"step {work.step}", work.end_s - work.start_s),
+            (work.device,), work.start_s - zero, work.end_s - zero, _request_tone(work.request),
+            _title((work.device,), work.request, f"step {work.step}", work.end_s - work.start_s),
             f"{work.request + 1}",
         )
         for work in works
     ]  # fmt: skip
-    requests = "one request" if measured.in_flight == 1 else f"{measured.in_flight} requests in flight"
+    requests = say_requests(plan, measured.requests)
     caption = f"Measured: {requests}, the first {TOKENS} {plan.unit}s"
     end = max(work.end_s for work in first) - zero
     summary = f"{len(spans)} computations on {len(plan.used)} devices"
-    lanes = [(device, _tone(plan, device)) for device in plan.used]
+    lanes = [((device,), _tone(plan, device)) for device in plan.used]
     return make_timeline(caption, summary, lanes, spans, end)

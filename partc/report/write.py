@@ -14,7 +14,7 @@ def write_report(subject: Subject, file: Path) -> None:
     """Put the page at `file` in one step.
 
     Raises:
-        BundleError: plan.json or a manifest lacks something.
+        BundleError: plan.json lacks something.
     """
     try:
         text = render(subject)

@@ -41,6 +41,7 @@ class Engine(Protocol):
 
 _ENGINES = {
     "ort": ("partc.runtime.ort_engine", "OrtEngine"),
+    "tvm": ("partc.runtime.tvm_engine", "TvmEngine"),
     "null": ("partc.runtime.engine", "NullEngine"),
 }
 

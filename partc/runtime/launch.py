@@ -28,6 +28,7 @@ from partc.runtime.protocol import LEAST_PATIENCE_S
 
 _STOP_S = 2.0
 _LAST_WORDS_S = 0.5
+_DEATH_S = 0.05
 _TAIL_BYTES = 4000
 _BUG_EXIT_CODE = 70
 
@@ -45,6 +46,11 @@ class _Process:
         size = self.stderr.seek(0, os.SEEK_END)
         self.stderr.seek(max(0, size - _TAIL_BYTES))
         return self.stderr.read().decode(errors="replace").strip()
+
+    def close_streams(self) -> None:
+        """Close what it is told by and what it tells by; it ends then by itself."""
+        for stream in filter(None, (self.popen.stdin, self.popen.stdout)):
+            _close_quietly(stream)
 
 
 def launch_local(
@@ -152,6 +158,15 @@ class LocalRing:
                 return _failure(name, code, process.tail())
         return None
 
+    def killed(self) -> RunError | None:
+        """About a runner that somebody killed; None while there is none."""
+        for name, process in self._processes.items():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if (code := process.popen.wait(_DEATH_S)) < 0:
+                    hint = "see whether the memory of this machine is enough, and start again"
+                    return RunError(f"the runner of {name} ended (signal {-code})", where=name, hint=hint)
+        return None
+
     def explain(self, error: PartcError) -> PartcError:
         """What a runner said that ended by a fault, if `error` comes of that; else `error`."""
         process = self._processes.get(error.where or "")
@@ -177,6 +192,7 @@ class LocalRing:
             for process in self._processes.values():
                 process.popen.kill()
                 process.popen.wait()
+                process.close_streams()
                 process.stderr.close()
             self._processes.clear()
             self._release.set()
@@ -186,8 +202,7 @@ class LocalRing:
     def _ask_to_end(self) -> None:
         """Give all runners the time to end by themselves."""
         for process in self._processes.values():
-            for stream in filter(None, (process.popen.stdin, process.popen.stdout)):
-                _close_quietly(stream)
+            process.close_streams()
         end = time.monotonic() + _STOP_S
         for process in self._processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -13,7 +13,7 @@ from typing import Any
 
 from partc.errors import BundleError
 from partc.runtime.digests import data_digest
-from partc.runtime.manifest_files import refuse_link, verify_listed
+from partc.runtime.manifest_files import refuse_link, verify_file, verify_listed
 from partc.runtime.manifest_reader import read_manifest
 from partc.runtime.manifest_types import (
     FORMAT,
@@ -27,6 +27,8 @@ from partc.runtime.manifest_types import (
     State,
     Submodule,
     TensorType,
+    TvmFunctions,
+    TvmOptions,
 )
 
 __all__ = [
@@ -41,10 +43,13 @@ __all__ = [
     "State",
     "Submodule",
     "TensorType",
+    "TvmFunctions",
+    "TvmOptions",
     "load_manifest",
     "manifest_digest",
     "parse_manifest",
     "seal",
+    "verify_file",
     "verify_files",
 ]
 

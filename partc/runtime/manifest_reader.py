@@ -142,8 +142,12 @@ def _engine(raw: Entries) -> EngineSpec:
 
 
 def _tvm_options(raw: Entries) -> TvmOptions:
-    _allow(raw, "platform", "functions")
-    return TvmOptions(_checked(raw, "platform", _PLATFORM), raw.each("functions", _tvm_functions))
+    _allow(raw, "platform", "processor", "functions")
+    return TvmOptions(
+        platform=_checked(raw, "platform", _PLATFORM),
+        processor=raw.texts("processor") if "processor" in raw.raw else (),
+        functions=raw.each("functions", _tvm_functions),
+    )
 
 
 def _tvm_functions(raw: Entries) -> TvmFunctions:
@@ -224,27 +228,14 @@ def _check_names(manifest: Manifest, top: Entries) -> None:
         for file in (submodule.file, *submodule.weights):
             if file not in manifest.files:
                 raise top.error("submodules", f"{file!r} of {submodule.name} is not among the files")
-    _check_tvm(manifest, top)
+    if manifest.engine.tvm and not set(manifest.submodules) <= set(manifest.engine.tvm.functions):
+        raise top.error("engine.options.functions", "a sub-module is missing")
     for name in manifest.files:
         if not _inside(name):
             raise top.error("files", f"{name!r} does not stay in the folder")
     _check_sizes(manifest, top)
     for phase, program in manifest.programs.items():
         _check_program(manifest, phase, program, top)
-
-
-def _check_tvm(manifest: Manifest, top: Entries) -> None:
-    """Every sub-module has functions, one of them for the largest step."""
-    if manifest.engine.tvm is None:
-        return
-    batch, rows = (manifest.dims.get(symbol, 1) for symbol in ("batch", "sequence"))
-    for name in manifest.submodules:
-        key = f"engine.options.functions.{name}"
-        functions = manifest.engine.tvm.functions.get(name)
-        if functions is None:
-            raise top.error(key, "the key is missing")
-        if not any(entry[0] >= batch and entry[1] >= rows for entry in functions.entries):
-            raise top.error(key, f"no entry is large enough for {batch} sequences of {rows} tokens")
 
 
 def _inside(name: str) -> bool:

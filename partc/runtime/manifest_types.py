@@ -91,6 +91,8 @@ class TvmOptions:
 
     platform: str
     """What the code was compiled for: `aarch64-linux-gnu` for instance."""
+    processor: tuple[str, ...]
+    """Features that the processor must have, as /proc/cpuinfo calls them."""
     functions: Mapping[str, TvmFunctions]
     """By sub-module."""
 

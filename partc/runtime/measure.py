@@ -37,6 +37,7 @@ from partc.runtime.keys import CLIENT, load_device_keys
 from partc.runtime.links import Control, Failed, LinkEvent, Links
 from partc.runtime.manifest import Manifest, load_manifest, verify_files
 from partc.runtime.measure_ring import RingRunner, ring_manifest
+from partc.runtime.processor import architecture
 from partc.runtime.sampling import Sampling, sample
 from partc.runtime.settings import Settings, listen_address, stop_signals
 from partc.runtime.source import problem
@@ -280,7 +281,7 @@ def machine_facts() -> dict[str, Any]:
     return {
         "measures": True,
         "cpu": _of_proc("/proc/cpuinfo", "model name") or platform.processor() or "unknown CPU",
-        "arch": {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine()),
+        "arch": architecture(),
         "cores": os.cpu_count() or 1,
         "pressure": cpu_pressure(),
         "memory_bytes": 1024 * int((_of_proc("/proc/meminfo", "MemAvailable") or "0").split()[0]),

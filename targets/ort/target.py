@@ -11,7 +11,7 @@ from partc.errors import UserError
 from partc.ir.graph import Constant, Graph, ModelInfo, Part, Value, Weight
 from partc.ir.types import BY_SHORT
 from partc.pipeline.contract import Artifact, Progress, Target
-from targets.ort.export import Placed, outputs_of, write_onnx, write_weights
+from targets.ort.export import outputs_of, write_onnx
 from targets.ort.kernels import check_kernels
 from targets.ort.layout import merge_layout
 from targets.ort.lower_attention import lower_attention
@@ -19,6 +19,7 @@ from targets.ort.lower_swish import lower_swish
 from targets.ort.lower_update_state import lower_update_state
 from targets.ort.share_transposed import share_transposed
 from targets.rewrite import Lowering, Rewriter, clone, remove_dead_nodes, rewrite, state_outputs
+from targets.weights import Placed, write_weights
 
 LOWERINGS: Mapping[str, Lowering] = {
     "partc.UpdateState": lower_update_state,
@@ -69,7 +70,7 @@ class OrtTarget(Target):
         """
         import onnxruntime
 
-        places = write_weights(part.graphs, info, folder, progress)
+        places = write_weights({graph.name: graph.weights() for graph in part.graphs}, info, folder, progress)
         for graph in part.graphs:
             write_onnx(graph, places, folder / f"{graph.name}.onnx")
         engine = {"kind": "ort", "provider": self.provider, "threads": self.threads, "options": {}}

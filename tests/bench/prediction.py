@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from partc.report.expected import device_s
+from partc.report.figures import Plan
 from partc.runtime.launch import launch_local
 from partc.runtime.results import Timings
 
@@ -78,7 +80,6 @@ def compare(name: str, model: Path, devices: Path, folder: Path, runs: int) -> N
     partc("compile", model, "--target", profile / "devices.yaml", "-o", build)
     middle = os.getloadavg()[0]
     plan = json.loads((build / "plan.json").read_text())
-    times = json.loads((profile / "times.json").read_text())["devices"]
     found = measured(build, runs)
     print(f"\n{name}: load {before:.1f} before, {middle:.1f} after profiling, {os.getloadavg()[0]:.1f} after")
     known = plan["answer"]["explain"]["times"]
@@ -86,26 +87,20 @@ def compare(name: str, model: Path, devices: Path, folder: Path, runs: int) -> N
         f"{known['measured']} of {known['of']} times measured; assignment {spans(plan['answer']['assignment'])}"
     )
     print(f"{'':20}{'predicted':>12}{'measured':>12}{'ratio':>7}{'undisturbed':>12}{'ratio':>7}")
-    for label, value in predicted(plan, times).items():
+    for label, value in predicted(plan).items():
         real, calm = (statistics.median(one[kind][label] for one in found) for kind in (0, 1))
         cells = "".join(f"{time * 1e3:9.3f} ms{time / max(value, 1e-9):7.2f}" for time in (real, calm))
         print(f"{label:20}{value * 1e3:9.3f} ms{cells}")
     sys.stdout.flush()
 
 
-def predicted(plan: dict[str, Any], times: dict[str, Any]) -> dict[str, float]:
-    """Seconds by label: of a token, of a step of each phase, of each device's computing, of what lies between.
-
-    The plan has a call of the engine in the latency of the message before it, and what a step costs the source in its
-    first sub-module; runners count the one as computing and the other not. So both are put where runners have them.
-    """
-    result = {"per token": plan["answer"]["value"]}
-    source = plan["problem"]["source"]
-    for phase in plan["predicted"]["phases"]:
+def predicted(data: dict[str, Any]) -> dict[str, float]:
+    """Seconds by label: of a token, of a step of each phase, of each device's computing, of what lies between."""
+    plan = Plan(data)
+    result = {"per token": plan.answer["value"]}
+    for phase in plan.phases:
         result[f"{phase['phase']} step"] = phase["latency_s"]
-        computing = {stage["device"]: stage["finish_s"] - stage["start_s"] for stage in phase["stages"]}
-        computing = {device: time + times[device]["call_overhead_s"] for device, time in computing.items()}
-        computing[source] -= times[source]["step_overhead_s"]
+        computing = device_s(plan, phase)
         result[f"{phase['phase']} between"] = phase["latency_s"] - sum(computing.values())
         result.update({f"{phase['phase']} on {device}": time for device, time in computing.items()})
     return result

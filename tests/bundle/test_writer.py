@@ -22,6 +22,7 @@ from partc.runtime.manifest import load_manifest, verify_files
 from targets.null import NullTarget
 from tests.bundle.tiny import module, write_checkpoint
 
+TARGETS = ["null", *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("ort", "tvm"))]
 SCHEMA = json.loads((Path(writer.__file__).parent / "manifest.schema.json").read_text())
 
 
@@ -43,7 +44,7 @@ def contents(folder: Path) -> dict[str, Any]:
     return {name: value for name, value in hash_folder(folder).items() if "keys/" not in name}
 
 
-@pytest.mark.parametrize("target", ["null", pytest.param("ort", marks=pytest.mark.ort)])
+@pytest.mark.parametrize("target", TARGETS)
 def test_manifests_follow_the_schema_and_the_runner_reads_them(tmp_path: Path, target: str) -> None:
     folder = build(tmp_path, target=target)
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
@@ -88,7 +89,7 @@ def test_the_tokenizer_goes_to_the_source_alone(tmp_path: Path) -> None:
     assert [path.parent.parent.name for path in folder.rglob("tokenizer.json")] == ["phone"]
 
 
-@pytest.mark.parametrize("target", ["null", pytest.param("ort", marks=pytest.mark.ort)])
+@pytest.mark.parametrize("target", TARGETS)
 def test_equal_inputs_give_equal_bytes(tmp_path: Path, target: str) -> None:
     first, second = build(tmp_path, "one", target), build(tmp_path, "two", target)
     assert contents(first) == contents(second)

@@ -116,3 +116,23 @@ def test_help_imports_nothing_heavy() -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_closed_standard_output(tmp_path: Path) -> None:
+    command = f"exec {sys.executable} -m partc.cli.main --version >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_breaks_lines_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = UserError("one two three " * 9, where="a.yaml:3: " + "x" * 90, hint="write this\nthen that")
+    exit_code(error)
+    assert [len(line) > 80 for line in capsys.readouterr().err.splitlines()] == [True, True, False, False]
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    exit_code(error)
+    lines = click.unstyle(capsys.readouterr().err).splitlines()
+    assert [line for line in lines if len(line) > 60] == ["    " + "x" * 90]
+    assert lines[0].startswith("error: one two") and lines[-1] == "then that"

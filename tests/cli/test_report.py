@@ -10,6 +10,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.report.records import KEPT, read_record, record_files
+from partc.runtime.manifest import seal
 
 pytestmark = pytest.mark.hf
 RUN = ["run", "build", "--input", "inputs.npz", "--insecure"]
@@ -106,9 +107,33 @@ def test_only_so_many_runs_are_kept(build: Path) -> None:
     assert file in record_files(build)
 
 
-def _break_record(build: Path) -> None:
-    file = build / "runs" / "20260131T120000-0.json"
+def _break_record(build: Path) -> Path:
+    file = build / "runs" / "29990131T120000-0.json"
     file.write_text('{"format": "partc-run/1"}')
+    return file
+
+
+def test_a_damaged_record_is_passed_over_unless_it_is_named(
+    build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(RUN) == 0
+    (good,) = record_files(build)
+    damaged = _break_record(build)
+    capsys.readouterr()
+    assert run(["report", "build"]) == 0
+    shown = capsys.readouterr()
+    assert f"note: passed over: {Path('build/runs') / damaged.name}: a damaged run record" in shown.err
+    assert read_record(good).started in (build / "report.html").read_text()
+    assert run(["report", "build", "--run", str(damaged)]) == 1
+    assert "a damaged run record" in capsys.readouterr().err
+
+
+def test_a_build_of_two_plans_is_refused(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = next(build.glob("devices/*/manifest.json"))
+    manifest = json.loads(file.read_text())
+    file.write_text(json.dumps(seal({**manifest, "plan_id": "0" * 64})))
+    assert run(["report", "build"]) == 1
+    assert "the devices are not those of one plan" in capsys.readouterr().err
 
 
 def _break_plan(build: Path) -> None:
@@ -122,11 +147,10 @@ def _remove_plan(build: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "arguments", "message"),
     [
-        (_break_record, ["build"], "a damaged run record"),
-        (_break_plan, ["build"], "not JSON"),
+        (_break_plan, ["build"], "not valid JSON"),
         (_remove_plan, ["build"], "no such file"),
         (None, ["nowhere"], "no such file"),
-        (None, ["model.yaml"], "not JSON"),
+        (None, ["model.yaml"], "not valid JSON"),
         (None, ["build", "--run", "nowhere.json"], "no such file"),
         (None, ["build", "--run", "build/plan.json"], "not a run record"),
         (None, ["build", "-o", "nodir/report.html"], "there is no folder nodir"),

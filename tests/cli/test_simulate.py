@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from partc.cli.main import run
+from partc.cli.simulate import _links
+from partc.plan.problem import Device, Link, Problem, Submodule
 from partc.plan.simulate.build import build_workflow, read_build
-from partc.plan.simulate.plan import read_case
+from partc.plan.simulate.case import read_case, simulate
+from partc.plan.simulate.demand import Load
 from partc.plan.simulate.script import Workflow, workflow_of
+from partc.report.page import render
+from partc.report.sources import read_subject
+from partc.report.timelines import REQUESTS, TOKENS
 
 DECODER = """partc-ir 1
 model {"dims": {"batch": 2, "sequence": 16}, "max_batch": 2, "max_sequence": 16, "max_requests": 2, "generate": 8,\
@@ -168,3 +174,25 @@ def test_what_if(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for data in (plain, faster)
     ]
     assert took[0] == pytest.approx(2 * took[1])
+
+
+def test_a_report_simulates_what_the_build_takes_at_once(build: Path) -> None:
+    """Its own programs, and no more requests than max_requests."""
+    plan = read_subject(build).plan
+    assert plan.in_flight(4) == 2
+    _, by_build = workflows(build)
+    assert plan.workflow == by_build
+    load = Load(REQUESTS, TOKENS, "no-bubbles", 2)
+    rate = simulate(by_build, load).tokens_per_s * plan.units
+    text = render(read_subject(build))
+    assert f'data-value="{json.dumps(rate)}"' in text
+    assert "2 at once as the build takes them" in text
+
+
+def test_links_of_devices_with_signs_in_their_names() -> None:
+    devices = tuple(Device(name, 9.0) for name in ("a-b", "c->d"))
+    links = tuple(Link(x.name, y.name, 1.0, 0.0) for x in devices for y in devices if x is not y)
+    problem = Problem("latency", "a-b", devices, (Submodule(1.0, {"a-b": 1.0}),), links)
+    both = {("a-b", "c->d"), ("c->d", "a-b")}
+    assert _links(problem, ("a-b-c->d=2x",)) == dict.fromkeys(both, 2.0)
+    assert _links(problem, ("c->d->a-b=3",)) == {("c->d", "a-b"): 3.0}

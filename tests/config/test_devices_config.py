@@ -95,6 +95,10 @@ PHONE = "devices:\n  phone: {target: ort, profile: pixel_7_pro}\n  board: {targe
         (f"source: phone\nobjective: speed\n{PHONE}", "latency, throughput"),
         (f"source: phone\nmemory_fraction: 1.2\n{PHONE}", "at most 1"),
         (f"source: phone\nmemory_fraction: 0\n{PHONE}", "above zero"),
+        (f"source: phone\nmemory_fraction: .nan\n{PHONE}", "above zero, found nan"),
+        (f"source: phone\nmemory_fraction: 1.0e+300\n{PHONE}", r"up to 1e\+18, found the number 1e\+300"),
+        (f"source: phone\nmemory_fraction: 1{'0' * 400}\n{PHONE}", "a number of about 401 digits"),
+        (f"source: phone\nmemory_fraction: 1{'0' * 5000}\n{PHONE}", "devices.yaml:2: cannot read `10{59}…`"),
         (f"{SOURCE}{PHONE}links:\n  phone-tablet: {{}}\n", "devices.yaml:6: .*unknown device `tablet`"),
         (f"{SOURCE}{PHONE}links:\n  phone-phone: {{}}\n", "to itself"),
         (f"{SOURCE}{PHONE}links:\n  phone: {{}}\n", "not a pair"),
@@ -161,7 +165,7 @@ def test_agx_orin_figures_of_the_design() -> None:
 
 
 def test_places_pins_and_bans(tmp_path: Path) -> None:
-    text = GOOD + "place: {phone: [layers 0-1, submodules 5], board: layer 2}\npin: {old: [submodule 7]}\n"
+    text = GOOD + "place: {phone: [layers 0-1, sub-modules 5], board: layer 2}\npin: {old: [submodule 7]}\n"
     config = load(tmp_path, text)
     assert {name: list(map(str, parts)) for name, parts in config.place.items()} == {
         "phone": ["layers 0-1", "submodule 5"], "board": ["layer 2"],
@@ -175,7 +179,11 @@ def test_places_pins_and_bans(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("place: {nobody: layers 0}", "`nobody` is not one of the devices"),
-        ("place: [layers 0]", "expected a mapping"),
+        ("place: [layers 0]", "found a list\n  hint: write `place: {phone: layers 0-3}`"),
+        ("place: {}", "found an empty mapping"),
+        ("pin:", "found nothing\n  hint: write `pin: "),
+        ("ban: x", "found the text 'x'"),
+        (f"place: {{old: layer 1{'0' * 400}}}", "expected layers or sub-modules"),
         ("pin: {old: layers}", "expected layers or sub-modules"),
         ("pin: {old: [layer 0, 3]}", "expected layers or sub-modules, found the number 3"),
         ("ban: {old: layers 4-2}", "goes backwards"),

@@ -151,3 +151,15 @@ def test_the_batch_of_the_workload(folder: Path) -> None:
 def test_batches_that_cannot_be(folder: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(folder, text)
+
+
+@pytest.mark.parametrize("key", ["max_sequence", "max_batch", "max_requests"])
+def test_numbers_beyond_everything(folder: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: expected a finite number up to .* of about 401 digits"):
+        load(folder, f"model: ./storyteller\n{key}: 1{'0' * 400}\n")
+
+
+def test_where_max_sequence_is_written(folder: Path) -> None:
+    written = load(folder, "model: ./storyteller\nmax_sequence: 64\n")
+    assert written.sequence_place == f"{folder / 'model.yaml'}:2: max_sequence"
+    assert load(folder, "model: ./storyteller\n").sequence_place == f"{folder / 'model.yaml'}: max_sequence"

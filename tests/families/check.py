@@ -31,6 +31,9 @@ TOKENS = 64
 MAX_SEQUENCE = 112
 TOLERANCE = 1e-4
 
+_FEW_SIZES = ", options: {chunks: [], batches: []}"
+"""For targets that compile code for every size of step: the least and the largest are enough to test."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -49,12 +52,13 @@ class Result:
         return self.equal and all(self.controls.values())
 
 
-def devices_file(folder: Path, count: int) -> Path:
-    """devices.yaml with `count` equal devices that hold anything."""
-    names = "abcdefgh"[:count]
+def devices_file(folder: Path, count: int, targets: Sequence[str] = ("ort",)) -> Path:
+    """devices.yaml with `count` equal devices that hold anything; the last of `targets` goes on."""
+    every = [targets[min(place, len(targets) - 1)] for place in range(count)]
     lines = [
-        f"  {name}: {{target: ort, flops: 10 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB, threads: 1}}"
-        for name in names
+        f"  {name}: {{target: {target}, flops: 10 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB, threads: 1"
+        f"{_FEW_SIZES if target == 'tvm' else ''}}}"
+        for name, target in zip("abcdefgh", every, strict=False)
     ]
     path = folder / f"devices{count}.yaml"
     text = "\n".join(
@@ -93,7 +97,7 @@ def check_family(family: str, fields: dict[str, Any], folder: Path, cuts: Sequen
             return Result(family, parameters, False, {}, _difference(expected, found))
         pairs = enumerate(zip(prompts, expected, strict=True), start=1)
         error = max(
-            _error(ring, n, [*prompt, *right], len(prompt), reference) for n, (prompt, right) in pairs
+            largest_error(ring, n, [*prompt, *right], len(prompt), reference) for n, (prompt, right) in pairs
         )
         if error > TOLERANCE:
             return Result(family, parameters, False, {}, f"tokens equal, but an error of {error:.1e}")
@@ -105,7 +109,9 @@ def check_family(family: str, fields: dict[str, Any], folder: Path, cuts: Sequen
     return Result(family, parameters, True, controls)
 
 
-def _error(ring: DirectRing, request: int, tokens: Sequence[int], prompt: int, reference: Reference) -> float:
+def largest_error(
+    ring: DirectRing, request: int, tokens: Sequence[int], prompt: int, reference: Reference
+) -> float:
     """The largest error of the logits and of every value that crossed a link, over all steps, per largest value."""
     inputs = {"input_ids": np.array([tokens[:-1]], np.int64)}
     crossed = join_steps(ring.trace[request])

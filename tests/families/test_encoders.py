@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +67,21 @@ def _saved(kind: str, fields: dict[str, Any], task: str, folder: Path) -> Any:
 @pytest.mark.parametrize("task", ["feature-extraction", "text-classification"])
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_encoder(kind: str, task: str, tmp_path: Path) -> None:
-    _compare(kind, ENCODERS[kind], task, tmp_path)
+    compare(kind, ENCODERS[kind], task, tmp_path)
 
 
 @pytest.mark.parametrize("kind", DECODERS)
 def test_classification_with_a_decoder(kind: str, tmp_path: Path) -> None:
-    _compare(kind, DECODERS[kind], "text-classification", tmp_path)
+    compare(kind, DECODERS[kind], "text-classification", tmp_path)
 
 
-def _compare(kind: str, fields: dict[str, Any], task: str, folder: Path) -> None:
+def compare(
+    kind: str, fields: dict[str, Any], task: str, folder: Path, targets: Sequence[str] = ("ort",)
+) -> None:
+    """Two sentences of unequal length through three devices."""
     network = _saved(kind, fields, task, folder / "checkpoint")
     config = ModelConfig(CheckpointFolder(folder / "checkpoint"), task=task, max_sequence=32, max_batch=2)
-    ring = compile_ring(simplified(config), folder / "build", devices_file(folder, 3))
+    ring = compile_ring(simplified(config), folder / "build", devices_file(folder, 3, targets))
     assert len(ring.manifests) == 3
     rng = np.random.default_rng(0)
     pad = fields.get("pad_token_id", 0)

@@ -62,7 +62,8 @@ class _Net:
         onnx.save(model, path)
 
 
-def _network(path: Path, long_skip: bool) -> str:
+def write_network(path: Path, long_skip: bool) -> str:
+    """Write the network as ONNX; the name of its output."""
     net = _Net()
     x = first = net.conv("image", CHANNELS, 3, stride=2)
     for _ in range(4):
@@ -76,7 +77,7 @@ def _network(path: Path, long_skip: bool) -> str:
 
 
 def test_convolution_network_cut_in_three(tmp_path: Path) -> None:
-    output = _network(tmp_path / "net.onnx", long_skip=False)
+    output = write_network(tmp_path / "net.onnx", long_skip=False)
     config = ModelConfig(OnnxFile(tmp_path / "net.onnx"), task="graph", max_batch=2)
     ring = compile_ring(simplified(config), tmp_path / "build", devices_file(tmp_path, 3))
     assert len(ring.manifests) == 3
@@ -87,7 +88,7 @@ def test_convolution_network_cut_in_three(tmp_path: Path) -> None:
 
 
 def test_a_skip_over_two_devices_travels_once_and_directly(tmp_path: Path) -> None:
-    output = _network(tmp_path / "net.onnx", long_skip=True)
+    output = write_network(tmp_path / "net.onnx", long_skip=True)
     config = ModelConfig(OnnxFile(tmp_path / "net.onnx"), task="graph")
     ring = compile_ring(simplified(config), tmp_path / "build", devices_file(tmp_path, 4), rule="eq1")
     assert len(ring.manifests) == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -86,16 +85,19 @@ def test_latency_is_optimal_where_memory_is_no_matter(seed: int) -> None:
     assert path_seconds(traces, tuple(path)) == pytest.approx(best, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_latency_never_exceeds_memory_nor_beats_its_own_optimum(seed: int) -> None:
-    traces = Traces.of(small("latency", seed))
-    path = edgeshard_latency.allocate(traces)
-    fitting = [other for other in paths(traces) if (needs(traces, other) <= traces.memory_bytes).all()]
-    if path is None:
-        return
-    assert tuple(path) in fitting
-    best = min(path_seconds(traces, other) for other in fitting)
-    assert path_seconds(traces, tuple(path)) >= best * (1 - 1e-12)
+def test_latency_never_exceeds_memory_nor_beats_its_own_optimum() -> None:
+    found = 0
+    for seed in range(40):
+        traces = Traces.of(small("latency", seed))
+        path = edgeshard_latency.allocate(traces)
+        fitting = [other for other in paths(traces) if (needs(traces, other) <= traces.memory_bytes).all()]
+        if path is None:
+            continue
+        found += 1
+        assert tuple(path) in fitting, seed
+        best = min(path_seconds(traces, other) for other in fitting)
+        assert path_seconds(traces, tuple(path)) >= best * (1 - 1e-12), seed
+    assert found >= 20
 
 
 def test_latency_forgets_the_path_that_kept_memory() -> None:
@@ -133,23 +135,31 @@ def test_equal_paths_leave_the_last_one() -> None:
     assert path == [0, 2, 0]
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_throughput_equals_a_search_over_its_own_plans(seed: int) -> None:
-    traces = Traces.of(small("throughput", seed))
-    legal = [
+def legal_paths(traces: Traces) -> list[tuple[int, ...]]:
+    """What Eq. 12-14 allow: one interval per device, the first layer alone on the source, memory."""
+    return [
         path
         for path in paths(traces)
         if 0 not in path[1:]
         and len(list(itertools.groupby(path))) == len(set(path))
         and (needs(traces, path) <= traces.memory_bytes).all()
     ]
-    path = edgeshard_throughput.allocate(traces)
-    if not legal:
-        assert path is None
-        return
-    assert path is not None and tuple(path) in legal
-    best = min(slowest_part(traces, other) for other in legal)
-    assert slowest_part(traces, tuple(path)) == pytest.approx(best, rel=1e-12)
+
+
+def test_throughput_equals_a_search_over_its_own_plans() -> None:
+    found = none = 0
+    for seed in range(40):
+        traces = Traces.of(small("throughput", seed))
+        legal, path = legal_paths(traces), edgeshard_throughput.allocate(traces)
+        if not legal:
+            assert path is None, seed
+            none += 1
+            continue
+        found += 1
+        assert path is not None and tuple(path) in legal, seed
+        best = min(slowest_part(traces, other) for other in legal)
+        assert slowest_part(traces, tuple(path)) == pytest.approx(best, rel=1e-12), seed
+    assert found >= 10 and none >= 1
 
 
 def test_throughput_with_twins_equals_that_with_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +245,17 @@ def test_a_plan_that_returns_may_be_better_than_any_that_does_not() -> None:
     assert plan.bound is None and plan.gap is None
 
 
+def test_a_plan_that_returns_and_is_worse_has_no_bound_either() -> None:
+    # What bounds plans with one interval per device says nothing of one that returns.
+    problem = chain({"a": [1, 9, 1, 9], "b": [9, 1, 1.2, 1]}, {"a": 9, "b": 9}, size=0.05)
+    problem = replace(problem, links=tuple(replace(link, latency_s=0.3) for link in problem.links))
+    plan = solve(problem, "edgeshard-latency")
+    best = solve(problem)
+    assert plan.assignment == ("a", "b", "a", "b") and best.assignment == ("a", "b", "b", "b")
+    assert plan.value is not None and best.value is not None and plan.value > best.value
+    assert plan.bound is None and plan.gap is None
+
+
 def test_phases_are_weighed() -> None:
     problem = chain({"a": [1.0, 2.0], "b": [3.0, 4.0]}, {"a": 9, "b": 9}, rate=2.0)
     first = Phase(
@@ -252,12 +273,11 @@ def test_the_testbed_is_solved_at_once() -> None:
     speed = {"agx": 0.004, "nx": 0.008, "rtx": 0.0005}
     times = {name: [speed[name.rstrip("0123456789")]] * 165 for name in names}
     problem = chain(times, dict.fromkeys(names, 14.0), rate=1e6)
-    start = time.monotonic()
     latency, throughput = (
         edge.allocate(Traces.of(problem)) for edge in (edgeshard_latency, edgeshard_throughput)
     )
-    # Hundredths of a second on an idle machine.
-    assert time.monotonic() - start < 5
+    # Types, not devices, are counted: 12 x 3 x 2 sets instead of 2**14.
+    assert [len(members) for members in group_alike(Traces.of(problem))] == [1, 11, 2, 1]
     assert latency is not None and max(latency.count(device) for device in range(15)) == 14
     assert throughput is not None and throughput.count(0) == 1 and len(set(throughput)) == 15
 

@@ -10,10 +10,11 @@ from partc.config.devices import DevicesConfig, load_devices
 from partc.config.placement import Range
 from partc.errors import PlanError
 from partc.ir.graph import Node, Submodule, Value
-from partc.plan.placed import plan_placed
-from partc.plan.placement import Shape, blame, placed, restrict, rules_of, shape_of, spans_of
+from partc.plan.layers import Shape, shape_of, spans_of
+from partc.plan.placement import assignment_of, plan_placed
 from partc.plan.problem import Device, Edge, Link, Problem
 from partc.plan.problem import Submodule as Part
+from partc.plan.rules import blame, restrict, rules_of
 from partc.plan.strategies import solve
 
 
@@ -107,7 +108,7 @@ def problem(count: int, memory: float = 1e9) -> Problem:
 def test_a_place_is_an_assignment(tmp_path: Path) -> None:
     shape = shape_of(submodules("h.0", "h.1", "h.2", "h.3"))
     config = devices(tmp_path, "place: {a: [layer 0, layers 2-3], b: submodule 1}\n")
-    assert placed(config, shape, ()) == ("a", "b", "a", "a")
+    assert assignment_of(config, shape, ()) == ("a", "b", "a", "a")
 
 
 def test_a_placed_plan_is_compared_with_the_best() -> None:

@@ -94,6 +94,18 @@ def test_plan_round_trips(memory: float) -> None:
         ("edges.0.to", 0, r"edges\[0\]: an edge from 0 to 0 does not go forwards"),
         ("edges.0.to", 2, "index of a sub-module"),
         ("edges.0.bytes", -3, "at least zero"),
+        (
+            "edges.0.bytes",
+            1e-31,
+            r"edges\[0\].bytes: expected zero or a number of at least 1e-30, found 1e-31",
+        ),
+        ("edges.0.bytes", 1e31, r"edges\[0\].bytes: expected a finite number up to"),
+        ("submodules.0.time_s.A", 1e308, r"submodules\[0\].time_s.A: expected a finite number up to"),
+        (
+            "links.0.bandwidth_bytes_per_s",
+            1e-320,
+            "bandwidth_bytes_per_s: expected a number of at least 1e-30",
+        ),
         ("edges", {}, "expected a list"),
         ("links.0.bandwidth_bytes_per_s", 0, r"links\[0\].bandwidth_bytes_per_s: .*above zero"),
         ("links.0.to", "A", "to itself"),
@@ -120,6 +132,29 @@ def test_one_value_has_one_size() -> None:
         Problem.from_json(data)
 
 
+def test_one_shared_group_has_one_size() -> None:
+    data = example()
+    for part, size in zip(data["submodules"], (7, 8), strict=True):
+        part["shared"] = {"name": "embed", "bytes": size}
+    with pytest.raises(
+        ConfigError, match=r"submodules\[1\].shared.bytes: the shared group `embed` has two sizes"
+    ):
+        Problem.from_json(data)
+
+
+@pytest.mark.parametrize("strategy", ["optimal", "even", "edgeshard-latency", "edgeshard-throughput"])
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+@pytest.mark.parametrize("extreme", [1e-30, 1e18])
+def test_the_largest_and_smallest_numbers_give_numbers(strategy: str, objective: str, extreme: float) -> None:
+    data = example() | {"objective": objective}
+    data["edges"][0]["bytes"] = extreme
+    for part in data["submodules"]:
+        part["time_s"] = dict.fromkeys("AB", extreme)
+    for link in data["links"]:
+        link["bandwidth_bytes_per_s"] = 1e18 if extreme < 1 else 1e-30
+    json.dumps(solve(Problem.from_json(data), strategy).to_json(), allow_nan=False)
+
+
 def test_phases_must_match() -> None:
     data = phased()
     data["phases"][1]["submodules"].pop()
@@ -134,3 +169,8 @@ def test_phases_must_match() -> None:
 def test_broken_json(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_problem(text, "p.json")
+
+
+def test_a_number_of_thousands_of_digits() -> None:
+    with pytest.raises(ConfigError, match=r"^p.json: cannot be read: [^;]*$"):
+        parse_problem(f'{{"batch": 1{"0" * 5000}}}', "p.json")

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partc.plan.problem import Link
-from partc.plan.simulate.load import Load
-from partc.plan.simulate.plan import simulate
+from partc.plan.simulate.case import simulate
+from partc.plan.simulate.demand import Load
 from partc.plan.simulate.script import Script, Workflow
 from partc.runtime.dtypes import Array
 from partc.runtime.engine import NullEngine

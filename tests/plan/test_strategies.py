@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +11,9 @@ from hypothesis import strategies as st
 
 from partc.errors import PlanError
 from partc.plan.answer import Plan
+from partc.plan.effort import THOROUGH, Budget, Effort
 from partc.plan.evaluate import evaluate
-from partc.plan.exact import bound
-from partc.plan.exact.optimal import plan_optimal
+from partc.plan.exact.optimal import plan_optimal, seek_best
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
 from partc.plan.strategies import STRATEGIES, load_strategy, solve
 from tests.bench.edgeshard_gap import draw_paper
@@ -107,7 +106,7 @@ def test_the_plan_explains_itself() -> None:
             {"devices": (Device("a", 9), Device("b", 99))},
             "the source a must hold sub-module 0, which needs 10 B",
         ),
-        ({"devices": (Device("a", 15), Device("b", 15))}, "the model needs 40 B .*; all devices have 30 B"),
+        ({"devices": (Device("a", 15), Device("b", 15))}, "the model needs 40 B; all devices have 30 B"),
         ({"devices": (Device("a", 25), Device("b", 15))}, "the model needs|no cut"),
         (
             {"links": (), "devices": (Device("a", 25), Device("b", 25))},
@@ -168,11 +167,9 @@ def test_large_problems_are_fast(
     speeds: dict[str, float], count: int, memory: float, residual: bool, objective: str
 ) -> None:
     problem = two_phases(replace(line(speeds, count, memory, 0.001), objective=objective), residual)
-    start = time.monotonic()
-    plan = solve(problem)
-    assert plan.feasible and plan.gap == 0.0
-    # Some hundred milliseconds on an idle machine.
-    assert time.monotonic() - start < 10
+    work = Budget(1e12)
+    # Some tenths of a second.
+    assert seek_best(problem, within=work).proven and 1e12 - work.left < 3e8
 
 
 @settings(max_examples=10, deadline=None)
@@ -182,23 +179,19 @@ def test_too_many_devices_for_a_proof_still_give_a_plan_and_a_bound(
 ) -> None:
     problem = replace(line(dict(zip("abcd", times, strict=False)), 6, 35), objective=objective)
     best = solve(problem)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bound, "MAX_STEPS", 1000)
-        patch.setattr("partc.plan.exact.optimal.MAX_STEPS", 1000)
-        plan = plan_optimal(problem, limit_s=0.5)
+    plan = plan_optimal(problem, Effort(1000, 1.5e8, 1e9))
     assert plan.value is not None and plan.bound is not None and best.value is not None
     ordered = [plan.bound, best.value, plan.value]
     assert ordered == pytest.approx(sorted(ordered, reverse=objective == "throughput"), rel=1e-9)
 
 
-def test_a_search_that_is_stopped_states_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_is_stopped_states_its_gap() -> None:
     problem = line({"a": 3.0, "b": 1.0, "c": 2.0, "d": 1.5}, 12, memory=50)
     late = tuple(Edge(j, j + 5, 4000) for j in range(7))
     problem = replace(problem, edges=problem.edges + late)
     best = solve(problem)
     assert best.gap == 0.0 and "branch and bound" in best.method
-    monkeypatch.setattr("partc.plan.exact.search._MAX_EXPANDED", 0)
-    stopped = solve(problem)
+    stopped = plan_optimal(problem, replace(THOROUGH, search=0.0, programme=4e6))
     assert "stopped" in stopped.method and stopped.bound is not None and stopped.gap is not None
     assert best.value is not None and stopped.value is not None
     assert stopped.bound <= best.value <= stopped.value and stopped.gap > 0

@@ -16,7 +16,7 @@ from partc.ir.graph import Module
 from partc.pipeline.contract import Context
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.prices import count_measured, prices, roofline_s
+from partc.plan.roofline import count_measured, overheads, prices, roofline_s
 from passes.partition_graph import PartitionGraph, problem_of
 from tests.passes.models import decoder
 
@@ -77,6 +77,13 @@ def test_a_measured_time_stands_for_all_that_are_alike_on_its_device_alone(tmp_p
     assert prefill[1]["phone"] == roofline_s(module.profile[1].phases["prefill"], devices.devices["phone"])
 
 
+def test_the_plan_keeps_the_overheads_of_devices_that_were_measured(tmp_path: Path) -> None:
+    phone = device({}, call_overhead_s=0.125, step_overhead_s=0.25)
+    board = device({}, call_overhead_s=9.0, threads=1)
+    devices = load_devices(write(tmp_path, {"phone": phone, "board": board}))
+    assert overheads(devices) == {"phone": {"call_s": 0.125, "step_s": 0.25}}
+
+
 def test_the_source_pays_for_a_step_in_its_first_submodule(tmp_path: Path) -> None:
     module = profiled()
     measured = device({digest(module, 0, 1): 0.5}, step_overhead_s=0.25)
@@ -107,14 +114,48 @@ def test_the_plan_says_how_many_times_were_measured(tmp_path: Path) -> None:
     }
     PartitionGraph(target=str(path)).apply(module, Context())
     assert module.plan is not None
-    assert module.plan["answer"]["explain"]["times"] == {"measured": alike, "of": every}
+    times = module.plan["answer"]["explain"]["times"]
+    assert (times["measured"], times["of"]) == (alike, every)
+    again = "profile again: partc profile MODEL --target DEVICES"
+    assert times["advice"] == [f"why estimated: board was not measured; {again}"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "reason"),
+    [
+        ({"threads": 2}, {}, "phone was measured with threads 2, now 0"),
+        ({"target": "ort"}, {}, "phone was measured with target ort, now null"),
+        ({}, {"max_sequence": 4096}, "measured with max_sequence 4096, now 512"),
+        ({}, {"batch": 8, "prompt": 7}, "measured with batch 8, now 1; measured with prompt 7, now 32"),
+        ({}, {}, "its sub-modules are others"),
+    ],
+)
+def test_times_that_do_not_fit_are_explained(
+    tmp_path: Path, changes: dict[str, Any], settings: dict[str, Any], reason: str
+) -> None:
+    devices = {"phone": device({}, **changes), "board": device({}, threads=2)}
+    module = profiled()
+    assert module.info.max_sequence == 512 and module.info.prompt == 32
+    PartitionGraph(target=str(write(tmp_path, devices, {"settings": settings}))).apply(module, Context())
+    assert module.plan is not None
+    (line,) = module.plan["answer"]["explain"]["times"]["advice"]
+    assert reason in line and line.endswith("profile again: partc profile MODEL --target DEVICES")
+
+
+def test_times_of_a_busy_machine_are_rough(tmp_path: Path) -> None:
+    devices = {"phone": device({}, rough=True), "board": device({}, threads=2)}
+    module = profiled()
+    PartitionGraph(target=str(write(tmp_path, devices))).apply(module, Context())
+    assert module.plan is not None
+    rough, _ = module.plan["answer"]["explain"]["times"]["advice"]
+    assert rough.startswith("rough: measured on a busy machine (phone)")
 
 
 def test_without_times_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = profiled()
     path = tmp_path / "devices.yaml"
     path.write_text(DEVICES.replace("measured: times.json\n", ""))
-    monkeypatch.setattr("partc.plan.prices.submodule_digest", None)
+    monkeypatch.setattr("partc.plan.roofline.submodule_digest", None)
     step = workload(module.info)[0]
     costs = [item.phases["prefill"] for item in module.profile or []]
     assert len(prices(module.submodules or [], costs, step, load_devices(path))) == len(costs)
@@ -126,12 +167,27 @@ def test_without_times_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.
         ({"format": "partc-times/9"}, "partc-times/1"),
         ({"devices": {"phone": {"target": "ort"}}}, "provider"),
         ({"devices": {"phone": device({"00": -1.0})}}, "finite number"),
+        ({"devices": {"phone": device({"00": 0})}}, "above zero"),
+        ({"devices": {"phone": device({"00": 1e308})}}, "up to 1e"),
+        ({"devices": {"phone": device({"00": 10**400})}}, "of about 401 digits"),
+        ({"devices": {"phone": device({}, machine=[])}}, "machine: expected a mapping"),
+        ({"measured": 3}, "expected a text"),
         ({"extra": 1}, "unknown key"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = write(tmp_path, {}, changes)
     with pytest.raises(ConfigError, match=message):
+        load_devices(path)
+
+
+def test_a_file_without_devices_or_a_folder_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, {})
+    (tmp_path / "times.json").write_text('{"format": "partc-times/1", "measured": "now"}')
+    with pytest.raises(ConfigError, match="the key `devices` is missing"):
+        load_devices(path)
+    path.write_text(DEVICES.replace("times.json", "."))
+    with pytest.raises(ConfigError, match=r"devices.yaml:3: measured: .* is a folder, not a file"):
         load_devices(path)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,11 +22,13 @@ from partc.ir.graph import Module
 from partc.pipeline.contract import Context, no_progress
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
+from partc.profiler.client import Fleet
 from partc.profiler.files import write_files
-from partc.profiler.probe import Fleet
-from partc.profiler.profile import measure, prepare
-from partc.profiler.work import load_work
-from partc.runtime.launch import launch_local
+from partc.profiler.measurement import measure, prepare
+from partc.profiler.timing import Timed
+from partc.profiler.timing import _entry as timing_entry
+from partc.profiler.work import Task, load_work
+from partc.runtime.launch import LocalRing, launch_local
 from passes.partition_graph import PartitionGraph
 from tests.passes.models import decoder
 
@@ -79,7 +83,9 @@ def test_the_plan_takes_every_time_from_the_profile(bundle: Path) -> None:
     PartitionGraph(target=str(bundle / "devices.yaml")).apply(module, Context())
     assert module.plan is not None
     every = 2 * 2 * len(module.submodules)
-    assert module.plan["answer"]["explain"]["times"] == {"measured": every, "of": every}
+    times = module.plan["answer"]["explain"]["times"]
+    assert (times["measured"], times["of"]) == (every, every)
+    assert not any("why estimated" in line for line in times["advice"])
     assert (found.source, found.objective) == ("phone", "latency")
     assert found.devices["phone"].profile is None
     assert found.devices["phone"].memory_bytes <= 64 << 20
@@ -88,6 +94,8 @@ def test_the_plan_takes_every_time_from_the_profile(bundle: Path) -> None:
     assert "measured by partc profile" in (bundle / "devices.yaml").read_text()
     times = json.loads((bundle / "times.json").read_text())["devices"]["phone"]
     assert times["machine"]["cores"] >= 1
+    assert times["rough"] == ("phone" in result.busy)
+    assert all(entry["seconds"] > 0 for entry in times["times"].values())
     distinct = len(load_work(bundle).tasks)
     assert len(times["times"]) == distinct < every / 2
 
@@ -145,10 +153,40 @@ def test_a_ring_that_cannot_be_is_refused(fleet: Fleet, ring: list[str]) -> None
 
 
 def test_a_device_that_does_not_answer(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partc.profiler.probe.CONNECT_S", 0.3)
+    monkeypatch.setattr("partc.profiler.client.CONNECT_S", 0.3)
     with pytest.raises(RunError, match="phone does not answer") as caught:
         Fleet(bundle, {"phone": "127.0.0.1:9"}).probe("phone")
     assert "--measure" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("asked", [0, 1], ids=["before", "between"])
+def test_a_runner_of_our_own_that_is_killed_is_named(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, asked: int
+) -> None:
+    rings = []
+
+    def launch(*arguments: Any, **options: Any) -> LocalRing:
+        rings.append(launch_local(*arguments, **options))
+        return rings[0]
+
+    def kill(what: str, done: int, total: int) -> None:
+        if (what, done) == ("measure board", asked):
+            os.kill(rings[0].pids["board"], signal.SIGKILL)
+
+    monkeypatch.setattr("partc.profiler.measurement.launch_local", launch)
+    monkeypatch.setattr("partc.profiler.client.CONNECT_S", 1.0)
+    devices = load_devices(bundle.parent / "given.yaml")
+    with pytest.raises(RunError, match=r"the runner of board ended \(signal 9\)") as caught:
+        measure(bundle, devices, connect=False, insecure=False, quick=True, progress=kill)
+    assert "--measure" not in str(caught.value.hint)
+
+
+def test_no_time_is_nothing() -> None:
+    """Where the noise of the overheads is larger than what is left."""
+    task = Task("d", "decode", (0,), {}, (0,), (1,), "", 0)
+    entry = timing_entry(task, Timed(1e-4, 0.0, 5), 2e-4)
+    assert entry["seconds"] == pytest.approx(1e-5)
+    assert timing_entry(task, Timed(1e-3, 0.0, 5), 2e-4)["seconds"] == pytest.approx(8e-4)
 
 
 def test_a_device_with_another_bundle(bundle: Path, fleet: Fleet, tmp_path: Path) -> None:
@@ -188,7 +226,13 @@ def test_nothing_but_a_profile_is_replaced(folder: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--host", "--target", "devices.yaml"], ["--target", "devices.yaml", "--connect", "--prepare"]],
+    [
+        [],
+        ["--host", "--target", "devices.yaml"],
+        ["--host", "--connect"],
+        ["--host", "--prepare"],
+        ["--target", "devices.yaml", "--connect", "--prepare"],
+    ],
 )
 def test_options_that_do_not_go_together(arguments: list[str]) -> None:
     assert run(["profile", *arguments]) == 2

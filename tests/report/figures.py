@@ -53,10 +53,8 @@ def _follows(rule: str, values: list[Any]) -> Any:
             return sum(values)
         case "product":
             return math.prod(values)
-        case "inverse":
-            return 1 / values[0]
         case "share":
-            return values[0] / values[1]
+            return values[0] / values[1] if values[1] else 0.0
     raise AssertionError(rule)
 
 

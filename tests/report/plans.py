@@ -10,6 +10,7 @@ from typing import Any
 
 from partc.plan.answer import Plan
 from partc.plan.evaluate import evaluate
+from partc.plan.file import plan_json
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 from partc.plan.simulate import simulate_plan
 from partc.plan.strategies import solve
@@ -81,13 +82,7 @@ def make_plan(problem: Problem, assignment: Sequence[str] | None = None) -> Json
     assert answer.assignment is not None
     predicted = evaluate(problem, answer.assignment)
     assert predicted.feasible, predicted.violations
-    data = {
-        "format": "partc-plan/1",
-        "problem": problem.to_json(),
-        "answer": answer.to_json(),
-        "predicted": predicted.to_json(),
-    }
-    plan: Json = json.loads(json.dumps(data))
+    plan: Json = json.loads(json.dumps(plan_json(problem, answer, predicted)))
     return plan
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from partc.report.expected import device_s, message_s
 from partc.report.figures import Plan
-from partc.report.measured import Measured
+from partc.report.measured import Measured, Workload
 from partc.report.records import read_record
 from tests.report.plans import make_plan, make_problem, plans, record_of
 
@@ -112,3 +113,61 @@ def test_a_device_with_several_stages_is_compared_as_a_whole(tmp_path: Path) -> 
         (use["device"], False) for use in plan["predicted"]["memory"]
     }
     assert all(item.ratio == pytest.approx(1) for item in measured.compared())
+
+
+def with_overheads(plan: dict[str, Any], call: float, step: float) -> dict[str, Any]:
+    """The plan as `partc profile` leads to: a call of the engine in the links, a step in the first sub-module."""
+    devices = [device["name"] for device in plan["problem"]["devices"]]
+    overheads = {name: {"call_s": call, "step_s": step} for name in devices}
+    plan = json.loads(json.dumps(plan))
+    plan["answer"]["explain"]["times"] = {"measured": 1, "of": 1, "overheads": overheads}
+    return plan
+
+
+def test_overheads_are_put_where_runners_have_them() -> None:
+    """A device computes its calls as well, its links do not carry them, and no second is lost or made."""
+    plan = make_plan(make_problem(3, 12))
+    call, step = 1e-4, 1.5e-4
+    moved = Plan(with_overheads(plan, call, step))
+    for phase in moved.phases:
+        computing = device_s(moved, phase)
+        for stage in phase["stages"]:
+            took = stage["finish_s"] - stage["start_s"]
+            own = step if stage["device"] == moved.case.problem.source else 0.0
+            assert computing[stage["device"]] == pytest.approx(took + call - own)
+        inwards = [m for m in phase["messages"] if m["to_stage"] == m["from_stage"] + 1]
+        (back,) = (m for m in phase["messages"] if m["to_stage"] == 0)
+        for message in inwards:
+            assert message_s(moved, message) == pytest.approx(message["arrive_s"] - message["start_s"] - call)
+        everything = sum(computing.values()) + sum(message_s(moved, m) for m in (*inwards, back))
+        assert everything == pytest.approx(phase["latency_s"])
+
+
+def test_without_measured_times_the_plan_stands_as_it_is() -> None:
+    plan = Plan(make_plan(make_problem(3, 12)))
+    for phase in plan.phases:
+        took = {stage["device"]: stage["finish_s"] - stage["start_s"] for stage in phase["stages"]}
+        assert device_s(plan, phase) == pytest.approx(took)
+        for message in phase["messages"]:
+            assert message_s(plan, message) == message["arrive_s"] - message["start_s"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "same", "has_prefill"),
+    [(32, 6, True, True), (5, 6, False, False), (32, 5, False, True)],
+)
+def test_other_work_is_marked(
+    prompt: int, tokens: int, same: bool, has_prefill: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a plan for prompts of 32 tokens and 6 new ones."""
+    monkeypatch.setattr(Measured, "planned", Workload(32, 6, 1))
+    plan = make_plan(make_problem(3, 12))
+    record = record_of(plan, tokens=tokens)
+    record["requests"][0]["prompt_tokens"] = prompt
+    measured = measured_of(plan, record, tmp_path)
+    assert measured.is_planned_work == same
+    assert measured.asked == (Workload(prompt, tokens, 1),)
+    found = measured.compared()
+    assert {item.ratio is not None for item in found if item.phase == "prefill"} == {has_prefill}
+    assert {item.is_planned_work for item in found if item.phase == "decode"} == {same}
+    assert all(item.ratio is not None for item in found if item.phase == "decode")

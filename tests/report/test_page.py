@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from partc.errors import BundleError
+from partc.errors import UserError
+from partc.plan.problem import Device, Problem, Submodule
 from partc.plan.simulate import simulate_plan
 from partc.report.page import render
 from partc.report.sources import read_subject
@@ -108,6 +110,55 @@ def test_a_run_stands_beside_the_plan(tmp_path: Path) -> None:
     check_figures(plan, Page(text).figures)
 
 
+def test_a_plan_that_takes_no_time(tmp_path: Path) -> None:
+    """Of devices without a measurable time and links without a delay; there is no rate to be told."""
+    problem = make_problem(2, 4)
+    phases = tuple(
+        replace(phase, time_s=tuple(dict.fromkeys(times, 0.0) for times in phase.time_s), edges=())
+        for phase in problem.phases
+    )
+    links = tuple(replace(link, latency_s=0.0) for link in problem.links)
+    devices = tuple(replace(device, memory_bytes=4e9) for device in problem.devices)
+    plan = make_plan(replace(problem, phases=phases, links=links, devices=devices), ["device_0"] * 4)
+    assert plan["answer"]["value"] == 0
+    text = page_of(plan, tmp_path, record_of(plan))
+    check_figures(plan, Page(text).figures)
+    assert "inf" not in text.lower().replace("info", "")
+    assert text.count(">no time<") == 3
+
+
+def test_a_plan_that_needs_no_memory(tmp_path: Path) -> None:
+    plan = make_plan(Problem("latency", "a", (Device("a", 0.0),), (Submodule(0.0, {"a": 1.0}),), ()))
+    check_figures(plan, Page(page_of(plan, tmp_path)).figures)
+
+
+def test_a_throughput_is_held_against_the_simulator_at_the_runs_load(tmp_path: Path) -> None:
+    """The predicted rate is that of a full pipeline, which one request cannot fill."""
+    plan = PLANS["throughput"]
+    for requests, words in ((1, "one request"), (3, "3 requests in flight")):
+        rate = simulate_plan(plan, requests=requests, tokens=6, mode="no-bubbles").tokens_per_s
+        text = page_of(plan, tmp_path, record_of(plan, requests=requests, scale=2.0))
+        (tile,) = re.findall(r"<h2>Measured</h2>(.*?)</div>", text, re.S)
+        assert f'data-value="{json.dumps(rate)}"' in tile
+        assert f"simulated for {words}" in tile
+    assert rate < plan["answer"]["value"]
+
+
+def test_a_plan_without_a_bound(tmp_path: Path) -> None:
+    text = page_of(PLANS["returning"], tmp_path)
+    assert "gap not known" in text
+    assert "bounds are for one interval a device" in text
+
+
+def test_devices_and_links_are_told_apart_whatever_their_names(tmp_path: Path) -> None:
+    """A problem may call its devices anything; a link is known by its ends and not by an arrow."""
+    text = json.dumps(PLANS["latency"]).replace("device_0", "a → b").replace("device_1", "a->b")
+    page = page_of(json.loads(text), tmp_path)
+    lanes = re.findall(r'<div class="lane( of-link)?">\s*<div class="name">(.*?)</div>', page)
+    assert all(("swatch" in name) != bool(link) for link, name in lanes)
+    assert {name.rpartition("</i>")[2] for link, name in lanes if not link} >= {"a → b", "a-&gt;b"}
+
+
 def test_batches_and_overlap(tmp_path: Path) -> None:
     plan = PLANS["with notes"]
     text = page_of(plan, tmp_path)
@@ -148,13 +199,14 @@ def _without(*names: str) -> Callable[[dict[str, Any]], object]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_without("predicted"), "there is no plan in it"),
+        (_without("predicted"), "damaged"),
         (lambda plan: plan.update(answer=None), "there is no plan in it"),
-        (lambda plan: plan.update(format="partc-plan/9"), "not a plan of format partc-plan/1"),
-        (_without("problem"), "damaged"),
+        (lambda plan: plan.update(format="partc-plan/9"), "the format is 'partc-plan/9'"),
+        (_without("problem"), "there is no plan in it"),
+        (lambda plan: plan["problem"].update(source="nobody"), "source"),
         (_without("predicted", "phases"), "damaged"),
         (_without("predicted", "memory"), "damaged"),
-        (_without("answer", "assignment"), "damaged"),
+        (_without("answer", "assignment"), "not feasible"),
         (_without("predicted", "phases", "0", "latency_s"), "damaged"),
         (lambda plan: plan["predicted"].update(phases=[]), "damaged"),
         (lambda plan: plan["predicted"]["memory"][0].update(needed_bytes="x"), "damaged"),
@@ -165,8 +217,7 @@ def test_damaged_plans(change: Callable[[dict[str, Any]], object], message: str,
     change(plan)
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(plan))
-    with pytest.raises(BundleError, match=message) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         write_report(read_subject(file), tmp_path / "report.html")
-    assert caught.value.where == str(file)
-    assert caught.value.hint
+    assert str(caught.value.where).startswith(str(file))
     assert list(tmp_path.iterdir()) == [file]

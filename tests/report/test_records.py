@@ -99,7 +99,7 @@ def test_damaged_records(tmp_path: Path, change: Callable[[dict[str, Any]], obje
     assert "partc run" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "partc-plan/1"}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "partc-plan/1"}', "\x00", "[" * 100_000])
 def test_what_is_no_record(tmp_path: Path, text: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(text)

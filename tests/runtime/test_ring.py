@@ -245,6 +245,19 @@ def test_a_graph_of_one_step(tmp_path: Path) -> None:
             client.generate([1], 1)
 
 
+def test_messages_as_large_as_the_plan_allows(tmp_path: Path) -> None:
+    """ZeroMQ limits the size of a frame with its encryption."""
+    model = graph_model()
+    model.dims = {"rows": 8192}
+    build = model.write(tmp_path / "build")
+    array = np.arange(8192 * 4, dtype=np.float32).reshape(8192, 4)
+    assert frame_limit(source_manifest(build)) == array.nbytes > MIN_FRAME_LIMIT
+    with launch_local(build) as ring, ring.client() as client:
+        outputs = client.run({"x": array}).outputs
+        assert np.array_equal(outputs["y"], (array + 1) * 2)
+        assert np.array_equal(outputs["middle"], array + 1)
+
+
 def test_a_ring_of_one(tmp_path: Path) -> None:
     model = graph_model()
     device = model.devices["a"]

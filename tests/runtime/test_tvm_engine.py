@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ import pytest
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, RunError
 from partc.ir.text import parse_module
+from partc.runtime import tvm_runtime
 from partc.runtime.dtypes import Array
 from partc.runtime.engine import load_engine
 from partc.runtime.manifest import Manifest, load_manifest, parse_manifest
 from partc.runtime.memory import ALIGNMENT, map_tensors
 from partc.runtime.tvm_engine import TvmEngine
+from partc.runtime.tvm_memory import Memory
 from tests.bundle.tiny import MAX, WIDTH, module, numpy_logits, write_checkpoint
 from tests.families.ring import DirectRing
 
@@ -79,6 +82,23 @@ def test_requests_in_flight_have_states_of_their_own(build: Path) -> None:
     assert found == [[expected(prompt, 5)] for prompt in prompts]
 
 
+class ApartMemory(Memory):
+    """As for a GPU, but the processor's own: every tensor is copied there and back."""
+
+    def __init__(self, ffi: Any, on_gpu: bool) -> None:
+        super().__init__(ffi, on_gpu)
+        self._device = ffi.device("cpu", 0)
+
+
+def test_a_device_with_memory_of_its_own(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tvm_runtime, "Memory", ApartMemory)
+    ring = DirectRing(build)
+    prompts = [[5, 1, 7, 2], [9, 4, 4, 8, 1, 6, 2]]
+    right = [expected(prompt, 4) for prompt in prompts]
+    assert ring.generate(prompts, 4) == right
+    assert [ring.generate([prompt], 4)[0] for prompt in prompts] == right
+
+
 def test_a_step_that_no_function_is_large_enough_for(build: Path) -> None:
     folder = build / "devices" / "board"
     engine = load_engine(load_manifest(folder), folder)
@@ -136,11 +156,9 @@ def test_weights_are_mapped_unless_they_lie_askew(tmp_path: Path) -> None:
         "askew": {"dtype": "F32", "shape": [3], "data_offsets": [68, 80]},
         "halves": {"dtype": "BF16", "shape": [2], "data_offsets": [128, 132]},
     }
-    text = json.dumps(header).encode().ljust(56)
-    (tmp_path / "w.safetensors").write_bytes(
-        len(text).to_bytes(8, "little") + text.ljust(248) + data.tobytes()
-    )
-    text = text.ljust(248)
+    text = (
+        json.dumps(header).encode().ljust(248)
+    )  # with its length before it, the data begin at a multiple of 64
     (tmp_path / "w.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data.tobytes())
     found = map_tensors(tmp_path / "w.safetensors")
     assert all(array.ctypes.data % ALIGNMENT == 0 and array.flags.writeable for array, _ in found.values())
@@ -207,6 +225,14 @@ def test_a_library_for_another_processor_is_not_loaded(build: Path, tmp_path: Pa
     refused(manifest, folder, "the library is for riscv64-linux-gnu, and this machine is")
 
 
+def test_a_library_for_features_that_this_processor_has_not(build: Path, tmp_path: Path) -> None:
+    manifest, folder = copied(build, tmp_path / "copy")
+    assert manifest.engine.tvm is not None
+    other = replace(manifest.engine.tvm, processor=(*manifest.engine.tvm.processor, "telepathy"))
+    manifest = replace(manifest, engine=replace(manifest.engine, tvm=other))
+    refused(manifest, folder, "the library uses telepathy, which this processor has not")
+
+
 def test_a_weight_that_is_in_no_file(build: Path, tmp_path: Path) -> None:
     manifest, folder = copied(build, tmp_path / "copy")
     assert manifest.engine.tvm is not None
@@ -233,12 +259,9 @@ def test_a_machine_without_the_runtime(build: Path, tmp_path: Path, monkeypatch:
     [
         ({"platform": "here"}, "platform: 'here' does not look right"),
         ({"platform": None}, "platform: a text is expected"),
+        ({"processor": "avx2"}, "processor: a list is expected"),
         ({"libraries": []}, "libraries: the key is unknown"),
-        ({"functions": {}}, r"engine\.options\.functions\.part_0: the key is missing"),
-        (
-            {"functions": {"part_0": {"entries": [[1, 1]], "weights": []}}},
-            "large enough for 2 sequences of 12",
-        ),
+        ({"functions": {}}, r"engine\.options\.functions: a sub-module is missing"),
         ({"functions": {"part_0": {"entries": [], "weights": []}}}, "a list of pairs"),
         ({"functions": {"part_0": {"entries": [[2, 12, 1]], "weights": []}}}, "a list of pairs"),
         ({"functions": {"part_0": {"entries": [[2, 0]], "weights": []}}}, "a list of pairs"),

@@ -25,10 +25,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from partc.plan.evaluate import ValueKey, value_key
+from partc.plan.exact.objective import compute_scale
 from partc.plan.problem import Phase, Problem
 
 _UNIT = 100.0
 """The whole model's least computing time, in the programme's unit of time."""
+_MAX_SCALE = 1e12
+"""Units of time per second at most: times of less than a picosecond are not told apart."""
+_MAX_COST = 1e14
+"""What the solver can tell from infinity. A cost beyond counts as this, so that the bound stays a bound."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +122,8 @@ class Programme:
     @cached_property
     def scale(self) -> float:
         """Units of time per second."""
-        least = sum(
-            phase.weight * sum(min(times.values(), default=0.0) for times in phase.time_s)
-            for phase in self.problem.steps
-        )
-        return _UNIT / least if least > 0 else 1.0
+        least = compute_scale(self.problem)
+        return min(_UNIT / least, _MAX_SCALE) if least > 0 else 1.0
 
     def _able_to_hold(self, j: int) -> list[str]:
         """The devices that may hold a sub-module: the first one the source alone."""
@@ -203,11 +205,12 @@ class Programme:
 
     def _spend(self, who: str, column: int, seconds: float) -> None:
         """The column costs a device or link these seconds: of the sum, or of its own busy time."""
+        cost = min(seconds * self.scale, _MAX_COST)
         if self.problem.objective == "latency":
-            self.cost[column] += seconds * self.scale
+            self.cost[column] += cost
         elif seconds > 0:
             terms = self._busy.setdefault(who, Row(-math.inf, 0.0)).terms
-            terms[column] = terms.get(column, 0.0) + seconds * self.scale
+            terms[column] = terms.get(column, 0.0) + cost
 
     def _column(self, upper: float = 1.0, cost: float = 0.0) -> int:
         """The index of a new column."""

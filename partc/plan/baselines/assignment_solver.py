@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import highspy
@@ -22,6 +22,9 @@ from partc.plan.baselines.solver_process import Answer
 from partc.plan.problem import Problem
 
 _TOLERANCE = 1e-9
+
+_MAX_NODES = 30_000
+"""Of the search: so that a machine that is fast enough gives the same answer every time."""
 
 _MAX_MEMORY = 2**32
 """Bytes of addresses: beyond, the solver ends and not the machine's memory."""
@@ -42,7 +45,7 @@ def solve_programme(problem: Problem, start: Sequence[str] | None, limit_s: floa
     if not exact and programme.traffic.chained:
         bound = _run(Programme(problem, residuals=False), start, limit_s / 3).bound_s
     answer = _run(programme, start, end - time.monotonic())
-    return Answer(answer.assignment, answer.proven, answer.bound_s if exact else bound)
+    return replace(answer, bound_s=answer.bound_s if exact else bound)
 
 
 def _run(programme: Programme, start: Sequence[str] | None, limit_s: float) -> Answer:
@@ -52,6 +55,7 @@ def _run(programme: Programme, start: Sequence[str] | None, limit_s: float) -> A
         "output_flag": False,
         "threads": 1,
         "time_limit": max(limit_s, 0.1),
+        "mip_max_nodes": _MAX_NODES,
         "mip_rel_gap": _TOLERANCE,
         "mip_abs_gap": _TOLERANCE,
         "mip_feasibility_tolerance": _TOLERANCE,
@@ -67,13 +71,14 @@ def _run(programme: Programme, start: Sequence[str] | None, limit_s: float) -> A
     status, info = solver.getModelStatus(), solver.getInfo()
     if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible):
         return Answer(None, True, None)
+    words = solver.modelStatusToString(status).lower()
     proven = status == highspy.HighsModelStatus.kOptimal
     bound = info.mip_dual_bound / programme.scale if math.isfinite(info.mip_dual_bound) else None
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return Answer(None, False, bound)
+        return Answer(None, False, bound, words)
     values = solver.getSolution().col_value
     held = {j: name for (j, name), column in programme.x.items() if values[column] > 0.5}
-    return Answer([held[j] for j in range(len(held))], proven, bound)
+    return Answer([held[j] for j in range(len(held))], proven, bound, words)
 
 
 def _model(programme: Programme) -> Any:

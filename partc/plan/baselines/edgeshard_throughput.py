@@ -19,7 +19,7 @@ that it comes from, so that no stage could be slower than the first layer; lines
 would leave the last layer without a device; line 8 refuses what fits exactly. Ours differs in one more thing,
 without changing the value: devices that are alike are counted, not named, so that a set of 12 equal ones
 has 13 states instead of 4096. The states S and the device j determine where a state comes from, so that the
-whole takes O(states T N^2) steps for T types instead of O(N^2 2^M M^2).
+whole takes O(states T N^2) operations for T types instead of O(N^2 2^M M^2).
 """
 
 from __future__ import annotations
@@ -34,15 +34,13 @@ from partc.errors import PlanError
 from partc.plan.answer import Plan
 from partc.plan.baselines.judge import judged_plan, missed_plan
 from partc.plan.baselines.traces import Array, Traces
+from partc.plan.effort import EDGESHARD
 from partc.plan.problem import Problem
 
 _METHOD = "EdgeShard's dynamic programme for throughput"
 
-MAX_STEPS = 8e9
-"""Elementary steps that are not refused; that many take some ten seconds and less than 1 GB."""
-
-_STEPS_PER_STATE = 30_000
-"""What a state costs besides its N^2 steps, in such steps."""
+_PER_STATE = 30_000
+"""Operations of a state besides its N^2."""
 
 Used = tuple[int, ...]
 """Devices in use of each type, the source's type left out."""
@@ -148,7 +146,7 @@ class _Table:
 
     def _refuse_too_many(self) -> None:
         states = math.prod(float(size + 1) for size in self.sizes) * len(self.sizes)
-        if states * (self.count**2 + _STEPS_PER_STATE) > MAX_STEPS:
+        if states * (self.count**2 + _PER_STATE) > EDGESHARD:
             raise PlanError(
                 f"edgeshard-throughput goes through all sets of devices: {len(self.sizes)} unlike ones besides "
                 f"the source and {self.count} sub-modules are too many",

@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from partc.plan.answer import Plan, feasible_plan, infeasible_plan
-from partc.plan.evaluate import evaluate, intervals_of
-from partc.plan.exact.optimal import find_best, lower_bound
+from partc.plan.effort import QUICK
+from partc.plan.evaluate import evaluate
+from partc.plan.exact.optimal import find_best, interval_bound, plan_optimal, seek_best
 from partc.plan.exact.solution import Solution
 from partc.plan.problem import Problem
-from partc.plan.strategies import solve
-
-_ROUNDING = 1e-9
 
 
 def judged_plan(problem: Problem, assignment: Sequence[str], method: str, fault: str = "") -> Plan:
     """The plan of an assignment, or what it violates, followed by `fault`: why the strategy did not see it.
 
     The bound is that of the best plan with one interval per device, so that the gap says what the baseline
-    gives away. A plan that returns to a device may be better than that; then no bound is known.
+    gives away. A plan that returns to a device may be better than all of those: for it no bound is known.
     """
     evaluation = evaluate(problem, assignment)
     if evaluation.value is None:
@@ -32,7 +30,7 @@ def missed_plan(problem: Problem, method: str, fault: str) -> Plan:
     """What to say where the strategy has no plan: what the problem lacks, or `fault` if there is a plan."""
     best = _some_plan(problem)
     if best is None:
-        return replace(solve(problem), method=method)
+        return replace(plan_optimal(problem), method=method)
     if _some_plan(_added_up(problem)) is None:
         fault = (
             "it adds up the activations and shared weights of every sub-module on a device, which have room "
@@ -44,21 +42,9 @@ def missed_plan(problem: Problem, method: str, fault: str) -> Plan:
     )
 
 
-def interval_bound(problem: Problem, value: float, assignment: Sequence[str]) -> float | None:
-    """What no plan with one interval per device can be better than; never on the wrong side by rounding."""
-    bound = lower_bound(problem)
-    if bound is None:
-        return None
-    ahead = bound - value if problem.objective == "latency" else value - bound
-    intervals = len(intervals_of(assignment))
-    if ahead > _ROUNDING * bound and intervals > len(set(assignment)):
-        return None
-    return min(bound, value) if problem.objective == "latency" else max(bound, value)
-
-
 def _some_plan(problem: Problem) -> Solution | None:
     """A plan without a proof where that is at hand; None only where there is none."""
-    return find_best(problem, quick=True) or find_best(problem)
+    return seek_best(problem, effort=QUICK).solution or find_best(problem)
 
 
 def _added_up(problem: Problem) -> Problem:

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
-from partc.errors import PlanError
 from partc.plan.answer import Plan, feasible_plan, infeasible_plan
 from partc.plan.baselines.solver_process import SOLVER, Answer, SolverError, ask_solver
+from partc.plan.effort import THOROUGH
 from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import find_best
+from partc.plan.exact.optimal import plan_optimal, seek_best
 from partc.plan.exact.solution import Solution
 from partc.plan.problem import Problem
-from partc.plan.strategies import solve
 
 _METHOD = "LinguaLinked's Eq. 5 as a MILP (HiGHS)"
 
@@ -48,7 +48,7 @@ def plan_lingualinked(problem: Problem, limit_s: float = 30.0, solver: Sequence[
             return _judge(problem, answer, answer.assignment)
         if answer.proven and start is None:
             return _infeasible(problem)
-        raise SolverError("found no plan" if answer.proven else f"found no plan within {limit_s:.3g} s")
+        raise SolverError(f"found no plan{_status(answer)}")
     except SolverError as error:
         return _instead(start, str(error))
 
@@ -62,9 +62,14 @@ def _judge(problem: Problem, answer: Answer, assignment: Sequence[str]) -> Plan:
     evaluation = evaluate(problem, assignment)
     if evaluation.value is None:
         raise SolverError(f"gave a plan that cannot be: {evaluation.violations[0]}")
-    ending = "its optimum" if answer.proven else "the best found in the time"
+    ending = "its optimum" if answer.proven else f"the best found{_status(answer)}"
     bound = _bound(problem, answer.bound_s, evaluation.value)
     return feasible_plan(tuple(assignment), evaluation.value, bound, f"{_METHOD}, {ending}", {})
+
+
+def _status(answer: Answer) -> str:
+    """Why the solver ended, in its own words."""
+    return f" ({answer.status})" if answer.status else ""
 
 
 def _bound(problem: Problem, bound_s: float | None, value: float) -> float | None:
@@ -79,15 +84,12 @@ def _bound(problem: Problem, bound_s: float | None, value: float) -> float | Non
 
 
 def _best_intervals(problem: Problem, limit_s: float) -> Solution | None:
-    try:
-        return find_best(problem, limit_s=limit_s)
-    except PlanError:
-        return None
+    return seek_best(problem, effort=replace(THOROUGH, limit_s=limit_s)).solution
 
 
 def _infeasible(problem: Problem) -> Plan:
     """No assignment at all is possible, and the words for intervals say why."""
-    reason = solve(problem).constraint or "memory, links and times cannot be met together"
+    reason = plan_optimal(problem).constraint or "memory, links and times cannot be met together"
     return infeasible_plan(f"{reason}; nor is there a plan that returns to a device", _METHOD)
 
 

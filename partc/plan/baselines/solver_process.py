@@ -29,6 +29,8 @@ class Answer:
     """Whether the assignment is an optimum of the programme."""
     bound_s: float | None
     """No assignment has a lower latency (throughput: largest busy time) by `evaluate`; None: not known."""
+    status: str = ""
+    """How the solver ended, in its own words."""
 
 
 class SolverError(Exception):
@@ -79,6 +81,7 @@ def _read(text: bytes) -> Answer:
         not isinstance(names, list | None)
         or not all(isinstance(name, str) for name in names or ())
         or not isinstance(answer.proven, bool)
+        or not isinstance(answer.status, str)
         or not (bound is None or (isinstance(bound, float | int) and math.isfinite(bound)))
     ):
         raise SolverError("wrote an answer of the wrong form")

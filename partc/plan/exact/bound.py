@@ -1,43 +1,34 @@
 """A lower bound on the cost of completing a plan, for every state at once.
 
-This is the dynamic programme of EdgeShard (section IV-B, Eq. 7-10) turned round (from the end to the
-source), with differences that make it a true bound: its state holds the *set* of devices in use (as counts
-by type), so that memory is checked per interval and not along one remembered path, the message back to the
-source is part of it, and absent links and times are infinite. It follows only one chain of messages
-(`Tables.path`): a residual message is left out, and so is the part of a message that depends on how far
-back the sending interval reaches. Where nothing of the kind matters the bound is exact, and its arg-min is
-an optimal plan.
+For a latency this is EdgeShard's sum (section IV-A, Eq. 7-9) over a state with the set of devices in use,
+which EdgeShard has for throughput alone (section IV-B, Eq. 12); for a throughput it is Eq. 12. Both are
+turned round (from the end to the source), with differences that make them true bounds: the *set* is kept as
+counts by type, so that memory is checked per interval and not along one remembered path, the source may hold
+more than one sub-module, the message back to it is always part, and absent links and times are infinite. It
+follows only one chain of messages (`Tables.path`): a residual message is left out, and so is the part of a
+message that depends on how far back the sending interval reaches. Where nothing of the kind matters the bound
+is exact, and its arg-min is an optimal plan.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import time
 
 import numpy as np
 
+from partc.plan.effort import CALL, Budget, WorkSpent
 from partc.plan.exact.objective import Objective
 from partc.plan.exact.tables import Array, Tables
 
 Used = tuple[int, ...]
 """Members in use of each type."""
 
-MAX_STEPS = 3e9
-"""Elementary steps that are borne; so many take some twenty seconds."""
-
-_CALL_STEPS = 2000
-"""Elementary steps that take as long as calling numpy."""
-
 _MAX_KEPT = 5e7
 """Elements of the costs to go that are kept: 400 MB."""
 
 _MAX_CACHED = 2.5e7
 """Elements of message tables that are kept."""
-
-
-class TimeUp(Exception):
-    """The time for a search has passed before it found anything."""
 
 
 class Bound:
@@ -47,17 +38,15 @@ class Bound:
         self,
         tables: Tables,
         objective: Objective,
-        forced: tuple[int, int] | None = None,
-        deadline: float = math.inf,
+        budget: Budget | None = None,
     ) -> None:
-        """Solves the dynamic programme; `forced` (type, count): least number of that type to use.
+        """Solves the dynamic programme.
 
         Raises:
-            TimeUp: it is not done by `deadline` (monotonic seconds).
+            WorkSpent: the budget does not suffice.
         """
         self.tables = tables
         self.objective = objective
-        self.forced = forced
         self._stage = [objective.stage(tables, t) for t in range(len(tables.types))]
         self._path_bytes = self._bytes_along_path()
         n = tables.count
@@ -65,7 +54,7 @@ class Bound:
         self._all_on_path = bool(tables.on_path[np.triu_indices(n + 1, 1)].all())
         self._messages: dict[tuple[int, int], Array | None] = {}
         self._to_go: dict[Used, Array] = {}
-        self._solve(deadline)
+        self._solve(budget or Budget())
 
     def start(self) -> Array:
         """[c]: bound for the whole plan when the source holds [0, c)."""
@@ -83,14 +72,16 @@ class Bound:
         """[type that holds the path's last value, cut]: least cost of the rest."""
         return self._to_go[used]
 
-    def _solve(self, deadline: float) -> None:
+    def _solve(self, budget: Budget) -> None:
         """From the fullest set to the empty one: what comes after a device has one more in use."""
         sets = sorted(
             itertools.product(*(range(size + 1) for size in self.tables.capacity)), key=sum, reverse=True
         )
+        each = operations(self.tables.capacity, self.tables.count) / len(sets)
         for used in sets:
-            if time.monotonic() > deadline:
-                raise TimeUp
+            if budget.is_spent:
+                raise WorkSpent
+            budget.spend(each)
             result = self._terminal(used)
             for kind, size in enumerate(self.tables.capacity):
                 if used[kind] < size:
@@ -99,7 +90,7 @@ class Bound:
 
     def _terminal(self, used: Used) -> Array:
         result = np.full((len(self.tables.types), self.tables.count + 1), np.inf)
-        if self.forced is None or used[self.forced[0]] >= self.forced[1]:
+        if all(count >= least for count, least in zip(used, self.tables.least, strict=True)):
             result[:, -1] = self.objective.message(self.tables.return_seconds)
         return result
 
@@ -147,15 +138,15 @@ class Bound:
         return np.where(tables.on_path, result, 0.0)
 
 
-def steps(capacity: tuple[int, ...], count: int) -> float:
-    """Elementary steps of the dynamic programme for types of these sizes and `count` sub-modules.
+def operations(capacity: tuple[int, ...], count: int) -> float:
+    """Operations of the dynamic programme for types of these sizes and `count` sub-modules.
 
     Infinite where its results would take too much memory.
     """
     states, kinds = math.prod(float(size + 1) for size in capacity), len(capacity)
     if states * kinds * (count + 1) > _MAX_KEPT:
         return math.inf
-    return states * kinds**2 * ((count + 1) ** 2 / 2 + _CALL_STEPS)
+    return states * kinds**2 * ((count + 1) ** 2 / 2 + CALL)
 
 
 def plus_one(used: Used, kind: int) -> Used:

@@ -9,23 +9,25 @@ are decoded at once, and the best neighbours of the best order are kept until th
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
+from partc.plan.effort import Budget
 from partc.plan.exact.chain import Chain
 from partc.plan.exact.orders import Order
 from partc.plan.exact.tables import Array, Indices
 
 _NEIGHBOURS = 1500
 """Orders decoded at once."""
+_DRAWING, _DECODING = 3000.0, 15.0
+"""Operations of drawing a neighbour, and of decoding one of its places."""
 _STUCK = 40
 """Rounds without progress after which a search gives up."""
 
 
 def find_cover(
-    chain: Chain, priority: Sequence[int], deadline: float, rng: random.Random
+    chain: Chain, priority: Sequence[int], budget: Budget, rng: random.Random
 ) -> list[tuple[int, int]] | None:
     """(type, end) of intervals that cover the model on a capped chain, or None if none was found.
 
@@ -33,7 +35,8 @@ def find_cover(
     """
     best = np.array(priority, np.int64)
     covered, idle = _decode(chain, best[None, :])[0].max(initial=0), 0
-    while covered < chain.count and idle < _STUCK and time.monotonic() < deadline:
+    while covered < chain.count and idle < _STUCK and not budget.is_spent:
+        budget.spend(_NEIGHBOURS * (_DRAWING + _DECODING * len(best)))
         orders = _neighbours(best, rng)
         reached, _ = _decode(chain, orders)
         place = int(reached.argmax())

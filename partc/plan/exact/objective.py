@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partc.plan.exact.tables import Array, Tables
+from partc.plan.problem import Problem
 
 TIE = 1e-12
 """Two plans whose values differ by less, relatively, are equal; the one with fewer devices wins."""
@@ -53,13 +54,13 @@ class Objective:
 
 def latency_objective(tables: Tables) -> Objective:
     """Seconds, with a penalty for each device that only decides between equal plans."""
-    scale = compute_scale(tables) * TIE
+    scale = compute_scale(tables.problem) * TIE
     return Objective("latency", max(scale, 1e-30), scale / 4)
 
 
 def bottleneck_objective(tables: Tables) -> Objective:
     """The largest busy time."""
-    return Objective("bottleneck", 0.0, compute_scale(tables) / len(tables.types) * TIE / 4)
+    return Objective("bottleneck", 0.0, compute_scale(tables.problem) / len(tables.types) * TIE / 4)
 
 
 def devices_objective(cap: float) -> Objective:
@@ -67,9 +68,9 @@ def devices_objective(cap: float) -> Objective:
     return Objective("devices", 1.0, 0.5, cap * (1 + TIE))
 
 
-def compute_scale(tables: Tables) -> float:
+def compute_scale(problem: Problem) -> float:
     """Weighted seconds of the whole model if every sub-module ran on the device that is fastest for it."""
     return sum(
         phase.weight * sum(min(times.values(), default=0.0) for times in phase.time_s)
-        for phase in tables.problem.steps
+        for phase in problem.steps
     )

@@ -5,154 +5,190 @@
 | few unlike ones, or many of few types | branch and bound on exact prefixes | dynamic programme over sets |
 | many unlike ones | local search over orders, polished by the exact search | Lagrangian relaxation |
 
-A search that fails, for want of time or memory or through a mistake of ours, hands over to the next one;
+A search that fails, for want of work or memory or through a mistake of ours, hands over to the next one;
 the last is a greedy that cannot fail. `Solution.method` says what happened.
 """
 
 from __future__ import annotations
 
-import time
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from partc.errors import InternalError, PlanError
 from partc.plan.answer import Plan, feasible_plan, infeasible_plan
-from partc.plan.evaluate import evaluate
-from partc.plan.exact.bound import MAX_STEPS, Bound, TimeUp, steps
+from partc.plan.effort import QUESTION, QUICK, THOROUGH, Budget, Effort, NothingFound, WorkSpent
+from partc.plan.evaluate import evaluate, intervals_of
+from partc.plan.exact.bound import Bound, operations
 from partc.plan.exact.greedy import place_greedily
 from partc.plan.exact.large import LargeSearch
 from partc.plan.exact.objective import TIE, bottleneck_objective, devices_objective, latency_objective
 from partc.plan.exact.search import Found, Label, Search
-from partc.plan.exact.solution import Solution, bound_of, cost_of, named
-from partc.plan.exact.tables import Tables
+from partc.plan.exact.solution import Best, Solution, bound_of, cost_of, named
+from partc.plan.exact.tables import Forced, Tables
 from partc.plan.infeasible import why_infeasible
 from partc.plan.problem import Problem
 
-LIMIT_S = 90.0
-"""Default limit of a solve; small problems take milliseconds."""
-_QUICK_S = 3.0
-"""Limit of a quick solve."""
-_QUICK_PART = 1 / 30
-"""Of the steps that are borne otherwise."""
 _EXACT_PART = 0.5
-"""Of the time, for the exact search before another takes over."""
+"""Of the work, for the exact search before another takes over."""
 
 
-def plan_optimal(problem: Problem, limit_s: float = LIMIT_S) -> Plan:
-    """The best plan; with a gap where the time did not suffice for a proof.
+def plan_optimal(problem: Problem, effort: Effort = THOROUGH) -> Plan:
+    """The best plan; with a gap where the work allowed did not suffice for a proof.
 
     Raises:
-        PlanError: there may be a plan, but none was found in the time.
+        PlanError: there may be a plan, but none was found.
     """
-    solution = find_best(problem, limit_s=limit_s)
+    solution = find_best(problem, effort=effort)
     if solution is None:
-        return infeasible_plan(why_infeasible(problem, _is_feasible), "exact search")
+        return infeasible_plan(why_infeasible(problem, is_feasible), "exact search")
     return feasible_plan(solution.assignment, solution.value, solution.bound, solution.method, {})
 
 
 def find_best(
-    problem: Problem,
-    *,
-    forced: tuple[int, int] | None = None,
-    limit_s: float = LIMIT_S,
-    quick: bool = False,
+    problem: Problem, *, forced: Forced | None = None, effort: Effort = THOROUGH
 ) -> Solution | None:
-    """The best assignment, or None where there is none.
-
-    `forced` (type, count) asks for so many devices of a type of `Tables.types`. `quick` leaves out the proof
-    and takes some seconds at most; None then says only that no plan was found.
+    """The best assignment that is found, or None where there is none.
 
     Raises:
-        PlanError: there may be a plan, but none was found in the time (never where it is quick).
+        PlanError: there may be a plan, but none was found.
     """
-    deadline = time.monotonic() + (min(limit_s, _QUICK_S) if quick else limit_s)
-    tables, trouble = Tables(problem), []
+    best = seek_best(problem, forced=forced, effort=effort)
+    if best.solution is None and not best.proven:
+        raise PlanError(
+            f"no plan was found ({best.trouble})", hint="use fewer devices or coarser sub-modules"
+        )
+    return best.solution
+
+
+def seek_best(
+    problem: Problem,
+    *,
+    forced: Forced | None = None,
+    effort: Effort = THOROUGH,
+    within: Budget | None = None,
+) -> Best:
+    """The best plan that is found with so much work, and whether that is proven; never fails.
+
+    `within`: work that several solves have in common.
+    """
+    tables, trouble = Tables(problem, forced), []
+    most = within.left if within else math.inf
+    budget = Budget(min(effort.programme + effort.search, most), effort.limit_s, within)
     searches = [("local search", _search_large)]
-    if steps(tables.capacity, tables.count) <= MAX_STEPS * (_QUICK_PART if quick else 1):
+    if operations(tables.capacity, tables.count) <= effort.programme:
         searches.insert(0, ("exact search", _search_exactly))
     for name, search in searches:
         try:
-            solution = search(tables, forced, deadline, quick)
+            solution = search(tables, budget, effort)
         except Exception as error:
             # Also a mistake of ours must not take the compiler down: another search stands behind this one.
-            trouble.append(f"{name}: {_in_words(error)}")
+            trouble.append(f"{name}: {_in_words(error, budget)}")
             continue
-        if solution is None or not trouble:
-            return solution
-        return replace(solution, method=f"{solution.method} ({'; '.join(trouble)})")
-    solution = None if forced else _last_resort(problem, trouble)
-    if solution is None and not quick:
-        raise PlanError(
-            f"no plan was found ({'; '.join(trouble)})", hint="use fewer devices or coarser sub-modules"
-        )
-    return solution
+        if solution is None:
+            return Best(None, True)
+        return Best(_with_notes(solution, trouble, budget), solution.bound == solution.value)
+    return Best(None if forced else _last_resort(problem, trouble), False, "; ".join(trouble))
 
 
 def lower_bound(problem: Problem) -> float | None:
-    """What no latency can be below, or no throughput above; None where no plan was found."""
-    solution = find_best(problem, quick=True)
+    """What no latency can be below, or no throughput above; None where that is not known."""
+    solution = seek_best(problem, effort=QUICK).solution
     return solution.bound if solution else None
 
 
-def _search_exactly(
-    tables: Tables, forced: tuple[int, int] | None, deadline: float, quick: bool
-) -> Solution | None:
-    """The dynamic programme and branch and bound; raises TimeUp where its part of the time brought nothing."""
+def interval_bound(problem: Problem, value: float, assignment: Sequence[str]) -> float | None:
+    """The bound of an assignment of this value, never on the wrong side by rounding.
+
+    None where the assignment returns to a device: what bounds plans with one interval per device is none for it.
+    """
+    if len(intervals_of(assignment)) > len(set(assignment)):
+        return None
+    bound = lower_bound(problem)
+    if bound is None:
+        return None
+    return min(bound, value) if problem.objective == "latency" else max(bound, value)
+
+
+def is_feasible(problem: Problem) -> bool | None:
+    """Whether there is a plan with one interval per device; None where neither was shown."""
+    best = seek_best(problem, effort=QUESTION)
+    if best.solution is not None:
+        return True
+    return False if best.proven else None
+
+
+def _with_notes(solution: Solution, trouble: list[str], budget: Budget) -> Solution:
+    """The method with what went wrong on the way; the clock makes a plan that another run may not find again."""
+    notes = [*trouble, *(["stopped by the clock"] if budget.braked else [])]
+    return replace(solution, method=f"{solution.method} ({'; '.join(notes)})") if notes else solution
+
+
+def _search_exactly(tables: Tables, whole: Budget, effort: Effort) -> Solution | None:
+    """The dynamic programme and branch and bound.
+
+    Raises:
+        WorkSpent: its part of the work brought nothing.
+    """
     problem = tables.problem
-    now = time.monotonic()
-    until = now + (deadline - now) * _EXACT_PART
+    budget = whole.part(_EXACT_PART, share_time=True)
     first = latency_objective(tables) if problem.objective == "latency" else bottleneck_objective(tables)
-    found = Search(tables, Bound(tables, first, forced, until), until).run(dive_only=quick)
+    found = Search(tables, Bound(tables, first, budget), budget).run(dive_only=not effort.proves)
     if found.best is None:
         if np.isfinite(found.bound):
-            raise TimeUp
+            raise WorkSpent
         return None
-    best = found.best
-    if problem.objective == "throughput" and not quick:
-        best = _fewer_devices(tables, best, forced, deadline)
-    return _solution(tables, best, found)
-
-
-def _fewer_devices(tables: Tables, best: Label, forced: tuple[int, int] | None, deadline: float) -> Label:
-    """The plan with the fewest devices that is as fast; `best` itself where time runs out."""
+    solution = _solution(tables, found.best, found)
+    if problem.objective == "latency" or not effort.proves:
+        return solution
     try:
-        bound = Bound(tables, devices_objective(best.cost), forced, deadline)
-    except TimeUp:
-        return best
-    return Search(tables, bound, deadline).run().best or best
+        return _solution(tables, _fewest_devices(tables, found.best, budget), found)
+    except Exception:
+        # The fewest devices are a nicety: whatever goes wrong, as fast a plan is at hand.
+        return solution
 
 
-def _search_large(
-    tables: Tables, forced: tuple[int, int] | None, deadline: float, quick: bool
-) -> Solution | None:
-    """Bounds by prices and local search; then exactly over the devices of the plan it found."""
-    now = time.monotonic()
-    large = LargeSearch(tables, deadline if quick else now + 0.8 * (deadline - now), forced, quick=quick)
+def _fewest_devices(tables: Tables, best: Label, budget: Budget) -> Label:
+    """The plan with the fewest devices that is as fast, as far as it is found."""
+    bound = Bound(tables, devices_objective(best.cost), budget)
+    return Search(tables, bound, budget).run().best or best
+
+
+def _search_large(tables: Tables, whole: Budget, effort: Effort) -> Solution | None:
+    """Bounds by prices and local search; then exactly over the devices of the plan it found.
+
+    Raises:
+        NothingFound: neither a plan nor the proof that there is none.
+    """
+    large = LargeSearch(tables, whole.part(0.8 if effort.proves else 1.0), effort)
     if large.run().infeasible:
         return None
-    if large.best and tables.problem.objective == "latency" and not quick and not forced:
-        now = time.monotonic()
-        large.close(now + (deadline - now) / 2)
+    further = effort.proves and not any(tables.least)
+    if large.best and further and tables.problem.objective == "latency":
+        large.close(whole.part(0.5))
     solution = large.solution()
     if solution is None:
-        raise TimeUp
-    return solution if quick or forced else _polished(tables.problem, solution, deadline)
+        raise WorkSpent if whole.is_spent else NothingFound
+    return _polished(tables.problem, solution, whole, effort) if further else solution
 
 
-def _polished(problem: Problem, solution: Solution, deadline: float) -> Solution:
+def _polished(problem: Problem, solution: Solution, budget: Budget, effort: Effort) -> Solution:
     """The best plan over the devices that a plan uses, where an exact search can bear that."""
     used = set(solution.assignment)
     part = Tables(replace(problem, devices=tuple(d for d in problem.devices if d.name in used)))
-    if solution.value == solution.bound or steps(part.capacity, part.count) > MAX_STEPS / 4:
+    if solution.value == solution.bound or operations(part.capacity, part.count) > effort.programme / 4:
         return solution
     try:
-        better = _search_exactly(part, None, deadline, quick=False)
-    except TimeUp:
-        return solution
+        better = _search_exactly(part, budget, effort)
+    except Exception as error:
+        if isinstance(error, WorkSpent):
+            return solution
+        return replace(solution, method=f"{solution.method}, polishing {_in_words(error, budget)}")
     if better is None or cost_of(problem, better.value) >= cost_of(problem, solution.value):
         return solution
-    least = cost_of(problem, solution.bound)
+    least = cost_of(problem, solution.bound) if solution.bound is not None else 0.0
     return replace(
         better, bound=bound_of(problem, better.value, least), method=f"{solution.method}, polished exactly"
     )
@@ -164,23 +200,17 @@ def _last_resort(problem: Problem, trouble: list[str]) -> Solution | None:
     evaluation = evaluate(problem, assignment) if assignment else None
     if assignment is None or evaluation is None or evaluation.value is None:
         return None
-    worst = 0.0 if problem.objective == "latency" else cost_of(problem, 0.0)
-    return Solution(assignment, evaluation, worst, f"greedy ({'; '.join(trouble)})")
+    return Solution(assignment, evaluation, None, f"greedy ({'; '.join(trouble)})")
 
 
-def _in_words(error: Exception) -> str:
-    if isinstance(error, TimeUp):
-        return "out of time"
+def _in_words(error: Exception, budget: Budget) -> str:
+    if isinstance(error, WorkSpent):
+        return "out of time" if budget.braked else "at the end of the work allowed to it"
+    if isinstance(error, NothingFound):
+        return "found no plan"
     if isinstance(error, MemoryError):
         return "out of memory"
     return f"failed, {type(error).__name__} {error}"
-
-
-def _is_feasible(problem: Problem) -> bool:
-    try:
-        return find_best(problem, limit_s=10.0) is not None
-    except PlanError:
-        return False
 
 
 def _solution(tables: Tables, best: Label, found: Found) -> Solution:
@@ -197,6 +227,6 @@ def _solution(tables: Tables, best: Label, found: Found) -> Solution:
     return Solution(
         assignment,
         evaluation,
-        evaluation.value if proven else cost_of(problem, max(0.0, least)),
+        evaluation.value if proven else bound_of(problem, evaluation.value, least),
         method + ("" if proven else ", stopped before the proof"),
     )

@@ -9,13 +9,13 @@ removal in some milliseconds. Costs are those of the chain, on which residual me
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from partc.plan.effort import CALL, Budget
 from partc.plan.exact.chain import Chain
 from partc.plan.exact.tables import Array
 
@@ -25,6 +25,8 @@ Order = tuple[int, ...]
 _GAIN = 1e-9
 """Relative improvement below which a change is none."""
 _MAX_COLUMNS = 96
+_PER_ELEMENT = 60
+"""Operations for each element of a row of costs."""
 
 
 @dataclass(frozen=True)
@@ -58,32 +60,32 @@ class OrderSearch:
             result.append((kind, cut))
         return result
 
-    def improve(self, order: Order, deadline: float) -> Change:
+    def improve(self, order: Order, budget: Budget) -> Change:
         """The order that single changes lead to, until none of them helps."""
         current = Change(self.cost(order), order)
-        while time.monotonic() < deadline:
-            better = self._better(current, deadline)
+        while not budget.is_spent:
+            better = self._better(current, budget)
             if better is None:
                 break
             current = better
         return current
 
-    def _better(self, current: Change, deadline: float) -> Change | None:
+    def _better(self, current: Change, budget: Budget) -> Change | None:
         """The first improvement: the best of one kind of change, else of all places for one device."""
-        for changes in self._neighbours(current.order, deadline):
+        for changes in self._neighbours(current.order, budget):
             best = min(changes, key=lambda change: change.cost, default=current)
             if best.cost < current.cost * (1 - _GAIN):
                 return best
         return None
 
-    def _neighbours(self, order: Order, deadline: float) -> Iterator[list[Change]]:
-        yield self._changes(order, deadline)
+    def _neighbours(self, order: Order, budget: Budget) -> Iterator[list[Change]]:
+        yield self._changes(order, budget)
         for _ in range(1, len(order)):
-            if time.monotonic() > deadline:
+            if budget.is_spent:
                 return
             # Goes on behind the device that was moved last, so that each has its turn.
             self._turn = self._turn % (len(order) - 1) + 1
-            yield self._moves(order, self._turn)
+            yield self._moves(order, self._turn, budget)
 
     def require(self, order: Order, kind: int, count: int) -> Change:
         """The order with at least so many members of a type, each put where it costs least."""
@@ -93,25 +95,25 @@ class OrderSearch:
             spots = [(place, place + 1 + gone, kind) for place in range(len(order)) for gone in (0, 1)]
             spots = [spot for spot in spots if spot[1] <= len(order)]
             spots = [spot for spot in spots if spot[1] == spot[0] + 1 or order[spot[0] + 1] != kind]
-            current = min(self._between(order, spots), key=lambda change: change.cost)
+            current = min(self._between(order, spots, Budget()), key=lambda change: change.cost)
             if not np.isfinite(current.cost):
                 break
         return current
 
-    def _changes(self, order: Order, deadline: float) -> list[Change]:
+    def _changes(self, order: Order, budget: Budget) -> list[Change]:
         """Removals, and every free device inserted or put in the place of another."""
         counts = Counter(order)
         free = [kind for kind, size in enumerate(self.chain.capacity) if counts[kind] < size]
         places = range(len(order))
         spots = [(place, place + 1, kind) for place in places for kind in free]
         spots += [(place, place + 2, kind) for place in places[:-1] for kind in free]
-        return self._removals(order) + self._between(order, spots, deadline)
+        return self._removals(order) + self._between(order, spots, budget)
 
-    def _moves(self, order: Order, place: int) -> list[Change]:
+    def _moves(self, order: Order, place: int, budget: Budget) -> list[Change]:
         """The device at a place taken out and put elsewhere, also in the place of another."""
         kind, rest = order[place], order[:place] + order[place + 1 :]
         spots = [(spot, spot + 1 + gone, kind) for spot in range(len(rest)) for gone in (0, 1)]
-        return self._between(rest, [spot for spot in spots if spot[1] <= len(rest)])
+        return self._between(rest, [spot for spot in spots if spot[1] <= len(rest)], budget)
 
     def _removals(self, order: Order) -> list[Change]:
         prefixes, suffixes = self._prefixes(order), self._suffixes(order)
@@ -122,16 +124,17 @@ class OrderSearch:
             result.append(Change(float((prefixes[place - 1] + rest).min()), kept))
         return result
 
-    def _between(
-        self, order: Order, spots: Sequence[tuple[int, int, int]], deadline: float = np.inf
-    ) -> list[Change]:
+    def _between(self, order: Order, spots: Sequence[tuple[int, int, int]], budget: Budget) -> list[Change]:
         """For each (last place before, first place after, type): the order with that type between."""
         prefixes, suffixes = self._prefixes(order), self._suffixes(order)
         result: list[Change] = []
+        column = _PER_ELEMENT * self.chain.count + 8 * CALL
+        budget.spend(2 * len(order) * column)
         for low in range(0, len(spots), _MAX_COLUMNS):
-            if time.monotonic() > deadline:
+            if budget.is_spent:
                 break
             part = spots[low : low + _MAX_COLUMNS]
+            budget.spend(len(part) * column)
             kinds = np.array([kind for _, _, kind in part])
             outward = np.stack(
                 [self._out_of(order, kind, place, suffixes) for _, place, kind in part], axis=1

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from partc.plan.effort import CALL, Budget
 from partc.plan.exact.bound import Bound, Used, plus_one
-from partc.plan.exact.prices import PricedBound
+from partc.plan.exact.multipliers import PricedBound
 from partc.plan.exact.tables import Array, Tables
 
 _DIVE_EVERY = 256
-_MAX_EXPANDED = 200_000
+_EXTENSION = 20 * CALL
+"""Operations of extending a label by one type of device."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +83,13 @@ class Search:
     """One search for the plan of least cost."""
 
     def __init__(
-        self, tables: Tables, bound: Bound | PricedBound, deadline: float, known: float = np.inf
+        self,
+        tables: Tables,
+        bound: Bound | PricedBound,
+        budget: Budget | None = None,
+        known: float = np.inf,
     ) -> None:
-        """Nothing is computed before `run`; `deadline` in monotonic seconds.
+        """Nothing is computed before `run`.
 
         `known`: cost of a plan that is known; only better ones are looked for.
         """
@@ -92,12 +97,12 @@ class Search:
         self.tables = tables
         self.bound = bound
         self.objective = bound.objective
-        self.deadline = deadline
+        self.budget = budget or Budget()
         self.best: Label | None = None
         self._known: dict[object, list[tuple[float, ...]]] = {}
 
     def run(self, *, dive_only: bool = False) -> Found:
-        """The best plan, or the best found in the time given with a bound on all others."""
+        """The best plan, or the best that the budget allowed with a bound on all others."""
         heap: list[tuple[float, int, int, Label]] = []
         number = itertools.count()
         for label in self._roots():
@@ -110,7 +115,7 @@ class Search:
             self._dive(heap[0][3])
         expanded = 0
         while not dive_only and heap and heap[0][0] < self._limit():
-            if expanded >= _MAX_EXPANDED or time.monotonic() > self.deadline:
+            if self.budget.is_spent:
                 return Found(self.best, heap[0][0], expanded)
             label = heapq.heappop(heap)[3]
             expanded += 1
@@ -174,6 +179,7 @@ class Search:
     def _extensions(self, label: Label, kind: int) -> Iterator[Label]:
         """The next interval on one more device of type `kind`, for every end at once."""
         tables, cut = self.tables, label.cut
+        self.budget.spend(_EXTENSION)
         used = plus_one(label.used, kind)
         on_path = tables.on_path[cut]
         finish, largest_message = self._arrivals(label, kind)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from partc.plan.evaluate import Evaluation
 from partc.plan.exact.objective import TIE
-from partc.plan.exact.tables import Tables
+from partc.plan.exact.tables import Forced, Tables
 from partc.plan.problem import Problem
 
 
@@ -18,8 +18,8 @@ class Solution:
 
     assignment: tuple[str, ...]
     evaluation: Evaluation
-    bound: float
-    """In the unit of the objective: seconds, or steps per second."""
+    bound: float | None
+    """In the unit of the objective: seconds, or steps per second; None: not known."""
     method: str
 
     @property
@@ -28,20 +28,38 @@ class Solution:
         return self.evaluation.value or 0.0
 
 
+@dataclass(frozen=True)
+class Best:
+    """How a search for the best plan ended."""
+
+    solution: Solution | None
+    """The best plan that was found."""
+    proven: bool
+    """That no plan is better; without a solution that there is none."""
+    trouble: str = ""
+    """Which searches found nothing, and why."""
+
+
+Solve = Callable[[Problem, Forced | None], Best]
+"""Looks for the best plan, or for the best that uses a device."""
+
+
 def cost_of(problem: Problem, value: float) -> float:
     """Seconds to be minimised: a latency, or the bottleneck of a throughput. Its own inverse."""
     return value if problem.objective == "latency" else 1.0 / max(value, sys.float_info.min)
 
 
-def bound_of(problem: Problem, value: float, least_s: float) -> float:
+def bound_of(problem: Problem, value: float, least_s: float) -> float | None:
     """A proven least cost in the unit of the objective, never on the wrong side of the value.
 
-    Costs that differ by rounding alone are equal.
+    Costs that differ by rounding alone are equal. That a bottleneck takes no less than no time bounds nothing.
     """
     cost = cost_of(problem, value)
     if least_s >= cost * (1 - len(problem.submodules) * TIE):
         return value
-    return cost_of(problem, max(0.0, least_s))
+    if least_s <= 0:
+        return 0.0 if problem.objective == "latency" else None
+    return cost_of(problem, least_s)
 
 
 def named(tables: Tables, intervals: Sequence[tuple[int, int]]) -> tuple[str, ...]:

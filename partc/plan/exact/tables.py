@@ -31,6 +31,14 @@ _MAX_KEPT = 1.5e7
 
 
 @dataclass(frozen=True)
+class Forced:
+    """Plans that use fewer of the devices that are like `device` do not count."""
+
+    device: str
+    count: int
+
+
+@dataclass(frozen=True)
 class Value:
     """What one sub-module makes and later ones use, in one phase."""
 
@@ -54,11 +62,15 @@ class Traffic:
 class Tables:
     """The arrays of one problem; n sub-modules, T types, P phases."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, forced: Forced | None = None) -> None:
         """Builds the types; everything else is computed when it is first read."""
         self.problem = problem
         self.count = len(problem.submodules)
         self.types = group_devices(problem)
+        self.least = tuple(
+            forced.count if forced and forced.device in members else 0 for members in self.types
+        )
+        """Per type: plans that use fewer members do not count."""
         self.weights = [phase.weight for phase in problem.steps]
         self._traffic: dict[tuple[int, int, int, int], Traffic] = {}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from partc.errors import BundleError
 from partc.plan.evaluate import intervals_of
 from partc.plan.problem import Phase
-from partc.plan.simulate.plan import Case
-from partc.plan.simulate.script import Script, Workflow, stage_runs
+from partc.plan.simulate.case import Case
+from partc.plan.simulate.script import Script, Workflow, stage_runs, workflow_of
 from partc.runtime.dtypes import DTYPES
 from partc.runtime.manifest import RECOMPILE, Manifest, load_manifest
 from partc.runtime.program import Run, Send
@@ -24,6 +24,11 @@ class Build:
     folder: Path
     manifests: Mapping[str, Manifest]
     """Device -> manifest, in ring order."""
+
+    @property
+    def plan_id(self) -> str:
+        """Of all its devices."""
+        return next(iter(self.manifests.values())).plan_id
 
     @property
     def max_requests(self) -> int:
@@ -47,6 +52,15 @@ def read_build(folder: Path) -> Build:
     if set(ring) != set(named) or len({manifest.plan_id for manifest in found}) > 1:
         raise BundleError("the devices are not those of one plan", where=str(folder), hint=RECOMPILE)
     return Build(folder, {device: named[device] for device in ring})
+
+
+def workflow(case: Case, build: Build | None) -> Workflow:
+    """The programs of the build, or where there is none, those that follow from the plan.
+
+    Raises:
+        BundleError: the build's are not those of the plan.
+    """
+    return build_workflow(build, case) if build else workflow_of(case.problem, case.assignment)
 
 
 def build_workflow(build: Build, case: Case) -> Workflow:

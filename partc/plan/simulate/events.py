@@ -14,8 +14,8 @@ wait until the link has made up for it.
 
 Where every device has one interval, no-bubbles (EdgeShard, Fig. 5b) is never slower than bubbles (Fig. 5a):
 requests keep their order on every device and link in both, so that bubbles only add constraints. Where devices
-return, whoever is ready first may be the wrong one, as in any greedy schedule: in 30 of 15,000 random plans
-no-bubbles was slower, by 17 % at most. The runner chooses like that, and so does this.
+return, whoever is ready first may be the wrong one, as in any greedy schedule, and no-bubbles can be the slower
+one. The runner chooses like that, and so does this.
 
 `sample`, `emit` and a `run` of no seconds take no time. O((instructions + messages) log n).
 """
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from partc.errors import InternalError
-from partc.plan.simulate.load import Load, Noise
+from partc.plan.simulate.demand import Load, Noise
 from partc.plan.simulate.result import Simulation, Span, Transfer
 from partc.plan.simulate.script import Script, Workflow
 from partc.runtime.program import Recv, Run, Send

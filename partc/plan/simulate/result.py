@@ -84,7 +84,8 @@ class Simulation:
     def tokens_per_s(self) -> float:
         """Tokens of all requests over the makespan, one for each step; `batch` times as many come out."""
         # A run that takes no time at all still has a finite rate, so that it can be written as JSON.
-        return sum(map(len, self.token_s)) / max(self.makespan_s, sys.float_info.min)
+        rate = sum(map(len, self.token_s)) / max(self.makespan_s, sys.float_info.min)
+        return min(rate, sys.float_info.max)
 
     @property
     def first_token_s(self) -> float:

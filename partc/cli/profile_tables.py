@@ -6,7 +6,7 @@ from typing import Any
 
 from partc.cli.tables import show, table
 from partc.config.units import format_bytes, format_seconds
-from partc.profiler.profile import DeviceResult, ProfileResult
+from partc.profiler.measurement import DeviceResult, ProfileResult
 
 
 def profile_json(result: ProfileResult) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def figures_json(found: DeviceResult) -> dict[str, Any]:
 
 def print_profile(result: ProfileResult) -> None:
     """Tables of devices, links and sub-modules."""
-    blocks = [_devices(result)]
+    blocks = [_devices(result), _LEGEND]
     if result.links:
         blocks.append(_links(result))
     if result.work.tasks:
@@ -54,10 +54,14 @@ def print_profile(result: ProfileResult) -> None:
 
 def print_host(found: DeviceResult) -> None:
     """The figures of this machine."""
-    show(table("This machine", _COLUMNS[1:], [_figures(found)], right=_COLUMNS[1:]))
+    show(table("This machine", _COLUMNS[1:], [_figures(found)], right=_COLUMNS[1:]), _LEGEND)
 
 
 _COLUMNS = ("device", "compute", "memory bandwidth", "free memory", "call", "step")
+_LEGEND = (
+    "call: what a call of the engine takes by itself; "
+    "step: what a step takes on the source besides sub-modules and messages, its call included\n"
+)
 
 
 def _devices(result: ProfileResult) -> Any:

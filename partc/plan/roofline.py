@@ -49,6 +49,16 @@ def count_measured(
     }
 
 
+def overheads(devices: DevicesConfig) -> dict[str, dict[str, float]]:
+    """Device → what a call of its engine and a step on it as the source take besides, where that was measured."""
+    found = ((name, devices.times_of(name)) for name in devices.devices)
+    return {
+        name: {"call_s": times.call_overhead_s, "step_s": times.step_overhead_s}
+        for name, times in found
+        if times is not None
+    }
+
+
 def _measured(
     submodules: Sequence[Submodule], step: Step, devices: DevicesConfig
 ) -> dict[str, dict[int, float]]:

@@ -6,7 +6,6 @@ machine do not take each other's cores.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,9 +17,9 @@ from partc.errors import RunError, UserError
 from partc.ir.graph import Module
 from partc.pipeline.contract import Progress
 from partc.profiler.bundle import write_profile_bundles
+from partc.profiler.client import Fleet
 from partc.profiler.graphs import QUICK, ProbeSizes
 from partc.profiler.links import LinkFigures, Ring, link_figures, measure_ring
-from partc.profiler.probe import Fleet
 from partc.profiler.timing import (
     DEFAULT_TOUCHED,
     MOST_TOUCHED,
@@ -33,6 +32,7 @@ from partc.profiler.timing import (
 )
 from partc.profiler.work import Work, load_work, work_of
 from partc.runtime.launch import launch_local
+from partc.runtime.processor import architecture
 
 _STEPS, _REPEATS = 60, 7
 _QUICK_STEPS, _QUICK_REPEATS = 8, 2
@@ -89,9 +89,8 @@ def check_local(devices: DevicesConfig) -> None:
     Raises:
         UserError: another architecture.
     """
-    own = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
     for device in devices.devices.values():
-        _check_arch(device, own, "this machine is")
+        _check_arch(device, architecture(), "this machine is")
 
 
 def measure(
@@ -213,7 +212,10 @@ def _check_arch(device: DeviceConfig, found: str, who: str) -> None:
 @contextmanager
 def _launched(folder: Path, insecure: bool) -> Iterator[Fleet]:
     with launch_local(folder, insecure=insecure, measure=True) as ring:
-        yield Fleet(folder, ring.addresses, insecure)
+        try:
+            yield Fleet(folder, ring.addresses, insecure)
+        except RunError as error:
+            raise ring.killed() or ring.explain(error) from None
 
 
 @contextmanager

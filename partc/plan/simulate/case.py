@@ -8,16 +8,15 @@ from typing import Any
 
 from partc.errors import PlanError
 from partc.plan.evaluate import evaluate
+from partc.plan.file import check_plan
 from partc.plan.problem import Problem
+from partc.plan.simulate.demand import Load
 from partc.plan.simulate.events import Simulator
-from partc.plan.simulate.load import Load
 from partc.plan.simulate.result import MODES, Simulation
 from partc.plan.simulate.script import Workflow, workflow_of
 
-FORMAT = "partc-plan/1"
 _MOST_RUNS = 3_000_000
 """Runs and messages of a simulation: above that, it would take minutes and gigabytes."""
-_GIVE = "give plan.json or the folder of a build, as partc compile writes them"
 
 
 @dataclass(frozen=True)
@@ -41,20 +40,8 @@ def read_case(plan: Mapping[str, Any], where: str = "plan.json") -> Case:
         PlanError: it is no plan, or an infeasible one.
         ConfigError: its problem is wrong; names the JSON path.
     """
-    if "submodules" in plan:
-        hint = "partc plan --problem answers it; " + _GIVE
-        raise PlanError("this is a planning problem, not a plan", where=where, hint=hint)
-    if plan.get("format", FORMAT) != FORMAT:
-        raise PlanError(f"the format is {plan['format']!r}, not {FORMAT!r}", where=where, hint=_GIVE)
-    answer = plan.get("answer")
-    if plan.get("problem") is None or not isinstance(answer, Mapping):
-        raise PlanError("not a plan: it has no problem and no answer", where=where, hint=_GIVE)
-    names = answer.get("assignment")
-    if names is None:
-        constraint = f": {answer['constraint']}" if answer.get("constraint") else ""
-        raise PlanError(f"the plan is not feasible{constraint}", where=where)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise PlanError("expected a list of devices", where=f"{where}: answer.assignment", hint=_GIVE)
+    check_plan(plan, where)
+    names = plan["answer"]["assignment"]
     case = Case(Problem.from_json(plan["problem"], f"{where}: problem"), tuple(names))
     check_case(case, where)
     return case

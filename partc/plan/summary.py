@@ -1,4 +1,4 @@
-"""What a plan says, as rows for tables and for `--json`: derived from plan.json and the profile alone."""
+"""What a plan says, as rows for tables, for the report and for `--json`: from plan.json and the profile alone."""
 
 from __future__ import annotations
 
@@ -129,22 +129,33 @@ def _weight_bytes(profile: Sequence[SubmoduleProfile], held: set[str]) -> int:
 
 def _messages(phases: Sequence[Mapping[str, Any]]) -> list[MessageRow]:
     """One row for each pair of stages, and for the result."""
-    first: dict[tuple[int, int, str], Mapping[str, Any]] = {}
-    sent: dict[tuple[int, int, str], dict[str, float]] = {}
-    values: dict[tuple[int, int, str], dict[str, None]] = {}
-    for phase in phases:
-        for message in phase["messages"]:
-            key = (message["from_stage"], message["to_stage"], _kind(message))
-            first.setdefault(key, message)
-            sent.setdefault(key, {})[phase["phase"]] = message["bytes"]
-            values.setdefault(key, {}).update(dict.fromkeys(message["values"]))
-    return [
-        MessageRow(first[key]["from"], first[key]["to"], key[0], key[1], tuple(values[key]), key[2], sizes)
-        for key, sizes in sent.items()
-    ]
+    rows = []
+    for ends, places in exchanges(phases).items():
+        messages = {number: phases[number]["messages"][place] for number, place in places.items()}
+        first = next(iter(messages.values()))
+        values = dict.fromkeys(value for message in messages.values() for value in message["values"])
+        sizes = {phases[number]["phase"]: message["bytes"] for number, message in messages.items()}
+        rows.append(MessageRow(first["from"], first["to"], *ends, tuple(values), kind_of(first), sizes))
+    return rows
 
 
-def _kind(message: Mapping[str, Any]) -> str:
-    if message["values"] == ["return"]:
+def exchanges(phases: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], dict[int, int]]:
+    """(sending stage, receiving stage) → index of a phase in which it sends → index of its message there."""
+    found: dict[tuple[int, int], dict[int, int]] = {}
+    for number, phase in enumerate(phases):
+        for place, message in enumerate(phase["messages"]):
+            ends = message["from_stage"], message["to_stage"]
+            found.setdefault(ends, {})[number] = place
+    return found
+
+
+def is_return(message: Mapping[str, Any]) -> bool:
+    """Whether it is the result on its way back to the source: nothing else is sent to the first stage."""
+    return bool(message["to_stage"] == 0)
+
+
+def kind_of(message: Mapping[str, Any]) -> str:
+    """sequential, residual or return, as `MessageRow.kind`."""
+    if is_return(message):
         return "return"
     return "sequential" if message["to_stage"] == message["from_stage"] + 1 else "residual"

@@ -1,11 +1,12 @@
 """Bounds for hundreds of unlike devices: Lagrangian relaxation of "each device at most once".
 
-Every use of a device of type t costs a price λ_t >= 0 and may be repeated. For given prices the cheapest
-plan is a shortest path over (cut, device), and its cost less Σ λ_t · members_t is at most the cost of every
-true plan (weak duality): EdgeShard's recurrence (Eq. 7-10) without the set of devices in use, priced so that
-re-use does not pay. The prices are raised for devices that are used too often and lowered for the others
-(a subgradient method with Polyak's step along a running mean of the directions, as in the volume algorithm of
-Barahona and Anbil 2000: the plain subgradient zigzags between paths that use disjoint sets of devices).
+Every use of a device of type t costs a price λ_t >= 0 and may be repeated. For given prices the cheapest plan
+is a shortest path over (cut, device), and its cost less Σ λ_t · members_t is at most the cost of every true
+plan (weak duality): EdgeShard's recurrence (section IV-A, Eq. 7-9), which has no set of devices in use in its
+state either, priced so that re-use does not pay. The prices are raised for devices that are used too often
+and lowered for the others (a subgradient method with Polyak's step along a running mean of the directions, as
+in the volume algorithm of Barahona and Anbil 2000: the plain subgradient zigzags between paths that use
+disjoint sets of devices).
 
 On a capped chain (throughput) all costs but the prices are zero: a positive value proves that no plan is as
 fast as the cap.
@@ -13,12 +14,12 @@ fast as the cap.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from partc.plan.effort import CALL, Budget
 from partc.plan.exact.chain import Chain
 from partc.plan.exact.objective import Objective
 from partc.plan.exact.tables import Array
@@ -118,8 +119,8 @@ class _Point:
     """[type]: uses on the cheapest path beyond the members there are: a subgradient."""
 
 
-def ascend(chain: Chain, prices: Array, target: float, deadline: float) -> Iterator[Round]:
-    """Better and better bounds, as many as are asked for, until `deadline` (monotonic seconds).
+def ascend(chain: Chain, prices: Array, target: float, budget: Budget) -> Iterator[Round]:
+    """Better and better bounds, as many as are asked for, while the budget lasts.
 
     `target`: value that the bound can hardly exceed; it sets the length of the steps. Ends by itself when the
     steps have become too short, or when the cheapest path is a plan (the bound is then its cost). At least
@@ -127,9 +128,11 @@ def ascend(chain: Chain, prices: Array, target: float, deadline: float) -> Itera
     """
     best = point = _price(chain, prices)
     mean, factor, since = point.excess, _FIRST_STEP, 0
+    each = chain.count * (2.0 * chain.kinds**2 + 3 * CALL)
     while True:
+        budget.spend(each)
         yield Round(best.value, best.prices, point.path)
-        if not point.path or _is_plan(point) or factor < _MIN_STEP or time.monotonic() > deadline:
+        if not point.path or _is_plan(point) or factor < _MIN_STEP or budget.is_spent:
             return
         if point.value < best.value - abs(target - best.value):
             factor, point, mean = factor * _SHRINK, best, best.excess

@@ -1,0 +1,94 @@
+"""plan.json: its format, reading and writing.
+
+```
+{"format": "partc-plan/1", "problem": {…}, "answer": {…}, "predicted": {…}, "overlap": {…}}
+```
+
+`problem` as in `partc.plan.problem`, `answer` as in `partc.plan.answer`, `predicted` is the timeline that
+`partc.plan.evaluate` finds; `overlap`, where it was asked for, is of `passes/overlap_submodules.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from partc.errors import PlanError
+from partc.plan.answer import Plan
+from partc.plan.evaluate import Evaluation
+from partc.plan.problem import Problem
+
+FORMAT = "partc-plan/1"
+PLAN_FILE = "plan.json"
+GIVE = "give plan.json or the folder of a build, as partc compile writes them"
+
+Json = dict[str, Any]
+EMPTY_PLAN: Json = {"format": FORMAT, "problem": None, "answer": None, "predicted": None}
+"""plan.json of parts that nobody planned (IR text written by hand)."""
+
+
+def plan_json(problem: Problem, answer: Plan, predicted: Evaluation) -> Json:
+    """plan.json as data."""
+    return {
+        "format": FORMAT,
+        "problem": problem.to_json(),
+        "answer": answer.to_json(),
+        "predicted": predicted.to_json(),
+    }
+
+
+def read_plan(file: Path) -> Json:
+    """A plan.json of a feasible plan; what lies within `problem` and `predicted` is not looked at.
+
+    Raises:
+        PlanError: no such file, or it is no plan, or an infeasible one.
+    """
+    if file.is_dir() or not file.exists():
+        message = "is a folder, not a file" if file.is_dir() else "no such file"
+        raise PlanError(message, where=str(file), hint=GIVE)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"not a plan: {error}", where=str(file), hint=GIVE) from error
+    return parse_plan(text, str(file))
+
+
+def parse_plan(text: str, where: str) -> Json:
+    """The same of its text.
+
+    Raises:
+        PlanError: it is no plan, or an infeasible one.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"not a plan: not valid JSON ({error})", where=where, hint=GIVE) from error
+    if not isinstance(data, dict):
+        raise PlanError("not a plan: not a JSON object", where=where, hint=GIVE)
+    check_plan(data, where)
+    return data
+
+
+def check_plan(data: Mapping[str, Any], where: str) -> None:
+    """Refuse what is no plan, or an infeasible one.
+
+    Raises:
+        PlanError: naming what is missing.
+    """
+    if "submodules" in data:
+        hint = "partc plan --problem answers it; " + GIVE
+        raise PlanError("this is a planning problem, not a plan", where=where, hint=hint)
+    if data.get("format") != FORMAT:
+        found = repr(data["format"]) if "format" in data else "missing"
+        raise PlanError(f"the format is {found}, not {FORMAT!r}", where=where, hint=GIVE)
+    answer = data.get("answer")
+    if data.get("problem") is None or not isinstance(answer, Mapping):
+        raise PlanError("there is no plan in it: no problem and no answer", where=where, hint=GIVE)
+    names = answer.get("assignment")
+    if names is None:
+        constraint = f": {answer['constraint']}" if answer.get("constraint") else ""
+        raise PlanError(f"the plan is not feasible{constraint}", where=where)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise PlanError("expected a list of devices", where=f"{where}: answer.assignment", hint=GIVE)

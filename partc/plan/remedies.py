@@ -1,0 +1,69 @@
+"""What to do where no plan fits: by the kind of constraint that cannot be met (`partc.plan.infeasible`).
+
+The kind is the word before the colon: memory, links, times, source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from partc.config.devices import DevicesConfig
+from partc.config.units import format_bytes
+from partc.ir.graph import ModelInfo, SubmoduleProfile
+from partc.plan.problem import Problem
+
+_WORTH = 0.02
+"""The part of all memory needed, from which on a lever is worth naming."""
+
+
+def problem_remedy(problem: Problem, constraint: str) -> str:
+    """For somebody who wrote a planning problem."""
+    remedies = {
+        "memory": "raise `memory_bytes` of a device, add a device, or cut into finer sub-modules",
+        "links": "add the missing link to `links`, or raise `memory_bytes` of devices that are linked",
+        "times": "add a time to `time_s` of the sub-module for a device that may run it",
+        "source": f"add `{problem.source}` to `time_s` of sub-module 0, or choose another source",
+    }
+    return remedies.get(_kind(constraint), "give more memory or links, or finer sub-modules")
+
+
+def model_remedy(
+    info: ModelInfo, profile: Sequence[SubmoduleProfile], devices: DevicesConfig, constraint: str
+) -> str:
+    """For somebody who wrote model.yaml and devices.yaml."""
+    remedies = {
+        "links": "add the missing link to `links` of devices.yaml, or give linked devices more memory",
+        "times": "remove the pin or ban that leaves it no device",
+        "source": f"remove the pin or ban that takes it from {devices.source}, or choose another source",
+    }
+    return remedies.get(_kind(constraint)) or _memory_remedy(info, profile, devices)
+
+
+def _kind(constraint: str) -> str:
+    return constraint.partition(":")[0]
+
+
+def _memory_remedy(info: ModelInfo, profile: Sequence[SubmoduleProfile], devices: DevicesConfig) -> str:
+    """The largest lever of the user's own files, with what it saves at most."""
+    levers = _levers(info, profile, devices)
+    weights = sum(item.weight_bytes for item in profile)
+    need = weights + sum(item.state_bytes for item in profile)
+    text, saved = max(levers.items(), key=lambda lever: lever[1])
+    if saved < _WORTH * need:
+        return f"the weights take {format_bytes(weights)}: add a device or memory"
+    return f"{text}, which saves up to {format_bytes(saved)}; or add a device or memory"
+
+
+def _levers(info: ModelInfo, profile: Sequence[SubmoduleProfile], devices: DevicesConfig) -> dict[str, float]:
+    """What to change → bytes that it saves in all, down to what the workload needs."""
+    states = sum(item.state_bytes for item in profile)
+    peak = max((cost.peak_bytes for item in profile for cost in item.phases.values()), default=0)
+    tokens = info.prompt + (info.generate if info.has_states else 0)
+    least_batch = info.batch or 1
+    return {
+        f"lower max_batch ({info.max_batch})": (states + peak) * (1 - least_batch / max(1, info.max_batch)),
+        f"lower max_requests ({info.max_requests})": states * (1 - 1 / max(1, info.max_requests)),
+        f"lower max_sequence ({info.max_sequence})": (states + peak)
+        * max(0.0, 1 - tokens / max(1, info.max_sequence)),
+        "lower the `overhead` of devices": sum(device.overhead_bytes for device in devices.devices.values()),
+    }

@@ -1,0 +1,96 @@
+"""`pin` and `ban` of devices.yaml: absent times of the planning problem, and who is to blame if no plan is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from partc.config.devices import DevicesConfig
+from partc.config.placement import Range
+from partc.errors import PlanError
+from partc.plan.change import Times, with_times
+from partc.plan.layers import Shape
+from partc.plan.problem import Problem
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One pin or ban."""
+
+    kind: str
+    """pin | ban."""
+    device: str
+    range: Range
+    indices: frozenset[int]
+    """The sub-modules that it is about."""
+
+    def __str__(self) -> str:
+        """As a user writes it."""
+        return f"{self.kind}: {{{self.device}: {self.range}}}"
+
+    def allows(self, index: int, device: str) -> bool:
+        """Whether a sub-module may be on a device, as far as this rule goes."""
+        return index not in self.indices or (device == self.device) == (self.kind == "pin")
+
+
+def rules_of(devices: DevicesConfig, shape: Shape) -> tuple[Rule, ...]:
+    """The pins and bans.
+
+    Raises:
+        PlanError: a range is not of this model, or a pin contradicts another one, a ban or the source.
+    """
+    rules = tuple(
+        Rule(kind, device, part, shape.indices(part))
+        for kind, ranges in (("pin", devices.pin), ("ban", devices.ban))
+        for device, parts in ranges.items()
+        for part in parts
+    )
+    for rule in rules:
+        if not rule.allows(0, devices.source):
+            raise PlanError(
+                f"`{rule}` takes sub-module 0 from the source {devices.source}, which must hold it",
+                where=rule.range.where,
+                hint="raw input never leaves the source; leave sub-module 0 out",
+            )
+        if rule.kind == "pin":
+            _check_pin(rule, rules, shape)
+    return rules
+
+
+def _check_pin(pin: Rule, rules: Iterable[Rule], shape: Shape) -> None:
+    for other in rules:
+        against = [j for j in sorted(pin.indices) if not other.allows(j, pin.device)]
+        if against:
+            raise PlanError(
+                f"`{pin}` and `{other}` contradict each other over {shape.describe(against)}",
+                where=pin.range.where,
+                hint="remove one of the two",
+            )
+
+
+def restrict(problem: Problem, rules: Sequence[Rule]) -> Problem:
+    """The problem in which devices have no time for sub-modules that the rules keep from them."""
+
+    def allowed(index: int, times: Times) -> Times:
+        return {name: s for name, s in times.items() if all(rule.allows(index, name) for rule in rules)}
+
+    return with_times(problem, allowed) if rules else problem
+
+
+def blame(
+    problem: Problem, rules: Sequence[Rule], constraint: str, is_feasible: Callable[[Problem], bool]
+) -> str:
+    """Why there is no plan, with the pins and bans that keep it from being; `problem` is without any of them.
+
+    Solves once for each rule and once without any.
+    """
+    culprits = [rule for rule in rules if is_feasible(restrict(problem, [r for r in rules if r is not rule]))]
+    if len(culprits) == 1:
+        return f"without `{culprits[0]}` there would be a plan; with it: {constraint}"
+    if culprits:
+        names = " or ".join(f"`{rule}`" for rule in culprits)
+        return f"without {names} there would be a plan; with them: {constraint}"
+    if rules and is_feasible(problem):
+        names = ", ".join(f"`{rule}`" for rule in rules)
+        return f"there would be a plan without the pins and bans ({names}); with them: {constraint}"
+    return constraint

@@ -1,0 +1,49 @@
+"""Why times that were measured do not fit what is planned now, and what to do about it."""
+
+from __future__ import annotations
+
+from partc.config.devices import DevicesConfig
+from partc.config.times import Times
+from partc.ir.costs import settings
+from partc.ir.graph import Module
+
+_AGAIN = "profile again: partc profile MODEL --target DEVICES"
+
+
+def advice(module: Module, devices: DevicesConfig, missing: bool) -> list[str]:
+    """Sentences about the times that devices.yaml names; `missing`: some sub-module has none."""
+    times = devices.measured
+    if times is None:
+        return []
+    rough = [name for name in devices.devices if (found := devices.times_of(name)) and found.rough]
+    lines = [f"rough: measured on a busy machine ({', '.join(rough)}); {_AGAIN}"] if rough else []
+    if missing:
+        reasons = _devices(times, devices) or _model(times, module)
+        lines.append(f"why estimated: {'; '.join(reasons)}; {_AGAIN}")
+    return lines
+
+
+def _devices(times: Times, devices: DevicesConfig) -> list[str]:
+    """What is different about devices."""
+    reasons = []
+    for name, device in devices.devices.items():
+        found = times.devices.get(name)
+        if found is None:
+            reasons.append(f"{name} was not measured")
+            continue
+        for key in ("target", "provider", "threads"):
+            then, now = getattr(found, key), getattr(device, key)
+            if then != now:
+                reasons.append(f"{name} was measured with {key} {then}, now {now}")
+    return reasons
+
+
+def _model(times: Times, module: Module) -> list[str]:
+    """What is different about the model and its workload."""
+    now = settings(module.info)
+    changed = [
+        f"measured with {key} {then}, now {now[key]}"
+        for key, then in times.settings.items()
+        if key in now and then != now[key]
+    ]
+    return changed or ["its sub-modules are others (another model, or another --cut-rule)"]

@@ -1,0 +1,126 @@
+"""TVM's runtime in this process: found, loaded without the compiler, and given one library.
+
+Needs the packages apache-tvm-ffi and, for its libtvm_runtime alone, apache-tvm; of the latter nothing is imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import itertools
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from partc.errors import BundleError
+from partc.runtime.manifest import RECOMPILE, EngineSpec, Manifest, TvmOptions, verify_file
+from partc.runtime.processor import architecture
+from partc.runtime.tvm_memory import Memory
+
+_CPU, _CUDA, _POOLED = 1, 2, 2
+"""DLPack's numbers of devices, and TVM's of the allocator."""
+_ALL_CORES = 1
+"""TVM's number of the mode in which threads are not told where to run."""
+_SPINS = 500
+"""How often a thread without work looks for some before it sleeps: the while between two kernels, not two steps."""
+_INSTALL = "pip install 'partc[tvm]'"
+
+
+def start_runtime(engine: EngineSpec) -> Memory:
+    """Load TVM's runtime and set its threads; the memory that code computes in.
+
+    Raises:
+        BundleError: it is not installed.
+    """
+    on_gpu = engine.provider == "cuda"
+    # Runners that share a machine would all bind themselves to its first cores.
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", str(_SPINS))
+    cores = len(os.sched_getaffinity(0))
+    threads = engine.threads or int(os.environ.get("OMP_NUM_THREADS") or cores)
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    ffi = _import_ffi()
+    for name in ("libtvm_runtime.so", *(("libtvm_runtime_cuda.so",) if on_gpu else ())):
+        try:
+            ctypes.CDLL(str(_find(name)), ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise BundleError(f"{name} cannot be loaded: {error}", hint=_INSTALL) from error
+    # For a process that had another number of threads before.
+    ffi.get_global_func("runtime.config_threadpool")(_ALL_CORES, threads)
+    return Memory(ffi, on_gpu)
+
+
+def open_library(manifest: Manifest, folder: Path, name: str) -> Any:
+    """TVM's virtual machine with the functions of the file `name`, after `start_runtime`.
+
+    Raises:
+        BundleError: it is not the file that the manifest describes, or for another kind of machine.
+    """
+    assert manifest.engine.tvm is not None
+    path = folder / name
+    # Code runs as soon as a library is loaded, so it is checked here, whoever checked the folder before.
+    verify_file(folder, name, manifest.files[name])
+    _check_machine(manifest.engine.tvm, path)
+    gpu = [(_CUDA, 0, _POOLED)] if manifest.engine.provider == "cuda" else []
+    try:
+        machine = _import_ffi().load_module(str(path))["vm_load_executable"]()
+        machine["vm_initialization"](*itertools.chain(*gpu, (_CPU, 0, _POOLED)))
+    except Exception as error:
+        raise BundleError(f"TVM cannot load it: {error}", where=str(path), hint=RECOMPILE) from error
+    return machine
+
+
+def _check_machine(options: TvmOptions, path: Path) -> None:
+    """Whether the library is for a processor like this one; code for another would end the process."""
+    here = architecture()
+    if options.platform.partition("-")[0] != here:
+        message = f"the library is for {options.platform}, and this machine is {here}"
+        hint = f"copy the folder to the device that it is for, or compile with `arch: {here}`"
+        raise BundleError(message, where=str(path), hint=hint)
+    features = _processor_features()
+    missing = [name for name in options.processor if features and name not in features]
+    if missing:
+        message = f"the library uses {', '.join(missing)}, which this processor has not"
+        hint = "compile with other `features` in the options of the device, or with `target: ort`"
+        raise BundleError(message, where=str(path), hint=hint)
+
+
+def _processor_features() -> set[str]:
+    """What Linux says that the first processor has; empty where it does not say."""
+    key = "flags" if architecture() == "x86_64" else "Features"
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line.partition(":")[2] for line in lines if line.startswith(key)), "").split())
+
+
+def _import_ffi() -> Any:
+    """The package tvm_ffi. It would import torch where that is installed: 4 s and 190 MB, of no use here."""
+    hides_torch = "torch" not in sys.modules and "tvm_ffi" not in sys.modules
+    if hides_torch:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        import tvm_ffi
+    except ImportError as error:
+        message = f"this bundle needs TVM's runtime, which is not installed: {error}"
+        raise BundleError(message, hint=_INSTALL) from None
+    finally:
+        if hides_torch:
+            del sys.modules["torch"]
+    return tvm_ffi
+
+
+def _find(name: str) -> Path:
+    """The library of that name in the folder `PARTC_TVM_LIBRARIES`, else in the package tvm."""
+    found = importlib.util.find_spec("tvm")
+    package = [Path(place) / "lib" for place in (found.submodule_search_locations or ())] if found else []
+    named = os.environ.get("PARTC_TVM_LIBRARIES")
+    folders: Sequence[Path] = [Path(named)] if named else package
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    hint = f"{_INSTALL}, or set PARTC_TVM_LIBRARIES to the folder that has it"
+    raise BundleError(f"this bundle needs TVM's {name}, which is not found", hint=hint)

@@ -1,0 +1,25 @@
+"""The TVM target: a device's part as one shared library, compiled ahead of time.
+
+A part flows through these files in this order:
+
+| file | does |
+| --- | --- |
+| `target.py` | the target: checks the operators, picks the entries, emits |
+| `padding.py` | refuses what may not run in an entry larger than the step |
+| `specialise.py` | the graph of one entry: every size a number, shape arithmetic folded away |
+| `layout.py` | which weights are packed, and the expression that packs them while they are streamed |
+| `fuse.py` | nodes joined with their neighbours, where a processor's kernel does both |
+| `blocks.py` | equal layers, so that each distinct one is compiled once |
+| `builder.py` | graphs to one Relax module: a function an entry, kernels shared by all |
+| `operators.py` | ONNX operator to Relax, one line each: every operator that the target knows |
+| `kernels/` | what is worth more than Relax's own code: products, attention, normalisation |
+| `machine.py` | what the code is compiled for: triple, processor, features, vector registers, GPU |
+| `pipeline.py` | our passes from Relax to what the virtual machine runs |
+| `link.py` | object code to a shared library, with whatever linker the machine needs |
+"""
+
+from __future__ import annotations
+
+from targets.tvm.target import TvmTarget
+
+__all__ = ["TvmTarget"]

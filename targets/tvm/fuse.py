@@ -1,0 +1,155 @@
+"""Nodes joined with their neighbours, for kernels that do both in one pass over memory.
+
+| nodes | become | saves |
+| --- | --- | --- |
+| `activation(x · a) × (x · b)` | `tvm.GatedProduct` | writing and reading both products |
+| `x · a + residual or bias` | `tvm.ProductPlus` | a pass over the product |
+| two or three products of one x | `tvm.Products` | waking the threads for each |
+| heads and rows of an operand or result swapped | the attribute `rows_first` of the node beside | a copy |
+
+The graph is that of one entry; only products with a packed weight are joined, since only these have kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from partc.ir.graph import Graph, Node, Value
+from targets.tvm.kernels.attention import fits as fits_attention
+from targets.tvm.kernels.rotary import fits as fits_rotary
+from targets.tvm.kernels.update_state import fits as fits_update
+
+MOST = 3
+"""Products of one x that a kernel takes together."""
+
+
+class _Fuser:
+    """One graph, and what is known about it."""
+
+    def __init__(self, graph: Graph, packed: frozenset[str]) -> None:
+        self.graph = graph
+        self.packed = packed
+        self.readers = graph.consumers()
+        self.outputs = frozenset(graph.outputs)
+
+    def is_product(self, value: Value | None) -> bool:
+        """Whether this is made by a product with a packed weight."""
+        node = value.producer if value is not None else None
+        return (
+            node is not None
+            and node.op == "MatMul"
+            and (w := node.inputs[1]) is not None
+            and w.name in self.packed
+        )
+
+    def is_private(self, value: Value | None) -> bool:
+        """Whether one node alone reads this."""
+        return value is not None and len(self.readers.get(value, ())) == 1 and value not in self.outputs
+
+
+def fuse_for_processor(graph: Graph, packed: frozenset[str]) -> None:
+    """Join the nodes of a static graph, in place; `packed`: names of the weights in panels. O(nodes) a rule."""
+    for rule in (_gated_product, _product_plus, _turned_operand, _turned_result):
+        fuser = _Fuser(graph, packed)
+        graph.nodes = [rule(fuser, node) or node for node in graph.nodes]
+        _drop_unread(graph)
+    _join_products(_Fuser(graph, packed))
+
+
+def _drop_unread(graph: Graph) -> None:
+    """Remove nodes that only joined ones read; what changes a state stays, read or not. O(edges)."""
+    read, kept = set(graph.outputs), []
+    for node in reversed(graph.nodes):
+        if node.op == "partc.UpdateState" or not read.isdisjoint(node.outputs):
+            read.update(node.operands)
+            kept.append(node)
+    graph.nodes = kept[::-1]
+
+
+def _gated_product(f: _Fuser, node: Node) -> Node | None:
+    if node.op != "Mul":
+        return None
+    for gate, up in (node.inputs, reversed(node.inputs)):
+        activation = _activation(gate.producer if gate is not None else None)
+        if activation is None or not (f.is_private(gate) and f.is_product(up) and f.is_private(up)):
+            continue
+        inner = gate.producer.inputs[0]  # type: ignore[union-attr]
+        if not (f.is_product(inner) and f.is_private(inner)):
+            continue
+        (x, a), (same, b) = inner.producer.inputs, up.producer.inputs  # type: ignore[union-attr]
+        if x is same:
+            return Node("tvm.GatedProduct", [x, a, b], node.outputs, {"activation": activation}, node.scope)
+    return None
+
+
+def _activation(node: Node | None) -> str | None:
+    """The name in `kernels/vector.py` of what this node does."""
+    if node is None:
+        return None
+    if node.op == "Swish" and node.attributes.get("alpha", 1.0) == 1.0:
+        return "swish"
+    return "gelu_tanh" if node.op == "Gelu" and node.attributes.get("approximate") == "tanh" else None
+
+
+def _product_plus(f: _Fuser, node: Node) -> Node | None:
+    if node.op != "Add":
+        return None
+    for product, added in (node.inputs, reversed(node.inputs)):
+        if not (f.is_product(product) and f.is_private(product)) or added is None or added is product:
+            continue
+        fits = added.shape in (product.shape, product.shape[-1:])  # type: ignore[union-attr, index]
+        if fits and node.outputs[0].shape == product.shape:  # type: ignore[union-attr]
+            x, w = product.producer.inputs  # type: ignore[union-attr]
+            return Node("tvm.ProductPlus", [x, w, added], node.outputs, {}, node.scope)
+    return None
+
+
+def _turned_operand(f: _Fuser, node: Node) -> Node | None:
+    place, fits = {"RotaryEmbedding": (0, fits_rotary), "partc.UpdateState": (1, fits_update)}.get(
+        node.op, (0, None)
+    )
+    turned = node.inputs[place] if fits is not None and fits(node) else None
+    turn = turned.producer if turned is not None else None
+    if turn is None or not _swaps_heads_and_rows(turn):
+        return None
+    operands = [turn.inputs[0] if i == place else value for i, value in enumerate(node.inputs)]
+    return Node(node.op, operands, node.outputs, {**node.attributes, "rows_first": 1}, node.scope)
+
+
+def _turned_result(f: _Fuser, node: Node) -> Node | None:
+    made = node.inputs[0].producer if _swaps_heads_and_rows(node) and node.inputs[0] is not None else None
+    if made is None or made.op != "partc.Attention" or not f.is_private(node.inputs[0]):
+        return None
+    if not fits_attention(made):
+        return None
+    return Node(made.op, made.inputs, node.outputs, {**made.attributes, "rows_first": 1}, node.scope)
+
+
+def _swaps_heads_and_rows(node: Node) -> bool:
+    return node.op == "Transpose" and node.attributes.get("perm") == (0, 2, 1, 3)
+
+
+def _join_products(f: _Fuser) -> None:
+    """Products of one x, where the first of them stands: what they read has been made by then."""
+    nodes: list[Node] = []
+    done: set[Node] = set()
+    for node in f.graph.nodes:
+        if node in done:
+            continue
+        group = _group(f, node, done)
+        done.update(group)
+        nodes.append(node if len(group) < 2 else _joined(group))
+    f.graph.nodes = nodes
+
+
+def _group(f: _Fuser, node: Node, done: set[Node]) -> list[Node]:
+    x = node.inputs[0] if node.inputs else None
+    if x is None or not f.is_product(node.outputs[0]):
+        return []
+    fits: Callable[[Node], bool] = lambda n: n not in done and n.inputs[0] is x and f.is_product(n.outputs[0])  # noqa: E731
+    return [reader for reader in f.readers[x] if fits(reader)][:MOST]
+
+
+def _joined(group: list[Node]) -> Node:
+    operands = [group[0].inputs[0], *(node.inputs[1] for node in group)]
+    return Node("tvm.Products", operands, [node.outputs[0] for node in group], {}, group[0].scope)

@@ -1,0 +1,54 @@
+"""`tvm.GatherColumns`: rows of a table of embeddings whose transpose lies in panels (`layout.py`).
+
+A row of K numbers is read from K cache lines, one number of each: 64K bytes moved for 4K that are wanted. Beside the
+product with the same weight, which reads all of it, that is nothing: one line in N / PANEL.
+"""
+
+# mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
+# TVMScript is parsed by TVM: its annotations are sizes and its blocks are scopes, which mypy cannot know.
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import relax
+from tvm.script import tirx as T
+
+from partc.errors import InternalError
+from partc.ir.graph import Node
+from targets.tvm.builder import Expr, FunctionBuilder, tensor_type
+from targets.tvm.layout import PANEL
+from targets.tvm.operators import input_shape, shape_of
+from targets.tvm.operators.indexing import counted_from_front
+
+
+def gather_columns(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """Weight [K, N] in panels, numbers of columns → [*numbers, K]."""
+    if not b.is_packed(node.inputs[0]):
+        raise InternalError("its weight is not packed", where=f"node {node.name} ({node.op})")
+    depth, columns = input_shape(node, 0)
+    many = math.prod(input_shape(node, 1))
+    places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], columns), "int64"))
+    flat = b.emit(relax.op.reshape(places, (many,)))
+    found = b.call(
+        columns_of_panels, [operands[0], flat], tensor_type((many, depth), "f32"), many, depth, columns
+    )
+    return relax.op.reshape(found, shape_of(node))
+
+
+def columns_of_panels(R: int, K: int, N: int) -> Any:
+    """y[r, k] = w[places[r] // PANEL, k, places[r] % PANEL]."""
+    P = math.ceil(N / PANEL)
+
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(
+        w: T.Buffer((P, K, PANEL), "float32"),
+        places: T.Buffer((R,), "int64"),
+        y: T.Buffer((R, K), "float32"),
+    ):
+        for r in range(R):
+            for k in range(K):
+                y[r, k] = w[places[r] // T.int64(PANEL), k, places[r] % T.int64(PANEL)]
+
+    return kernel

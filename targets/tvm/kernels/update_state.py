@@ -1,0 +1,63 @@
+"""`partc.UpdateState`: new rows into a cache, in place; nothing else of the cache is touched.
+
+Moves 8 × batch × heads × rows × d bytes, whatever the size of the cache.
+"""
+
+# mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
+# TVMScript is parsed by TVM: its annotations are sizes and its blocks are scopes, which mypy cannot know.
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm.script import tirx as T
+
+from partc.ir.graph import Node
+from targets.tvm.builder import Expr, FunctionBuilder, type_of
+from targets.tvm.kernels.vector import loop_of
+from targets.tvm.operators import OPERATORS, input_shape
+from targets.tvm.operators.reading import dtype_of, integer
+
+
+def update_state(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """Write new rows into state [batch, heads, max_sequence, d] from position [batch] on.
+
+    The rows are [batch, heads, rows, d], or with `rows_first` [batch, rows, heads, d].
+    """
+    if not fits(node):
+        return OPERATORS["partc.UpdateState"](b, node, operands)
+    rows_first = integer(node, "rows_first", 0) == 1
+    rows = input_shape(node, 1)[1 if rows_first else 2]
+    return b.update(write_rows, operands, type_of(node.outputs[0]), *input_shape(node, 0), rows, rows_first)
+
+
+def fits(node: Node) -> bool:
+    """Whether there is a kernel for this state: float32, by heads."""
+    return len(input_shape(node)) == 4 and dtype_of(node) == "float32"
+
+
+def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, rows_first: bool) -> Any:
+    """A thread takes heads. Rows of padding that would lie behind the end of the cache are not written."""
+    W, shape = math.gcd(D, 16), (B, S, H, D) if rows_first else (B, H, S, D)
+    loop = loop_of(2 * B * H * S * D)
+
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(
+        state: T.Buffer((B, H, T_MAX, D), "float32"),
+        new: T.Buffer(shape, "float32"),
+        position: T.Buffer((B,), "int64"),
+    ):
+        for head in loop(B * H):
+            for s in range(S):
+                b: T.let = head // H
+                h: T.let = head % H
+                i: T.let = s if rows_first else h
+                j: T.let = h if rows_first else s
+                place: T.let = T.Cast("int32", position[b]) + s
+                if place < T_MAX:
+                    for part in range(D // W):
+                        for lane in T.vectorized(W):
+                            state[b, h, place, part * W + lane] = new[b, i, j, part * W + lane]
+
+    return kernel

@@ -1,0 +1,141 @@
+"""What code is compiled for: instruction set, operating system, vector registers, and a GPU where there is one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partc.errors import ConfigError
+
+_X86_FEATURES = {
+    "avx2": ("+avx2", "+fma"),
+    "avx512": ("+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl"),
+    "vnni": ("+avx512vnni",),
+}
+_ARM_FEATURES = {
+    "neon": ("+neon",),
+    "dotprod": ("+neon", "+dotprod"),
+    "i8mm": ("+neon", "+i8mm"),
+    "fp16": ("+neon", "+fullfp16"),
+    "bf16": ("+neon", "+bf16"),
+    "sve": ("+sve",),
+}
+_BASELINES = {"x86-64-v3": ("+avx2", "+fma", "+bmi2", "+f16c", "+movbe")}
+"""What a baseline has beyond what every processor of its kind has."""
+_LINUX_NAMES = {"neon": "asimd", "dotprod": "asimddp", "fullfp16": "asimdhp", "avx512vnni": "avx512_vnni"}
+"""LLVM's name of a feature → Linux's, where they differ."""
+_GLIBC = ("libm.so.6", "libc.so.6")
+_GPU = re.compile(r"sm_\d{2,3}[af]?")
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A processor family with an operating system."""
+
+    triple: str
+    """What LLVM and linkers call it."""
+    baseline: str
+    """LLVM's name of the least processor that the code runs on."""
+    features: Mapping[str, tuple[str, ...]]
+    """Feature as users write it → what LLVM calls it and what it takes along."""
+    lanes: int
+    """float32 numbers in one vector register of the baseline."""
+    registers: int
+    """Vector registers."""
+    elf: str
+    """What lld calls the format of its object files."""
+    libraries: tuple[str, ...]
+    """The system's libraries that a library names, because its undefined symbols are theirs."""
+    runtime: tuple[str, ...] = ()
+    """TVM's libraries, where they have to be named too."""
+    page: int = 0
+    """Bytes that segments are aligned to; 0: what the linker thinks right."""
+
+    @property
+    def arch(self) -> str:
+        """Processor architecture, `aarch64` for instance."""
+        return self.triple.partition("-")[0]
+
+
+PLATFORMS: Mapping[str, Platform] = {
+    "x86_64-linux": Platform(
+        "x86_64-unknown-linux-gnu", "x86-64-v3", _X86_FEATURES, 8, 16, "elf_x86_64", _GLIBC
+    ),
+    "aarch64-linux-gnu": Platform(
+        "aarch64-unknown-linux-gnu", "generic", _ARM_FEATURES, 4, 32, "aarch64linux", _GLIBC
+    ),
+    # Android looks symbols up when a library is loaded, and only in what the library names: so TVM's is named too.
+    # Its kernels have pages of 4 or of 16 KiB.
+    "aarch64-linux-android": Platform(
+        "aarch64-linux-android24", "generic", _ARM_FEATURES, 4, 32, "aarch64linux",
+        ("libm.so", "libc.so"), ("libtvm_ffi.so",), 16384,
+    ),
+}  # fmt: skip
+"""Every platform by the name that devices.yaml uses."""
+
+_OF_ARCH = {"x86_64": "x86_64-linux", "aarch64": "aarch64-linux-gnu"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A platform, the features that its code may use, and its GPU."""
+
+    name: str
+    platform: Platform
+    features: tuple[str, ...]
+    cuda: str | None = None
+    """Architecture of the GPU (`sm_87`); None: the processor computes."""
+
+    def needs(self) -> list[str]:
+        """Features that the processor must have, as /proc/cpuinfo calls them."""
+        words = [word for name in self.features for word in self.platform.features[name]]
+        names = [word[1:] for word in (*_BASELINES.get(self.platform.baseline, ()), *words)]
+        return list(dict.fromkeys(_LINUX_NAMES.get(name, name) for name in names))
+
+    def target(self) -> Any:
+        """The `tvm.target.Target` of this machine."""
+        import tvm
+
+        host: dict[str, object] = {
+            "kind": "llvm",
+            "mtriple": self.platform.triple,
+            "mcpu": self.platform.baseline,
+        }
+        if enabled := [word for name in self.features for word in self.platform.features[name]]:
+            host["mattr"] = list(dict.fromkeys(enabled))
+        if self.cuda is None:
+            return tvm.target.Target(host)
+        # Limits of every GPU since Maxwell; TVM would ask the GPU of the compiling machine for its own.
+        limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
+        return tvm.target.Target({"kind": "cuda", "arch": self.cuda, **limits}, host=host)
+
+
+def machine_of(arch: str, platform: str, features: Sequence[str], provider: str, cuda: str) -> Machine:
+    """The machine that the options of a device describe; an empty `platform` follows from `arch`.
+
+    Raises:
+        ConfigError: there is no such platform, feature or GPU; names those there are.
+    """
+    name = platform or _OF_ARCH.get(arch, arch)
+    if name not in PLATFORMS:
+        raise _unknown(f"the tvm target has no platform {name!r}", "platform", name, PLATFORMS)
+    known = PLATFORMS[name].features
+    for feature in features:
+        if feature not in known:
+            raise _unknown(f"{name} has no feature {feature!r}", "features", feature, known)
+    if provider not in ("cpu", "cuda"):
+        raise _unknown(f"the tvm target has no provider {provider!r}", "provider", provider, ("cpu", "cuda"))
+    if provider == "cuda" and not _GPU.fullmatch(cuda):
+        raise ConfigError(
+            f"{cuda!r} is no architecture of a GPU", where="cuda_arch", hint="write `cuda_arch: sm_87`"
+        )
+    return Machine(name, PLATFORMS[name], tuple(features), cuda if provider == "cuda" else None)
+
+
+def _unknown(message: str, where: str, name: str, known: Collection[str]) -> ConfigError:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"{f'did you mean {near[0]!r}? ' if near else ''}known: {', '.join(known)}"
+    return ConfigError(message, where=where, hint=hint)

@@ -1,0 +1,132 @@
+"""Attention and caches in plain operators: every form of the contract, on every machine.
+
+`partc.Attention(q, k, v, [position], [mask], [sinks])`, q [batch, heads, rows, d], k [batch, kv_heads, keys, d],
+v [batch, kv_heads, keys, e], sinks [heads]:
+
+    out = drop_last(softmax([softcap(scale · q·kᵀ) hidden by rule and mask, sinks])) · v
+
+Query row s of sequence b stands at i = position[b] + s, key row j at j. The rule shows j to i where causal → j ≤ i,
+window → i - window < j ≤ i, chunk → i // chunk = j // chunk, j ≤ i. What is hidden has the lowest finite score, so that
+a row of padding, which may see nothing at all, stays finite.
+"""
+
+# mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
+# TVMScript is parsed by TVM: its annotations are sizes and its blocks are scopes, which mypy cannot know.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.script import tirx as T
+
+from partc.ir.graph import Node
+from targets.tvm.builder import Emitter, Expr, FunctionBuilder, type_of
+from targets.tvm.operators.reading import (
+    array,
+    decimal,
+    dtype_of,
+    has,
+    input_shape,
+    integer,
+    lowest,
+    number,
+    operand,
+    result_dtype,
+)
+
+op = relax.op
+
+
+def plain_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """`partc.Attention` over all rows of the cache: 4 · batch · heads · rows · keys · d operations."""
+    batch, heads, rows, _ = input_shape(node)
+    keys, dtype = input_shape(node, 1)[2], dtype_of(node)
+    logits = _scores(b, node, operands)
+    seen = _visible(b, node, operands)
+    if has(node, 4):
+        if operand(node, 4).dtype == "bool":
+            seen = operands[4] if seen is None else b.emit(op.logical_and(seen, operands[4]))
+        else:
+            logits = b.emit(op.add(logits, operands[4]))
+    if seen is not None:
+        logits = b.emit(op.where(seen, logits, lowest(dtype)))
+    if has(node, 5):
+        column = b.emit(op.reshape(operands[5], (1, heads, 1, 1)))
+        column = b.emit(op.broadcast_to(column, (batch, heads, rows, 1)))
+        logits = b.emit(op.concat([logits, column], axis=-1))
+    weights = b.emit(op.nn.softmax(logits, axis=-1))
+    if has(node, 5):
+        weights = b.emit(op.strided_slice(weights, [3], [0], [keys]))
+    kv_heads, size = input_shape(node, 2)[1], input_shape(node, 2)[3]
+    grouped = b.emit(op.reshape(weights, (batch, kv_heads, heads // kv_heads * rows, keys)))
+    found = b.emit(op.matmul(grouped, operands[2]))
+    return op.reshape(found, (batch, heads, rows, size))
+
+
+def _scores(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """softcap(scale · q·kᵀ) [batch, heads, rows, keys]; the heads that share keys are rows of one product."""
+    batch, heads, rows, size = input_shape(node)
+    kv_heads, keys = input_shape(node, 1)[1:3]
+    dtype = dtype_of(node)
+    scaled = b.emit(operands[0] * number(decimal(node, "scale", size**-0.5), dtype))
+    grouped = b.emit(op.reshape(scaled, (batch, kv_heads, heads // kv_heads * rows, size)))
+    turned = b.emit(op.permute_dims(operands[1], [0, 1, 3, 2]))
+    logits = b.emit(op.matmul(grouped, turned))
+    softcap = decimal(node, "softcap", 0.0)
+    if softcap:
+        logits = b.emit(op.tanh(b.emit(logits * number(1 / softcap, dtype))) * number(softcap, dtype))
+    return b.emit(op.reshape(logits, (batch, heads, rows, keys)))
+
+
+def _visible(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr | None:
+    """Bool [batch or 1, 1, rows, keys] by the rule; None: everything is seen."""
+    window, chunk = integer(node, "window", 0), integer(node, "chunk", 0)
+    if not (integer(node, "causal", 0) or window or chunk):
+        return None
+    rows, keys = input_shape(node)[2], input_shape(node, 1)[2]
+    j = array(np.arange(keys, dtype=np.int64).reshape(1, 1, 1, keys))
+    i = array(np.arange(rows, dtype=np.int64).reshape(1, 1, rows, 1))
+    if has(node, 3):
+        i = b.emit(op.reshape(operands[3], (*input_shape(node, 3), 1, 1, 1)) + i)
+    seen = b.emit(op.less_equal(j, i))
+    if window:
+        seen = b.emit(op.logical_and(seen, j > i - number(window, "int64")))
+    if chunk:
+        size = number(chunk, "int64")
+        same = b.emit(op.equal(op.floor_divide(j, size), op.floor_divide(i, size)))
+        seen = b.emit(op.logical_and(seen, same))
+    return seen
+
+
+def update_state(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """State [batch, heads, max_sequence, d], new [batch, heads, rows, d], position [batch] → state, in place."""
+    sizes = (*input_shape(node, 0), input_shape(node, 1)[2], result_dtype(node))
+    return b.update(write_rows, operands, type_of(node.outputs[0]), *sizes)
+
+
+def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, dtype: str) -> Any:
+    """New rows to their places; those of padding that would lie behind the end of the cache are not written."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(
+        state: T.Buffer((B, H, T_MAX, D), dtype),
+        new: T.Buffer((B, H, S, D), dtype),
+        position: T.Buffer((B,), "int64"),
+    ):
+        for b, h, s, d in T.grid(B, H, S, D):
+            with T.sblock("rows"):
+                vb, vh, vs, vd = T.axis.remap("SSSS", [b, h, s, d])
+                if position[vb] + vs < T.int64(T_MAX):
+                    state[vb, vh, position[vb] + vs, vd] = new[vb, vh, vs, vd]
+
+    return kernel
+
+
+ATTENTION: Mapping[str, Emitter] = {
+    "partc.Attention": plain_attention,
+    "partc.UpdateState": update_state,
+}
+"""Operator → what writes it."""

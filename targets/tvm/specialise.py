@@ -1,0 +1,118 @@
+"""The graph of one entry: batch and sequence are numbers, and what computed with sizes is folded away.
+
+Code for fixed sizes is smaller and faster, and a static graph needs a fraction of the operators: ranges, shapes and
+expansions of them are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from partc.dims import evaluate, symbols
+from partc.errors import UserError
+from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Value, fresh_name
+from partc.pipeline.contract import Context
+from partc.pipeline.registry import load_passes
+from targets.rewrite import clone
+
+_PASSES = "canonicalize,infer-sizes"
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One size of step that the library has code for; smaller steps are padded to it."""
+
+    batch: int
+    sequence: int
+
+    @property
+    def suffix(self) -> str:
+        """What the name of its function ends with."""
+        return f"b{self.batch}_s{self.sequence}"
+
+
+def entries_of(
+    graphs: Sequence[Graph], info: ModelInfo, batches: Sequence[int], chunks: Sequence[int]
+) -> list[Entry]:
+    """The sizes of step that a device's library has code for, smallest first; a size that no input has is 1.
+
+    Batches are one, the largest and those of `batches` between; steps are the largest, those of `chunks` below, and
+    for a model that generates one row.
+    """
+    found = {
+        name
+        for graph in graphs
+        for v in (*graph.inputs, *graph.states())
+        for d in v.shape or ()
+        for name in symbols(d)
+    }
+    widest = info.max_batch if "batch" in found else 1
+    most = info.dims.get("sequence", info.max_sequence) if "sequence" in found else 1
+    rows = {most, *(size for size in chunks if size < most), *([1] if info.has_states else [])}
+    wide = {widest, *(size for size in batches if size < widest)}
+    return [Entry(batch, size) for batch in sorted(wide) for size in sorted(rows)]
+
+
+def specialise(graph: Graph, info: ModelInfo, entry: Entry) -> Graph:
+    """A copy of `graph` for the sizes of `entry`; `graph` itself stays as it is. O(nodes) a sweep.
+
+    Other symbols (of an ONNX file) take their largest value.
+
+    Raises:
+        UserError: a size depends on data; names the node.
+    """
+    sizes = {**info.dims, "batch": entry.batch, "sequence": entry.sequence}
+    static = clone(graph)
+    _fix(static.inputs, sizes)
+    _fix(static.states(), sizes)
+    _count_rows(static, entry.sequence)
+    for node in static.nodes:
+        for value in node.outputs:
+            value.shape = None
+    module = Module(info, static)
+    for step in load_passes(_PASSES):
+        step.apply(module, Context())
+    _check_static(module.graph)
+    module.graph.outputs = outputs_of(module.graph)
+    return module.graph
+
+
+def outputs_of(graph: Graph) -> list[Value]:
+    """What the code makes: the graph's outputs once each, without those that are inputs of it."""
+    return [value for value in dict.fromkeys(graph.outputs) if not isinstance(value, Input)]
+
+
+def _fix(values: Iterable[Value], sizes: dict[str, int]) -> None:
+    for value in values:
+        value.shape = tuple(evaluate(dim, sizes) for dim in value.shape or ())
+
+
+def _count_rows(graph: Graph, rows: int) -> None:
+    """Let a constant 0, 1, … stand for the step input `index`, which counts rows of padding too.
+
+    Else these would have the index 0 that inputs are filled up with, and a mask made of it would show them.
+    """
+    for value in graph.inputs:
+        if value.is_step and value.name == "index":
+            counted = np.arange(rows, dtype=np.int64)
+            graph.replace_uses(
+                {
+                    value: Constant(
+                        fresh_name("rows", {v.name for v in graph.values()}), "i64", (rows,), array=counted
+                    )
+                }
+            )
+
+
+def _check_static(graph: Graph) -> None:
+    for node in graph.nodes:
+        for value in node.outputs:
+            if any(symbols(dim) for dim in value.shape or ()):
+                raise UserError(
+                    f"the size of what {node.op} makes is known only when it runs",
+                    where=f"node {node.name} ({node.op})",
+                    hint="the tvm target compiles for fixed sizes; use `target: ort` for this device",
+                )

@@ -1,0 +1,200 @@
+"""The TVM target."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from partc.errors import ConfigError, InternalError, UserError
+from partc.ir.graph import Graph, ModelInfo, Part, State, Weight
+from partc.ir.types import BY_SHORT
+from partc.pipeline.contract import Artifact, Progress, Target
+from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
+from targets.tvm.machine import Machine, machine_of
+from targets.tvm.padding import check_padding, check_states
+from targets.tvm.specialise import entries_of, outputs_of, specialise
+from targets.tvm.toolchain import find_toolchain
+from targets.weights import write_weights
+
+LIBRARY = "library.so"
+CHUNKS = (16, *(1 << power for power in range(6, 17)))
+"""Powers of two, so that a long prompt computes less than twice its rows; short ones cost little either way."""
+
+
+@dataclass(frozen=True)
+class TvmTarget(Target):
+    """One shared library a device, compiled ahead of time; weights in safetensors files beside it."""
+
+    name = "tvm"
+    provider: str = "cpu"
+    """`cpu`, or `cuda` for code that runs on an NVIDIA GPU."""
+    threads: int = 0
+    """Threads of one call; 0: as many as the device has cores."""
+    arch: str = "x86_64"
+    """Processor architecture of the device."""
+    platform: str = ""
+    """A name of `machine.PLATFORMS`; by default Linux on that architecture."""
+    features: tuple[str, ...] = ()
+    """Processor features beyond the platform's baseline that the code may use."""
+    cuda_arch: str = "sm_87"
+    """Architecture of the GPU under `provider: cuda`; sm_87 is Jetson Orin."""
+    linker: str = ""
+    """Command that links the library: a C compiler for the platform, or ld.lld; by default partc looks for one."""
+    nvcc: str = ""
+    """Command of NVIDIA's compiler; by default partc looks for one."""
+    chunks: tuple[int, ...] = CHUNKS
+    """Rows of a step, besides 1 and the most, that the library has code for."""
+    batches: tuple[int, ...] = (1,)
+    """Sequences of a step, besides max_batch, that the library has code for."""
+
+    @property
+    def machine(self) -> Machine:
+        """What the code is compiled for; raises ConfigError where the options make no machine."""
+        return machine_of(self.arch, self.platform, self.features, self.provider, self.cuda_arch)
+
+    def check(self) -> None:
+        """Find TVM, and every tool that a library for this machine takes.
+
+        Raises:
+            ConfigError: the options make no machine, or something is missing.
+        """
+        if importlib.util.find_spec("tvm") is None:
+            raise ConfigError(
+                "TVM is not installed",
+                where="target: tvm",
+                hint="pip install 'partc[tvm]', or use `target: ort`",
+            )
+        find_toolchain(self.machine, self.linker, self.nvcc)
+
+    def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
+        """The graphs as they are: fixed sizes come with the code, in `emit`.
+
+        Raises:
+            UserError: there is no code for an operator, a size or a state; names it and its node.
+            ConfigError: see `check`.
+        """
+        self.check()
+        known = emitters_for(self.machine)
+        entries = entries_of(graphs, info, self.batches, self.chunks)
+        for graph in graphs:
+            check_padding(graph, info)
+            check_states(graph)
+            for entry in dict.fromkeys((entries[0], entries[-1])):  # what lies between has the same operators
+                check_operators(specialise(graph, info, entry), known)
+        return list(graphs)
+
+    def emit(self, part: Part, info: ModelInfo, folder: Path, progress: Progress) -> Artifact:
+        """Write `library.so` and `weights/<part>.safetensors`.
+
+        Raises:
+            ModelError: the checkpoint lacks a tensor, or it has another shape.
+        """
+        import tvm
+
+        from targets.tvm.builder import ModuleBuilder
+        from targets.tvm.fuse import fuse_for_processor
+        from targets.tvm.link import build_library, verified
+
+        tools = find_toolchain(self.machine, self.linker, self.nvcc)
+        entries = entries_of(part.graphs, info, self.batches, self.chunks)
+        graphs = {graph.name: [specialise(graph, info, entry) for entry in entries] for graph in part.graphs}
+        every = [graph for static in graphs.values() for graph in static]
+        packed: frozenset[str] = frozenset()
+        if not self.machine.cuda:  # panels are what the kernels of processors read
+            unify_products(every)
+            packed = packable(every)
+            for graph in every:
+                fuse_for_processor(graph, packed)
+        emitters = emitters_for(self.machine)
+        for graph in every:
+            check_operators(graph, emitters)
+        builder = ModuleBuilder(emitters, packed)
+        weights = {name: _weights(static) for name, static in graphs.items()}
+        for name, static in graphs.items():
+            for entry, graph in zip(entries, static, strict=True):
+                values = {value.name: value for value in graph.values()}
+                parameters = [*graph.inputs, *graph.states(), *weights[name]]
+                builder.add(f"{name}_{entry.suffix}", graph, [values.get(v.name, v) for v in parameters])
+        build_library(builder.finish(), self.machine, tools, folder / LIBRARY)
+        stored = {name: [_stored(weight, packed) for weight in own] for name, own in weights.items()}
+        places = write_weights(stored, info, folder, progress)
+        functions = {
+            name: {
+                "entries": [[entry.batch, entry.sequence] for entry in entries],
+                "weights": [places[weight].entry.name for weight in own],
+            }
+            for name, own in stored.items()
+        }
+        engine = {
+            "kind": "tvm",
+            "provider": self.provider,
+            "threads": self.threads,
+            "options": {
+                "platform": self.machine.name,
+                "processor": self.machine.needs(),
+                "functions": functions,
+            },
+        }
+        return Artifact(
+            submodules=[
+                _submodule(graph, [places[w].file for w in stored[graph.name]]) for graph in part.graphs
+            ],
+            engine=engine,
+            toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": verified(self.machine)},
+        )
+
+
+def emitters_for(machine: Machine) -> Mapping[str, Any]:
+    """Operator → what writes it for this machine."""
+    from targets.tvm.kernels import CPU_OPERATORS
+    from targets.tvm.operators import OPERATORS
+
+    return OPERATORS if machine.cuda else {**OPERATORS, **CPU_OPERATORS}
+
+
+def check_operators(graph: Graph, known: Mapping[str, Any]) -> None:
+    """Raise a UserError for the first node whose operator has no code."""
+    for node in graph.nodes:
+        if node.op not in known:
+            scope = f" @ {node.scope}" if node.scope else ""
+            raise UserError(
+                f"the tvm target has no code for {node.op}",
+                where=f"node {node.name} ({node.op}){scope}",
+                hint="use `target: ort` for this device",
+            )
+
+
+def _weights(graphs: Sequence[Graph]) -> list[Weight]:
+    """Every weight that an entry reads, once, in the order of first use."""
+    found: dict[str, Weight] = {}
+    for weight in (weight for graph in graphs for weight in graph.weights()):
+        if found.setdefault(weight.name, weight).source != weight.source:
+            raise InternalError(f"%{weight.name} is not the same weight in all entries")
+    return list(found.values())
+
+
+def _stored(weight: Weight, packed: frozenset[str]) -> Weight:
+    """The weight as it lies in the file; packed ones have names of their own, beside tables of the same name."""
+    if weight.name not in packed:
+        return weight
+    return Weight(f"{weight.name}.panels", weight.dtype, packed_shape(weight), source=packed_source(weight))
+
+
+def _submodule(graph: Graph, files: Sequence[str]) -> dict[str, Any]:
+    return {
+        "name": graph.name,
+        "file": LIBRARY,
+        "weights": sorted(set(files)),
+        "inputs": [value.name for value in graph.inputs],
+        "outputs": [value.name for value in outputs_of(graph)],
+        "states": [_state(state) for state in graph.states()],
+    }
+
+
+def _state(state: State) -> dict[str, Any]:
+    """Input and output are one buffer, which the code changes in place."""
+    shape, dtype = list(state.shape or ()), BY_SHORT[state.dtype or ""].long
+    return {"name": state.name, "input": state.name, "output": state.name, "dtype": dtype, "shape": shape}

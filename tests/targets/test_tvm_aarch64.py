@@ -1,0 +1,142 @@
+"""Libraries for aarch64 compute what those for this machine do; the runner runs here, its code in an emulator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from partc.config.model import CheckpointFolder, ModelConfig
+from partc.ir.text import parse_module
+from partc.pipeline.default import PHASES as DEFAULT
+from partc.pipeline.default import default_pipeline
+from partc.pipeline.manager import run_passes
+from partc.pipeline.registry import load_pass
+from partc.runtime import tvm_engine, tvm_runtime
+from partc.runtime.manifest import Manifest
+from partc.verify.reference import open_reference
+from tests.families.check import save_tiny, simplified
+from tests.families.ring import DirectRing
+from tests.families.tiny import tiny_config
+from tests.targets.aarch64 import ROOT, Emulator, missing_tools
+from tests.targets.numpy_attention import Array
+
+pytestmark = [pytest.mark.tvm, pytest.mark.hf, pytest.mark.qemu]
+
+TOLERANCE = 1e-4
+"""Between two processors, per largest value of a tensor."""
+PHASES = ("cut", "measure", "place", "emit")
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
+    missing = missing_tools()
+    if missing and os.environ.get("CI"):
+        pytest.fail(f"tests for aarch64 must run in CI: no {', '.join(missing)}", pytrace=False)
+    if missing:
+        pytest.skip(f"no {', '.join(missing)}")
+    return Emulator(Path(os.environ["TVM_AARCH64"]).resolve(), tmp_path_factory.mktemp("emulator"))
+
+
+class Compared:
+    """Stands in for TVM's virtual machine: computes here, and notes how far a library for aarch64 is off."""
+
+    def __init__(self, native: Any, foreign: Callable[[str, list[Array]], list[Array]]) -> None:
+        self.native = native
+        self.foreign = foreign
+        self.errors: dict[str, float] = {}
+        """Function → largest error of its outputs and states."""
+
+    def __getitem__(self, name: str) -> Callable[..., list[Any]]:
+        return partial(self.call, name)
+
+    def call(self, name: str, *tensors: Any) -> list[Any]:
+        arrays = [np.from_dlpack(tensor) for tensor in tensors]
+        found = self.foreign(name, arrays)
+        outputs = list(self.native[name](*tensors))
+        right = [*(np.from_dlpack(output) for output in outputs), *arrays]
+        error = max(_error(*pair) for pair in zip(found, right, strict=True))
+        self.errors[name] = max(error, self.errors.get(name, 0.0))
+        return outputs
+
+
+def _error(found: Array, right: Array) -> float:
+    assert found.shape == right.shape and np.isfinite(right).all()
+    difference = np.nan_to_num(np.abs(found.astype(float) - right), nan=np.inf)
+    return float(difference.max()) / max(1.0, float(np.abs(right).max()))
+
+
+def _devices(folder: Path, arch: str, submodules: int = 0) -> Path:
+    """One device; or two that hold sub-modules in turn, so that each sub-module is a function of its own."""
+    names = "ab" if submodules else "a"
+    device = (
+        f"target: tvm, arch: {arch}, flops: 1 TFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB, threads: 1"
+    )
+    lines = [f"  {name}: {{{device}, options: {{chunks: []}}}}" for name in names]
+    held = [", ".join(f"submodules {n}" for n in range(place, submodules, 2)) for place in range(2)]
+    place = f"place: {{a: [{held[0]}], b: [{held[1]}]}}" if submodules else ""
+    links = "links:\n  default: {bandwidth: 1 Gbit/s, latency: 1 ms}"
+    path = folder / f"{arch}.yaml"
+    path.write_text("\n".join(["source: a", "devices:", *lines, links, place]) + "\n")
+    return path
+
+
+def _build(text: str, devices: Path, build: Path) -> None:
+    module = parse_module(text)
+    run_passes(module, default_pipeline(devices, "optimal", "eq1+frontier", build, PHASES))
+
+
+def test_the_example_decodes_the_tokens_of_transformers(emulator: Emulator, tmp_path: Path) -> None:
+    folder = CheckpointFolder(ROOT / "examples/storyteller")
+    config = ModelConfig(folder, max_sequence=48, max_batch=1, max_requests=1)
+    _build(simplified(config), _devices(tmp_path, "aarch64"), tmp_path / "build")
+    prompt = [1, 40, 77, 130, 25, 300, 12]
+    decode = emulator.compile(ROOT / "examples/embed/decode.cpp")
+    bundle = str(tmp_path / "build/devices/a")
+    printed = emulator.run(decode, bundle, ",".join(str(token) for token in prompt), "20")
+    assert [int(token) for token in printed.split()] == open_reference(config).generate(prompt, 20)
+
+
+@pytest.fixture
+def opened(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Compared]:
+    """Every library that an engine opens, compared with the one for aarch64 in the build beside."""
+    made: list[Compared] = []
+    program = emulator.compile(ROOT / "tests/targets/call_function.cpp")
+    open_here = tvm_runtime.open_library
+
+    def open_both(manifest: Manifest, folder: Path, name: str) -> Compared:
+        foreign = partial(emulator.call, program, tmp_path / "aarch64/devices" / folder.name / name)
+        made.append(Compared(open_here(manifest, folder, name), foreign))
+        return made[-1]
+
+    monkeypatch.setattr(tvm_engine, "open_library", open_both)
+    return made
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_every_sub_module_computes_the_same_numbers(
+    family: str, opened: list[Compared], tmp_path: Path
+) -> None:
+    fields = tiny_config(family)
+    fields |= {key: 2 for key in ("num_hidden_layers", "n_layer") if key in fields}
+    save_tiny(fields, tmp_path / "checkpoint")
+    config = ModelConfig(
+        CheckpointFolder(tmp_path / "checkpoint"), max_sequence=24, max_batch=1, max_requests=1
+    )
+    text = simplified(config)
+    module = parse_module(text)
+    run_passes(module, [load_pass(step) for step in DEFAULT["cut"]])
+    count = len(module.submodules or ())
+    for arch in ("aarch64", "x86_64"):
+        _build(text, _devices(tmp_path, arch, count), tmp_path / arch)
+    DirectRing(tmp_path / "x86_64").generate([[5, 17, 60, 3, 44]], 2)
+    errors = {name: error for library in opened for name, error in library.errors.items()}
+    # A sub-module behind the choice of the last row has one row, in a prompt too.
+    assert {name.partition("_b")[0] for name in errors} == {f"part_{n}" for n in range(count)}
+    assert {name.partition("_b")[2] for name in errors} == {"1_s1", "1_s24"}, "a token and a prompt"
+    assert max(errors.values()) < TOLERANCE

@@ -1,0 +1,227 @@
+"""The kernels of the tvm target against numpy, at sizes that are not multiples of anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.targets import numpy_attention
+from tests.targets.numpy_attention import Array
+
+pytestmark = pytest.mark.tvm
+tvm = pytest.importorskip("tvm")
+
+from targets.tvm.kernels.attention import Sizes, attention_of_many, attention_of_one  # noqa: E402
+from targets.tvm.kernels.matmul import (  # noqa: E402
+    product,
+    product_added,
+    product_gated,
+    products_of_2,
+    products_of_3,
+)
+from targets.tvm.kernels.normalise import layer_norm, rms_norm  # noqa: E402
+from targets.tvm.kernels.rotary import rotate  # noqa: E402
+from targets.tvm.kernels.update_state import write_rows  # noqa: E402
+from targets.tvm.kernels.vector import exp, gelu_tanh, sigmoid, swish, tanh  # noqa: E402
+from targets.tvm.layout import PANEL  # noqa: E402
+
+GARBAGE = 1e6
+"""What no result may contain, since no kernel may read it or leave it standing."""
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)
+
+
+def call(function: Any, *arrays: Array) -> list[Array]:
+    """What the arrays are after the kernel ran over them."""
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    tvm.compile(module, target="llvm")["main"](*tensors)
+    return [tensor.numpy() for tensor in tensors]
+
+
+def blank(*shape: int) -> Array:
+    return np.full(shape, GARBAGE, np.float32)
+
+
+def panels(weight: Array) -> Array:
+    """[K, N] → [ceil(N / PANEL), K, PANEL]; what pads it is garbage."""
+    depth, columns = weight.shape
+    count = -(-columns // PANEL)
+    padded = blank(depth, count * PANEL)
+    padded[:, :columns] = weight
+    return np.ascontiguousarray(padded.reshape(depth, count, PANEL).transpose(1, 0, 2))
+
+
+PRODUCTS = [(1, 96, 64), (1, 33, 40), (2, 24, 80), (3, 17, 5), (4, 50, 48), (7, 20, 33), (14, 31, 100)]
+"""M, K, N: one row, few rows, and tiles with a rest of rows, with a rest of columns."""
+
+
+@pytest.mark.parametrize("size", PRODUCTS)
+def test_product(size: tuple[int, int, int]) -> None:
+    M, K, N = size
+    x, w = numbers(M, K), numbers(K, N)
+    np.testing.assert_allclose(call(product(M, K, N), x, panels(w), blank(M, N))[-1], x @ w, atol=1e-4)
+
+
+@pytest.mark.parametrize("height", ["bias", "residual"])
+@pytest.mark.parametrize("size", [(1, 33, 40), (7, 20, 33)])
+def test_product_with_a_sum(size: tuple[int, int, int], height: str) -> None:
+    M, K, N = size
+    A = 1 if height == "bias" else M
+    x, w, added = numbers(M, K), numbers(K, N), numbers(A, N, seed=1)
+    found = call(product_added(M, K, N, A), x, panels(w), added, blank(M, N))[-1]
+    np.testing.assert_allclose(found, x @ w + added, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(1, 33, 40), (7, 20, 33), (3, 64, 80)])
+def test_gated_product(size: tuple[int, int, int]) -> None:
+    M, K, N = size
+    x, gate, up = numbers(M, K), numbers(K, N), numbers(K, N, seed=1)
+    found = call(product_gated(M, K, N, "swish"), x, panels(gate), panels(up), blank(M, N))[-1]
+    gates = (x @ gate).astype(np.float64)
+    np.testing.assert_allclose(found, gates / (1 + np.exp(-gates)) * (x @ up), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("widths", [(64, 16), (48, 7, 33)])
+def test_products_of_one_operand(rows: int, widths: tuple[int, ...]) -> None:
+    K = 21
+    x, weights = numbers(rows, K), [numbers(K, width) for width in widths]
+    make: Callable[..., Any] = products_of_2 if len(widths) == 2 else products_of_3
+    results = [blank(rows, width) for width in widths]
+    found = call(make(rows, K, *widths), x, *map(panels, weights), *results)[-len(widths) :]
+    for got, weight in zip(found, weights, strict=True):
+        np.testing.assert_allclose(got, x @ weight, atol=1e-4)
+
+
+PLAIN = Sizes(2, 6, 1, 24, 2, 37, 8, 0.2, True, 0, 0, 0.0, False)
+ATTENTIONS = {
+    "one query": PLAIN,
+    "one query, each head its own keys": replace(PLAIN, kv_heads=6),
+    "many queries": replace(PLAIN, rows=7),
+    "more queries than a block": replace(PLAIN, rows=101, keys=130, d=16, e=16),
+    "window": replace(PLAIN, rows=7, window=5),
+    "window, one query": replace(PLAIN, window=5),
+    "chunk": replace(PLAIN, rows=20, chunk=16),
+    "softcap": replace(PLAIN, rows=7, softcap=1.5),
+    "softcap, one query": replace(PLAIN, softcap=1.5),
+    "rows first": replace(PLAIN, rows=9, rows_first=True),
+    "rows first, one query": replace(PLAIN, rows_first=True),
+    "everything is seen": replace(PLAIN, rows=5, causal=False),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention(name: str) -> None:
+    z = ATTENTIONS[name]
+    q, k = numbers(z.batch, z.heads, z.rows, z.d), numbers(z.batch, z.kv_heads, z.keys, z.d)
+    v = numbers(z.batch, z.kv_heads, z.keys, z.e, seed=1)
+    make = attention_of_one if z.rows == 1 else attention_of_many
+    for place in (0, 11, z.keys - z.rows):
+        position = np.array([place, place // 2])
+        if z.causal:  # behind what a sequence has come to, a cache may hold anything
+            for b, end in enumerate(position + z.rows):
+                k[b, :, end:], v[b, :, end:] = GARBAGE, GARBAGE
+        found = call(make(z), q, k, v, position, blank(*z.result))[-1]
+        np.testing.assert_allclose(found, expected_attention(z, q, k, v, position), atol=2e-5)
+        k, v = numbers(*k.shape), numbers(*v.shape, seed=1)
+
+
+def test_attention_of_padding_behind_the_end_of_the_cache() -> None:
+    z = replace(PLAIN, rows=8, window=4)
+    q, k = numbers(z.batch, z.heads, z.rows, z.d), numbers(z.batch, z.kv_heads, z.keys, z.d)
+    v, position = numbers(z.batch, z.kv_heads, z.keys, z.e, seed=1), np.array([z.keys - 3, z.keys])
+    found = call(attention_of_many(z), q, k, v, position, blank(*z.result))[-1]
+    assert np.isfinite(found).all()
+    expected = expected_attention(z, q[:1, :, :3], k[:1], v[:1], position[:1])
+    np.testing.assert_allclose(found[:1, :, :3], expected, atol=2e-5)
+
+
+def expected_attention(z: Sizes, q: Array, k: Array, v: Array, position: Array) -> Array:
+    out = numpy_attention.attention(
+        q, k, v, position, scale=z.scale, causal=z.causal, window=z.window, chunk=z.chunk, softcap=z.softcap
+    )
+    return out.transpose(0, 2, 1, 3) if z.rows_first else out
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_norms(rows: int) -> None:
+    x, weight, bias = numbers(rows, 48) + 3, numbers(48, seed=1), numbers(48, seed=2)
+    found = call(rms_norm(rows, 48, 1e-5), x, weight, blank(rows, 48))[-1]
+    np.testing.assert_allclose(found, x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight, atol=1e-5)
+    found = call(layer_norm(rows, 48, 1e-5), x, weight, bias, blank(rows, 48))[-1]
+    apart = x - x.mean(-1, keepdims=True)
+    expected = apart / np.sqrt((apart * apart).mean(-1, keepdims=True) + 1e-5) * weight + bias
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows_first", [False, True])
+@pytest.mark.parametrize(("d", "turned", "tables"), [(32, 32, 2), (24, 10, 1)])
+def test_rotary_embedding(rows_first: bool, d: int, turned: int, tables: int) -> None:
+    B, H, S, half = 2, 3, 5, turned // 2
+    x, angles = numbers(B, H, S, d), numbers(tables, S, half, seed=1)
+    given = np.ascontiguousarray(x.transpose(0, 2, 1, 3)) if rows_first else x
+    kernel = rotate(B, H, S, d, tables, half, rows_first)
+    found = call(kernel, given, np.cos(angles), np.sin(angles), blank(B, H, S, d))[-1]
+    left, right, rest = np.split(x, [half, turned], axis=-1)
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    expected = np.concatenate([left * cos - right * sin, right * cos + left * sin, rest], axis=-1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows_first", [False, True])
+def test_update_state_writes_its_rows_and_nothing_behind_the_end(rows_first: bool) -> None:
+    state, new = numbers(2, 3, 10, 12), numbers(2, 3, 4, 12, seed=1)
+    given = np.ascontiguousarray(new.transpose(0, 2, 1, 3)) if rows_first else new
+    kernel = write_rows(2, 3, 10, 12, 4, rows_first)
+    found = call(kernel, state.copy(), given, np.array([2, 8]))[0]
+    state[0, :, 2:6], state[1, :, 8:10] = new[0], new[1, :, :2]
+    np.testing.assert_array_equal(found, state)
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
+    "exp": (exp, np.exp),
+    "sigmoid": (sigmoid, lambda x: 1 / (1 + np.exp(-x))),
+    "tanh": (tanh, np.tanh),
+    "swish": (swish, lambda x: x / (1 + np.exp(-x))),
+    "gelu_tanh": (
+        gelu_tanh,
+        lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_vector_functions(name: str) -> None:
+    function, reference = FUNCTIONS[name]
+    x = np.concatenate([np.linspace(-12, 12, 4000), np.geomspace(1e-30, 1, 80), [0.0, -0.0] * 8]).astype(
+        np.float32
+    )
+    found = call(over(function, len(x)), x, blank(len(x)))[-1]
+    np.testing.assert_allclose(found, reference(x.astype(np.float64)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_vector_functions_stay_finite(name: str) -> None:
+    x = np.repeat(np.array([-1e4, -89.0, 89.0, 1e4], np.float32), 4)
+    found = call(over(FUNCTIONS[name][0], len(x)), x, blank(len(x)))[-1]
+    assert np.isfinite(found).all()
+
+
+def over(function: Callable[[Any], Any], count: int) -> Any:
+    """A kernel that applies a function to 16 numbers at a time."""
+    from tvm.script import tirx as T
+
+    @T.prim_func(private=True, s_tir=True)  # type: ignore[untyped-decorator]
+    def kernel(x: T.Buffer((count,), "float32"), y: T.Buffer((count,), "float32")):  # type: ignore
+        for part in range(count // 16):
+            for lane in T.vectorized(16):
+                y[part * 16 + lane] = function(x[part * 16 + lane])
+
+    return kernel

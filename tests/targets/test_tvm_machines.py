@@ -1,0 +1,339 @@
+"""Tools and machines of the tvm target: what is found, what is missing, and what a library has inside."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import stat
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.errors import ConfigError, InternalError, UserError
+from partc.ir.graph import ModelInfo
+from targets.tvm import TvmTarget, toolchain
+from targets.tvm.machine import PLATFORMS, Machine, machine_of
+
+pytestmark = pytest.mark.tvm
+tvm = pytest.importorskip("tvm")
+
+from targets.tvm.cuda import architectures, compile_packed  # noqa: E402
+from targets.tvm.elf import AARCH64, X86_64, Elf, read_elf  # noqa: E402
+from targets.tvm.link import build_library, check_symbols, link_objects  # noqa: E402
+from targets.tvm.toolchain import Linker, find_linker, find_nvcc, find_toolchain  # noqa: E402
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+needs_lld = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="no ziglang")
+
+ANDROID, ARM, HOST = "aarch64-linux-android", "aarch64-linux-gnu", "x86_64-linux"
+GNU_ARM = "aarch64-linux-gnu-gcc (GCC) 12.2.0"
+
+
+def _machine(platform: str, features: Sequence[str] = (), cuda: str = "") -> Machine:
+    return machine_of("", platform, features, "cuda" if cuda else "cpu", cuda)
+
+
+def _program(folder: Path, name: str, script: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def _compiler(folder: Path, name: str, triple: str, version: str = "gcc 12") -> Path:
+    """A program that says it is a compiler for `triple`."""
+    return _program(
+        folder,
+        name,
+        f'[ "$1" = -dumpmachine ] && echo {triple} && exit\n[ "$1" = --version ] && echo "{version}"',
+    )
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without any tool; the folder is its path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    for name in (*toolchain.NDK_VARIABLES, "NVCC", "CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    for name in PLATFORMS:
+        monkeypatch.delenv(f"PARTC_LINKER_{name.upper().replace('-', '_')}", raising=False)
+    monkeypatch.setattr(toolchain, "_zig", lambda: None)
+    monkeypatch.setattr(toolchain, "CUDA_FOLDER", str(tmp_path / "no-cuda"))
+    return folder
+
+
+# Options
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_llvm_knows_every_feature(name: str) -> None:
+    from tvm.target.codegen import llvm_get_cpu_features
+
+    words = {word.removeprefix("+") for words in PLATFORMS[name].features.values() for word in words}
+    enabled = llvm_get_cpu_features(_machine(name, list(PLATFORMS[name].features)).target())
+    assert words <= {str(feature) for feature in enabled}, "LLVM drops what it does not know"
+
+
+def test_what_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match="has no feature 'dotprud'") as unknown:
+        _machine(ARM, ["dotprud"])
+    assert "did you mean 'dotprod'" in str(unknown.value)
+    with pytest.raises(ConfigError, match="x86_64-linux has no feature 'neon'"):
+        _machine(HOST, ["neon"])
+    with pytest.raises(ConfigError, match="no platform 'armv7'"):
+        machine_of("armv7", "", (), "cpu", "")
+    with pytest.raises(ConfigError, match="no provider 'xnnpack'"):
+        machine_of("x86_64", "", (), "xnnpack", "")
+    with pytest.raises(ConfigError, match="'orin' is no architecture of a GPU"):
+        _machine(ARM, cuda="orin")
+
+
+def test_the_target_checks_its_tools_before_anything_else(bare: Path) -> None:
+    with pytest.raises(ConfigError, match="no linker for aarch64-linux-gnu"):
+        TvmTarget(arch="aarch64").check()
+    with pytest.raises(ConfigError, match="no linker for aarch64-linux-gnu"):
+        TvmTarget(arch="aarch64").lower([], ModelInfo("m", "text-generation"))
+    TvmTarget(arch="aarch64", linker=str(_compiler(bare, "mine", "aarch64-linux-gnu"))).check()
+
+
+# Linkers
+
+
+@pytest.mark.parametrize(
+    ("platform", "remedies"),
+    [
+        (HOST, ["pip install ziglang", "apt-get install gcc-x86-64-linux-gnu", "PARTC_LINKER_X86_64_LINUX"]),
+        (
+            ARM,
+            [
+                "pip install ziglang",
+                "apt-get install gcc-aarch64-linux-gnu",
+                "PARTC_LINKER_AARCH64_LINUX_GNU",
+            ],
+        ),
+        (ANDROID, ["pip install ziglang", "set ANDROID_NDK_HOME", "PARTC_LINKER_AARCH64_LINUX_ANDROID"]),
+    ],
+)
+def test_a_missing_linker_comes_with_its_remedies(bare: Path, platform: str, remedies: list[str]) -> None:
+    with pytest.raises(ConfigError, match=f"no linker for {platform}") as missing:
+        find_linker(_machine(platform))
+    assert all(remedy in str(missing.value) for remedy in remedies)
+
+
+def test_a_compiler_for_another_machine_is_passed_over(bare: Path) -> None:
+    _compiler(bare, "gcc", "x86_64-linux-gnu")
+    with pytest.raises(ConfigError, match="no linker"):
+        find_linker(_machine(ARM))
+    cross = _compiler(bare, "aarch64-linux-gnu-gcc", "aarch64-linux-gnu", GNU_ARM)
+    assert find_linker(_machine(ARM)) == Linker((str(cross),), False, GNU_ARM)
+    assert find_linker(_machine(HOST)).command == (str(bare / "gcc"),)
+
+
+def test_lld_stands_in_for_all(bare: Path) -> None:
+    lld = _program(bare, "ld.lld", 'echo "LLD 19.1.0 (compatible with GNU linkers)"')
+    for platform in PLATFORMS:
+        found = find_linker(_machine(platform))
+        assert (found.command, found.is_lld) == ((str(lld),), True)
+
+
+def test_the_option_comes_before_the_variable(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _compiler(bare, "first", "aarch64-linux-gnu")
+    second = _compiler(bare, "second", "aarch64-linux-gnu")
+    monkeypatch.setenv("PARTC_LINKER_AARCH64_LINUX_GNU", str(second))
+    assert find_linker(_machine(ARM)).command == (str(second),)
+    assert find_linker(_machine(ARM), str(first)).command == (str(first),)
+
+
+def test_a_linker_that_does_not_fit_is_refused(bare: Path) -> None:
+    other = _compiler(bare, "mine", "x86_64-linux-gnu")
+    with pytest.raises(ConfigError, match="links for x86_64-linux-gnu, not for aarch64-unknown-linux-gnu"):
+        find_linker(_machine(ARM), str(other))
+    with pytest.raises(ConfigError, match=r"linker: .*nowhere: cannot be run"):
+        find_linker(_machine(ARM), str(bare / "nowhere"))
+    plain = _program(bare, "ld", '[ "$1" = --version ] && echo "GNU ld 2.40"')
+    with pytest.raises(ConfigError, match=r"is no compiler and no lld \(GNU ld 2.40\)"):
+        find_linker(_machine(ARM), str(plain))
+    gnu = _compiler(bare, "gnu", "aarch64-linux-gnu")
+    with pytest.raises(ConfigError, match="not for aarch64-linux-android24"):
+        find_linker(_machine(ANDROID), str(gnu))
+
+
+def test_the_ndk_is_found_by_its_variable(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ndk = tmp_path / "ndk"
+    monkeypatch.setenv("ANDROID_NDK_ROOT", str(ndk))
+    with pytest.raises(ConfigError, match=r"ANDROID_NDK_ROOT: .*ndk has no toolchains/llvm"):
+        find_linker(_machine(ANDROID))
+    name = "aarch64-linux-android24-clang"
+    version = "Android clang version 18.0.1"
+    clang = _compiler(
+        ndk / "toolchains/llvm/prebuilt/linux-x86_64/bin", name, "aarch64-unknown-linux-android24", version
+    )
+    assert find_linker(_machine(ANDROID)) == Linker((str(clang),), False, version)
+
+
+# nvcc
+
+
+def test_a_missing_nvcc_comes_with_its_remedy(bare: Path) -> None:
+    _compiler(bare, "gcc", "x86_64-linux-gnu")
+    with pytest.raises(ConfigError, match="needs nvcc, which is not found") as missing:
+        find_toolchain(_machine(HOST, cuda="sm_87"))
+    assert "install the CUDA toolkit" in str(missing.value)
+    assert find_toolchain(_machine(HOST)).nvcc is None
+
+
+def test_an_nvcc_that_does_not_know_the_gpu_or_finds_no_compiler(bare: Path) -> None:
+    knows = '[ "$1" = --list-gpu-code ] && echo "sm_75 sm_87" && exit\n'
+    _program(bare, "nvcc", f"{knows}echo 'nvcc fatal : gcc: not found'; exit 1")
+    with pytest.raises(ConfigError, match="has no sm_53") as old:
+        find_nvcc("sm_53")
+    assert "sm_75, sm_87" in str(old.value)
+    with pytest.raises(ConfigError, match="cannot compile an empty kernel: nvcc fatal : gcc: not found"):
+        find_nvcc("sm_87")
+
+
+# Libraries
+
+
+@pytest.fixture(scope="module")
+def module() -> Any:
+    """softmax(x · yᵀ), and a state that is written to in place."""
+    from tvm import relax
+
+    from targets.tvm.operators.attention import write_rows
+
+    op, kind, state = (
+        relax.op,
+        relax.TensorType([16, 64], "float32"),
+        relax.TensorType([1, 2, 8, 4], "float32"),
+    )
+    builder = relax.BlockBuilder()
+    x, y = relax.Var("x", kind), relax.Var("y", kind)
+    cache = relax.Var("cache", state)
+    new = relax.Var("new", relax.TensorType([1, 2, 1, 4], "float32"))
+    position = relax.Var("position", relax.TensorType([1], "int64"))
+    write = builder.add_func(write_rows(1, 2, 8, 4, 1, "float32"), "write_rows")
+    with builder.function("main", [x, y, cache, new, position]):
+        with builder.dataflow():
+            scores = builder.emit(op.nn.softmax(builder.emit(op.matmul(x, op.permute_dims(y)))))
+            kept = builder.emit(op.call_tir_inplace(write, [cache, new, position], [0], state))
+            results = builder.emit_output(relax.Tuple([scores, builder.emit(op.sum(kept))]))
+        builder.emit_func_output(results)
+    return builder.finalize()
+
+
+def _linked(module: Any, machine: Machine, linker: str, folder: Path) -> bytes:
+    path = folder / "library.so"
+    build_library(module, machine, find_toolchain(machine, linker), path)
+    return path.read_bytes()
+
+
+def _lld() -> str:
+    return f"{toolchain._zig()} ld.lld"
+
+
+@needs_lld
+@pytest.mark.parametrize(
+    ("platform", "processor", "needed"),
+    [
+        (ANDROID, AARCH64, ("libm.so", "libc.so", "libtvm_ffi.so")),
+        (ARM, AARCH64, ("libm.so.6", "libc.so.6")),
+        (HOST, X86_64, ("libm.so.6", "libc.so.6")),
+    ],
+)
+def test_lld_links_for_every_platform(
+    module: Any, platform: str, processor: int, needed: tuple[str, ...], tmp_path: Path
+) -> None:
+    machine = _machine(platform, ["dotprod"] if processor == AARCH64 else ["avx2"])
+    library = _linked(module, machine, _lld(), tmp_path)
+    elf = read_elf(library)
+    assert (elf.machine, set(elf.needed)) == (processor, set(needed))
+    known = {"expf", "memset", "memcpy", "memmove", "TVMFFIErrorSetRaisedFromCStrParts"}
+    assert "TVMFFIErrorSetRaisedFromCStrParts" in elf.undefined
+    assert elf.undefined <= known
+    assert not [name for name in elf.sections if name.startswith((".debug", ".symtab"))]
+    assert str(tmp_path).encode() not in library
+    assert b"/tmp" not in library
+    assert library == _linked(module, machine, _lld(), tmp_path), "the same bytes twice"
+
+
+def test_the_linker_of_this_machine(module: Any, tmp_path: Path) -> None:
+    library = _linked(module, _machine(HOST), "", tmp_path)
+    assert read_elf(library).machine == X86_64
+    assert library == _linked(module, _machine(HOST), "", tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
+def test_a_compiler_notes_the_libraries_of_tvm_where_the_platform_asks(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    platform = replace(PLATFORMS[HOST], runtime=("libtvm_ffi.so",), page=16384)
+    (tmp_path / "code.s").write_text(".globl f\nf:\n call memcpy@PLT\n ret\n")
+    link_objects(Linker(("gcc",), False, ""), platform, [str(tmp_path / "code.s")], tmp_path / "made.so")
+    elf = read_elf((tmp_path / "made.so").read_bytes())
+    assert {"libm.so.6", "libtvm_ffi.so"} <= set(elf.needed)
+
+
+def test_a_library_with_foreign_symbols_is_no_library() -> None:
+    check_symbols(Elf(X86_64, 0, (), (), frozenset({"expf", "erf", "memcpy", "TVMFFIErrorSetRaised"})))
+    with pytest.raises(InternalError, match="needs cblas_sgemm, dgemm, which no device has"):
+        check_symbols(Elf(X86_64, 0, (), (), frozenset({"expf", "dgemm", "cblas_sgemm"})))
+
+
+def test_a_linker_that_fails_leaves_nothing_behind(module: Any, tmp_path: Path) -> None:
+    script = (
+        '[ "$1" = -dumpmachine ] && echo x86_64-linux-gnu && exit\n[ "$1" = --version ] && echo cc && exit\n'
+    )
+    broken = _program(tmp_path, "cc", f"{script}echo 'no space left'; exit 1")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with pytest.raises(UserError, match="the linker failed: no space left"):
+        _linked(module, _machine(HOST), str(broken), folder)
+    assert list(folder.iterdir()) == []
+
+
+@needs_nvcc
+@needs_lld
+@pytest.mark.parametrize(("platform", "processor"), [(ARM, AARCH64), (HOST, X86_64)])
+def test_a_library_for_a_gpu_has_its_machine_code(
+    module: Any, platform: str, processor: int, tmp_path: Path
+) -> None:
+    machine = _machine(platform, cuda="sm_87")
+    library = _linked(module, machine, _lld(), tmp_path)
+    elf = read_elf(library)
+    assert elf.machine == processor
+    assert elf.undefined <= {"TVMFFIErrorSetRaisedFromCStrParts"}
+    assert architectures(library) == {"sm_87"}
+    assert b"__global__" not in library, "no source is left for the device to compile"
+    assert b"write_rows_kernel" in library
+    assert library == _linked(module, machine, _lld(), tmp_path)
+
+
+def _row(*parts: bytes) -> bytes:
+    return b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+
+
+def test_source_gives_way_to_machine_code() -> None:
+    tree = struct.pack("<QQQQQQQ", 3, 0, 1, 2, 2, 1, 2)
+    table = struct.pack("<QQ", 1, 3) + b"sum"
+
+    def packed(form: bytes, code: bytes) -> bytes:
+        row = tree + _row(b"relax.VMExecutable", b"bytecode") + _row(b"_lib")
+        row += _row(b"cuda", _row(form) + table + _row(code))
+        return struct.pack("<Q", len(row)) + row
+
+    given = packed(b"cuda", b"__global__ void sum() {}")
+    assert compile_packed(given, lambda source: source.upper()) == packed(
+        b"cubin", b"__GLOBAL__ VOID SUM() {}"
+    )
+    assert compile_packed(packed(b"cubin", b"\x7fELF"), lambda source: b"") == packed(b"cubin", b"\x7fELF")
+    with pytest.raises(InternalError, match="another way"):
+        compile_packed(packed(b"ptx", b"//"), lambda source: source)
