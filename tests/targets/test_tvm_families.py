@@ -32,10 +32,8 @@ pytestmark = [pytest.mark.tvm, pytest.mark.hf]
 
 TOKENS = 32
 DISTINCT = {
-    "llama": ("tvm",),
-    "gemma2": ("ort", "tvm"),  # windows, softcap, norms of its own, tied embeddings
+    "gemma2": ("ort", "tvm"),  # windows, softcap, gated products, rotation, tied embeddings
     "gpt2": ("tvm",),  # a table of positions, LayerNormalization, Gemm
-    "bloom": ("tvm",),  # attention of its own, alibi
     "gpt_oss": ("tvm", "ort", "tvm"),  # mixture of experts, sinks
 }
 """Family → targets of its devices, the last for all the rest."""
