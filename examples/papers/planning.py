@@ -5,7 +5,6 @@ Nothing here needs weights: sizes, operations and bytes follow from the config a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from partc.ir.graph import Module
 from partc.pipeline.default import PHASES
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
+from partc.plan.change import with_links
 from partc.plan.problem import Link, Problem
 from passes.partition_graph import problem_of
 from passes.profile_submodules import profile_submodules
@@ -45,23 +45,6 @@ def priced(module: Module, devices: Path, batch: int = 1, requests: int = 1) -> 
     return problem_of(replace(module, info=info, profile=profile), load_devices(devices))
 
 
-def restricted(problem: Problem, names: Collection[str]) -> Problem:
-    """The same problem with these devices alone."""
-    return replace(
-        problem,
-        devices=tuple(device for device in problem.devices if device.name in names),
-        links=tuple(link for link in problem.links if link.sender in names and link.receiver in names),
-        phases=tuple(
-            replace(phase, time_s=tuple(_only(times, names) for times in phase.time_s))
-            for phase in problem.phases
-        ),
-    )
-
-
-def _only(times: Mapping[str, float], names: Collection[str]) -> dict[str, float]:
-    return {name: seconds for name, seconds in times.items() if name in names}
-
-
 def with_bandwidth(problem: Problem, a: str, b: str, bytes_per_s: float) -> Problem:
     """The same problem with another bandwidth between two devices, both ways."""
 
@@ -70,4 +53,4 @@ def with_bandwidth(problem: Problem, a: str, b: str, bytes_per_s: float) -> Prob
             return link
         return replace(link, bandwidth_bytes_per_s=bytes_per_s)
 
-    return replace(problem, links=tuple(changed(link) for link in problem.links))
+    return with_links(problem, changed)

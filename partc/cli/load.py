@@ -58,6 +58,18 @@ def load_build(build: Path) -> Manifest:
     return source_manifest(build)
 
 
+def check_plan_path(path: Path) -> bool:
+    """Whether a path is to be read as a plan.json alone; what is neither that nor a build is refused.
+
+    Raises:
+        BundleError: it is no build; the hint says what was meant.
+    """
+    if path.is_file() or path.suffix == ".json":
+        return True
+    load_build(path)
+    return False
+
+
 def _builds_near(build: Path) -> list[str]:
     """A few builds in the folder or beside it."""
     folders = dict.fromkeys((build, build.parent))  # the parent of `.` is `.`

@@ -41,11 +41,17 @@ def report_command(build: Path, output: Path | None, run: Path | None, as_json: 
     """Write BUILD/report.html: the plan of a build, and beside it what its last run really took.
 
     One file that opens without a network. A plan.json alone will do, too.
+
+    What is measured per token are the run's mean prefill and decode steps, weighed as the plan weighs them; it
+    leaves out how long a request waited for its turn. In --json, planned_work false marks other prompts than
+    those planned for, and one_machine true says that all devices were processes of one machine.
     """
+    from partc.cli.load import check_plan_path
     from partc.cli.places import check_file
     from partc.report.sources import read_subject
     from partc.report.write import write_report
 
+    check_plan_path(build)
     subject = read_subject(build, run)
     for damaged in subject.skipped:
         click.echo(f"note: passed over: {damaged}", err=True)
@@ -68,9 +74,10 @@ def _summary(subject: Subject, target: Path) -> dict[str, Any]:
     figures = headline(subject.plan, measured)
     return {
         "report": str(target),
-        "objective": subject.plan.problem["objective"],
+        "objective": subject.plan.case.problem.objective,
         **{name: figure.value if figure else None for name, figure in figures.items()},
         "run": subject.record.started if subject.record else None,
+        "one_machine": subject.record.local if subject.record else None,
         "planned": asdict(measured.planned) if measured and measured.planned else None,
         "asked": [asdict(one) for one in measured.asked] if measured else [],
         "compared": [_compared_json(item) for item in measured.compared()] if measured else [],
@@ -97,7 +104,7 @@ def _print(subject: Subject) -> None:
     from partc.config.units import format_seconds
     from partc.report.figures import FORMATS
     from partc.report.measured import Measured
-    from partc.report.page import headline
+    from partc.report.page import ONE_MACHINE, headline, meaning
     from partc.report.timelines import say_requests
 
     if subject.record is None:
@@ -126,6 +133,10 @@ def _print(subject: Subject) -> None:
     mark = "" if measured.is_planned_work else "*"
     against = f", {ratio.text}{mark} of {beside}" if ratio else ""
     lines = [f"measured {real.text} {per}{against}{median}" if real else "nothing measured"]
+    if real and (said := meaning(subject.plan, measured)):
+        lines.append(f"  {said}")
+    if subject.record.local:
+        lines.append(ONE_MACHINE)
     if mark:
         lines.append(f"* not the planned work: {'; '.join(map(str, measured.asked))}")
         lines.append(f"  the plan is for {measured.planned}")

@@ -11,11 +11,16 @@ import click
 from partc.cli.options import FILE, example, json_option, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from partc.plan.problem import Problem
     from partc.plan.simulate.build import Build
     from partc.plan.simulate.case import Case
+    from partc.plan.simulate.script import Workflow
 
 _REQUESTS = 4
+_LEAST, _MOST = 1e-6, 1e6
+"""Factors of a what-if."""
 
 
 @click.command(
@@ -99,6 +104,8 @@ def simulate_command(
     case, build = _read(plan)
     case = _changed(case, bandwidth, speed)
     work = workflow(case, build)
+    for note in _idle(case, work, bandwidth, speed):
+        click.echo(f"note: {note}", err=True)
     in_flight = min(requests, build.max_requests) if build else requests
     count = case.tokens if tokens is None else tokens
     wanted = [mode, *(other for other in MODES if other != mode and compare)]
@@ -123,16 +130,15 @@ def _read(path: Path) -> tuple[Case, Build | None]:
     Raises:
         UserError: it is neither a plan nor a build.
     """
-    from partc.cli.load import load_build
+    from partc.cli.load import check_plan_path
     from partc.plan.file import PLAN_FILE, parse_plan, read_plan
     from partc.plan.simulate.build import read_build
     from partc.plan.simulate.case import read_case
 
     if str(path) == "-":
         return read_case(parse_plan(sys.stdin.read(), "-"), "-"), None
-    if path.is_file() or path.suffix == ".json":
+    if check_plan_path(path):
         return read_case(read_plan(path), str(path)), None
-    load_build(path)
     file = path / PLAN_FILE
     return read_case(read_plan(file), str(file)), read_build(path)
 
@@ -144,12 +150,38 @@ def _changed(case: Case, bandwidth: tuple[str, ...], speed: tuple[str, ...]) -> 
     from partc.plan.change import with_bandwidths, with_speeds
 
     problem = with_bandwidths(case.problem, _links(case.problem, bandwidth))
-    factors = {}
+    return replace(case, problem=with_speeds(problem, _speeds(problem, speed)))
+
+
+def _idle(case: Case, work: Workflow, bandwidth: tuple[str, ...], speed: tuple[str, ...]) -> Iterator[str]:
+    """What-ifs that change nothing, since the plan does without the link or the device."""
+    from partc.plan.simulate.script import busy_s
+
+    busy = {name for script in work.scripts for name in busy_s(script, work.link_of)}
+    for text in bandwidth:
+        if not any(f"{a}->{b}" in busy for a, b in _links(case.problem, (text,))):
+            yield f"--bandwidth {text} changes nothing: the plan sends nothing on that link"
+    for text in speed:
+        if not busy.intersection(_speeds(case.problem, (text,))):
+            yield f"--speed {text} changes nothing: the plan does not use that device"
+
+
+def _speeds(problem: Problem, speed: tuple[str, ...]) -> dict[str, float]:
+    """Device -> factor."""
+    factors: dict[str, float] = {}
     for text in speed:
         name, factor = _factor(text, "--speed", f"--speed {problem.source}=2x")
         _check_device(problem, name, "--speed")
+        _refuse_second(name in factors, name, "--speed")
         factors[name] = factor
-    return replace(case, problem=with_speeds(problem, factors))
+    return factors
+
+
+def _refuse_second(is_known: bool, name: str, option: str) -> None:
+    from partc.errors import PlanError
+
+    if is_known:
+        raise PlanError(f"{name} is given twice", where=option, hint="give one factor for it")
 
 
 def _links(problem: Problem, bandwidth: tuple[str, ...]) -> dict[tuple[str, str], float]:
@@ -163,7 +195,9 @@ def _links(problem: Problem, bandwidth: tuple[str, ...]) -> dict[tuple[str, str]
         pairs = [pair for pair in _ends(link, problem) if pair in problem.link_of]
         if not pairs:
             raise PlanError(f"the plan has no link {link}", where="--bandwidth")
-        factors.update(dict.fromkeys(pairs, factor))
+        for a, b in pairs:
+            _refuse_second((a, b) in factors, f"{a}->{b}", "--bandwidth")
+            factors[a, b] = factor
     return factors
 
 
@@ -186,8 +220,6 @@ def _factor(text: str, option: str, usage: str) -> tuple[str, float]:
     Raises:
         PlanError: it does not look like that.
     """
-    from math import isfinite
-
     from partc.errors import PlanError
 
     name, equals, number = text.strip().rpartition("=")
@@ -195,8 +227,12 @@ def _factor(text: str, option: str, usage: str) -> tuple[str, float]:
         factor = float(number.strip().removesuffix("x"))
     except ValueError:
         factor = 0.0
-    if not equals or not name or not isfinite(factor) or factor <= 0:
+    if not equals or not name or not factor > 0:
         raise PlanError(f"`{text}` is not a name and a factor above zero", where=option, hint=usage)
+    if not _LEAST <= factor <= _MOST:
+        raise PlanError(
+            f"the factor of `{text}` is not between {_LEAST:g} and {_MOST:,.0f}", where=option, hint=usage
+        )
     return name.strip(), factor
 
 

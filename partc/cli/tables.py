@@ -14,6 +14,7 @@ from rich.table import Table
 from partc.config.units import format_bytes, format_seconds
 from partc.pipeline.manager import PassRun
 from partc.plan.summary import MessageRow, StageRow, Summary
+from partc.plan.words import say_rate
 
 SHOWN = 5
 """How many of the changes that would help are printed; plan.json has all."""
@@ -140,7 +141,7 @@ def _batch_table(tried: Sequence[Mapping[str, Any]], chosen: int) -> Table:
     rows = [
         [
             str(one["batch"]),
-            f"{one['tokens_per_s']:.4g}" if one["feasible"] else "-",
+            say_rate(one["tokens_per_s"]) if one["feasible"] else "-",
             _CHOSEN if one["batch"] == chosen else "" if one["feasible"] else "no plan fits",
         ]
         for one in tried

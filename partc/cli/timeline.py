@@ -10,6 +10,7 @@ from rich.table import Table
 
 from partc.cli.tables import show, table
 from partc.config.units import format_seconds
+from partc.plan.words import say_rate
 
 if TYPE_CHECKING:
     from partc.plan.simulate.result import Simulation, Span
@@ -20,6 +21,8 @@ _MOST_ROWS = 16
 _STEPS = 3
 """Tokens of each request that a timeline shows."""
 _BAR = 24
+_PACE = "per token after the first"
+"""What the pace of a request is, as opposed to the seconds per token of a plan, which spread its prefill."""
 _DIGITS = "123456789abcdefghijklmnopqrstuvwxyz"
 _FIRST, _LATER, _IDLE = "█", "▒", "·"
 
@@ -42,10 +45,14 @@ def _headline(simulation: Simulation, devices: Sequence[str], in_flight: int) ->
     if simulation.batch > 1:
         count += f" for each of {simulation.batch} sequences"
     waiting = f", {in_flight} at once" if in_flight < requests and simulation.mode != "sequential" else ""
-    pace = "" if simulation.pace_s is None else f", then {format_seconds(simulation.pace_s)} a token in each"
+    pace = "" if simulation.pace_s is None else f", {format_seconds(simulation.pace_s)} {_PACE}"
     limit = simulation.limit
     kind = "device" if limit.name in devices else "link"
-    best = f"at most {simulation.batch / limit.s_per_token:.4g} tokens/s" if limit.s_per_token else "no limit"
+    best = (
+        f"at most {say_rate(simulation.batch / limit.s_per_token)} tokens/s"
+        if limit.s_per_token
+        else "no limit"
+    )
     return [
         f"{simulation.mode}: {count}{waiting}",
         f"{_rate(simulation)} tokens/s; first token after {format_seconds(simulation.first_token_s)}{pace}",
@@ -55,17 +62,17 @@ def _headline(simulation: Simulation, devices: Sequence[str], in_flight: int) ->
 
 def _rate(simulation: Simulation) -> str:
     """Tokens of all sequences per second."""
-    return f"{simulation.batch * simulation.tokens_per_s:.4g}"
+    return say_rate(simulation.batch * simulation.tokens_per_s)
 
 
 def _mode_table(modes: Sequence[Simulation]) -> Table:
-    columns = ["mode", "tokens/s", "first token", "ms per token", "all done"]
+    columns = ["mode", "tokens/s", "first token", _PACE, "all done"]
     rows = [
         [
             item.mode,
             _rate(item),
             format_seconds(item.first_token_s),
-            "-" if item.pace_s is None else f"{item.pace_s * 1e3:.4g}",
+            "-" if item.pace_s is None else format_seconds(item.pace_s),
             format_seconds(item.makespan_s),
         ]
         for item in modes

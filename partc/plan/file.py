@@ -24,6 +24,10 @@ FORMAT = "partc-plan/1"
 PLAN_FILE = "plan.json"
 GIVE = "give plan.json or the folder of a build, as partc compile writes them"
 
+AGAIN = (
+    "the file is damaged, was changed by hand or is of an earlier partc; write it again: partc compile, or "
+    "partc plan --json"
+)
 Json = dict[str, Any]
 EMPTY_PLAN: Json = {"format": FORMAT, "problem": None, "answer": None, "predicted": None}
 """plan.json of parts that nobody planned (IR text written by hand)."""
@@ -40,7 +44,7 @@ def plan_json(problem: Problem, answer: Plan, predicted: Evaluation) -> Json:
 
 
 def read_plan(file: Path) -> Json:
-    """A plan.json of a feasible plan; what lies within `problem` and `predicted` is not looked at.
+    """A plan.json of a feasible plan; what lies within is checked where it is read (`partc.plan.check`).
 
     Raises:
         PlanError: no such file, or it is no plan, or an infeasible one.
@@ -64,7 +68,8 @@ def parse_plan(text: str, where: str) -> Json:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PlanError(f"not a plan: not valid JSON ({error})", where=where, hint=GIVE) from error
+        hint = AGAIN if where.endswith(".json") else GIVE
+        raise PlanError(f"not a plan: not valid JSON ({error})", where=where, hint=hint) from error
     if not isinstance(data, dict):
         raise PlanError("not a plan: not a JSON object", where=where, hint=GIVE)
     check_plan(data, where)

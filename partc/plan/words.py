@@ -38,11 +38,16 @@ def rate(problem: Problem, value: float) -> float:
     return made if unit(problem) == "token" else made / problem.batch
 
 
+def say_rate(per_second: float) -> str:
+    """`24.31`, `31,297`: what is made in a second, to four digits and more."""
+    return f"{per_second:,.0f}" if per_second >= 999.95 else f"{per_second:.4g}"
+
+
 def say_value(problem: Problem, value: float) -> str:
     """`41.2 ms per token`, `24.3 tokens/s`, `24.3 steps/s`."""
     if problem.objective == "latency":
         return f"{format_seconds(value)} per {unit(problem)}"
-    return f"{rate(problem, value):.4g} {unit(problem)}s/s"
+    return f"{say_rate(rate(problem, value))} {unit(problem)}s/s"
 
 
 def say_difference(problem: Problem, other: float, value: float) -> str:
@@ -52,7 +57,7 @@ def say_difference(problem: Problem, other: float, value: float) -> str:
     word = "more" if other > value else "less"
     if problem.objective == "latency":
         return f"{format_seconds(abs(other - value))} {word}"
-    return f"{abs(rate(problem, other) - rate(problem, value)):.4g} {word}"
+    return f"{say_rate(abs(rate(problem, other) - rate(problem, value)))} {word}"
 
 
 def compare(problem: Problem, other: float, value: float) -> str:

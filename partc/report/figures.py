@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.config.units import format_bytes, format_seconds
+from partc.plan.check import check_answer
 from partc.plan.simulate.build import Build, workflow
 from partc.plan.simulate.case import read_case
 from partc.plan.summary import summarize
-from partc.plan.words import unit
+from partc.plan.words import say_rate, unit
 from partc.runtime.manifest import Manifest
 
 Json = Mapping[str, Any]
@@ -27,16 +28,11 @@ def format_percent(share: float) -> str:
     return f"{share:.2%}" if 0 < abs(share) < 0.01 else f"{share:.1%}" if abs(share) < 10 else f"{share:.0%}"
 
 
-def format_rate(per_second: float) -> str:
-    """`174`, a second; three digits and more."""
-    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
-
-
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "bytes": format_bytes,
     "seconds": format_seconds,
     "percent": format_percent,
-    "rate": format_rate,
+    "rate": say_rate,
     "count": lambda count: f"{count:,.0f}",
     "factor": lambda factor: f"×{factor:.2f}",
     "text": str,
@@ -83,11 +79,11 @@ class Plan:
         """Of parsed JSON.
 
         Raises:
-            UserError: it is no feasible plan, or the build's programs are of another one.
-            KeyError, IndexError, TypeError, AttributeError: its timeline lacks something.
+            UserError: it is no feasible plan, a damaged one, or the build's programs are of another one.
         """
         self.data = data
         self.case = read_case(data, where)
+        check_answer(data, self.case.problem, where)
         self.build = build
         self.workflow = workflow(self.case, build)
         self.summary = summarize(data)
@@ -126,6 +122,11 @@ class Plan:
     def unit(self) -> str:
         """What one step of the plan makes: a model that generates makes a token."""
         return unit(self.case.problem)
+
+    @property
+    def spreads(self) -> bool:
+        """Whether a latency is the mean over the steps of a request: one prefill, then tokens that take less."""
+        return self.is_latency and len(self.phases) > 1
 
     @property
     def overheads(self) -> Mapping[str, Mapping[str, float]]:

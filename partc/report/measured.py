@@ -21,11 +21,9 @@ from partc.plan.simulate.demand import Load
 from partc.plan.summary import is_return
 from partc.report.expected import device_s, message_s
 from partc.report.figures import Json, Plan
-from partc.report.records import RequestRecord, RunRecord
+from partc.report.records import WAIT, RequestRecord, RunRecord
 from partc.runtime.dtypes import Array
 from partc.runtime.results import Timings
-
-_WAIT = "wait_s:"
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,8 @@ class Workload:
     def __str__(self) -> str:
         """`prompts of 32 tokens and 96 new ones`."""
         each = f", {self.batch} sequences each" if self.batch > 1 else ""
-        return f"prompts of {self.prompt} tokens and {self.tokens} new ones{each}"
+        tokens = f"token{'s' * (self.prompt != 1)}"
+        return f"prompts of {self.prompt} {tokens} and {self.tokens} new one{'s' * (self.tokens != 1)}{each}"
 
 
 class Measured:
@@ -309,5 +308,5 @@ class Measured:
 
 def _waits(timings: Timings) -> Array:
     """(steps,) seconds of waiting for any message."""
-    columns = [timings.column(name) for name in timings.columns if name.startswith(_WAIT)]
+    columns = [timings.column(name) for name in timings.columns if name.startswith(WAIT)]
     return np.sum(columns, axis=0) if columns else np.zeros(len(timings.table))

@@ -28,6 +28,11 @@ _SHOWN = 12
 """What-ifs that are drawn; the others follow folded up."""
 
 
+ONE_MACHINE = (
+    "all devices were processes of one machine: the links are its own, and the devices share its cores"
+)
+
+
 @dataclass(frozen=True)
 class Change:
     """One what-if."""
@@ -70,12 +75,14 @@ def render(subject: Subject) -> str:
     return str(
         _template().render(
             plan=plan,
-            title=_title(plan),
+            title=_title(plan, subject.file.name),
             model=_model(plan),
             record=subject.record,
             measured=measured,
             in_flight=say_requests(plan, measured.requests) if measured else "",
             headline=headline(plan, measured),
+            meaning=meaning(plan, measured),
+            one_machine=ONE_MACHINE,
             strip=make_strip(plan),
             memory=memory_bars(plan),
             stages=stage_rows(plan),
@@ -122,6 +129,18 @@ def headline(plan: Plan, measured: Measured | None) -> dict[str, Figure | None]:
     }
 
 
+def meaning(plan: Plan, measured: Measured | None) -> str:
+    """What the measured figure at the top is, where that is not plain."""
+    if measured is None or not plan.is_latency:
+        return ""
+    if not plan.spreads:
+        return "from the start of a step to its result at the source"
+    return (
+        f"mean prefill and decode steps of the run, weighed as in the plan: one prefill in {plan.case.tokens} "
+        "steps; waiting for a place among the requests in flight is not in it"
+    )
+
+
 def _figure(value: float | None, format: str) -> Figure | None:
     """A figure that does not come from plan.json; None where there is none."""
     return None if value is None else Figure(value, format)
@@ -142,9 +161,9 @@ def _template() -> Any:
     return environment.get_template("report.html.j2")
 
 
-def _title(plan: Plan) -> str:
+def _title(plan: Plan, file: str) -> str:
     model = _model(plan)
-    return model.name if model else f"a plan of {len(plan.case.assignment)} sub-modules"
+    return model.name if model else f"a plan of {len(plan.case.assignment)} sub-modules in {file}"
 
 
 def _model(plan: Plan) -> Model | None:

@@ -24,14 +24,19 @@ from typing import Any
 
 import numpy as np
 
-from partc.errors import BundleError
+from partc.config.section import LARGEST, Section
+from partc.errors import BundleError, ConfigError
 from partc.runtime.results import Result, Timings
 
 FORMAT = "partc-run/1"
 RUNS = "runs"
 KEPT = 20
 """Records that stay; a new one pushes out the oldest."""
+COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes")
+"""Of every device; behind them `wait_s:PEER` for every link."""
+WAIT = "wait_s:"
 _NAME = re.compile(r"(\d{8}T\d{6})-(\d+)\.json")
+_STARTED = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
 _AGAIN = "run again: partc run BUILD --prompt TEXT"
 
 
@@ -97,6 +102,8 @@ def read_record(file: Path) -> RunRecord:
     Raises:
         BundleError: there is no such file, or it is not a run record, or a damaged one.
     """
+    if file.is_dir():
+        raise BundleError("is a folder, not a file", where=str(file), hint=f"give a file of BUILD/{RUNS}")
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -106,10 +113,11 @@ def read_record(file: Path) -> RunRecord:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BundleError(f"not a run record of format {FORMAT}", where=str(file), hint=_AGAIN)
     try:
-        requests = tuple(_request(item) for item in data["requests"])
-        return RunRecord(str(data["plan_id"]), str(data["started"]), bool(data["local"]), requests)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BundleError(f"a damaged run record: {error!r}", where=str(file), hint=_AGAIN) from error
+        return _record(Section(data, ""))
+    except ConfigError as error:
+        place = f"{error.where}: " if error.where else ""
+        message = f"a damaged run record: {place}{error.message}"
+        raise BundleError(message, where=str(file), hint=_AGAIN) from error
 
 
 def _put(folder: Path, stamp: str, text: str) -> Path:
@@ -148,15 +156,61 @@ def _request_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _request(data: Mapping[str, Any]) -> RequestRecord:
-    timings = {str(name): _timings(item) for name, item in data["timings"].items()}
-    prompt, new, batch = (int(data[name]) for name in ("prompt_tokens", "new_tokens", "batch"))
-    return RequestRecord(prompt, new, batch, float(data["elapsed_s"]), timings)
+def _record(top: Section) -> RunRecord:
+    started, local = top.text("started"), top.require("local", "local")
+    if not _STARTED.fullmatch(started):
+        raise top.error("expected a time such as 2026-01-31T12:00:00Z", "started")
+    if not isinstance(local, bool):
+        raise top.error("expected true or false", "local")
+    requests = tuple(_request(item) for item in top.sections("requests"))
+    if not requests:
+        raise top.error("expected at least one request", "requests")
+    return RunRecord(top.text("plan_id"), started, local, requests)
 
 
-def _timings(data: Mapping[str, Any]) -> Timings:
-    columns = tuple(str(name) for name in data["columns"])
-    table = np.array(data["table"], np.float64).reshape(-1, len(columns))
-    if not np.isfinite(table).all():
-        raise ValueError("a time that is no number")
-    return Timings(columns, table)
+def _request(section: Section) -> RequestRecord:
+    for name in ("prompt_tokens", "new_tokens", "batch", "timings"):
+        section.require(name, name)
+    tables = section.section("timings")
+    if not tables.data:
+        raise section.error("expected the times of at least one device", "timings")
+    return RequestRecord(
+        prompt_tokens=section.whole("prompt_tokens", 0, 0),
+        new_tokens=section.whole("new_tokens", 0, 0),
+        batch=section.whole("batch", 1),
+        elapsed_s=section.number("elapsed_s"),
+        timings={name: _timings(tables.section(name)) for name in tables.data},
+    )
+
+
+def _timings(section: Section) -> Timings:
+    """The table of a device; steps are whole numbers that rise, and nothing took less than no time."""
+    columns = section.require("columns", "columns")
+    if not isinstance(columns, list) or not _are_columns(columns):
+        raise section.error(f"expected {', '.join(COLUMNS)}, and {WAIT}DEVICE of other devices", "columns")
+    rows = section.require("table", "table")
+    if not isinstance(rows, list) or not all(_is_row(row, len(columns)) for row in rows):
+        raise section.error(f"expected rows of {len(columns)} finite numbers of at least zero", "table")
+    table = np.array(rows, np.float64).reshape(-1, len(columns))
+    steps = table[:, 0]
+    if (steps != np.floor(steps)).any() or (np.diff(steps) <= 0).any():
+        raise section.error("expected steps that are whole numbers and rise from row to row", "table")
+    return Timings(tuple(columns), table)
+
+
+def _are_columns(names: Sequence[object]) -> bool:
+    own, waits = names[: len(COLUMNS)], names[len(COLUMNS) :]
+    each = set(map(str, names))
+    return (
+        tuple(own) == COLUMNS
+        and all(isinstance(name, str) and len(name) > len(WAIT) and name.startswith(WAIT) for name in waits)
+        and len(each) == len(names)
+    )
+
+
+def _is_row(row: object, length: int) -> bool:
+    return isinstance(row, list) and len(row) == length and all(map(_is_time, row))
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LARGEST

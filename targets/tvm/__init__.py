@@ -11,11 +11,14 @@ A part flows through these files in this order:
 | `fuse.py` | nodes joined with their neighbours, where a processor's kernel does both |
 | `blocks.py` | equal layers, so that each distinct one is compiled once |
 | `builder.py` | graphs to one Relax module: a function an entry, kernels shared by all |
-| `operators.py` | ONNX operator to Relax, one line each: every operator that the target knows |
+| `operators/` | ONNX operator to Relax: every operator that the target knows, correct on every machine |
 | `kernels/` | what is worth more than Relax's own code: products, attention, normalisation |
 | `machine.py` | what the code is compiled for: triple, processor, features, vector registers, GPU |
+| `toolchain.py` | the linker and NVIDIA's compiler: found, or named with how to get them |
 | `pipeline.py` | our passes from Relax to what the virtual machine runs |
 | `link.py` | object code to a shared library, with whatever linker the machine needs |
+| `cuda.py` | kernels through NVIDIA's compiler, for the GPU that was asked for |
+| `elf.py` | what a shared library needs and leaves undefined, to check what was linked |
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ class ModuleBuilder:
 def _quick_frames() -> Iterator[None]:
     """Let `inspect` say of frames only what they know themselves.
 
-    TVM's parser looks for names in the frames of its callers, and `inspect` would find the file of each and read it: half
-    the time that it takes to parse a kernel.
+    TVM's parser looks for names in the frames of its callers, and `inspect` would find the file of each and read it:
+    half the time that it takes to parse a kernel.
     """
 
     def of_frame(frame: FrameType, context: int = 1) -> inspect.Traceback:

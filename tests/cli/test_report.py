@@ -41,6 +41,8 @@ def test_a_run_is_recorded_and_reported(build: Path, capsys: pytest.CaptureFixtu
     assert run(["report", "build"]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
+    assert "from the start of a step to its result at the source" in shown.out
+    assert "all devices were processes of one machine" in shown.out
     assert shown.out.splitlines()[-1] == f"wrote {Path('build/report.html')}"
     assert f"<time>{record.started}</time>" in (build / "report.html").read_text()
     for path, content in before.items():
@@ -55,7 +57,7 @@ def test_figures_for_programs(build: Path, capsys: pytest.CaptureFixture[str]) -
     data = json.loads(capsys.readouterr().out)
     plan = json.loads((build / "plan.json").read_text())
     assert data["seconds"] == plan["answer"]["value"]
-    assert data["measured"] > 0
+    assert data["measured"] > 0 and data["one_machine"] is True
     assert data["ratio"] == pytest.approx(data["measured"] / data["seconds"])
     used = {use["device"] for use in plan["predicted"]["memory"]}
     assert {item["name"] for item in data["compared"] if item["kind"] == "device"} == used
@@ -149,7 +151,12 @@ def _remove_plan(build: Path) -> None:
     [
         (_break_plan, ["build"], "not valid JSON"),
         (_remove_plan, ["build"], "no such file"),
-        (None, ["nowhere"], "no such file"),
+        (None, ["nowhere"], "give one of the builds found: build"),
+        (None, ["nowhere.json"], "no such file"),
+        (None, ["."], "give one of the builds found: build"),
+        (None, ["build/devices"], "give build"),
+        (None, ["build/devices/phone"], "that is one device's folder, not the build"),
+        (None, ["build", "--run", "build"], "is a folder, not a file"),
         (None, ["model.yaml"], "not valid JSON"),
         (None, ["build", "--run", "nowhere.json"], "no such file"),
         (None, ["build", "--run", "build/plan.json"], "not a run record"),
@@ -173,4 +180,18 @@ def test_mistakes(
 def test_a_plan_alone(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", "build/plan.json", "-o", "alone.html"]) == 0
     assert "wrote alone.html" in capsys.readouterr().out
-    assert "a plan of 6 sub-modules" in Path("alone.html").read_text()
+    assert "a plan of 6 sub-modules in plan.json" in Path("alone.html").read_text()
+
+
+def test_times_of_another_device_are_refused(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(RUN) == 0
+    (file,) = record_files(build)
+    data = json.loads(file.read_text())
+    timings = data["requests"][0]["timings"]
+    timings["nobody"] = timings["phone"]
+    file.write_text(json.dumps(data))
+    capsys.readouterr()
+    assert run(["report", "build", "--run", str(file)]) == 1
+    assert "requests[0].timings: `nobody` is not one of the devices" in capsys.readouterr().err
+    assert run(["report", "build"]) == 0
+    assert "note: passed over" in capsys.readouterr().err

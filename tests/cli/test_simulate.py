@@ -132,12 +132,19 @@ def test_a_build_takes_max_requests_at_once(build: Path, capsys: pytest.CaptureF
 
 
 def test_programs_of_another_plan_are_refused(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = json.loads((build / "plan.json").read_text())
+    whole = json.loads((build / "plan.json").read_text())
+    plan = {key: whole[key] for key in ("format", "problem")}
     for other in (["a", "b", "b"], ["a", "c", "b"]):
-        plan["answer"]["assignment"] = other
+        plan["answer"] = {"assignment": other}
         (build / "plan.json").write_text(json.dumps(plan))
         assert run(["simulate", "build"]) == 1
         assert "the plan has other devices, or in another order" in capsys.readouterr().err
+    (build / "plan.json").write_text(
+        json.dumps({**whole, **plan, "answer": {**whole["answer"], **plan["answer"]}})
+    )
+    assert run(["simulate", "build"]) == 1
+    assert "answer.value" in capsys.readouterr().err, "its value is that of another assignment"
+    (build / "plan.json").write_text(json.dumps(whole))
     (build / "devices" / "c" / "manifest.json").unlink()
     assert run(["simulate", "build"]) == 1
     assert "not those of one plan" in capsys.readouterr().err
@@ -153,6 +160,11 @@ def test_programs_of_another_plan_are_refused(build: Path, capsys: pytest.Captur
         (["build", "--speed", "d=2x"], "`d` is not one of the devices"),
         (["build", "--speed", "a=fast"], "not a name and a factor"),
         (["build", "--speed", "a=-2x"], "not a name and a factor"),
+        (["build", "--speed", "a=nan"], "not a name and a factor"),
+        (["build", "--speed", "a=1e-320x"], "not between 1e-06 and 1,000,000"),
+        (["build", "--bandwidth", "a-b=inf"], "not between 1e-06 and 1,000,000"),
+        (["build", "--speed", "a=2x", "--speed", "a=3x"], "a is given twice"),
+        (["build", "--bandwidth", "a-b=2x", "--bandwidth", "a->b=3x"], "a->b is given twice"),
         (["build", "--bandwidth", "a-d=2x"], "`d` is not one of the devices"),
         (["build", "--bandwidth", "a-a=2x"], "no link a-a"),
         (["build", "--tokens", "1000000000"], "too many to follow"),
@@ -174,6 +186,25 @@ def test_what_if(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for data in (plain, faster)
     ]
     assert took[0] == pytest.approx(2 * took[1])
+
+
+def test_a_what_if_that_changes_nothing_is_noted(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_placed("{a: submodules 0-2}", capsys)
+    words = ["--bandwidth", "b->a=2x", "--speed", "b=2x"]
+    assert run(["simulate", "build/plan.json", *words]) == 0
+    shown = capsys.readouterr()
+    assert "note: --bandwidth b->a=2x changes nothing" in shown.err
+    assert "note: --speed b=2x changes nothing" in shown.err
+    assert run(["simulate", "build/plan.json"]) == 0
+    assert capsys.readouterr().out == shown.out
+
+
+@pytest.mark.parametrize("factor", ["1e-6x", "1e6"])
+def test_the_largest_changes_are_still_numbers(
+    build: Path, factor: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = found(capsys, "build", "--speed", f"a={factor}", "--bandwidth", f"a-b={factor}")
+    assert "NaN" not in json.dumps(data) and "Infinity" not in json.dumps(data)
 
 
 def test_a_report_simulates_what_the_build_takes_at_once(build: Path) -> None:

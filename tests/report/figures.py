@@ -67,7 +67,7 @@ def _written(value: Any, format: str) -> str:
         case "percent":
             return f"{value:.2%}" if 0 < value < 0.01 else f"{value:.1%}"
         case "rate":
-            return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+            return f"{value:,.0f}" if value >= 999.95 else f"{value:.4g}"
         case "count":
             return str(value)
         case "factor":

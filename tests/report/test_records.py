@@ -86,6 +86,26 @@ def _drop(name: str) -> Callable[[dict[str, Any]], None]:
         lambda data: data["requests"][0]["timings"]["phone"]["table"][0].pop(),
         lambda data: data["requests"][0]["timings"]["phone"]["table"][0].__setitem__(1, float("nan")),
         lambda data: data["requests"][0]["timings"]["phone"].update(columns=[]),
+        lambda data: data["requests"][0]["timings"]["phone"]["columns"].reverse(),
+        lambda data: data["requests"][0]["timings"]["phone"]["columns"].__setitem__(6, "wait_s"),
+        lambda data: data["requests"][0]["timings"]["phone"]["table"][0].__setitem__(2, -0.25),
+        lambda data: data["requests"][0]["timings"]["phone"]["table"][0].__setitem__(2, "x"),
+        lambda data: data["requests"][0]["timings"]["phone"]["table"][0].__setitem__(0, 0.5),
+        lambda data: data["requests"][0]["timings"]["phone"]["table"].reverse(),
+        lambda data: data["requests"][0].update(timings={}),
+        *(
+            lambda data, name=name, value=value: data["requests"][0].update({name: value})
+            for name in ("prompt_tokens", "new_tokens", "batch")
+            for value in (-1, 1e308, 1.5, None, 10**400)
+        ),
+        *(
+            lambda data, value=value: data["requests"][0].update(elapsed_s=value)
+            for value in (float("nan"), -1, "x", None)
+        ),
+        lambda data: data.update(requests=[]),
+        lambda data: data.update(requests=[None]),
+        lambda data: data.update(started="yesterday"),
+        lambda data: data.update(local="yes"),
     ],
 )
 def test_damaged_records(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -97,6 +117,7 @@ def test_damaged_records(tmp_path: Path, change: Callable[[dict[str, Any]], obje
         read_record(file)
     assert caught.value.where == str(file)
     assert "partc run" in str(caught.value.hint)
+    assert "Error(" not in caught.value.message, "words, no Python"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "partc-plan/1"}', "\x00", "[" * 100_000])
@@ -108,5 +129,7 @@ def test_what_is_no_record(tmp_path: Path, text: str) -> None:
 
 
 def test_no_record(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="is a folder, not a file"):
+        read_record(tmp_path)
     with pytest.raises(BundleError, match="no such file"):
         read_record(tmp_path / "x.json")

@@ -112,8 +112,8 @@ WHOLE = _RNG.integers(-7, 8, (2, 3, 4)).astype(I64)
 NONZERO = np.where(WHOLE == 0, 3, WHOLE)[:1]
 ODD = np.array([0.5, -1.5, np.inf, -np.inf, np.nan, 0.0], F32)
 IMAGE = draw(2, 4, 9, 8)
-FLAT_SOFTMAX = np.exp(X[:1]) / np.exp(X[:1]).sum((1, 2), keepdims=True)
-"""Before opset 13 all axes from the given one on are one. Of another size, since a library has one opset."""
+FLAT_SOFTMAX = np.exp(X) / np.exp(X).sum((1, 2), keepdims=True)
+"""Before opset 13 all axes from the given one on are one; equal nodes of two opsets are two pieces of code."""
 CUT = np.array([[1.5] * 1, *[[1.0]] * 3, *[[1.5]] * 2], F32)
 Q, K, V = draw(2, 4, 3, 8), draw(2, 2, 16, 8), draw(2, 2, 16, 6)
 AT = ints(5, 9)
@@ -265,8 +265,8 @@ def _reductions() -> list[Case]:
         Case("ReduceLogSum", (POSITIVE, known(1))),
         Case("Softmax", (X,)),
         Case("Softmax", (X,), {"axis": 1}),
-        Case("Softmax", (X[:1],), {"axis": 1}, 11, expected=FLAT_SOFTMAX),
-        Case("Softmax", (X[:1],), {}, 11, expected=FLAT_SOFTMAX),
+        Case("Softmax", (X,), {"axis": 1}, 11, expected=FLAT_SOFTMAX),
+        Case("Softmax", (X,), {}, 11, expected=FLAT_SOFTMAX),
         Case("LogSoftmax", (X,), {"axis": 0}),
         Case("LayerNormalization", (X + 50, draw(4), draw(4))),
         Case("LayerNormalization", (X, draw(4)), {"epsilon": 0.01}),

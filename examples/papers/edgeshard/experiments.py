@@ -25,7 +25,9 @@ from examples.papers.planning import priced, trace, with_bandwidth
 from partc.config.devices import OBJECTIVES
 from partc.ir.graph import Module
 from partc.plan.problem import Phase, Problem
-from partc.plan.simulate import simulate_plan
+from partc.plan.simulate.build import workflow
+from partc.plan.simulate.case import Case, simulate
+from partc.plan.simulate.demand import Load
 
 HERE = Path(__file__).parent
 DEVICES = HERE / "devices.yaml"
@@ -185,5 +187,6 @@ def pipelining(row: Row) -> Pipelined | None:
 
 def simulated(cell: Throughput, mode: str) -> float:
     """Tokens per second from the first prompt to the last token of the batch."""
-    plan = {"problem": cell.problem.to_json(), "answer": {"assignment": list(cell.assignment)}}
-    return cell.batch * simulate_plan(plan, requests=cell.requests, mode=mode).tokens_per_s
+    case = Case(cell.problem, cell.assignment)
+    load = Load(cell.requests, case.tokens, mode, cell.requests)
+    return cell.batch * simulate(workflow(case, None), load).tokens_per_s

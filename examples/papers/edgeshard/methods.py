@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from examples.papers.planning import restricted
 from partc.config.devices import OBJECTIVES
+from partc.plan.change import with_devices
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Problem
 from partc.plan.strategies import solve
@@ -71,17 +71,17 @@ def proven(problem: Problem) -> set[Assignment]:
 
 def edge_solo(problem: Problem, _: int) -> set[Assignment]:
     """All of the model on the source."""
-    return proven(restricted(problem, {problem.source}))
+    return proven(with_devices(problem, {problem.source}))
 
 
 def cloud_edge_even(problem: Problem, _: int) -> set[Assignment]:
     """The first half of the sub-modules on the source, the second on the cloud server."""
-    return published(restricted(problem, {problem.source, CLOUD}), "even")
+    return published(with_devices(problem, {problem.source, CLOUD}), "even")
 
 
 def cloud_edge_opt(problem: Problem, _: int) -> set[Assignment]:
     """The best plan for the source and the cloud server: what the paper's algorithms aim at for the two."""
-    return proven(restricted(problem, {problem.source, CLOUD}))
+    return proven(with_devices(problem, {problem.source, CLOUD}))
 
 
 def edgeshard(problem: Problem, _: int) -> set[Assignment]:
@@ -92,7 +92,7 @@ def edgeshard(problem: Problem, _: int) -> set[Assignment]:
 def edgeshard_even(problem: Problem, _: int) -> set[Assignment]:
     """Equal shares for 11 AGX Orin and the cloud server (section V-C, for the 70B model)."""
     orins = {f"orin_{number}" for number in range(1, 12)}
-    return published(restricted(problem, {*orins, CLOUD}), "even")
+    return published(with_devices(problem, {*orins, CLOUD}), "even")
 
 
 def published(problem: Problem, strategy: str) -> set[Assignment]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.errors import PlanError
-from partc.plan.evaluate import evaluate
+from partc.plan.check import check_predicted
+from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.file import check_plan
 from partc.plan.problem import Problem
 from partc.plan.simulate.demand import Load
@@ -37,18 +38,18 @@ def read_case(plan: Mapping[str, Any], where: str = "plan.json") -> Case:
     """The problem and the assignment of a plan.json.
 
     Raises:
-        PlanError: it is no plan, or an infeasible one.
+        PlanError: it is no plan, an infeasible one, or one whose timeline is not that of its assignment.
         ConfigError: its problem is wrong; names the JSON path.
     """
     check_plan(plan, where)
     names = plan["answer"]["assignment"]
     case = Case(Problem.from_json(plan["problem"], f"{where}: problem"), tuple(names))
-    check_case(case, where)
+    check_predicted(plan, check_case(case, where), where)
     return case
 
 
-def check_case(case: Case, where: str = "plan.json") -> None:
-    """Refuse what cannot run.
+def check_case(case: Case, where: str = "plan.json") -> Evaluation:
+    """What the assignment is worth; refuses what cannot run.
 
     Raises:
         PlanError: a constraint is not met, or nothing says in which order the phases come.
@@ -57,9 +58,10 @@ def check_case(case: Case, where: str = "plan.json") -> None:
         names = ", ".join(phase.name for phase in case.problem.steps)
         hint = "give one phase, or two: the first step and every later one"
         raise PlanError(f"nothing says in which order the phases {names} come", where=where, hint=hint)
-    violations = evaluate(case.problem, case.assignment).violations
-    if violations:
-        raise PlanError(f"the plan does not fit its problem: {violations[0]}", where=where)
+    evaluation = evaluate(case.problem, case.assignment)
+    if evaluation.violations:
+        raise PlanError(f"the plan does not fit its problem: {evaluation.violations[0]}", where=where)
+    return evaluation
 
 
 def simulate_plan(

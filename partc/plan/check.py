@@ -1,0 +1,153 @@
+"""Whether a plan.json says what it must: read once, so that everything behind may rely on it.
+
+Two checks. What a simulation needs, `predicted` where it is there, must be what `partc.plan.evaluate` finds for the
+problem and the assignment; so it cannot lack anything. What a report shows besides, `answer` and `overlap`, must be
+of the form in which partc writes it. Every complaint names the key.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from partc.config.section import Section, describe
+from partc.errors import ConfigError, PlanError
+from partc.plan.evaluate import Evaluation
+from partc.plan.file import AGAIN
+from partc.plan.problem import Problem
+
+_SAME = 1e-6
+"""Figures of one plan differ by less than this part on different machines."""
+
+
+def check_predicted(plan: Mapping[str, Any], evaluation: Evaluation, where: str) -> None:
+    """Refuse a timeline or a value that is not that of the assignment; either may be missing. O(size).
+
+    Raises:
+        PlanError: naming the key.
+    """
+    answer = plan["answer"]
+    if "value" in answer:
+        _refuse(_differences(answer["value"], evaluation.value, "answer.value"), where)
+    if "predicted" in plan:
+        _refuse(_differences(plan["predicted"], evaluation.to_json(), "predicted"), where)
+
+
+def check_answer(plan: Mapping[str, Any], problem: Problem, where: str) -> None:
+    """Refuse a plan of which not everything can be shown: its answer, its explanation, its overlap.
+
+    Raises:
+        PlanError: naming the key.
+    """
+    if "predicted" not in plan:
+        raise PlanError("the key `predicted` is missing", where=where, hint=AGAIN)
+    try:
+        _check_answer(Section(plan["answer"], where, ("answer",)))
+        _check_overlap(Section(plan, where).section("overlap"), problem)
+    except ConfigError as error:
+        raise PlanError(error.message, where=error.where, hint=AGAIN) from error
+
+
+def _check_answer(answer: Section) -> None:
+    answer.number("value")
+    answer.text("method")
+    for key in ("bound", "gap"):
+        if answer.require(key, key) is not None:
+            answer.number(key)
+    answer.require("explain", "explain")
+    _check_explain(answer.section("explain"))
+
+
+def _check_explain(explain: Section) -> None:
+    reasons = explain.section("unused")
+    for name in reasons.data:
+        reasons.text(name)
+    if "binding" in explain:
+        explain.text("binding")
+    for entry in explain.sections("what_if"):
+        entry.text("text")
+        if entry.require("gain_s_per_token", "gain_s_per_token") is not None:
+            _finite(entry, "gain_s_per_token")
+    for tried in explain.sections("batch"):
+        tried.whole("batch", 0)
+        if not isinstance(tried.require("feasible", "feasible"), bool):
+            raise tried.error("expected true or false", "feasible")
+        if tried.require("tokens_per_s", "tokens_per_s") is not None or tried.data["feasible"]:
+            tried.number("tokens_per_s")
+    overheads = explain.section("times").section("overheads")
+    for device in overheads.data:
+        seconds = overheads.section(device)
+        for name in seconds.data:
+            seconds.number(name)
+
+
+def _check_overlap(overlap: Section, problem: Problem) -> None:
+    devices = overlap.section("devices")
+    for name in devices.data:
+        entry = devices.section(name)
+        entry.number("needed_bytes")
+        entry.number("available_bytes")
+        for key in ("movable", "unmovable"):
+            indices = entry.require(key, key)
+            if not isinstance(indices, list) or not all(_is_index(item, problem) for item in indices):
+                raise entry.error("expected a list of sub-modules", key)
+
+
+def _is_index(value: object, problem: Problem) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(problem.submodules)
+
+
+def _finite(section: Section, key: str) -> None:
+    """A number of either sign."""
+    value = section.data[key]
+    if not _is_number(value):
+        raise section.error(f"expected a number, found {describe(value)}", key)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a finite number that a float can hold."""
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    )
+
+
+def _refuse(differences: Iterator[tuple[str, str]], where: str) -> None:
+    for place, text in differences:
+        raise PlanError(text, where=f"{where}: {place}", hint=AGAIN)
+
+
+def _differences(found: Any, expected: Any, place: str) -> Iterator[tuple[str, str]]:
+    """(place, what is wrong there); keys that nobody knows are no difference."""
+    if isinstance(expected, Mapping):
+        if not isinstance(found, Mapping):
+            yield place, f"expected a mapping of keys to values, found {describe(found)}"
+            return
+        for key, value in expected.items():
+            if key in found:
+                yield from _differences(found[key], value, f"{place}.{key}")
+            else:
+                yield place, f"the key `{key}` is missing"
+    elif isinstance(expected, Sequence) and not isinstance(expected, str):
+        yield from _differences_of_list(found, expected, place)
+    elif not _is_same(found, expected):
+        yield (
+            place,
+            f"found {describe(found)}, but the problem and the assignment come to {describe(expected)}",
+        )
+
+
+def _differences_of_list(found: Any, expected: Sequence[Any], place: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(found, list) or len(found) != len(expected):
+        what = f"a list of {len(found)}" if isinstance(found, list) else describe(found)
+        yield place, f"expected a list of {len(expected)}, found {what}"
+        return
+    for index, (item, value) in enumerate(zip(found, expected, strict=True)):
+        yield from _differences(item, value, f"{place}[{index}]")
+
+
+def _is_same(found: Any, expected: Any) -> bool:
+    if _is_number(expected):
+        return _is_number(found) and math.isclose(found, expected, rel_tol=_SAME, abs_tol=1e-12)
+    return bool(found == expected)

@@ -1,0 +1,84 @@
+"""The tvm target as a whole: what it writes does not depend on when, where and by which process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from partc.ir.text import parse_module
+from targets.tvm.specialise import entries_of
+from targets.tvm.target import CHUNKS
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+ROOT = Path(__file__).parents[2]
+GRAPH = """\
+partc-ir 1
+model {"name": "m", "task": "text-generation", "folder": "FOLDER", "dims": {"batch": 2, "sequence": 32}, \
+"max_batch": 2, "max_sequence": 32}
+graph part_0 opset 24 {
+  input %x: f32[batch, sequence, 20]
+  input %k: f32[batch, 2, sequence, 8]
+  input %position: i64[batch]
+  weight %up = f32[20, 36] from "model.safetensors"#"up"
+  weight %down = f32[36, 20] from "model.safetensors"#"down"
+  state %cache: f32[batch, 2, 32, 8]
+  %rows: f32[batch, 2, 32, 8] = partc.UpdateState(%cache, %k, %position)
+  %a: f32[batch, 2, sequence, 8] = partc.Attention(%k, %rows, %rows, %position) {causal = 1, scale = 0.5}
+  %h: f32[batch, sequence, 36] = MatMul(%x, %up)
+  %g: f32[batch, sequence, 36] = Gelu(%h)
+  %y: f32[batch, sequence, 20] = MatMul(%g, %down)
+  %z: f32[batch, sequence, 20] = Add(%y, %x)
+  output %z
+  output %a
+}
+"""
+COMPILE = """\
+import sys
+from pathlib import Path
+from partc.ir.graph import Part
+from partc.ir.text import parse_module
+from partc.pipeline.registry import load_target
+
+module = parse_module(Path(sys.argv[1]).read_text())
+target = load_target("tvm", {"chunks": (16,)})
+part = Part("a", target.lower([module.graph], module.info), {}, "tvm")
+target.emit(part, module.info, Path(sys.argv[2]), lambda *_: None)
+"""
+
+
+def _compiled(graph: Path, folder: Path, seed: str) -> dict[str, bytes]:
+    folder.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+    subprocess.run(
+        [sys.executable, "-c", COMPILE, str(graph), str(folder)],
+        env=environment,
+        cwd=graph.parent,
+        check=True,
+    )
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0).standard_normal
+    weights = {"up": draw((20, 36)).astype(np.float32), "down": draw((36, 20)).astype(np.float32)}
+    save_file(weights, tmp_path / "model.safetensors")
+    (tmp_path / "graph.partc").write_text(GRAPH.replace("FOLDER", str(tmp_path)))
+    first = _compiled(tmp_path / "graph.partc", tmp_path / "first", "1")
+    assert sorted(first) == ["library.so", "weights/part_0.safetensors"]
+    assert _compiled(tmp_path / "graph.partc", tmp_path / "a_longer_name", "2") == first
+
+
+def test_a_long_prompt_computes_less_than_twice_its_rows() -> None:
+    module = parse_module(GRAPH.replace('"max_sequence": 32', '"max_sequence": 3000').replace("32}", "3000}"))
+    sizes = [
+        entry.sequence for entry in entries_of([module.graph], module.info, (1,), CHUNKS) if entry.batch == 2
+    ]
+    assert sizes == [1, 16, 64, 256, 512, 1024, 2048, 3000]
