@@ -94,14 +94,16 @@ def measure(case: Case) -> Result:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     if solution is None:
         return Result(case.name, took, None, None, 0, peak, method)
-    gap = abs(solution.value - solution.bound) / solution.value
+    bound = solution.bound
+    gap = None if bound is None else abs(solution.value - bound) / solution.value
     devices = len(set(solution.assignment))
     return Result(case.name, took, gap, solution.value, devices, peak, solution.method)
 
 
 def row(result: Result) -> str:
     """One line of the table."""
-    gap = "no plan" if result.gap is None else f"{result.gap:.2%}"
+    unknown = "no plan" if result.value is None else "not known"
+    gap = unknown if result.gap is None else f"{result.gap:.2%}"
     return (
         f"{result.case:66} {result.seconds:7.2f} s {gap:>8} {result.devices:3} used "
         f"{result.peak_mb:6.0f} MB  {result.method}"
