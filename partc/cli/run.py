@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +15,8 @@ import click
 from partc.cli.options import FILE, example, json_option, print_json
 
 if TYPE_CHECKING:
-    from partc.runtime.client import Client, Prompts, Request
+    from partc.runtime.client import Client, Prompts
+    from partc.runtime.dtypes import Array
     from partc.runtime.manifest_types import Model
     from partc.runtime.results import Result, Tokens
     from partc.runtime.sampling import Sampling
@@ -144,14 +145,11 @@ def run_command(
         check_tokens(count, model.max_sequence)
     if output is not None:
         check_file(output, "--output")
+    live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
+    listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
     with _client(build, connect, insecure) as client:
-        live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
-        listen = partial(print_tokens, prompt="".join(shown)) if live else None
-        requests = [_submit(client, prompt, count, sampling, listen) for prompt in asked]
-        if inputs is not None:
-            requests.append(client.submit(inputs=inputs))
-        results = _results(client, requests)
+        results = _generate(client, asked, inputs, count, sampling, listen)
     if output is not None:
         write_outputs(output, results)
     if record:
@@ -178,14 +176,21 @@ def _client(build: Path, connect: str | None, insecure: bool) -> Iterator[Client
         yield client
 
 
-def _submit(
-    client: Client, prompts: Prompts, tokens: int, sampling: Sampling, listen: Callable[[Tokens], None] | None
-) -> Request:
+def _generate(
+    client: Client,
+    asked: Sequence[Prompts],
+    inputs: Mapping[str, Array] | None,
+    tokens: int,
+    sampling: Sampling,
+    listen: Callable[[Tokens], None] | None,
+) -> list[Result]:
+    """Submit everything, then wait for all of it: the requests are in flight together."""
     count = tokens if client.manifest.model.task == "text-generation" else 0
-    return client.submit(prompts, max_new_tokens=count, sampling=sampling, on_token=listen)
-
-
-def _results(client: Client, requests: Sequence[Request]) -> list[Result]:
+    requests = [
+        client.submit(prompts, max_new_tokens=count, sampling=sampling, on_token=listen) for prompts in asked
+    ]
+    if inputs is not None:
+        requests.append(client.submit(inputs=inputs))
     client.wait(requests)
     return [request.result() for request in requests]
 
