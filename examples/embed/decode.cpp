@@ -15,16 +15,31 @@ using Ids = std::vector<int64_t>;
 
 namespace {
 
+#ifdef __aarch64__
+constexpr char kProcessor[] = "aarch64";
+#else
+constexpr char kProcessor[] = "x86_64";
+#endif
+
 /** A model of one sub-module, with the states of one request of one sequence. */
 class Model {
  public:
   explicit Model(const std::string& folder) {
     std::stringstream text;
     text << std::ifstream(folder + "/manifest.json").rdbuf();
+    if (text.str().empty()) throw std::runtime_error("no manifest.json in " + folder);
     const auto manifest = ffi::json::Parse(text.str()).cast<Object>();
+    if (manifest["target"].cast<ffi::String>() != "tvm" || manifest["ring"].cast<Array>().size() != 1)
+      throw std::runtime_error("not the bundle of a whole model, by the target tvm: " + folder);
+    limits_ = manifest["model"].cast<Object>();
     part_ = manifest["submodules"].cast<Array>()[0].cast<Object>();
     name_ = part_["name"].cast<ffi::String>();
-    const auto functions = manifest["engine"].cast<Object>()["options"].cast<Object>()["functions"].cast<Object>();
+    const auto engine = manifest["engine"].cast<Object>();
+    const auto options = engine["options"].cast<Object>();
+    const std::string platform = options["platform"].cast<ffi::String>();
+    if (engine["provider"].cast<ffi::String>() != "cpu" || platform.rfind(kProcessor, 0) != 0)
+      throw std::runtime_error("the library is not for this processor, " + std::string(kProcessor) + ", but for " + platform);
+    const auto functions = options["functions"].cast<Object>();
     const auto function = functions[ffi::String(name_)].cast<Object>();
     for (const ffi::Any& entry : function["entries"].cast<Array>())
       if (partc::numbers(entry)[0] == 1) rows_.push_back(partc::numbers(entry)[1]);
@@ -39,8 +54,12 @@ class Model {
 
   /** One step: the likeliest token after `ids`, which follow all that came before. */
   int64_t step(const Ids& ids) {
+    if (position_ + (int64_t)ids.size() > limits_["max_sequence"].cast<int64_t>())
+      throw std::runtime_error("prompt and answer are longer than max_sequence");
+    const int64_t vocabulary = limits_["vocab_size"].cast<int64_t>();
+    if (ids.empty() || std::any_of(ids.begin(), ids.end(), [&](int64_t id) { return id < 0 || id >= vocabulary; }))
+      throw std::runtime_error("ids are numbers from 0 to " + std::to_string(vocabulary - 1));
     const auto fits = std::find_if(rows_.begin(), rows_.end(), [&](int64_t rows) { return rows >= (int64_t)ids.size(); });
-    if (fits == rows_.end()) throw std::runtime_error("the prompt is too long");
     Ids index(ids.size());
     for (size_t place = 0; place < ids.size(); ++place) index[place] = place;
     const std::map<std::string, ffi::Tensor> given = {
@@ -77,7 +96,7 @@ class Model {
     return partc::make_tensor(shape, {kDLFloat, 32, 1});
   }
 
-  Object part_;
+  Object part_, limits_;
   std::string name_;
   Ids rows_;
   std::optional<ffi::Module> machine_;
@@ -98,6 +117,8 @@ int main(int count, char** words) {
       ids = {model.step(ids)};
       std::cout << ids[0] << (left > 1 ? " " : "\n") << std::flush;
     }
+  } catch (const std::invalid_argument&) {
+    return std::cerr << "IDS and COUNT are whole numbers\n", 1;
   } catch (const std::exception& error) {
     return std::cerr << error.what() << "\n", 1;
   }

@@ -2,7 +2,7 @@
 
 ```
 {"format": "partc-times/1", "measured": "2026-11-20T10:15:00+00:00", "settings": {"max_sequence": 512, …},
- "devices": {"phone": {"target": "ort", "provider": "cpu", "threads": 0,
+ "devices": {"phone": {"target": "ort", "provider": "cpu", "threads": 0, "options": {},
     "machine": {"cpu": "…", "arch": "aarch64", "cores": 8, "memory_bytes": 4e9},
     "call_overhead_s": 3e-5, "step_overhead_s": 2e-4, "rough": false,
     "times": {DIGEST: {"seconds": 0.0012, "spread_s": 0.0001, "repeats": 15,
@@ -28,7 +28,7 @@ from partc.errors import ConfigError
 
 FORMAT = "partc-times/1"
 _DEVICE_KEYS = (
-    "target", "provider", "threads", "machine", "call_overhead_s", "step_overhead_s", "rough", "times",
+    "target", "provider", "threads", "options", "machine", "call_overhead_s", "step_overhead_s", "rough", "times",
 )  # fmt: skip
 _TIME_KEYS = ("seconds", "spread_s", "repeats", "phase", "submodules")
 
@@ -46,12 +46,15 @@ class DeviceTimes:
     """What a call of the engine takes besides."""
     step_overhead_s: float = 0.0
     """What a step costs on the source besides its sub-modules and messages."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Options of the target's own, as JSON has them."""
     rough: bool = False
     """Whether other programs took cores meanwhile."""
 
-    def fits(self, target: str, provider: str, threads: int) -> bool:
+    def fits(self, target: str, provider: str, threads: int, options: Mapping[str, object]) -> bool:
         """Whether it was measured with what the device is to run with now."""
-        return (self.target, self.provider, self.threads) == (target, provider, threads)
+        then = (self.target, self.provider, self.threads, self.options)
+        return then == (target, provider, threads, as_json(options))
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class Times:
     devices: Mapping[str, DeviceTimes] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
     """What model.yaml said when they were measured."""
+
+
+def as_json(options: Mapping[str, object]) -> dict[str, object]:
+    """Options as a file of JSON gives them back: tuples are lists."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
 
 
 def load_times(path: Path, where: str) -> Times:
@@ -104,6 +112,7 @@ def _device(section: Section) -> DeviceTimes:
         call_overhead_s=section.number("call_overhead_s", 0.0),
         step_overhead_s=section.number("step_overhead_s", 0.0),
         rough=section.data.get("rough") is True,
+        options=section.section("options").data,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from partc.config.devices import DevicesConfig
-from partc.config.times import Times
+from partc.config.times import Times, as_json
 from partc.ir.costs import settings
 from partc.ir.graph import Module
 
@@ -35,7 +37,17 @@ def _devices(times: Times, devices: DevicesConfig) -> list[str]:
             then, now = getattr(found, key), getattr(device, key)
             if then != now:
                 reasons.append(f"{name} was measured with {key} {then}, now {now}")
+        reasons += _options(name, found.options, as_json(device.options))
     return reasons
+
+
+def _options(name: str, then: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """What is different about a target's own options; "default" where devices.yaml says nothing."""
+    changed = [key for key in sorted({*then, *now}) if then.get(key) != now.get(key)]
+    return [
+        f"{name} was measured with {key} {then.get(key, 'default')}, now {now.get(key, 'default')}"
+        for key in changed
+    ]
 
 
 def _model(times: Times, module: Module) -> list[str]:

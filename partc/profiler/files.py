@@ -11,7 +11,7 @@ import yaml
 
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.config.section import Section
-from partc.config.times import FORMAT
+from partc.config.times import FORMAT, as_json
 from partc.config.units import format_bytes, format_seconds
 from partc.profiler.links import LinkFigures
 from partc.profiler.measurement import DeviceResult, ProfileResult
@@ -38,6 +38,7 @@ def times_json(devices: DevicesConfig, result: ProfileResult, now: datetime) -> 
                 "target": devices.devices[name].target,
                 "provider": devices.devices[name].provider,
                 "threads": devices.devices[name].threads,
+                "options": as_json(devices.devices[name].options),
                 "machine": {key: found.facts.get(key) for key in ("cpu", "arch", "cores", "memory_bytes")},
                 "call_overhead_s": found.figures.call_overhead_s,
                 "step_overhead_s": found.step_overhead_s,

@@ -26,6 +26,7 @@ _ALL_CORES = 1
 _SPINS = 500
 """How often a thread without work looks for some before it sleeps: the while between two kernels, not two steps."""
 _INSTALL = "pip install 'partc[tvm]'"
+_FOLDER = "PARTC_TVM_LIBRARIES"
 
 
 def start_runtime(engine: EngineSpec) -> Memory:
@@ -38,18 +39,23 @@ def start_runtime(engine: EngineSpec) -> Memory:
     # Runners that share a machine would all bind themselves to its first cores.
     os.environ.setdefault("TVM_BIND_THREADS", "0")
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", str(_SPINS))
-    cores = len(os.sched_getaffinity(0))
-    threads = engine.threads or int(os.environ.get("OMP_NUM_THREADS") or cores)
+    threads = engine.threads or _usual_threads()
     os.environ["TVM_NUM_THREADS"] = str(threads)
     ffi = _import_ffi()
     for name in ("libtvm_runtime.so", *(("libtvm_runtime_cuda.so",) if on_gpu else ())):
         try:
             ctypes.CDLL(str(_find(name)), ctypes.RTLD_GLOBAL)
         except OSError as error:
-            raise BundleError(f"{name} cannot be loaded: {error}", hint=_INSTALL) from error
+            raise BundleError(f"{name} cannot be loaded: {error}", hint=_remedy()) from error
     # For a process that had another number of threads before.
     ffi.get_global_func("runtime.config_threadpool")(_ALL_CORES, threads)
     return Memory(ffi, on_gpu)
+
+
+def _usual_threads() -> int:
+    """The first number of OMP_NUM_THREADS, which may be a list; else as many as this process has cores."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(asked) if asked.isdecimal() and int(asked) else len(os.sched_getaffinity(0))
 
 
 def open_library(manifest: Manifest, folder: Path, name: str) -> Any:
@@ -117,10 +123,15 @@ def _find(name: str) -> Path:
     """The library of that name in the folder `PARTC_TVM_LIBRARIES`, else in the package tvm."""
     found = importlib.util.find_spec("tvm")
     package = [Path(place) / "lib" for place in (found.submodule_search_locations or ())] if found else []
-    named = os.environ.get("PARTC_TVM_LIBRARIES")
+    named = os.environ.get(_FOLDER)
     folders: Sequence[Path] = [Path(named)] if named else package
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
-    hint = f"{_INSTALL}, or set PARTC_TVM_LIBRARIES to the folder that has it"
-    raise BundleError(f"this bundle needs TVM's {name}, which is not found", hint=hint)
+    raise BundleError(f"this bundle needs TVM's {name}, which is not found", hint=_remedy())
+
+
+def _remedy() -> str:
+    if named := os.environ.get(_FOLDER):
+        return f"{_FOLDER} is {named}: put the library of this machine's TVM there, or unset it"
+    return f"{_INSTALL}, or set {_FOLDER} to the folder that has it"

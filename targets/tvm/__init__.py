@@ -5,6 +5,7 @@ A part flows through these files in this order:
 | file | does |
 | --- | --- |
 | `target.py` | the target: checks the operators, picks the entries, emits |
+| `checks.py` | refuses operators, forms of them, types and options that there is no code for |
 | `padding.py` | refuses what may not run in an entry larger than the step |
 | `specialise.py` | the graph of one entry: every size a number, shape arithmetic folded away |
 | `layout.py` | which weights are packed, and the expression that packs them while they are streamed |
@@ -12,11 +13,13 @@ A part flows through these files in this order:
 | `blocks.py` | equal layers, so that each distinct one is compiled once |
 | `builder.py` | graphs to one Relax module: a function an entry, kernels shared by all |
 | `operators/` | ONNX operator to Relax: every operator that the target knows, correct on every machine |
-| `kernels/` | what is worth more than Relax's own code: products, attention, normalisation |
+| `kernels/` | what is worth more than Relax's own code: products, attention, normalisation, activations |
 | `machine.py` | what the code is compiled for: triple, processor, features, vector registers, GPU |
 | `toolchain.py` | the linker and NVIDIA's compiler: found, or named with how to get them |
+| `linker.py` | linkers: which there are for a platform, tried on an empty library, and used |
+| `process.py` | other makers' tools as processes, with a time limit |
 | `pipeline.py` | our passes from Relax to what the virtual machine runs |
-| `link.py` | object code to a shared library, with whatever linker the machine needs |
+| `link.py` | a Relax module to a shared library, looked through before it is put in its place |
 | `cuda.py` | kernels through NVIDIA's compiler, for the GPU that was asked for |
 | `elf.py` | what a shared library needs and leaves undefined, to check what was linked |
 """

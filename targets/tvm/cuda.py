@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +19,13 @@ from typing import Any
 
 from partc.errors import InternalError, UserError
 from targets.tvm.elf import CUDA, MAGIC, read_elf
+from targets.tvm.process import run_tool
 from targets.tvm.toolchain import Nvcc
 
 _HOOK = "tvm_callback_cuda_compile"
 """What TVM calls with the source of all kernels where there is a driver."""
+_SECONDS = 3600
+"""How long nvcc may take for all kernels of a library; minutes are usual."""
 _LENGTH = struct.Struct("<Q")
 _SOURCE, _BINARY = b"cuda", b"cubin"
 Compile = Callable[[bytes], bytes]
@@ -41,11 +43,8 @@ def kernel_compiler(nvcc: Nvcc, arch: str, folder: Path) -> Compile:
         text, binary = folder / "kernels.cu", folder / "kernels.cubin"
         text.write_bytes(source)
         command = [*nvcc.command, "--cubin", "-O3", f"-arch={arch}", "-o", str(binary), str(text)]
-        result = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
-        if result.returncode:
-            raise UserError(f"nvcc failed: {result.stdout.strip()[:2000]}", where=nvcc.version)
+        if problem := run_tool(command, _SECONDS).problem:
+            raise UserError(f"nvcc failed: {problem[:2000]}", where=nvcc.version)
         return binary.read_bytes()
 
     return compile_source

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from partc.ir.graph import Graph, Node, Value
+from targets.tvm.kernels.activate import activation_of
 from targets.tvm.kernels.attention import fits as fits_attention
 from targets.tvm.kernels.rotary import fits as fits_rotary
 from targets.tvm.kernels.update_state import fits as fits_update
@@ -70,25 +71,17 @@ def _gated_product(f: _Fuser, node: Node) -> Node | None:
     if node.op != "Mul":
         return None
     for gate, up in (node.inputs, reversed(node.inputs)):
-        activation = _activation(gate.producer if gate is not None else None)
-        if activation is None or not (f.is_private(gate) and f.is_product(up) and f.is_private(up)):
+        activated = gate.producer if gate is not None else None
+        name = activation_of(activated) if activated is not None else None
+        if name is None or not (f.is_private(gate) and f.is_product(up) and f.is_private(up)):
             continue
         inner = gate.producer.inputs[0]  # type: ignore[union-attr]
         if not (f.is_product(inner) and f.is_private(inner)):
             continue
         (x, a), (same, b) = inner.producer.inputs, up.producer.inputs  # type: ignore[union-attr]
         if x is same:
-            return Node("tvm.GatedProduct", [x, a, b], node.outputs, {"activation": activation}, node.scope)
+            return Node("tvm.GatedProduct", [x, a, b], node.outputs, {"activation": name}, node.scope)
     return None
-
-
-def _activation(node: Node | None) -> str | None:
-    """The name in `kernels/vector.py` of what this node does."""
-    if node is None:
-        return None
-    if node.op == "Swish" and node.attributes.get("alpha", 1.0) == 1.0:
-        return "swish"
-    return "gelu_tanh" if node.op == "Gelu" and node.attributes.get("approximate") == "tanh" else None
 
 
 def _product_plus(f: _Fuser, node: Node) -> Node | None:

@@ -5,8 +5,7 @@ The library is the same bit for bit whenever the same tools make it: it is strip
 
 from __future__ import annotations
 
-import shlex
-import subprocess
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +14,12 @@ from typing import Any
 from partc.errors import InternalError, UserError
 from targets.tvm.cuda import architectures, compiling_with, kernel_compiler, packer
 from targets.tvm.elf import Elf, read_elf
-from targets.tvm.machine import Machine, Platform
-from targets.tvm.toolchain import Linker, Toolchain
+from targets.tvm.linker import link_objects
+from targets.tvm.machine import Machine
+from targets.tvm.toolchain import Toolchain
 
-_OPTIONS = ("--strip-all", "--build-id=none", "--hash-style=gnu")
+_SCRATCH_BYTES = 64_000_000
+"""Far more than the object files of a library of few MB, and the source of a GPU's kernels."""
 _LIBC = frozenset(("memcpy", "memmove", "memset"))
 _LIBM = frozenset(
     name + kind
@@ -64,9 +65,10 @@ def build_library(module: Any, machine: Machine, tools: Toolchain, path: Path) -
     """Compile `module` for `machine` and link it to `path`, where nothing lies if that fails.
 
     Raises:
-        UserError: nvcc or the linker failed; says what it printed.
+        UserError: nvcc or the linker failed; says what it printed. Or there is no room for scratch files.
     """
     with tempfile.TemporaryDirectory() as folder:
+        _check_room(folder)
         linked = Path(folder) / path.name
 
         def link(output: str, objects: Sequence[str], options: object = None) -> None:
@@ -77,6 +79,17 @@ def build_library(module: Any, machine: Machine, tools: Toolchain, path: Path) -
     check_symbols(read_elf(library))
     _check_gpu(library, machine)
     path.write_bytes(library)
+
+
+def _check_room(folder: str) -> None:
+    """LLVM ends the process, without a word of where, when it cannot write."""
+    free = shutil.disk_usage(folder).free
+    if free < _SCRATCH_BYTES:
+        raise UserError(
+            f"no room for scratch files: {free / 1e6:.1f} MB, where {_SCRATCH_BYTES / 1e6:.0f} MB may be needed",
+            where=folder,
+            hint="make room there, or set TMPDIR to another folder",
+        )
 
 
 def verified(machine: Machine) -> str:
@@ -105,46 +118,6 @@ def _check_gpu(library: bytes, machine: Machine) -> None:
     wanted = {machine.cuda.rstrip("af")} if machine.cuda else set()
     if architectures(library) != wanted:
         raise InternalError(f"the library has code for the GPUs {architectures(library)}, not for {wanted}")
-
-
-def link_objects(linker: Linker, platform: Platform, objects: Sequence[str], output: Path) -> None:
-    """Make one shared library of object files; scratch files lie beside it.
-
-    Raises:
-        UserError: the linker failed.
-    """
-    runtime = [_stub(linker, platform, name, output.parent) for name in platform.runtime]
-    page = (f"max-page-size={platform.page}",) if platform.page else ()
-    options = [*_OPTIONS, "--no-as-needed", *(word for size in page for word in ("-z", size))]
-    if linker.is_lld:
-        system = [_stub(linker, platform, name, output.parent) for name in platform.libraries]
-        made_by = [*linker.command, "-m", platform.elf, "-shared", *options]
-    else:
-        system = ["-lm"]
-        made_by = [*linker.command, "-shared", "-nostartfiles", f"-Wl,{','.join(options)}"]
-    _run([*made_by, "-o", str(output), *objects, *system, *runtime])
-
-
-def _stub(linker: Linker, platform: Platform, name: str, folder: Path) -> str:
-    """An empty library of that name: so the linker notes that it is needed, though it is not here."""
-    empty, stub = folder / "empty.c", folder / f"stub-{name}"
-    empty.touch()
-    if linker.is_lld:
-        options = ["-m", platform.elf, "-shared", f"-soname={name}", "--format=binary"]
-    else:
-        options = ["-shared", "-nostdlib", f"-Wl,-soname,{name}"]
-    _run([*linker.command, *options, "-o", str(stub), str(empty)])
-    return str(stub)
-
-
-def _run(command: Sequence[str]) -> None:
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if result.returncode:
-        raise UserError(
-            f"the linker failed: {result.stdout.strip()}",
-            where=shlex.join(command[:2]),
-            hint="name another in the option `linker`",
-        )
 
 
 def check_symbols(library: Elf) -> None:

@@ -122,13 +122,19 @@ def machine_of(arch: str, platform: str, features: Sequence[str], provider: str,
     name = platform or _OF_ARCH.get(arch, arch)
     if name not in PLATFORMS:
         raise _unknown(f"the tvm target has no platform {name!r}", "platform", name, PLATFORMS)
+    if arch not in ("", PLATFORMS[name].arch):
+        raise ConfigError(
+            f"the device is {arch}, and {name} is not",
+            where="platform",
+            hint=f"write `arch: {PLATFORMS[name].arch}` beside `options`, or another platform",
+        )
     known = PLATFORMS[name].features
     for feature in features:
         if feature not in known:
             raise _unknown(f"{name} has no feature {feature!r}", "features", feature, known)
     if provider not in ("cpu", "cuda"):
         raise _unknown(f"the tvm target has no provider {provider!r}", "provider", provider, ("cpu", "cuda"))
-    if provider == "cuda" and not _GPU.fullmatch(cuda):
+    if not _GPU.fullmatch(cuda) and (cuda or provider == "cuda"):
         raise ConfigError(
             f"{cuda!r} is no architecture of a GPU", where="cuda_arch", hint="write `cuda_arch: sm_87`"
         )

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partc.errors import ConfigError, InternalError, UserError
+from partc.errors import ConfigError, InternalError
 from partc.ir.graph import Graph, ModelInfo, Part, State, Weight
 from partc.ir.types import BY_SHORT
-from partc.pipeline.contract import Artifact, Progress, Target
+from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
+from targets.tvm.checks import check_forms, check_operators, check_quantized, check_sizes, check_types
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
 from targets.tvm.machine import Machine, machine_of
 from targets.tvm.padding import check_padding, check_states
@@ -22,7 +23,7 @@ from targets.weights import write_weights
 LIBRARY = "library.so"
 CHUNKS = (16, 64, *(1 << power for power in range(8, 17)))
 """A prompt of more than 256 rows computes less than twice as many; a shorter one, which takes little time, less than
-four times: every entry adds to the library, 0.18 MB of 1 for 12 layers."""
+four times, or 16 rows: every entry adds to the library, 0.18 MB of 1 for 12 layers."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,10 @@ class TvmTarget(Target):
         """Find TVM, and every tool that a library for this machine takes.
 
         Raises:
-            ConfigError: the options make no machine, or something is missing.
+            ConfigError: the options make no machine or no entry, or something is missing.
         """
+        check_sizes("chunks", self.chunks)
+        check_sizes("batches", self.batches)
         if importlib.util.find_spec("tvm") is None:
             raise ConfigError(
                 "TVM is not installed",
@@ -70,24 +73,39 @@ class TvmTarget(Target):
             )
         find_toolchain(self.machine, self.linker, self.nvcc)
 
+    def identity(self) -> object:
+        """Options and the versions of the tools that link.
+
+        Raises:
+            ConfigError: see `check`.
+        """
+        return [repr(self), find_toolchain(self.machine, self.linker, self.nvcc).versions()]
+
     def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
         """The graphs as they are: fixed sizes come with the code, in `emit`.
 
         Raises:
-            UserError: there is no code for an operator, a size or a state; names it and its node.
+            UserError: there is no code for an operator, a form of it, a type, a size or a state; names the node.
             ConfigError: see `check`.
         """
         self.check()
         known = emitters_for(self.machine)
         entries = entries_of(graphs, info, self.batches, self.chunks)
         for graph in graphs:
+            check_quantized(graph)
+            check_types(graph)
             check_padding(graph, info)
             check_states(graph)
-            for entry in dict.fromkeys((entries[0], entries[-1])):  # what lies between has the same operators
-                check_operators(specialise(graph, info, entry), known)
+        for entry in dict.fromkeys((entries[0], entries[-1])):  # what lies between has the same operators
+            static = [specialise(graph, info, entry) for graph in graphs]
+            for graph in static:
+                check_operators(graph, known)
+            check_forms(static)
         return list(graphs)
 
-    def emit(self, part: Part, info: ModelInfo, folder: Path, progress: Progress) -> Artifact:
+    def emit(
+        self, part: Part, info: ModelInfo, folder: Path, progress: Progress, store: TensorStore = NO_STORE
+    ) -> Artifact:
         """Write `library.so` and `weights/<part>.safetensors`.
 
         Raises:
@@ -109,10 +127,7 @@ class TvmTarget(Target):
             packed = packable(every)
             for graph in every:
                 fuse_for_processor(graph, packed)
-        emitters = emitters_for(self.machine)
-        for graph in every:
-            check_operators(graph, emitters)
-        builder = ModuleBuilder(emitters, packed)
+        builder = ModuleBuilder(emitters_for(self.machine), packed)
         weights = {name: _weights(static) for name, static in graphs.items()}
         for name, static in graphs.items():
             for entry, graph in zip(entries, static, strict=True):
@@ -121,7 +136,7 @@ class TvmTarget(Target):
                 builder.add(f"{name}_{entry.suffix}", graph, [values.get(v.name, v) for v in parameters])
         build_library(builder.finish(), self.machine, tools, folder / LIBRARY)
         stored = {name: [_stored(weight, packed) for weight in own] for name, own in weights.items()}
-        places = write_weights(stored, info, folder, progress)
+        places = write_weights(stored, info, folder, progress, store)
         functions = {
             name: {
                 "entries": [[entry.batch, entry.sequence] for entry in entries],
@@ -154,18 +169,6 @@ def emitters_for(machine: Machine) -> Mapping[str, Any]:
     from targets.tvm.operators import OPERATORS
 
     return OPERATORS if machine.cuda else {**OPERATORS, **CPU_OPERATORS}
-
-
-def check_operators(graph: Graph, known: Mapping[str, Any]) -> None:
-    """Raise a UserError for the first node whose operator has no code."""
-    for node in graph.nodes:
-        if node.op not in known:
-            scope = f" @ {node.scope}" if node.scope else ""
-            raise UserError(
-                f"the tvm target has no code for {node.op}",
-                where=f"node {node.name} ({node.op}){scope}",
-                hint="use `target: ort` for this device",
-            )
 
 
 def _weights(graphs: Sequence[Graph]) -> list[Weight]:

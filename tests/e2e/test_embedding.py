@@ -43,6 +43,13 @@ def printed(command: Sequence[str | Path]) -> list[int]:
     return [int(word) for word in result.stdout.split()]
 
 
+def refused(command: Sequence[str | Path]) -> str:
+    """The one line with which a program refuses its input."""
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1
+    return result.stderr.strip()
+
+
 def need(missing: str | None) -> None:
     """Skip, or fail in continuous integration, where everything must be there."""
     if missing and os.environ.get("CI"):
@@ -63,10 +70,13 @@ def test_a_program_in_cpp_decodes_from_a_library(tmp_path: Path) -> None:
     folder = compiled(tmp_path, "target: tvm, options: {chunks: [8]}")
     assert printed([program, folder, ",".join(map(str, PROMPT))]) == expected(tmp_path, PROMPT)
     assert printed([program, folder, "5", "3"]) == expected(tmp_path, [5], 3)
-    too_long = subprocess.run(
-        [program, folder, ",".join(["1"] * 49)], capture_output=True, text=True, check=False
+    assert (
+        refused([program, folder, ",".join(["1"] * 49)]) == "prompt and answer are longer than max_sequence"
     )
-    assert (too_long.returncode, too_long.stderr) == (1, "the prompt is too long\n")
+    assert refused([program, folder, "5", "49"]) == "prompt and answer are longer than max_sequence"
+    assert refused([program, folder, "5,768"]) == "ids are numbers from 0 to 767"
+    assert refused([program, folder, "five"]) == "IDS and COUNT are whole numbers"
+    assert refused([program, tmp_path, "5"]) == f"no manifest.json in {tmp_path}"
 
 
 @pytest.mark.ort

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from partc.config.devices import DevicesConfig, load_devices
+from partc.config.times import DeviceTimes
 from partc.errors import ConfigError
 from partc.ir.costs import workload
 from partc.ir.digests import submodule_digest
@@ -94,7 +95,10 @@ def test_the_source_pays_for_a_step_in_its_first_submodule(tmp_path: Path) -> No
     assert times[1]["phone"] < 0.25
 
 
-@pytest.mark.parametrize("change", [{"threads": 1}, {"provider": "cuda"}, {"target": "ort"}])
+OTHER = [{"threads": 1}, {"provider": "cuda"}, {"target": "ort"}, {"options": {"chunks": [16]}}]
+
+
+@pytest.mark.parametrize("change", OTHER)
 def test_times_of_other_settings_do_not_count(tmp_path: Path, change: dict[str, Any]) -> None:
     module = profiled()
     found = device({digest(module, 1, 1): 0.125}, step_overhead_s=1.0, **change)
@@ -125,6 +129,7 @@ def test_the_plan_says_how_many_times_were_measured(tmp_path: Path) -> None:
     [
         ({"threads": 2}, {}, "phone was measured with threads 2, now 0"),
         ({"target": "ort"}, {}, "phone was measured with target ort, now null"),
+        ({"options": {"chunks": [16]}}, {}, "phone was measured with chunks [16], now default"),
         ({}, {"max_sequence": 4096}, "measured with max_sequence 4096, now 512"),
         ({}, {"batch": 8, "prompt": 7}, "measured with batch 8, now 1; measured with prompt 7, now 32"),
         ({}, {}, "its sub-modules are others"),
@@ -140,6 +145,14 @@ def test_times_that_do_not_fit_are_explained(
     assert module.plan is not None
     (line,) = module.plan["answer"]["explain"]["times"]["advice"]
     assert reason in line and line.endswith("profile again: partc profile MODEL --target DEVICES")
+
+
+def test_options_are_held_against_those_of_the_file() -> None:
+    """A file has lists where devices.yaml gives the target tuples."""
+    times = DeviceTimes("tvm", "cpu", 0, {}, options={"chunks": [16], "linker": "ld.lld"})
+    assert times.fits("tvm", "cpu", 0, {"linker": "ld.lld", "chunks": (16,)})
+    assert not times.fits("tvm", "cpu", 0, {"linker": "ld.lld", "chunks": (64,)})
+    assert not times.fits("tvm", "cpu", 0, {})
 
 
 def test_times_of_a_busy_machine_are_rough(tmp_path: Path) -> None:

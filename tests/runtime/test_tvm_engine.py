@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from partc.runtime.manifest import Manifest, load_manifest, parse_manifest
 from partc.runtime.memory import ALIGNMENT, map_tensors
 from partc.runtime.tvm_engine import TvmEngine
 from partc.runtime.tvm_memory import Memory
+from partc.runtime.tvm_runtime import start_runtime
 from tests.bundle.tiny import MAX, WIDTH, module, numpy_logits, write_checkpoint
 from tests.families.ring import DirectRing
 
@@ -99,13 +101,15 @@ def test_a_device_with_memory_of_its_own(build: Path, monkeypatch: pytest.Monkey
     assert [ring.generate([prompt], 4)[0] for prompt in prompts] == right
 
 
-def test_a_step_that_no_function_is_large_enough_for(build: Path) -> None:
+@pytest.mark.parametrize(("batch", "rows"), [(1, MAX + 1), (3, 1), (3, MAX + 1)])
+def test_a_step_that_no_function_is_large_enough_for(build: Path, batch: int, rows: int) -> None:
     folder = build / "devices" / "board"
     engine = load_engine(load_manifest(folder), folder)
-    dims = {"batch": 1, "sequence": MAX + 1}
-    whole = np.zeros(1, np.int64)
-    with pytest.raises(RunError, match="no code for 1 sequences of 13 tokens"):
-        engine.run("part_1", 0, [np.zeros((1, MAX + 1, WIDTH), np.float32), whole, whole], dims)
+    dims = {"batch": batch, "sequence": rows}
+    whole = np.zeros(batch, np.int64)
+    with pytest.raises(RunError, match=f"no code for {batch} sequences of {rows} tokens") as caught:
+        engine.run("part_1", 0, [np.zeros((batch, rows, WIDTH), np.float32), whole, whole], dims)
+    assert "larger max_sequence and max_batch" in (caught.value.hint or "")
 
 
 def test_outputs_in_the_memory_of_inputs_are_copied_out_of_it(tmp_path: Path) -> None:
@@ -242,13 +246,26 @@ def test_a_weight_that_is_in_no_file(build: Path, tmp_path: Path) -> None:
         load_engine(replace(manifest, engine=replace(manifest.engine, tvm=tvm)), folder)
 
 
+@pytest.mark.parametrize(
+    ("asked", "threads"), [("3", "3"), ("2,1", "2"), ("many", None), ("0", None), ("-2", None), ("", None)]
+)
+def test_threads_that_the_environment_asks_for(
+    build: Path, monkeypatch: pytest.MonkeyPatch, asked: str, threads: str | None
+) -> None:
+    """OMP_NUM_THREADS may be a list, one number for each level of nesting; what it cannot be is passed over."""
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    monkeypatch.setenv("TVM_NUM_THREADS", "")
+    start_runtime(replace(load_manifest(build / "devices" / "phone").engine, threads=0))
+    assert os.environ["TVM_NUM_THREADS"] == (threads or str(len(os.sched_getaffinity(0))))
+
+
 def test_a_machine_without_the_runtime(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest, folder = copied(build, tmp_path / "copy")
     monkeypatch.setenv("PARTC_TVM_LIBRARIES", str(tmp_path))
     refused(
         manifest,
         folder,
-        r"(?s)needs TVM's libtvm_runtime\.so, which is not found.*pip install 'partc\[tvm\]'",
+        r"(?s)needs TVM's libtvm_runtime\.so, which is not found.*PARTC_TVM_LIBRARIES is .*unset it",
     )
     monkeypatch.setitem(sys.modules, "tvm_ffi", None)
     refused(manifest, folder, r"(?s)needs TVM's runtime, which is not installed.*pip install 'partc\[tvm\]'")

@@ -110,6 +110,27 @@ def test_nothing_is_joined_whose_parts_others_read() -> None:
     assert [node.op for node in graph.nodes].count("tvm.GatedProduct") == 1
 
 
+GATES: list[tuple[str, dict[str, Attribute], str | None]] = [
+    ("Swish", {}, "swish"),
+    ("Swish", {"alpha": 1.702}, None),
+    ("Gelu", {}, "gelu"),
+    ("Gelu", {"approximate": "tanh"}, "gelu_tanh"),
+]
+
+
+@pytest.mark.parametrize(("op", "attributes", "name"), GATES)
+def test_what_a_gated_product_computes(op: str, attributes: dict[str, Attribute], name: str | None) -> None:
+    from targets.tvm.fuse import fuse_for_processor
+
+    graph = two_layers()
+    for node in graph.nodes:
+        if node.op == "Swish":
+            node.op, node.attributes = op, attributes
+    fuse_for_processor(graph, frozenset(weight.name for weight in graph.weights()))
+    gated = [node.attributes["activation"] for node in graph.nodes if node.op == "tvm.GatedProduct"]
+    assert gated == ([name] * 2 if name else [])
+
+
 def test_products_without_packed_weights_stay() -> None:
     from targets.tvm.fuse import fuse_for_processor
 

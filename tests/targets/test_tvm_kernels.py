@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from tests.targets.numpy_attention import Array
 pytestmark = pytest.mark.tvm
 tvm = pytest.importorskip("tvm")
 
+from targets.tvm.kernels.activate import activate  # noqa: E402
 from targets.tvm.kernels.attention import Sizes, attention_of_many, attention_of_one  # noqa: E402
 from targets.tvm.kernels.matmul import (  # noqa: E402
     product,
@@ -26,7 +28,16 @@ from targets.tvm.kernels.matmul import (  # noqa: E402
 from targets.tvm.kernels.normalise import layer_norm, rms_norm  # noqa: E402
 from targets.tvm.kernels.rotary import rotate  # noqa: E402
 from targets.tvm.kernels.update_state import write_rows  # noqa: E402
-from targets.tvm.kernels.vector import exp, gelu_tanh, sigmoid, swish, tanh  # noqa: E402
+from targets.tvm.kernels.vector import (  # noqa: E402
+    ACTIVATIONS,
+    erf,
+    exp,
+    gelu,
+    gelu_tanh,
+    sigmoid,
+    swish,
+    tanh,
+)
 from targets.tvm.layout import PANEL  # noqa: E402
 
 GARBAGE = 1e6
@@ -185,26 +196,40 @@ def test_update_state_writes_its_rows_and_nothing_behind_the_end(rows_first: boo
     np.testing.assert_array_equal(found, state)
 
 
-FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
-    "exp": (exp, np.exp),
-    "sigmoid": (sigmoid, lambda x: 1 / (1 + np.exp(-x))),
-    "tanh": (tanh, np.tanh),
-    "swish": (swish, lambda x: x / (1 + np.exp(-x))),
+ERF = np.vectorize(math.erf, otypes=[float])
+FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array], float, float]] = {
+    "exp": (exp, np.exp, 2.4e-7, 0),
+    "sigmoid": (sigmoid, lambda x: 1 / (1 + np.exp(-x)), 5e-7, 0),
+    "tanh": (tanh, np.tanh, 5e-7, 0),
+    "swish": (swish, lambda x: x / (1 + np.exp(-x)), 5e-7, 0),
+    "erf": (erf, ERF, 0, 4e-7),
+    "gelu": (gelu, lambda x: 0.5 * x * (1 + ERF(x / math.sqrt(2))), 5e-7, 1.5e-6),
     "gelu_tanh": (
         gelu_tanh,
         lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+        *(5e-7, 1.5e-6),
     ),
 }
+"""Name → the function, what it approximates, and how closely, relatively and absolutely."""
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_vector_functions(name: str) -> None:
-    function, reference = FUNCTIONS[name]
+    function, reference, relative, absolute = FUNCTIONS[name]
     x = np.concatenate([np.linspace(-12, 12, 4000), np.geomspace(1e-30, 1, 80), [0.0, -0.0] * 8]).astype(
         np.float32
     )
     found = call(over(function, len(x)), x, blank(len(x)))[-1]
-    np.testing.assert_allclose(found, reference(x.astype(np.float64)), rtol=1e-6, atol=1e-6)
+    right = reference(x.astype(np.float64))
+    np.testing.assert_allclose(found, right, rtol=relative, atol=absolute)
+
+
+@pytest.mark.parametrize("count", [16, 37, 100_003])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_any_count(name: str, count: int) -> None:
+    x = 4 * numbers(count)
+    found = call(activate(count, name), x, blank(count))[-1]
+    np.testing.assert_allclose(found, FUNCTIONS[name][1](x.astype(np.float64)), rtol=1e-6, atol=1.5e-6)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -14,7 +14,7 @@ import pytest
 
 from partc.errors import ConfigError, InternalError, UserError
 from partc.ir.graph import ModelInfo
-from targets.tvm import TvmTarget, toolchain
+from targets.tvm import TvmTarget, linker, toolchain
 from targets.tvm.machine import PLATFORMS, Machine, machine_of
 
 pytestmark = pytest.mark.tvm
@@ -22,8 +22,10 @@ tvm = pytest.importorskip("tvm")
 
 from targets.tvm.cuda import architectures, compile_packed  # noqa: E402
 from targets.tvm.elf import AARCH64, X86_64, Elf, read_elf  # noqa: E402
-from targets.tvm.link import build_library, check_symbols, link_objects  # noqa: E402
-from targets.tvm.toolchain import Linker, find_linker, find_nvcc, find_toolchain  # noqa: E402
+from targets.tvm.link import build_library, check_symbols  # noqa: E402
+from targets.tvm.linker import Linker, find_linker, link_objects  # noqa: E402
+from targets.tvm.process import run_tool  # noqa: E402
+from targets.tvm.toolchain import Toolchain, find_nvcc, find_toolchain  # noqa: E402
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 needs_lld = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="no ziglang")
@@ -45,12 +47,22 @@ def _program(folder: Path, name: str, script: str) -> Path:
 
 
 def _compiler(folder: Path, name: str, triple: str, version: str = "gcc 12") -> Path:
-    """A program that says it is a compiler for `triple`."""
+    """A program that says it is a compiler for `triple`, and makes libraries of it without content."""
+    processor = AARCH64 if "aarch64" in triple else X86_64
     return _program(
         folder,
         name,
-        f'[ "$1" = -dumpmachine ] && echo {triple} && exit\n[ "$1" = --version ] && echo "{version}"',
+        f'[ "$1" = -dumpmachine ] && echo {triple} && exit\n[ "$1" = --version ] && echo "{version}" && exit\n'
+        + _makes(folder, processor),
     )
+
+
+def _makes(folder: Path, processor: int) -> str:
+    """What a script does to write the header of an ELF file of that machine to the file after `-o`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = folder / f"{processor}.so"
+    header.write_bytes(b"\x7fELF\2\1\1".ljust(16, b"\0") + struct.pack("<HH", 3, processor) + bytes(44))
+    return f'while [ "$1" != -o ]; do shift; done; /bin/cat {header} > "$2"'
 
 
 @pytest.fixture
@@ -59,11 +71,11 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
-    for name in (*toolchain.NDK_VARIABLES, "NVCC", "CUDA_HOME", "CUDA_PATH"):
+    for name in (*linker.NDK_VARIABLES, "NVCC", "CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     for name in PLATFORMS:
         monkeypatch.delenv(f"PARTC_LINKER_{name.upper().replace('-', '_')}", raising=False)
-    monkeypatch.setattr(toolchain, "_zig", lambda: None)
+    monkeypatch.setattr(linker, "_zig", lambda: None)
     monkeypatch.setattr(toolchain, "CUDA_FOLDER", str(tmp_path / "no-cuda"))
     return folder
 
@@ -92,6 +104,10 @@ def test_what_does_not_exist_is_named() -> None:
         machine_of("x86_64", "", (), "xnnpack", "")
     with pytest.raises(ConfigError, match="'orin' is no architecture of a GPU"):
         _machine(ARM, cuda="orin")
+    with pytest.raises(ConfigError, match="'sm_1' is no architecture of a GPU"):
+        machine_of("x86_64", "", (), "cpu", "sm_1")
+    with pytest.raises(ConfigError, match="the device is x86_64, and aarch64-linux-android is not"):
+        machine_of("x86_64", ANDROID, (), "cpu", "")
 
 
 def test_the_target_checks_its_tools_before_anything_else(bare: Path) -> None:
@@ -136,7 +152,9 @@ def test_a_compiler_for_another_machine_is_passed_over(bare: Path) -> None:
 
 
 def test_lld_stands_in_for_all(bare: Path) -> None:
-    lld = _program(bare, "ld.lld", 'echo "LLD 19.1.0 (compatible with GNU linkers)"')
+    script = '[ "$1" = --version ] && echo "LLD 19.1.0 (compatible with GNU linkers)" && exit\n'
+    for_arm, other = (_makes(bare, processor) for processor in (AARCH64, X86_64))
+    lld = _program(bare, "ld.lld", f'{script}if [ "$2" = aarch64linux ]; then {for_arm}; else {other}; fi')
     for platform in PLATFORMS:
         found = find_linker(_machine(platform))
         assert (found.command, found.is_lld) == ((str(lld),), True)
@@ -162,6 +180,44 @@ def test_a_linker_that_does_not_fit_is_refused(bare: Path) -> None:
     gnu = _compiler(bare, "gnu", "aarch64-linux-gnu")
     with pytest.raises(ConfigError, match="not for aarch64-linux-android24"):
         find_linker(_machine(ANDROID), str(gnu))
+
+
+def test_a_linker_that_links_nothing_is_found_out_before_work_begins(bare: Path) -> None:
+    """A cross compiler without the C library of its platform, for instance, or `gcc -m32`."""
+    asked = '[ "$1" = -dumpmachine ] && echo aarch64-linux-gnu && exit\n[ "$1" = --version ] && echo gcc && exit\n'
+    poor = _program(bare, "aarch64-linux-gnu-gcc", f"{asked}echo 'cannot find -lm'; exit 1")
+    with pytest.raises(ConfigError, match=r"linker: .*the linker failed: cannot find -lm"):
+        find_linker(_machine(ARM), str(poor))
+    with pytest.raises(ConfigError, match=r"no linker for(.|\n)*gcc: the linker failed: cannot find -lm"):
+        find_linker(_machine(ARM))
+    other = _program(bare, "other", f"{asked}{_makes(bare, X86_64)}")
+    lazy = _program(bare, "lazy", f"{asked}exit 0")
+    for command in (other, lazy):
+        with pytest.raises(ConfigError, match="makes no libraries for aarch64-unknown-linux-gnu"):
+            find_linker(_machine(ARM), str(command))
+    mine = _compiler(bare, "cc", "aarch64-linux-gnu")
+    assert find_linker(_machine(ARM)).command == (str(mine),)
+
+
+@pytest.mark.parametrize(("named", "problem"), [("'gcc", "No closing quotation"), (" ", "is no command")])
+def test_a_command_that_is_none(bare: Path, named: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"linker: .*{problem}"):
+        find_linker(_machine(ARM), named)
+    with pytest.raises(ConfigError, match=f"nvcc: .*{problem}"):
+        find_nvcc("sm_87", named)
+
+
+def test_a_tool_that_hangs_ends_with_all_it_started(tmp_path: Path) -> None:
+    started = tmp_path / "pid"
+    script = _program(tmp_path, "hangs", f"sleep 1000 &\necho $! > {started}\nwait")
+    assert run_tool([str(script)], 1).problem == "did not end within 1 s, and was ended"
+    state = Path(f"/proc/{started.read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_what_a_tool_prints_need_not_be_text(tmp_path: Path) -> None:
+    result = run_tool([str(_program(tmp_path, "prints", "printf '\\377 1\\n2'; exit 3"))], 60)
+    assert (result.problem, result.first_line) == ("\ufffd 1\n2", "\ufffd 1")
 
 
 def test_the_ndk_is_found_by_its_variable(
@@ -191,12 +247,24 @@ def test_a_missing_nvcc_comes_with_its_remedy(bare: Path) -> None:
 
 
 def test_an_nvcc_that_does_not_know_the_gpu_or_finds_no_compiler(bare: Path) -> None:
-    knows = '[ "$1" = --list-gpu-code ] && echo "sm_75 sm_87" && exit\n'
+    says = '[ "$1" = --version ] && echo "Cuda compilation tools, release 12.4" && exit\n'
+    knows = says + '[ "$1" = --list-gpu-code ] && echo "sm_75 sm_87" && exit\n'
     _program(bare, "nvcc", f"{knows}echo 'nvcc fatal : gcc: not found'; exit 1")
     with pytest.raises(ConfigError, match="has no sm_53") as old:
         find_nvcc("sm_53")
     assert "sm_75, sm_87" in str(old.value)
-    with pytest.raises(ConfigError, match="cannot compile an empty kernel: nvcc fatal : gcc: not found"):
+    with pytest.raises(
+        ConfigError, match="cannot compile an empty kernel for sm_87: nvcc fatal : gcc: not found"
+    ):
+        find_nvcc("sm_87")
+    _program(bare, "nvcc", f"{says}echo 'nvcc fatal : unknown option'; exit 1")
+    with pytest.raises(ConfigError, match=r"nvcc fatal : unknown option \(Cuda .* release 12.4\)"):
+        find_nvcc("sm_87")
+    _program(bare, "nvcc", f"{knows}exit 0")
+    with pytest.raises(ConfigError, match="it wrote nothing"):
+        find_nvcc("sm_87")
+    _program(bare, "nvcc", "echo gcc 12")
+    with pytest.raises(ConfigError, match=r"is no nvcc \(gcc 12\)"):
         find_nvcc("sm_87")
 
 
@@ -230,14 +298,14 @@ def module() -> Any:
     return builder.finalize()
 
 
-def _linked(module: Any, machine: Machine, linker: str, folder: Path) -> bytes:
+def _linked(module: Any, machine: Machine, named: str, folder: Path) -> bytes:
     path = folder / "library.so"
-    build_library(module, machine, find_toolchain(machine, linker), path)
+    build_library(module, machine, find_toolchain(machine, named), path)
     return path.read_bytes()
 
 
 def _lld() -> str:
-    return f"{toolchain._zig()} ld.lld"
+    return f"{linker._zig()} ld.lld"
 
 
 @needs_lld
@@ -289,15 +357,22 @@ def test_a_library_with_foreign_symbols_is_no_library() -> None:
 
 
 def test_a_linker_that_fails_leaves_nothing_behind(module: Any, tmp_path: Path) -> None:
-    script = (
-        '[ "$1" = -dumpmachine ] && echo x86_64-linux-gnu && exit\n[ "$1" = --version ] && echo cc && exit\n'
-    )
-    broken = _program(tmp_path, "cc", f"{script}echo 'no space left'; exit 1")
+    broken = _program(tmp_path, "cc", "echo 'no space left'; exit 1")
+    tools = Toolchain(Linker((str(broken),), False, ""))
     folder = tmp_path / "out"
     folder.mkdir()
     with pytest.raises(UserError, match="the linker failed: no space left"):
-        _linked(module, _machine(HOST), str(broken), folder)
+        build_library(module, _machine(HOST), tools, folder / "library.so")
     assert list(folder.iterdir()) == []
+
+
+def test_too_little_room_for_scratch_files_is_an_error_and_not_the_end_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    full = shutil.disk_usage(tmp_path)._replace(free=40_000)
+    monkeypatch.setattr("targets.tvm.link.shutil.disk_usage", lambda folder: full)
+    with pytest.raises(UserError, match="no room for scratch files"):
+        build_library(None, _machine(HOST), Toolchain(Linker(("gcc",), False, "")), tmp_path / "library.so")
 
 
 @needs_nvcc

@@ -110,6 +110,8 @@ POSITIVE = np.abs(draw(2, 3, 4)) + F32(0.1)
 UNIT = _RNG.uniform(-0.9, 0.9, (2, 3, 4)).astype(F32)
 WHOLE = _RNG.integers(-7, 8, (2, 3, 4)).astype(I64)
 NONZERO = np.where(WHOLE == 0, 3, WHOLE)[:1]
+LARGE = np.array([8388609, -8388611, 16777215, 4194304.5, -4194305.5, 0.49999997], F32)
+"""Whole numbers that a half cannot be added to, halves, and the largest number below a half."""
 ODD = np.array([0.5, -1.5, np.inf, -np.inf, np.nan, 0.0], F32)
 IMAGE = draw(2, 4, 9, 8)
 FLAT_SOFTMAX = np.exp(X) / np.exp(X).sum((1, 2), keepdims=True)
@@ -150,6 +152,8 @@ def _elementwise() -> list[Case]:
         Case("IsInf", (ODD,), {"detect_negative": 0}),
         Case("Mod", (X, mixed(4) + F32(0.75)), {"fmod": 1}),
         Case("Mod", (WHOLE, NONZERO), {"fmod": 1}),
+        Case("Mod", (np.array([1e6 + 0.5, -7.5], F32), np.array([0.3, 2], F32)), {"fmod": 1}),
+        Case("Round", (LARGE,)),
         Case("Max", (X, mixed(4), mixed(3, 1))),
         Case("Pow", (POSITIVE, mixed(4))),
         Case("Pow", (X, Known(np.array(2.0, F32)))),
@@ -191,6 +195,7 @@ def _shapes() -> list[Case]:
         Case("Transpose", (draw(2, 1, 4),), {"perm": (1, 0, 2)}),
         Case("Concat", (X, draw(2, 2, 4), draw(2, 0, 4)), {"axis": -2}),
         Case("Concat", (WHOLE, WHOLE), {"axis": 0}),
+        Case("Concat", (draw(2, 0), draw(2, 0)), {"axis": 1}),
         Case("Split", (X, known(1, 3)), {"axis": -1}, outputs=2),
         Case("Split", (X,), {"axis": 2, "num_outputs": 2}, outputs=2),
         Case("Split", (draw(7, 2),), {"axis": 0, "num_outputs": 3}, outputs=3),
@@ -199,6 +204,7 @@ def _shapes() -> list[Case]:
         Case("Slice", (X, known(-1), known(-1000), known(2), known(-1))),
         Case("Slice", (X, known(3), known(0), known(-1), known(-2))),
         Case("Slice", (X, known(1), known(2))),
+        Case("Slice", (X, known(2), known(1), known(1))),
         Case("Slice", (X,), {"starts": (0, 1), "ends": (2, 3), "axes": (0, 2)}, 9),
         Case("Tile", (X, known(2, 1, 3))),
         Case("Pad", (draw(3, 4), known(1, 0, 2, 1))),
@@ -215,6 +221,7 @@ def _shapes() -> list[Case]:
         Case("SpaceToDepth", (draw(1, 2, 4, 6),), {"blocksize": 2}),
         Case("Range", (Known(np.array(3, I64)), Known(np.array(11, I64)), Known(np.array(2, I64)))),
         Case("ConstantOfShape", (known(2, 3),), {"value": np.array([2.5], F32)}),
+        Case("ConstantOfShape", (known(2),), {"value": ints(2**63 - 1)}),
         Case("Shape", (X,), {"start": 1}),
         Case("Size", (X,)),
         Case("EyeLike", (draw(3, 4),), {"k": 1}),
@@ -259,6 +266,12 @@ def _reductions() -> list[Case]:
         *cases,
         Case("ReduceSum", (X,)),
         Case("ReduceSum", (X,), {"noop_with_empty_axes": 1}),
+        Case("ReduceL2", (X,), {"noop_with_empty_axes": 1}),
+        Case("ReduceLogSum", (POSITIVE,), {"noop_with_empty_axes": 1}),
+        Case("ReduceLogSumExp", (X,), {"noop_with_empty_axes": 1}),
+        Case("ReduceMean", (WHOLE.astype(np.int32), known(1))),
+        Case("ReduceMax", (flags(3, 4), known(1))),
+        Case("ReduceMin", (flags(3, 4), known(1)), {"keepdims": 0}),
         Case("ReduceSum", (WHOLE, known(1))),
         Case("ReduceMax", (WHOLE, known(1)), {"keepdims": 0}),
         Case("ReduceMean", (X,), {"axes": (1,)}, 13),
@@ -279,6 +292,11 @@ def _reductions() -> list[Case]:
         Case("GroupNormalization", (IMAGE, draw(4), draw(4)), {"num_groups": 2}),
         Case("LpNormalization", (X + F32(0.25),)),
         Case("LpNormalization", (POSITIVE,), {"p": 1, "axis": 1}),
+        Case(
+            "LpNormalization",
+            (np.array([[0, 0], [3, 4]], F32),),
+            expected=np.array([[0, 0], [0.6, 0.8]], F32),
+        ),
     ]
 
 

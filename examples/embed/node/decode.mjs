@@ -19,6 +19,10 @@ class Model {
   static async load(folder) {
     const model = new Model();
     const manifest = JSON.parse(readFileSync(join(folder, "manifest.json"), "utf8"));
+    if (manifest.target !== "ort" || manifest.ring.length !== 1) {
+      throw new Error(`not the bundle of a whole model, by the target ort: ${folder}`);
+    }
+    model.limits = manifest.model;
     [model.part] = manifest.submodules;
     model.session = await ort.InferenceSession.create(join(folder, model.part.file));
     model.states = {};
@@ -32,6 +36,12 @@ class Model {
 
   /** One step: the likeliest token after `ids`, which follow all that came before. */
   async step(ids) {
+    if (this.position + ids.length > this.limits.max_sequence) {
+      throw new Error("prompt and answer are longer than max_sequence");
+    }
+    if (!ids.every((id) => Number.isInteger(id) && id >= 0 && id < this.limits.vocab_size)) {
+      throw new Error(`ids are numbers from 0 to ${this.limits.vocab_size - 1}`);
+    }
     const given = {
       position: tensor("int64", [1], [this.position]),
       length: tensor("int64", [1], [ids.length]),
@@ -57,9 +67,14 @@ if (prompt === undefined) {
   console.error("usage: node decode.mjs FOLDER IDS [COUNT]");
   process.exit(2);
 }
-const model = await Model.load(folder);
-const tokens = [];
-for (let ids = prompt.split(",").map(Number); tokens.length < Number(count); ids = tokens.slice(-1)) {
-  tokens.push(await model.step(ids));
+try {
+  const model = await Model.load(folder);
+  const tokens = [];
+  for (let ids = prompt.split(",").map(Number); tokens.length < Number(count); ids = tokens.slice(-1)) {
+    tokens.push(await model.step(ids));
+  }
+  console.log(tokens.join(" "));
+} catch (error) {
+  console.error(error.message);
+  process.exit(1);
 }
-console.log(tokens.join(" "));

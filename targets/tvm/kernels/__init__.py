@@ -1,4 +1,4 @@
-"""What is worth writing by hand for a processor: products, attention over the cache, normalisation.
+"""What is worth writing by hand for a processor: products, attention over the cache, normalisation, activations.
 
 Each file holds kernels of one kind and the emitters that use them; `CPU_OPERATORS` is what a processor's table of
 operators is overlaid with. A kernel says in its docstring how many bytes it moves and how many operations it does.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from targets.tvm.builder import Emitter
+from targets.tvm.kernels.activate import activation
 from targets.tvm.kernels.attention import attention
 from targets.tvm.kernels.gather import gather_columns
 from targets.tvm.kernels.matmul import gated_product, matmul, product_plus, products
@@ -17,10 +18,12 @@ from targets.tvm.kernels.rotary import rotary_embedding
 from targets.tvm.kernels.update_state import update_state
 
 CPU_OPERATORS: Mapping[str, Emitter] = {
+    "Gelu": activation,
     "LayerNormalization": layer_normalization,
     "MatMul": matmul,
     "RMSNormalization": rms_normalization,
     "RotaryEmbedding": rotary_embedding,
+    "Swish": activation,
     "partc.Attention": attention,
     "partc.UpdateState": update_state,
     "tvm.GatherColumns": gather_columns,

@@ -256,6 +256,22 @@ def weigh(z, rows, scores, v, sums, b, kv, row, column, first, end):
                 )
 
 
+@T.macro
+def score(z, rows, q, turned, scores, b, h, s, row, at):
+    """scores[row + i, at + lane] = q[s + row + i, :] · turned[:, lane], capped, a tile in registers."""
+    sums = T.alloc_buffer((rows, KEYS), "float32")
+    for i in T.unroll(rows):
+        for lane in T.vectorized(KEYS):
+            sums[i, lane] = T.float32(0)
+    for d in range(z.d):
+        for i in T.unroll(rows):
+            for lane in T.vectorized(KEYS):
+                sums[i, lane] = sums[i, lane] + q[b, h, s + row + i, d] * turned[d, lane]
+    for i in T.unroll(rows):
+        for lane in T.vectorized(KEYS):
+            scores[row + i, at + lane] = capped(z, sums[i, lane])
+
+
 def attention_of_many(z: Sizes) -> Any:
     """A block of queries of a head: keys are turned tile by tile, so that scores are products of rows and columns."""
     G, Q = z.heads // z.kv_heads, min(BLOCK_ROWS, z.rows)
@@ -288,18 +304,8 @@ def attention_of_many(z: Sizes) -> Any:
                     for d in range(z.d):
                         turned[d, key] = k[b, h // G, T.min(at + key, z.keys - 1), d]
                 for row_tile in range(tiles):
-                    sums = T.alloc_buffer((tile, KEYS), "float32")
                     row: T.let = T.min(row_tile * tile, Q - tile)
-                    for i in T.unroll(tile):
-                        for lane in T.vectorized(KEYS):
-                            sums[i, lane] = T.float32(0)
-                    for d in range(z.d):
-                        for i in T.unroll(tile):
-                            for lane in T.vectorized(KEYS):
-                                sums[i, lane] = sums[i, lane] + q[b, h, s + row + i, d] * turned[d, lane]
-                    for i in T.unroll(tile):
-                        for lane in T.vectorized(KEYS):
-                            scores[row + i, at + lane] = capped(z, sums[i, lane])
+                    score(z, tile, q, turned, scores, b, h, s, row, at)
             for i in range(Q):
                 softmax(
                     scores, i, tile_of(first), tiles_of(end),

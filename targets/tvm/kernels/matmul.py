@@ -153,9 +153,21 @@ def store(y, row, panel, t, N, value):
                         y[row + i, (panel + p) * PANEL + lane] = value(i, p, lane)
 
 
+@T.macro
+def write_group(x, w, y, group, M, K, N):
+    """All rows of a group of panels of y[M, N] = x[M, K] · w[K, N]."""
+    t = T.meta_var(tiling_of(M, N))
+    for tile in range(t.tiles):
+        sums = T.alloc_buffer((t.rows, t.panels, PANEL), "float32")
+        row: T.let = T.min(tile * t.rows, M - t.rows)
+        panel: T.let = T.min(group * t.panels, math.ceil(N / PANEL) - t.panels)
+        accumulate(x, w, sums, row, panel, t, K)
+        store(y, row, panel, t, N, lambda i, p, lane: sums[i, p, lane])
+
+
 def product(M: int, K: int, N: int) -> Any:
     """y[M, N] = x[M, K] · w[K, N]."""
-    t, P = tiling_of(M, N), math.ceil(N / PANEL)
+    P, groups = math.ceil(N / PANEL), tiling_of(M, N).groups
     loop = loop_of(2 * M * K * N)
 
     @T.prim_func(private=True, s_tir=True)
@@ -164,13 +176,8 @@ def product(M: int, K: int, N: int) -> Any:
         w: T.Buffer((P, K, PANEL), "float32"),
         y: T.Buffer((M, N), "float32"),
     ):
-        for group in loop(t.groups):
-            for tile in range(t.tiles):
-                sums = T.alloc_buffer((t.rows, t.panels, PANEL), "float32")
-                row: T.let = T.min(tile * t.rows, M - t.rows)
-                panel: T.let = T.min(group * t.panels, P - t.panels)
-                accumulate(x, w, sums, row, panel, t, K)
-                store(y, row, panel, t, N, lambda i, p, lane: sums[i, p, lane])
+        for group in loop(groups):
+            write_group(x, w, y, group, M, K, N)
 
     return kernel
 
@@ -229,18 +236,6 @@ def product_gated(M: int, K: int, N: int, activation: str) -> Any:
                 store(y, row, panel, t, N, lambda i, p, lane: gates[i, p, lane])
 
     return kernel
-
-
-@T.macro
-def write_group(x, w, y, group, M, K, N):
-    """All rows of a group of panels of y[M, N] = x[M, K] · w[K, N]."""
-    t = T.meta_var(tiling_of(M, N))
-    for tile in range(t.tiles):
-        sums = T.alloc_buffer((t.rows, t.panels, PANEL), "float32")
-        row: T.let = T.min(tile * t.rows, M - t.rows)
-        panel: T.let = T.min(group * t.panels, math.ceil(N / PANEL) - t.panels)
-        accumulate(x, w, sums, row, panel, t, K)
-        store(y, row, panel, t, N, lambda i, p, lane: sums[i, p, lane])
 
 
 def products_of_2(M: int, K: int, N0: int, N1: int) -> Any:

@@ -47,6 +47,33 @@ def tanh(x: Any) -> Any:
     return T.Select(T.abs(x) < T.float32(0.625), series * z * x + x, far)
 
 
+def erf(x: Any) -> Any:
+    """The error function within 4e-7: x P(x²) / Q(x²), the rational of Eigen, ±1 from 3.84 on."""
+    near = T.max(T.min(x, T.float32(3.84)), T.float32(-3.84))
+    z = near * near
+    above = T.float32(-2.72614225801306e-10)
+    for factor in (
+        *(2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05),
+        *(-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02),
+    ):
+        above = above * z + T.float32(factor)
+    below = T.float32(-1.45660718464996e-05)
+    for factor in (
+        -2.13374055278905e-04,
+        -1.68282697438203e-03,
+        -7.37332916720468e-03,
+        -1.42647390514189e-02,
+    ):
+        below = below * z + T.float32(factor)
+    far = T.Select(x < T.float32(0), T.float32(-1), T.float32(1))
+    return T.Select(T.abs(x) < T.float32(3.84), near * above / below, far)
+
+
+def gelu(x: Any) -> Any:
+    """Gelu: x / 2 · (1 + erf(x / √2))."""
+    return T.float32(0.5) * x * (T.float32(1) + erf(x * T.float32(0.7071067811865476)))
+
+
 def swish(x: Any) -> Any:
     """Swish, also called SiLU: x · sigmoid(x)."""
     return x * sigmoid(x)
@@ -58,5 +85,5 @@ def gelu_tanh(x: Any) -> Any:
     return T.float32(0.5) * x * (T.float32(1) + tanh(inner))
 
 
-ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {"gelu_tanh": gelu_tanh, "swish": swish}
-"""What a gated product may apply to its gate."""
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {"gelu": gelu, "gelu_tanh": gelu_tanh, "swish": swish}
+"""What there is code for, alone and in a gated product."""

@@ -71,13 +71,18 @@ def _equal(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
 
 
 def _mod(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    """`fmod=1` has the sign of the dividend, else the result has the sign of the divisor."""
+    """`fmod=1` has the sign of the dividend, else the result has the sign of the divisor.
+
+    In float64, where the quotient of two float32 loses no digit before the point.
+    """
     left, right = operands
     if not integer(node, "fmod", 0):
         return op.floor_mod(left, right)
     if dtype_of(node).startswith("float"):
+        left, right = (b.emit(op.astype(x, "float64")) for x in operands)
         quotient = b.emit(op.trunc(b.emit(op.divide(left, right))))
-        return op.subtract(left, b.emit(op.multiply(quotient, right)))
+        rest = b.emit(op.subtract(left, b.emit(op.multiply(quotient, right))))
+        return op.astype(rest, dtype_of(node))
     return op.mod(left, right)
 
 
@@ -153,11 +158,15 @@ def _mish(b: FunctionBuilder, node: Node, x: Expr, n: Callable[[float], Expr]) -
 
 
 def _round(b: FunctionBuilder, node: Node, x: Expr, n: Callable[[float], Expr]) -> Expr:
-    """Halves go to the even neighbour: the nearest whole number, less 1 where a half was rounded up to an odd one."""
+    """Halves go to the even neighbour: the nearest whole number, less 1 where a half was rounded up to an odd one.
+
+    Whole numbers are left alone: for large ones x + 1/2 is not exact.
+    """
     up = b.emit(op.floor(b.emit(x + n(0.5))))
     half = b.emit(op.equal(b.emit(up - x), n(0.5)))
     odd = b.emit(op.not_equal(b.emit(op.floor(up * n(0.5)) * n(2)), up))
-    return op.where(b.emit(op.logical_and(half, odd)), up - n(1), up)
+    nearest = b.emit(op.where(b.emit(op.logical_and(half, odd)), up - n(1), up))
+    return op.where(b.emit(op.equal(op.floor(x), x)), x, nearest)
 
 
 def _is_inf(b: FunctionBuilder, node: Node, x: Expr, n: Callable[[float], Expr]) -> Expr:

@@ -33,18 +33,12 @@ def _matmul(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
 
 def _gemm(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """α · A' · B' + β · C."""
-    left, right = operands[:2]
+    (left, right), dtype = operands[:2], dtype_of(node)
     left = b.emit(op.permute_dims(left, [1, 0])) if integer(node, "transA", 0) else left
     right = b.emit(op.permute_dims(right, [1, 0])) if integer(node, "transB", 0) else right
     result = b.emit(op.matmul(left, right))
-    return finish_gemm(b, node, result, operands)
-
-
-def finish_gemm(b: FunctionBuilder, node: Node, product: Expr, operands: list[Expr]) -> Expr:
-    """α · product + β · C."""
     alpha, beta = decimal(node, "alpha", 1.0), decimal(node, "beta", 1.0)
-    dtype = dtype_of(node)
-    result = product if alpha == 1.0 else b.emit(product * number(alpha, dtype))
+    result = result if alpha == 1.0 else b.emit(result * number(alpha, dtype))
     if not has(node, 2) or beta == 0.0:
         return result
     added = operands[2] if beta == 1.0 else b.emit(operands[2] * number(beta, dtype))

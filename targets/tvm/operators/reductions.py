@@ -32,18 +32,38 @@ def _reduced(function: Any, before: Callable[[Expr], Expr] | None = None, after:
         x = operands[0] if before is None else b.emit(before(operands[0]))
         rank = len(input_shape(node))
         axes = [axis % rank for axis in listed(node, 1, "axes") or ()]
-        if not axes and integer(node, "noop_with_empty_axes", 0):
-            return x
-        found = function(x, axis=axes or None, keepdims=bool(integer(node, "keepdims", 1)))
-        return found if after is None else after(b.emit(found))
+        if axes or not integer(node, "noop_with_empty_axes", 0):
+            x = b.emit(function(x, axis=axes or None, keepdims=bool(integer(node, "keepdims", 1))))
+        return x if after is None else after(x)
 
     return emit
 
 
+def _extreme(function: Any) -> Emitter:
+    """The largest or the smallest; of truth values, which TVM does not order, through whole numbers."""
+    plain = _reduced(function)
+
+    def emit(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+        if dtype_of(node) != "bool":
+            return plain(b, node, operands)
+        whole = b.emit(op.astype(operands[0], "int8"))
+        return op.astype(b.emit(plain(b, node, [whole, *operands[1:]])), "bool")
+
+    return emit
+
+
+def _mean(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """Of whole numbers a whole number of the same type; TVM would make it one of 64 bits."""
+    return op.astype(b.emit(_reduced(op.mean)(b, node, operands)), dtype_of(node))
+
+
 def _log_sum_exp(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    """M + log Σ exp(x - m) with the largest m, so that nothing overflows."""
+    """The largest m + log Σ exp(x - m), so that nothing overflows."""
     rank = len(input_shape(node))
-    axes = [axis % rank for axis in listed(node, 1, "axes") or range(rank)]
+    given = listed(node, 1, "axes")
+    if not given and integer(node, "noop_with_empty_axes", 0):
+        return operands[0]
+    axes = [axis % rank for axis in given or range(rank)]
     most = b.emit(op.max(operands[0], axis=axes, keepdims=True))
     total = b.emit(op.sum(b.emit(op.exp(operands[0] - most)), axis=axes, keepdims=True))
     return op.reshape(b.emit(op.log(total) + most), shape_of(node))
@@ -126,11 +146,15 @@ def _batch_normalization(b: FunctionBuilder, node: Node, operands: list[Expr]) -
 
 
 def _lp_normalization(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    x, axis = operands[0], axis_of(node, -1)
+    """Zeros stay zeros."""
+    x, axis, dtype = operands[0], axis_of(node, -1), dtype_of(node)
     if integer(node, "p", 2) == 1:
-        return op.divide(x, b.emit(op.sum(b.emit(op.abs(x)), axis=axis, keepdims=True)))
-    square = b.emit(op.sum(b.emit(op.multiply(x, x)), axis=axis, keepdims=True))
-    return op.divide(x, b.emit(op.sqrt(square)))
+        norm = b.emit(op.sum(b.emit(op.abs(x)), axis=axis, keepdims=True))
+    else:
+        square = b.emit(op.sum(b.emit(op.multiply(x, x)), axis=axis, keepdims=True))
+        norm = b.emit(op.sqrt(square))
+    empty = b.emit(op.equal(norm, number(0, dtype)))
+    return op.divide(x, b.emit(op.where(empty, number(1, dtype), norm)))
 
 
 REDUCTIONS: Mapping[str, Emitter] = {
@@ -145,9 +169,9 @@ REDUCTIONS: Mapping[str, Emitter] = {
     "ReduceL2": _reduced(op.sum, lambda x: op.multiply(x, x), op.sqrt),
     "ReduceLogSum": _reduced(op.sum, None, op.log),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": _reduced(op.max),
-    "ReduceMean": _reduced(op.mean),
-    "ReduceMin": _reduced(op.min),
+    "ReduceMax": _extreme(op.max),
+    "ReduceMean": _mean,
+    "ReduceMin": _extreme(op.min),
     "ReduceProd": _reduced(op.prod),
     "ReduceSum": _reduced(op.sum),
     "ReduceSumSquare": _reduced(op.sum, lambda x: op.multiply(x, x)),

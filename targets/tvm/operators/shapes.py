@@ -52,6 +52,8 @@ def _concat(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     axis = axis_of(node, 0)
     pieces = zip(node.inputs, operands, strict=True)
     filled = [piece for value, piece in pieces if value and value.shape and value.shape[axis] != 0]
+    if not filled:
+        return operands[0]
     return filled[0] if len(filled) == 1 else op.concat(filled, axis=axis)
 
 
@@ -85,6 +87,8 @@ def _taken(x: Expr, axis: int, kept: range, size: int) -> Expr:
     """The rows `kept` of an axis."""
     if kept == range(size):
         return x
+    if not kept:
+        return op.strided_slice(x, [axis], [0], [0])
     if kept.step > 0:
         return op.strided_slice(x, [axis], [kept.start], [kept.stop], [kept.step])
     return op.take(x, array(np.array(kept, "int64")), axis=axis, mode="clip")
@@ -171,9 +175,9 @@ def _range(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
 
 
 def _constant_of_shape(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    value = node.attributes.get("value")
-    first = float(value.reshape(-1)[0]) if isinstance(value, np.ndarray) else 0.0
-    return op.full(shape_of(node), number(first, result_dtype(node)), result_dtype(node))
+    value, dtype = node.attributes.get("value"), result_dtype(node)
+    first = relax.const(value.reshape(-1)[0], dtype) if isinstance(value, np.ndarray) else number(0, dtype)
+    return op.full(shape_of(node), first, dtype)
 
 
 def _shape(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:

@@ -1,0 +1,88 @@
+"""What the target refuses of a graph before anything long starts: operators, forms of them, types, options."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from partc.errors import ConfigError, UserError
+from partc.ir.graph import Graph, Node
+
+_QUANTIZED = ("partc.QuantizedMatMul", "partc.QuantizedGather")
+_SHORT = frozenset(("f16", "bf16"))
+_OTHER_TARGET = "use `target: ort` for this device"
+
+
+def check_sizes(name: str, sizes: Sequence[int]) -> None:
+    """Refuse entries without rows or sequences.
+
+    Raises:
+        ConfigError: a size of the option `name` is less than 1.
+    """
+    if any(size < 1 for size in sizes):
+        raise ConfigError(
+            f"expected sizes of at least 1, found {min(sizes)}", where=name, hint=f"write `{name}: [16, 64]`"
+        )
+
+
+def check_quantized(graph: Graph) -> None:
+    """Refuse weights of 4 and 8 bits, by the operators that read them.
+
+    Raises:
+        UserError: names the first node.
+    """
+    for node in graph.nodes:
+        if node.op in _QUANTIZED:
+            hint = "use `target: ort` for the devices of a quantised model, or write `quantize: none` in model.yaml"
+            raise _refused(node, f"the tvm target has no code for {node.op}", hint)
+
+
+def check_types(graph: Graph) -> None:
+    """Refuse to add up in 16 bits, as TVM does where the operands have 16: digits and large sums would be lost.
+
+    Raises:
+        UserError: names the first node.
+    """
+    from targets.tvm.operators.attention import ATTENTION
+    from targets.tvm.operators.products import PRODUCTS
+    from targets.tvm.operators.reductions import REDUCTIONS
+
+    adding: Collection[str] = {*PRODUCTS, *REDUCTIONS, *ATTENTION}
+    for node in graph.nodes:
+        short = next((value for value in node.operands if value.dtype in _SHORT), None)
+        if node.op in adding and short is not None:
+            what = f"the tvm target computes {node.op} in f32, and %{short.name} is {short.dtype}"
+            hint = f"write `dtype: float32` in model.yaml (an ONNX file: export it so), or {_OTHER_TARGET}"
+            raise _refused(node, what, hint)
+
+
+def check_operators(graph: Graph, known: Mapping[str, Any]) -> None:
+    """Refuse operators that have no code.
+
+    Raises:
+        UserError: names the first node.
+    """
+    for node in graph.nodes:
+        if node.op not in known:
+            raise _refused(node, f"the tvm target has no code for {node.op}", _OTHER_TARGET)
+
+
+def check_forms(graphs: Sequence[Graph]) -> None:
+    """Refuse forms of operators that have no code, by writing static graphs as plain operators once.
+
+    Equal layers are written once, so that this takes little more than the distinct nodes.
+
+    Raises:
+        UserError: names the first node.
+    """
+    from targets.tvm.builder import ModuleBuilder
+    from targets.tvm.operators import OPERATORS
+
+    builder = ModuleBuilder(OPERATORS, frozenset())
+    for number, graph in enumerate(graphs):
+        builder.add(f"graph_{number}", graph, [*graph.inputs, *graph.states(), *graph.weights()])
+
+
+def _refused(node: Node, message: str, hint: str) -> UserError:
+    scope = f" @ {node.scope}" if node.scope else ""
+    return UserError(message, where=f"node {node.name} ({node.op}){scope}", hint=hint)
