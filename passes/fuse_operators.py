@@ -9,6 +9,7 @@ from typing import ClassVar
 from partc.errors import UserError
 from partc.ir.graph import Graph, Module
 from partc.pipeline.contract import Context, Pass
+from partc.pipeline.default import Default
 from passes.fusions.gelu import fuse_gelu
 from passes.fusions.layer_normalization import fuse_layer_normalization
 from passes.fusions.rms_normalization import fuse_rms_normalization
@@ -37,7 +38,7 @@ class FuseOperators(Pass):
     requires: ClassVar[str | None] = "sized"
     ensures: ClassVar[str | None] = "sized"
 
-    disable: str = ""
+    disable: str = Default("")
     """Names of fusions to leave out, separated by semicolons."""
 
     def apply(self, module: Module, context: Context) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from partc.config.devices import DevicesConfig, load_devices
-from partc.errors import InternalError
+from partc.errors import InternalError, UserError
 from partc.ir.graph import Module
 from partc.ir.text import print_module
-from partc.pipeline.contract import Context, Pass
+from partc.pipeline.contract import Context, Pass, Target
 from partc.pipeline.default import Default
-from partc.pipeline.registry import load_target
+from partc.pipeline.registry import fusion_names, load_target
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,43 @@ class LowerTarget(Pass):
 
     target: str = Default("")
     """Path of devices.yaml, for the options of each device; without it the targets' defaults."""
+    disable: str = Default("")
+    """Names of fusions that targets leave out on every device, separated by semicolons."""
 
     def apply(self, module: Module, context: Context) -> bool:
-        """Set the graphs of every part."""
+        """Set the graphs of every part.
+
+        Raises:
+            UserError: `disable` names a fusion that does not exist.
+        """
         if module.parts is None:
             raise InternalError("there are no parts", hint="run split-graph before lower-target")
         devices = load_devices(self.target) if self.target else None
-        return lower(module, devices)
+        return lower(module, devices, _names(self.disable))
 
 
-def lower(module: Module, devices: DevicesConfig | None) -> bool:
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(";") if name.strip())
+    known = fusion_names("lower-target") if names else []
+    for name in names:
+        if name not in known:
+            hint = f"fusions: {', '.join(known)}"
+            raise UserError(f"there is no fusion {name!r}", where="lower-target{disable}", hint=hint)
+    return names
+
+
+def lower(module: Module, devices: DevicesConfig | None, disable: tuple[str, ...] = ()) -> bool:
     """Replace the graphs of all parts by lowered ones; True if any changed."""
     before = print_module(module)
     for part in module.parts or ():
         config = devices.devices[part.device] if devices else None
         options = config.target_options if config else None
-        part.graphs = load_target(part.target, options).lower(part.graphs, module.info)
+        target = _without(load_target(part.target, options), disable)
+        part.graphs = target.lower(part.graphs, module.info)
     return before != print_module(module)
+
+
+def _without(target: Target, disable: tuple[str, ...]) -> Target:
+    """The target without these fusions, besides those that its own options leave out."""
+    own = getattr(target, "disable", None)
+    return target if own is None or not disable else replace(target, disable=(*own, *disable))  # type: ignore[call-arg]

@@ -96,10 +96,11 @@ class DevicesConfig:
     """Times of sub-modules by `partc profile`, which are preferred to estimates."""
 
     def times_of(self, name: str) -> DeviceTimes | None:
-        """What was measured on a device with the target and threads that it has now."""
+        """What was measured on a device with the target, threads and options that it has now."""
         device, times = self.devices[name], self.measured.devices if self.measured else {}
         found = times.get(name)
-        return found if found and found.fits(device.target, device.provider, device.threads) else None
+        now = (device.target, device.provider, device.threads, device.options)
+        return found if found and found.fits(*now) else None
 
     def link(self, sender: str, receiver: str) -> Link | None:
         """The link from one device to another; None where they cannot exchange."""

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from partc.config.quantize import read_quantization
 from partc.config.section import Section, describe
 from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
+from partc.ir.quantization import Quantization
 
 TASKS = ("text-generation", "text-classification", "feature-extraction", "graph")
 DTYPES = ("float32", "float16", "bfloat16")
@@ -107,8 +109,8 @@ class ModelConfig:
     """One of `TASKS`."""
     dtype: str = "float32"
     """One of `DTYPES`: of weights and activations."""
-    quantize: str = "none"
-    """Only `none` as yet."""
+    quantize: Quantization | None = None
+    """Precision of the weights where it is another one than `dtype`."""
     max_sequence: int = 512
     """Tokens of a sequence, prompt and answer together."""
     max_batch: int = 1
@@ -179,7 +181,7 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         model=model,
         task=task,
         dtype=top.choice("dtype", DTYPES, "float32"),
-        quantize=_quantize(top),
+        quantize=read_quantization(top),
         max_sequence=(longest := top.whole("max_sequence", 512, 2 if task == "text-generation" else 1)),
         sequence_place=top.place("max_sequence"),
         max_batch=(largest := _max_batch(top, task)),
@@ -250,20 +252,6 @@ def _existing_file(path: Path, where: str) -> Path:
             f"no such file: {str(path)!r}", where=where, hint="paths are relative to the file that names them"
         )
     return path
-
-
-def _quantize(top: Section) -> str:
-    # YAML reads a bare `null` as nothing, which can only mean none.
-    value = (
-        "none"
-        if top.data.get("quantize", "none") is None
-        else top.choice("quantize", ("none", "int8", "int4"), "none")
-    )
-    if value != "none":
-        raise top.error(
-            f"quantisation to {value} comes with a later version", "quantize", hint="write `quantize: none`"
-        )
-    return value
 
 
 def _max_batch(top: Section, task: str) -> int:

@@ -47,10 +47,14 @@ def profile_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
+def user_cache() -> Path:
+    """The folder of what partc keeps from one command to the next (XDG)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "partc"
+
+
 def host_file() -> Path:
-    """Where the profile of this machine lies: in the user's cache (XDG)."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "partc" / "host.yaml"
+    """Where the profile of this machine lies."""
+    return user_cache() / "host.yaml"
 
 
 def find_profile(name: str, *, where: str | None = None) -> Profile:

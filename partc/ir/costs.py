@@ -39,6 +39,8 @@ UNMOVED = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "
 """Operators that look at the same bytes in another way, or at none."""
 ATTENTION = frozenset({"partc.Attention", "Attention"})
 UPDATE_STATE = "partc.UpdateState"
+QUANTIZED_MATMUL = "partc.QuantizedMatMul"
+QUANTIZED_GATHER = "partc.QuantizedGather"
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
 _MOVES = UNMOVED | _PICKS | {
     UPDATE_STATE, "Transpose", "Concat", "Cast", "Expand", "Tile", "Pad", "Where", "Constant",
@@ -207,6 +209,7 @@ _PRODUCTS: Mapping[str, Callable[[Node, Step], int]] = {
     "DynamicQuantizeMatMul": _matmul,
     "QLinearMatMul": _matmul,
     "MatMulNBits": _matmul,
+    "QuantizedMatMul": _matmul,
     "Conv": _conv,
     "ConvInteger": _conv,
     "ConvTranspose": _conv,
@@ -226,7 +229,17 @@ def _moved(node: Node, step: Step) -> int:
         return 2 * written + rest
     if node.op in ATTENTION:
         return written + _attention_reads(node, step)
+    if node.op == QUANTIZED_GATHER:
+        return written + _quantized_rows(node, step)
     return written + sum(value.bytes(step.sizes) for value in dict.fromkeys(node.operands))
+
+
+def _quantized_rows(node: Node, step: Step) -> int:
+    """The rows that are picked, with their scales, and the indices."""
+    *table, indices = node.operands
+    held = max(1, evaluate((table[0].shape or ())[0], step.sizes))
+    rows = sum(value.bytes(step.sizes) for value in table) * elements(indices, step) // held
+    return rows + indices.bytes(step.sizes)
 
 
 def _attention_reads(node: Node, step: Step) -> int:

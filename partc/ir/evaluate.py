@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
 from partc.ir.graph import Attribute, Node
+from partc.ir.quantization import dequantize
 from partc.ir.weights import Array
 
 RANDOM_OPERATORS = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
 """Two nodes of these are never equal, and their results are never known."""
+
+
+def _quantized_matmul(node: Node, operands: Sequence[Array]) -> Array:
+    """X · Wᵀ with the weights that data and scales stand for; what fills up their last block is cut off."""
+    x, data, scales = operands
+    columns = x.shape[-1]
+    matrix = dequantize(data, scales, _bits(node))[:, :columns].astype(x.dtype)
+    return np.asarray(np.matmul(x, matrix.T), x.dtype)
+
+
+def _quantized_gather(node: Node, operands: Sequence[Array]) -> Array:
+    data, scales, indices = operands
+    rows = indices.astype(np.int64)
+    found = dequantize(data[rows], scales[rows], _bits(node)).astype(scales.dtype)
+    return found.reshape(*indices.shape, -1)
+
+
+def _bits(node: Node) -> int:
+    bits = node.attributes["bits"]
+    assert isinstance(bits, int)
+    return bits
+
+
+OWN_OPERATORS: dict[str, Callable[[Node, Sequence[Array]], Array]] = {
+    "partc.QuantizedMatMul": _quantized_matmul,
+    "partc.QuantizedGather": _quantized_gather,
+}
+"""Operators of our own that are plain arithmetic; those with a state are none."""
 
 
 def split_op(op: str) -> tuple[str, str]:
@@ -42,10 +71,12 @@ def _attribute(key: str, value: Attribute) -> onnx.AttributeProto:
 def evaluate_node(node: Node, operands: Sequence[Array | None], opset: int) -> list[Array] | None:
     """What a standard, deterministic node makes of these arrays; None where the reference has no answer.
 
-    The arithmetic is `onnx.reference`'s, so folding agrees with the operator's specification, not with one
-    engine.
+    The arithmetic is `onnx.reference`'s, or stands in `OWN_OPERATORS`: folding agrees with the operator's
+    specification, not with one engine.
     """
     domain, name = split_op(node.op)
+    if node.op in OWN_OPERATORS:
+        return [OWN_OPERATORS[node.op](node, [array for array in operands if array is not None])]
     if domain or name in RANDOM_OPERATORS:
         return None
     names = ["" if array is None else f"i{index}" for index, array in enumerate(operands)]

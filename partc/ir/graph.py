@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partc.dims import Dim, Shape, element_count
+from partc.ir.quantization import Quantization
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import Array, WeightExpr
 
@@ -165,6 +166,8 @@ class ModelInfo:
     random: Mapping[str, Any] | None = None
     """`{config, seed}` of a model with random weights; None where the folder has a checkpoint."""
     dtype: str = "f32"
+    quantize: Quantization | None = None
+    """Precision that `quantize-weights` gives the weights; None: they keep theirs."""
     max_sequence: int = 512
     max_batch: int = 1
     max_requests: int = 4

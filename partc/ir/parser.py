@@ -30,6 +30,7 @@ from partc.ir.graph import (
 )
 from partc.ir.lines import Line, Reader
 from partc.ir.printer import VERSION
+from partc.ir.quantization import Quantization
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import JOINS, STEPS, Argument, Array, Join, Leaf, Step, WeightExpr
 
@@ -72,7 +73,16 @@ def _info(line: Line) -> ModelInfo:
     fields: dict[str, Any] = {
         key: tuple(item) if isinstance(item, list) else item for key, item in data.items()
     }
+    if "quantize" in fields:
+        fields["quantize"] = _quantization(line, fields["quantize"])
     return ModelInfo(**fields)
+
+
+def _quantization(line: Line, data: object) -> Quantization:
+    known = Quantization.__dataclass_fields__
+    if not isinstance(data, dict) or not data.keys() <= known.keys():
+        line.fail(f"'quantize' in the model header is a mapping of {', '.join(known)}")
+    return Quantization(**data)
 
 
 def _parse_body(reader: Reader, info: ModelInfo) -> tuple[Module, dict[str, Value]]:

@@ -402,8 +402,22 @@ def _update_state(operands: list[tuple[str, Sizes]]) -> list[tuple[str, Sizes]]:
     return [operands[0]]
 
 
+def _quantized_matmul(operands: list[tuple[str, Sizes]]) -> list[tuple[str, Sizes]]:
+    (dtype, x), (_, data), _ = operands
+    return [(dtype, (*x[:-1], data[0]))]
+
+
+def _quantized_gather(operands: list[tuple[str, Sizes]]) -> list[tuple[str, Sizes]]:
+    """Two values a byte where the data has blocks."""
+    (_, data), (dtype, _), (_, indices) = operands
+    columns = data[1] * data[2] * 2 if len(data) == 3 else data[1]
+    return [(dtype, (*indices, columns))]
+
+
 OWN_RULES: dict[str, Callable[[list[tuple[str, Sizes]]], list[tuple[str, Sizes]]]] = {
     "partc.Attention": _attention,
     "partc.UpdateState": _update_state,
+    "partc.QuantizedMatMul": _quantized_matmul,
+    "partc.QuantizedGather": _quantized_gather,
 }
 """Sizes of our own operators: (type, shape) of the operands that are there → of the outputs."""

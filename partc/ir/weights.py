@@ -5,6 +5,7 @@ expr  = leaf | op "(" axis ("," expr)+ ")" | expr "|>" step
 leaf  = "file" "#" "key"
 op    = stack | concat
 step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | pad(axis,zeros) | cast(f16) | add(1.0) | mul(0.5)
+      | quantize(bits,block) | scales(bits,block)      of a matrix [N, K]: `partc.ir.quantization`
 ```
 
 Examples: `"model.safetensors"#"layers.0.q.weight" |> transpose(1,0)`,
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.errors import InternalError
+from partc.ir.quantization import QUANTIZE_STEPS
 from partc.ir.types import BY_SHORT
 
 Array = npt.NDArray[np.generic]
@@ -78,8 +80,16 @@ STEPS: dict[str, Callable[..., Array]] = {
     "cast": lambda a, dtype: a.astype(BY_SHORT[dtype].numpy),
     "add": lambda a, number: a + np.asarray(number, a.dtype),
     "mul": lambda a, number: a * np.asarray(number, a.dtype),
+    **QUANTIZE_STEPS,
 }
 """Every transform that a reference may carry; each takes the array and the arguments in the text."""
+
+VIEWS = frozenset({"transpose", "reshape", "slice"})
+"""Those that only rearrange elements or drop some."""
+ELEMENTWISE = frozenset({"cast", "add", "mul"})
+"""Those that change each element by itself."""
+ROW_WISE = ELEMENTWISE | frozenset(QUANTIZE_STEPS)
+"""Those of which rows of the result come from the same rows of the source."""
 
 JOINS: dict[str, Callable[..., Array]] = {
     "stack": lambda axis, parts: np.stack(parts, axis),

@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
-from partc.ir.graph import Graph, ModelInfo, Module, Part
+from partc.ir.graph import Graph, ModelInfo, Module, Part, Weight
 
 Progress = Callable[[str, int, int], None]
-"""Called as (what, done, total) during long work; total in bytes or items."""
+"""Called as (what, done, total) during long work; total in bytes where `what` begins with "write ", else in items."""
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -57,6 +57,20 @@ class Artifact:
     """Versions of what the files were made for."""
 
 
+class TensorStore:
+    """The tensors of one device: some may have been written before, by an earlier build. This one knows of none."""
+
+    def copy(self, weight: Weight, file: BinaryIO, offset: int) -> bool:
+        """Put the bytes of a weight into an open file at `offset`; False: they have to be computed."""
+        return False
+
+    def note(self, weight: Weight, file: str, offset: int) -> None:
+        """The bytes of a weight lie there, in a file of the device's folder; later builds may copy them."""
+
+
+NO_STORE = TensorStore()
+
+
 @dataclass(frozen=True)
 class Target(ABC):
     """A back end: lowers the graph of one part and writes its files."""
@@ -70,6 +84,10 @@ class Target(ABC):
             UserError: something is wrong or missing; says how to get it.
         """
 
+    def identity(self) -> object:
+        """What its files depend on besides the graphs, as data for JSON: options, and the versions of tools."""
+        return repr(self)
+
     @abstractmethod
     def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
         """The graphs of one part in operators that this target runs; those given stay as they are.
@@ -79,5 +97,7 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def emit(self, part: Part, info: ModelInfo, folder: Path, progress: Progress) -> Artifact:
+    def emit(
+        self, part: Part, info: ModelInfo, folder: Path, progress: Progress, store: TensorStore = NO_STORE
+    ) -> Artifact:
         """Write the files of one part into `folder`, weights streamed from `info.folder` tensor by tensor."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from partc.pipeline.contract import Pass
-from partc.pipeline.registry import load_pass
+from partc.pipeline.registry import load_pass, sort_fusions
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "simplify": (
@@ -19,6 +19,7 @@ PHASES: Mapping[str, tuple[str, ...]] = {
         "fuse-operators",  # after sizes: which sums are normalisations depends on them
         "canonicalize",  # again: fusing leaves dead and duplicate nodes behind
         "infer-sizes",  # again: what fusing made has no sizes yet
+        "quantize-weights",  # last: by now every weight is a reference of a product or a table; plans see its size
     ),
     "cut": (
         "find-cuts",  # after fusing: Eq. 1 counts neighbours, and a fused normalisation is a candidate
@@ -47,15 +48,31 @@ class Default(str):
 
 
 def default_pipeline(
-    target: Path, strategy: str, cut_rule: str, output: Path, phases: Sequence[str] = tuple(PHASES)
+    target: Path,
+    strategy: str,
+    cut_rule: str,
+    output: Path,
+    phases: Sequence[str] = tuple(PHASES),
+    disable: Sequence[str] = (),
 ) -> list[Pass]:
-    """The passes of `phases` for the devices in the file `target`; the bundle goes to the folder `output`."""
+    """The passes of `phases` for the devices in the file `target`; the bundle goes to the folder `output`.
+
+    `disable`: names of fusions to leave out (`partc.pipeline.registry.FUSIONS`).
+    """
     steps = [load_pass(text) for phase in phases for text in PHASES[phase]]
-    return configure(steps, target, strategy, cut_rule, output)
+    return configure(steps, target, strategy, cut_rule, output, disable)
 
 
-def configure(steps: Sequence[Pass], target: Path, strategy: str, cut_rule: str, output: Path) -> list[Pass]:
+def configure(
+    steps: Sequence[Pass],
+    target: Path,
+    strategy: str,
+    cut_rule: str,
+    output: Path,
+    disable: Sequence[str] = (),
+) -> list[Pass]:
     """`steps` with the options of the command line, for every pass that was not given its own."""
+    fusions = sort_fusions(disable) if disable else {}
     settings = {
         ("find-cuts", "rule"): cut_rule,
         ("partition-graph", "target"): str(target),
@@ -64,6 +81,7 @@ def configure(steps: Sequence[Pass], target: Path, strategy: str, cut_rule: str,
         ("lower-target", "target"): str(target),
         ("emit-bundle", "target"): str(target),
         ("emit-bundle", "output"): str(output),
+        **{(step, "disable"): names for step, names in fusions.items()},
     }
     return [_configured(step, settings) for step in steps]
 

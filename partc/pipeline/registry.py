@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from importlib import import_module
 from typing import Any
@@ -16,6 +16,7 @@ PASSES: Mapping[str, str] = {
     "canonicalize": "passes.canonicalize:Canonicalize",
     "infer-sizes": "passes.infer_sizes:InferSizes",
     "fuse-operators": "passes.fuse_operators:FuseOperators",
+    "quantize-weights": "passes.quantize_weights:QuantizeWeights",
     "find-cuts": "passes.find_cuts:FindCuts",
     "form-submodules": "passes.form_submodules:FormSubmodules",
     "coarsen-submodules": "passes.coarsen_submodules:CoarsenSubmodules",
@@ -36,6 +37,12 @@ TARGETS: Mapping[str, str] = {
 }
 """Every target by the name that devices.yaml uses."""
 
+
+FUSIONS: Mapping[str, str] = {
+    "fuse-operators": "passes.fuse_operators:FUSIONS",
+    "lower-target": "targets.ort.fusions:FUSIONS",
+}
+"""Every pass that fuses, and its table of fusions by name."""
 
 COMMON_OPTIONS = ("provider", "threads", "arch")
 """What every target is given, and leaves where it does not care."""
@@ -75,6 +82,28 @@ def load_target(name: str, options: Mapping[str, Any] | None = None) -> Target:
     return kind(**common, **target_options(name, own))  # type: ignore[no-any-return]
 
 
+def fusion_names(step: str) -> list[str]:
+    """The names of the fusions that the pass of that name does."""
+    return list(_entry(FUSIONS[step]))
+
+
+def sort_fusions(names: Iterable[str]) -> dict[str, str]:
+    """Pass → those of the fusions in `names` that are its own, separated by semicolons.
+
+    Raises:
+        UserError: there is no fusion of that name; lists those there are.
+    """
+    known = {step: fusion_names(step) for step in FUSIONS}
+    wanted = list(dict.fromkeys(names))
+    everything = [name for listed in known.values() for name in listed]
+    for name in wanted:
+        if name not in everything:
+            raise UserError(
+                f"there is no fusion {name!r}", where="--disable", hint=f"fusions: {', '.join(everything)}"
+            )
+    return {step: ";".join(name for name in wanted if name in listed) for step, listed in known.items()}
+
+
 def target_options(name: str, given: Mapping[str, object]) -> dict[str, object]:
     """Options of a target's own as its fields take them; lists become tuples.
 
@@ -110,7 +139,12 @@ def _load(table: Mapping[str, str], name: str, what: str) -> Any:
         near = difflib.get_close_matches(name, table, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(table)}"
         raise UserError(f"unknown {what} {name!r}", hint=hint)
-    module, attribute = table[name].split(":")
+    return _entry(table[name])
+
+
+def _entry(text: str) -> Any:
+    """What `module:attribute` names."""
+    module, attribute = text.split(":")
     return getattr(import_module(module), attribute)
 
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 
 from partc.ir.graph import Graph, Node, Value
-from passes.fusions.match import Readers, become, is_number, made_by, with_number
-from passes.rewrites.edit import number
+from partc.ir.match import Readers, become, made_by, number
+from passes.fusions.match import is_number, with_number
 
 _TOLERANCE = 1e-4
 """Implementations write √(2/π) and 1/√2 with 4 to 10 digits."""

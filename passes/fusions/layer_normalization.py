@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from partc.ir.graph import Graph, Node, Value
-from passes.fusions.match import (
-    Readers,
-    become,
-    divided,
-    either_order,
-    is_last_axis,
-    is_scale,
-    made_by,
-    mean_of_square,
-    reduce_axes,
-    root_of,
-)
+from partc.ir.match import Readers, become, either_order, made_by
+from passes.fusions.match import divided, is_last_axis, is_scale, mean_of_square, reduce_axes, root_of
 from passes.rewrites.edit import drop_dead
 
 

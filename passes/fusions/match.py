@@ -1,37 +1,12 @@
-"""What fusions need to recognise a pattern: operands by operator, numbers, and who else reads a value."""
+"""What fusions need to recognise a pattern besides `partc.ir.match`: numbers, axes, sums of squares."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
-from partc.ir.graph import Attribute, Constant, Graph, Node, Value, Weight
-from passes.rewrites.edit import number
-
-
-class Readers:
-    """Who reads what in one graph, as it was when this was made."""
-
-    def __init__(self, graph: Graph) -> None:
-        """Index the graph; O(edges)."""
-        self._consumers = graph.consumers()
-        self._outputs = set(graph.outputs)
-
-    def only_inside(self, inner: Iterable[Node], anchor: Node) -> bool:
-        """Whether only these nodes and `anchor` read what `inner` makes: `anchor` may replace them."""
-        nodes = set(inner)
-        allowed = {*nodes, anchor}
-        return all(
-            output not in self._outputs and allowed.issuperset(self._consumers.get(output, ()))
-            for node in nodes
-            for output in node.outputs
-        )
-
-
-def made_by(value: Value | None, *ops: str) -> Node | None:
-    """The node that makes `value`, if its operator is one of `ops`."""
-    producer = None if value is None else value.producer
-    return producer if producer is not None and producer.op in ops else None
+from partc.ir.graph import Constant, Node, Value, Weight
+from partc.ir.match import either_order, made_by, number
 
 
 def is_number(value: Value | None, wanted: float, tolerance: float = 1e-6) -> bool:
@@ -45,15 +20,6 @@ def integers(value: Value | None) -> tuple[int, ...] | None:
     if not isinstance(value, Constant) or value.array is None or value.array.dtype.kind != "i":
         return None
     return tuple(int(item) for item in value.array.reshape(-1))
-
-
-def either_order(node: Node) -> Iterator[tuple[Value, Value]]:
-    """Both orders of the two operands of a commutative operator."""
-    left, right = node.inputs
-    assert left is not None
-    assert right is not None
-    yield left, right
-    yield right, left
 
 
 def with_number(node: Node | None) -> tuple[Value, float] | None:
@@ -85,11 +51,6 @@ def reduce_axes(node: Node) -> tuple[int, ...] | None:
 def is_scale(value: Value, size: object) -> bool:
     """Whether `value` is a vector of the model's own, `[size]`."""
     return isinstance(value, Weight | Constant) and value.shape == (size,)
-
-
-def become(node: Node, op: str, inputs: list[Value | None], **attributes: Attribute) -> None:
-    """Make `node` compute what it does now with another operator; its outputs stay."""
-    node.op, node.inputs, node.attributes = op, inputs, dict(attributes)
 
 
 def mean_of_square(value: Value | None) -> tuple[Value, list[Node]] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from partc.ir.graph import Graph, Node, Value
-from passes.fusions.match import Readers, become, either_order, made_by, with_number
+from partc.ir.match import Readers, become, either_order, made_by
+from passes.fusions.match import with_number
 
 
 def fuse_swish(graph: Graph) -> int:

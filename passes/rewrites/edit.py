@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from partc.ir.flow import needed
-from partc.ir.graph import Constant, Graph, Value
+from partc.ir.graph import Graph, Value
 
 KEPT_OPERATORS = frozenset({"partc.UpdateState"})
 """Nodes that change a state: they stay even where nobody reads what they return, and are never merged."""
-
-
-def number(value: Value | None) -> float | None:
-    """The number in a constant of one element."""
-    if not isinstance(value, Constant) or value.array is None or value.array.size != 1:
-        return None
-    return float(value.array.reshape(-1)[0])
 
 
 class Names:

@@ -14,6 +14,7 @@ from partc.config.model import (
     load_model_config,
 )
 from partc.errors import ConfigError
+from partc.ir.quantization import Quantization
 
 
 @pytest.fixture
@@ -34,18 +35,25 @@ def load(folder: Path, text: str) -> ModelConfig:
 def test_defaults(folder: Path) -> None:
     config = load(folder, "model: ./storyteller\n")
     assert config == ModelConfig(CheckpointFolder(folder / "storyteller"))
-    assert (config.task, config.dtype, config.quantize) == ("text-generation", "float32", "none")
+    assert (config.task, config.dtype, config.quantize) == ("text-generation", "float32", None)
     assert (config.max_sequence, config.max_batch, config.max_requests) == (512, 1, 4)
     assert config.workload == Workload(32, 96) and config.name == "storyteller"
 
 
 def test_every_key(folder: Path) -> None:
     text = (
-        "model: org/name\ntask: text-classification\ndtype: bfloat16\nquantize: none\nmax_sequence: 64\n"
+        "model: org/name\ntask: text-classification\ndtype: bfloat16\nquantize: int4\nmax_sequence: 64\n"
         "max_batch: 2\nmax_requests: 1\nworkload: {prompt: 8, generate: 1}\n"
     )
     expected = ModelConfig(
-        HubModel("org/name"), "text-classification", "bfloat16", "none", 64, 2, 1, Workload(8, 1)
+        HubModel("org/name"),
+        "text-classification",
+        "bfloat16",
+        Quantization("int4", "int4", "int4"),
+        64,
+        2,
+        1,
+        Workload(8, 1),
     )
     assert load(folder, text) == expected
 
@@ -88,7 +96,11 @@ def test_default_workload_fits_a_short_sequence(folder: Path) -> None:
         ("model: {config: {hidden_size: 3}}\n", "the key `model_type` is missing"),
         ("model: ./storyteller\ntask: text-generatoin\n", "did you mean `text-generation`"),
         ("model: ./storyteller\ndtype: float64\n", "is not a known dtype"),
-        ("model: ./storyteller\nquantize: int8\n", "later version"),
+        ("model: ./storyteller\nquantize: {weights: int4, heads: int8}\n", "unknown key"),
+        ("model: ./storyteller\nquantize: {weights: int4, block: 48}\n", "a block of 48 is not possible"),
+        ("model: ./storyteller\nquantize: {weights: int8, block: 64}\n", "only int4 has blocks"),
+        ("model: ./storyteller\nquantize: {head: q4_0}\n", "is not a known head"),
+        ("model: ./storyteller\nquantize: [int4]\n", "expected a text"),
         ("model: ./storyteller\nquantize: int3\n", "is not a known quantize"),
         ("model: ./storyteller\nmax_batch: 0\n", "at least 1, found the number 0"),
         ("model: ./storyteller\nmax_batch: 1.5\n", "found the number 1.5"),
@@ -163,3 +175,35 @@ def test_where_max_sequence_is_written(folder: Path) -> None:
     written = load(folder, "model: ./storyteller\nmax_sequence: 64\n")
     assert written.sequence_place == f"{folder / 'model.yaml'}:2: max_sequence"
     assert load(folder, "model: ./storyteller\n").sequence_place == f"{folder / 'model.yaml'}: max_sequence"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("none", None),
+        ("null", None),
+        ("int8", Quantization("int8", "int8", "int8")),
+        ("int4", Quantization("int4", "int4", "int4", 32)),
+        ("{weights: int4, block: 128}", Quantization("int4", "int4", "int4", 128)),
+        ("{weights: int4, head: int8, embeddings: none}", Quantization("int4", "int8", "none")),
+        ("{head: int8}", Quantization("none", "int8", "none")),
+        ("{weights: none}", None),
+        ("{}", None),
+    ],
+)
+def test_quantize_names_a_precision_for_each_kind_of_weight(
+    folder: Path, text: str, expected: Quantization | None
+) -> None:
+    assert load(folder, f"model: ./storyteller\nquantize: {text}\n").quantize == expected
+
+
+@pytest.mark.parametrize(
+    ("quantization", "text"),
+    [
+        (Quantization("int4", "int4", "int4"), "int4"),
+        (Quantization("int4", "int8", "int4", 64), "int4, head int8, block 64"),
+        (Quantization("int8", "int8", "none"), "int8, embeddings none"),
+    ],
+)
+def test_a_quantisation_in_words(quantization: Quantization, text: str) -> None:
+    assert quantization.text == text

@@ -1,0 +1,49 @@
+"""`quantize:` of model.yaml: a precision for all weights, or one each for the layers, the head and the embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from partc.config.section import Section
+from partc.ir.quantization import BITS, NONE, Quantization
+
+PRECISIONS = (NONE, *sorted(BITS, reverse=True))
+BLOCKS = (16, 32, 64, 128, 256)
+"""Blocks that engines have kernels for."""
+
+
+def read_quantization(top: Section) -> Quantization | None:
+    """What stands under `quantize`; None where nothing is to be quantised.
+
+    Raises:
+        ConfigError: an unknown precision or key, a block that is no power of two, or one without int4.
+    """
+    if top.data.get("quantize") is None:  # YAML reads a bare `null` as nothing, which can only mean none
+        return None
+    if not isinstance(top.data["quantize"], Mapping):
+        whole = top.choice("quantize", PRECISIONS, NONE)
+        return _unless_none(Quantization(whole, whole, whole))
+    section = top.section("quantize")
+    section.allow(("weights", "head", "embeddings", "block"))
+    weights = section.choice("weights", PRECISIONS, NONE)
+    head, embeddings = (section.choice(key, PRECISIONS, weights) for key in ("head", "embeddings"))
+    return _unless_none(Quantization(weights, head, embeddings, _block(section, weights, head, embeddings)))
+
+
+def _block(section: Section, *precisions: str) -> int:
+    block = section.whole("block", Quantization.block)
+    if block not in BLOCKS:
+        choices = ", ".join(str(size) for size in BLOCKS)
+        raise section.error(f"a block of {block} is not possible", "block", hint=f"write one of {choices}")
+    if "block" in section and "int4" not in precisions:
+        raise section.error(
+            "only int4 has blocks: int8 has one scale for each output channel",
+            "block",
+            hint="remove this line, or write int4",
+        )
+    return block
+
+
+def _unless_none(quantization: Quantization) -> Quantization | None:
+    own = (quantization.weights, quantization.head, quantization.embeddings)
+    return None if set(own) == {NONE} else quantization

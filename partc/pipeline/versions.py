@@ -1,0 +1,43 @@
+"""What code a result was made with: kept results are used only by the code that made them."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import metadata, util
+from pathlib import Path
+
+import partc
+
+LIBRARIES = (
+    "apache-tvm", "ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch", "transformers",
+)  # fmt: skip
+"""Those that can change what is imported or emitted."""
+
+
+@cache
+def code_version(*packages: str) -> dict[str, str]:
+    """Versions of partc and of the libraries, and a hash of the sources of `packages`.
+
+    The hash is for checkouts, where the code changes more often than its version; some milliseconds.
+    """
+    digest = hashlib.sha256()
+    for package in packages:
+        for path in sorted(_folder(package).rglob("*.py")):
+            digest.update(f"{package} {path.name} ".encode() + path.read_bytes())
+    found = {name: version for name in LIBRARIES if (version := _version(name))}
+    return {"partc": partc.__version__, "sources": digest.hexdigest(), **found}
+
+
+def _folder(package: str) -> Path:
+    spec = util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,198 @@
+"""`quantize-weights`: matrices of the model become integers with scales, as the model's header asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, cast
+
+import numpy as np
+
+from partc.errors import ModelError
+from partc.ir.costs import QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.graph import Attribute, Constant, Graph, Module, Node, Value, Weight
+from partc.ir.quantization import BITS, Quantization, data_shape, scales_shape
+from partc.ir.weights import Step, WeightExpr
+from partc.pipeline.contract import Context, Pass
+from passes.rewrites.edit import Names
+from passes.rewrites.fold_weights import FLOATS, append
+
+_QUANTIZED = (QUANTIZED_MATMUL, QUANTIZED_GATHER)
+_PRODUCTS = ("MatMul", "Gemm")
+_CHOICES = frozenset(
+    {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Gather", "Transpose", "Expand"}
+)
+_BEHIND_HEAD = _CHOICES | {"Add", "Sub", "Mul", "Div", "Tanh"}
+"""What may stand between the product of the head and the logits: a bias, a soft cap, a choice of rows."""
+_BEHIND_ROUTER = _BEHIND_HEAD | {"Softmax", "Sigmoid"}
+"""What may stand between the product of a router and the choice of experts."""
+
+
+@dataclass(frozen=True)
+class QuantizeWeights(Pass):
+    """Quantise products with a matrix of weights, and tables of tokens; all else keeps its precision."""
+
+    name: ClassVar[str] = "quantize-weights"
+    requires: ClassVar[str | None] = "sized"
+    ensures: ClassVar[str | None] = "sized"
+
+    def apply(self, module: Module, context: Context) -> bool:
+        """Rewrite the graph as `module.info.quantize` asks for.
+
+        Raises:
+            ModelError: nothing in the graph can be quantised.
+        """
+        wanted = module.info.quantize
+        if wanted is None:
+            return False
+        changed = quantize_weights(module.graph, wanted) > 0
+        if not any(node.op in _QUANTIZED for node in module.graph.nodes):
+            raise ModelError(
+                "there is nothing to quantise: no product with a matrix of weights, no table of tokens",
+                where=f"graph {module.graph.name}",
+                hint="write `quantize: none`; convolutions and experts in one tensor keep their precision",
+            )
+        return changed
+
+
+def quantize_weights(graph: Graph, wanted: Quantization) -> int:
+    """Quantise in place; the number of nodes that were; O(nodes).
+
+    The head is the product that makes the outputs of the graph; embeddings are tables whose rows a request picks.
+    Two readers of one tensor at one precision share its data, a tied head and embedding among them. A router of experts
+    keeps its precision: it is small, and what it chooses is all or nothing.
+    """
+    writer = _Writer(graph, wanted.block)
+    heads = _products_behind(graph.outputs, _BEHIND_HEAD)
+    routers = _products_behind((n.inputs[0] for n in graph.nodes if n.op == "TopK"), _BEHIND_ROUTER) - heads
+    requested = _requested(graph)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        precision = None if node in routers else _precision(node, wanted, heads, requested)
+        nodes.extend(writer.quantized(node, BITS[precision]) if precision in BITS else [node])
+    replaced = set(graph.nodes).difference(nodes)
+    graph.nodes = nodes
+    return len(replaced)
+
+
+def _precision(node: Node, wanted: Quantization, heads: set[Node], requested: set[Value]) -> str | None:
+    """What a node's weight is to become; None where it has none that can be quantised."""
+    if _is_product(node):
+        return wanted.head if node in heads else wanted.weights
+    if _is_lookup(node) and node.inputs[1] in requested:
+        return wanted.embeddings
+    return None
+
+
+def _is_product(node: Node) -> bool:
+    """X · W with a matrix W of floats, plain or with a bias."""
+    if node.op not in _PRODUCTS or not _is_matrix(node.inputs[1]):
+        return False
+    attributes = node.attributes
+    return not attributes.get("transA") and attributes.get("alpha", 1) == 1 and attributes.get("beta", 1) == 1
+
+
+def _is_lookup(node: Node) -> bool:
+    return node.op == "Gather" and not node.attributes.get("axis") and _is_matrix(node.inputs[0])
+
+
+def _is_matrix(value: Value | None) -> bool:
+    return isinstance(value, Weight) and value.dtype in FLOATS and len(value.shape or ()) == 2
+
+
+def _products_behind(values: Iterable[Value | None], through: frozenset[str]) -> set[Node]:
+    """The products that values are made by, with nothing but operators of `through` on one value between."""
+    found: set[Node] = set()
+    for value in values:
+        node = value.producer if value is not None else None
+        while node is not None and not _is_product(node) and node.op in through:
+            made = [v for v in node.operands if v.producer is not None]
+            chosen = node.inputs[0] if node.op in _CHOICES else made[0] if len(made) == 1 else None
+            node = chosen.producer if chosen is not None else None
+        if node is not None and _is_product(node):
+            found.add(node)
+    return found
+
+
+def _requested(graph: Graph) -> set[Value]:
+    """What a request brings, and what follows from that and constants alone: tokens, clipped or with an offset."""
+    found: set[Value] = {value for value in graph.inputs if not value.is_step}
+    for node in graph.nodes:
+        operands = list(node.operands)
+        if any(v in found for v in operands) and all(v in found or isinstance(v, Constant) for v in operands):
+            found.update(node.outputs)
+    return found
+
+
+class _Writer:
+    """Writes quantised nodes; what several read is made once."""
+
+    def __init__(self, graph: Graph, block: int) -> None:
+        self._block = block
+        self._names = Names(graph)
+        self._made: dict[tuple[WeightExpr, str], Weight] = {}
+
+    def quantized(self, node: Node, bits: int) -> Iterator[Node]:
+        """The nodes that take the place of `node`."""
+        return self._lookup(node, bits) if node.op == "Gather" else self._product(node, bits)
+
+    def _product(self, node: Node, bits: int) -> Iterator[Node]:
+        x, weight, *bias = node.inputs
+        matrix = cast("Weight", weight)
+        turned = node.op == "MatMul" or not node.attributes.get("transB")
+        data, scales = self._pair(matrix, bits, turned=turned)
+        output = node.outputs[0]
+        product = replace(output, name=self._names.fresh(f"{node.name}.product")) if any(bias) else output
+        attributes: dict[str, Attribute] = {"bits": bits, "block": self._block_of(bits)}
+        yield Node(QUANTIZED_MATMUL, [x, data, scales], [product], attributes, node.scope)
+        if any(bias):
+            yield Node("Add", [product, *bias], [output], {}, node.scope)
+
+    def _lookup(self, node: Node, bits: int) -> Iterator[Node]:
+        table, indices = cast("Weight", node.inputs[0]), node.inputs[1]
+        data, scales = self._pair(table, bits)
+        output, width = node.outputs[0], _sizes(table)[1]
+        stored = cast("int", data.shape[1]) * self._block_of(bits) if bits < 8 else width  # type: ignore[index]
+        rows = output
+        if stored != width:
+            name = self._names.fresh(f"{node.name}.rows")
+            rows = Value(name, output.dtype, (*(output.shape or ())[:-1], stored))
+        attributes: dict[str, Attribute] = {"bits": bits, "block": self._block_of(bits)}
+        yield Node(QUANTIZED_GATHER, [data, scales, indices], [rows], attributes, node.scope)
+        if rows is not output:
+            bounds = [self._integers(number) for number in (0, width, -1)]
+            yield Node("Slice", [rows, *bounds], [output], {}, node.scope)
+
+    def _block_of(self, bits: int) -> int:
+        return 0 if bits == 8 else self._block
+
+    def _pair(self, weight: Weight, bits: int, *, turned: bool = False) -> tuple[Weight, Weight]:
+        """Data and scales of a weight [N, K], or of one [K, N] that is `turned`."""
+        assert weight.source is not None
+        source = append(weight.source, "transpose", 1, 0) if turned else weight.source
+        rows, columns = reversed(_sizes(weight)) if turned else _sizes(weight)
+        block = self._block_of(bits)
+        data = self._weight(weight, source, "quantize", ("u8" if bits < 8 else "i8"), bits)
+        data.shape = data_shape(rows, columns, bits, block)
+        scales = self._weight(weight, source, "scales", weight.dtype or "f32", bits)
+        scales.shape = scales_shape(rows, columns, bits, block)
+        return data, scales
+
+    def _weight(self, weight: Weight, source: WeightExpr, step: str, dtype: str, bits: int) -> Weight:
+        expr: WeightExpr = Step(step, (bits, self._block_of(bits)), source)
+        if step == "scales" and dtype != "f32":
+            expr = Step("cast", (dtype,), expr)
+        key = (expr, dtype)
+        if key not in self._made:
+            suffix = "int8" if bits == 8 else "int4"
+            name = f"{weight.name}.{suffix}" if step == "quantize" else f"{weight.name}.{suffix}.scales"
+            self._made[key] = Weight(self._names.fresh(name), dtype, source=expr)
+        return self._made[key]
+
+    def _integers(self, number: int) -> Constant:
+        name = self._names.fresh("bound")
+        return Constant(name, "i64", (1,), array=np.array([number], np.int64))
+
+
+def _sizes(weight: Weight) -> tuple[int, int]:
+    return cast("tuple[int, int]", weight.shape)

@@ -1,0 +1,149 @@
+"""Quantised weights against a plain reference, element by element, and against onnxruntime's own layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partc.ir.quantization import data_shape, dequantize, quantize, scales, scales_shape
+
+Floats = npt.NDArray[np.float32]
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> Floats:
+    """Matrices of awkward sizes, with rows of zeros and rows of very different magnitudes."""
+    rows, columns = draw(st.integers(1, 9)), draw(st.integers(1, 80))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    magnitudes = rng.choice([0, 1e-3, 1, 300], (rows, 1))
+    whole: Floats = (rng.standard_normal((rows, columns)) * magnitudes).astype(np.float32)
+    return whole
+
+
+def block_of(row: Floats, block: int) -> tuple[list[int], float]:
+    """Values 0-15 and scale of one block, the plain way."""
+    extreme = max(row, key=lambda x: (abs(x), x))
+    step = float(extreme) / -8
+    values = [min(15, int(float(x) / step + 8.5)) if step else 8 for x in row]
+    values += [8] * (block - len(row))
+    squares = sum((v - 8) ** 2 for v in values)
+    fitted = sum((v - 8) * float(x) for v, x in zip(values, row, strict=False)) / squares if squares else 0.0
+    return values, fitted
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrices(), st.sampled_from([16, 32, 64]))
+def test_four_bits_are_what_the_plain_rule_says(matrix: Floats, block: int) -> None:
+    (rows, columns), data, scale = matrix.shape, quantize(matrix, 4, block), scales(matrix, 4, block)
+    assert data.shape == data_shape(rows, columns, 4, block)
+    assert scale.shape == scales_shape(rows, columns, 4, block)
+    for row in range(len(matrix)):
+        for index in range(scale.shape[1]):
+            values, fitted = block_of(matrix[row, index * block : (index + 1) * block], block)
+            packed = data[row, index].astype(int)
+            stored = np.stack([packed & 15, packed >> 4], 1).reshape(-1)
+            # Float32 may round an element that lies in the middle of two values the other way.
+            assert np.abs(stored - values).max() <= 1
+            assert (stored != values).sum() <= 1
+            assert scale[row, index] == pytest.approx(fitted, rel=0.02, abs=1e-30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrices(), st.sampled_from([16, 32]))
+def test_four_bits_are_off_by_a_step_at_most(matrix: Floats, block: int) -> None:
+    whole = dequantize(quantize(matrix, 4, block), scales(matrix, 4, block), 4)
+    assert not whole[:, matrix.shape[1] :].any()
+    padded = np.pad(matrix, ((0, 0), (0, whole.shape[1] - matrix.shape[1])))
+    largest = np.abs(padded).reshape(len(matrix), -1, block).max(-1).repeat(block, 1)
+    assert (np.abs(whole - padded) <= largest / 7 + 1e-30).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(matrices())
+def test_eight_bits_are_off_by_half_a_step_at_most(matrix: Floats) -> None:
+    data, scale = quantize(matrix, 8, 0), scales(matrix, 8, 0)
+    assert (data.dtype, data.shape, scale.shape) == (np.dtype(np.int8), matrix.shape, (len(matrix),))
+    np.testing.assert_allclose(scale, np.abs(matrix).max(1) / 127, rtol=1e-6)
+    assert (np.abs(dequantize(data, scale, 8) - matrix) <= scale[:, None] * 0.501).all()
+
+
+def test_the_scale_is_the_one_with_the_least_error(rng: np.random.Generator) -> None:
+    matrix = rng.standard_normal((64, 256)).astype(np.float32)
+    data, scale = quantize(matrix, 4, 32), scales(matrix, 4, 32)
+
+    def error(factor: float) -> float:
+        return float(((dequantize(data, scale * np.float32(factor), 4) - matrix) ** 2).sum())
+
+    assert error(1) < min(error(0.99), error(1.01))
+
+
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+def test_any_layout_and_any_piece_gives_the_same_bytes(
+    rng: np.random.Generator, bits: int, block: int
+) -> None:
+    matrix = rng.standard_normal((700, 130)).astype(np.float32)
+    turned = np.asfortranarray(matrix)
+    assert not turned.flags.c_contiguous
+    for function in (quantize, scales):
+        whole = function(matrix, bits, block)
+        assert whole.tobytes() == function(turned, bits, block).tobytes()
+        parts = [function(matrix[start : start + 33], bits, block) for start in range(0, 700, 33)]
+        assert whole.tobytes() == np.concatenate(parts).tobytes()
+        assert whole.tobytes() != function(matrix[::-1], bits, block).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
+@pytest.mark.parametrize(("bits", "block"), [(4, 16), (8, 0)])
+def test_half_precision_is_quantised_as_its_values(
+    rng: np.random.Generator, dtype: npt.DTypeLike, bits: int, block: int
+) -> None:
+    half = rng.standard_normal((5, 48)).astype(dtype)
+    for function in (quantize, scales):
+        np.testing.assert_array_equal(
+            function(half, bits, block), function(half.astype(np.float32), bits, block)
+        )
+
+
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+def test_tiny_and_empty_rows_stay_finite(bits: int, block: int) -> None:
+    matrix = np.zeros((4, 32), np.float32)
+    matrix[1, 3] = 1e-45
+    matrix[2, 0] = 3e38
+    matrix[3] = np.finfo(np.float32).tiny
+    scale = scales(matrix, bits, block)
+    assert np.isfinite(scale).all()
+    whole = dequantize(quantize(matrix, bits, block), scale, bits)
+    np.testing.assert_array_equal(whole[0], 0)
+    np.testing.assert_allclose(whole[2], matrix[2], rtol=1e-6)
+    assert quantize(np.empty((0, 32), np.float32), bits, block).shape == data_shape(0, 32, bits, block)
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("block", [16, 32, 128])
+def test_the_layout_is_that_of_onnxruntime(rng: np.random.Generator, block: int) -> None:
+    from onnxruntime.capi import _pybind_state as state
+
+    helper: Callable[..., None] = state.quantize_matmul_4bits
+    rows, columns = 24, 3 * block - block // 2
+    matrix = rng.standard_normal((rows, columns)).astype(np.float32)
+    blocks = -(-columns // block)
+    data = np.zeros((rows, blocks, block // 2), np.uint8)
+    scale = np.zeros(rows * blocks, np.float32)
+    zeros = np.zeros(rows * ((blocks + 1) // 2), np.uint8)
+    helper(data, np.ascontiguousarray(matrix.T), scale, zeros, block, rows, columns, True)
+    ours, theirs = (_values(packed)[:, :columns] for packed in (quantize(matrix, 4, block), data))
+    # Equal but for elements in the middle of two values; the steps are those before ours are fitted.
+    assert (np.abs(ours - theirs) <= 1).all()
+    assert (ours != theirs).mean() < 0.002
+    assert np.abs(scales(matrix, 4, block).reshape(-1) / scale - 1).max() < 0.1
+
+
+def _values(packed: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+    wide = packed.astype(np.int64)
+    return np.stack([wide & 15, wide >> 4], -1).reshape(len(packed), -1)
