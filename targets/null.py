@@ -9,7 +9,7 @@ from typing import Any
 
 from partc.ir.graph import Graph, ModelInfo, Module, Part
 from partc.ir.text import print_module
-from partc.pipeline.contract import Artifact, Progress, Target
+from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class NullTarget(Target):
         """The graphs as they are."""
         return list(graphs)
 
-    def emit(self, part: Part, info: ModelInfo, folder: Path, progress: Progress) -> Artifact:
+    def emit(
+        self, part: Part, info: ModelInfo, folder: Path, progress: Progress, store: TensorStore = NO_STORE
+    ) -> Artifact:
         """Write `<graph>.partc` for every graph."""
         submodules = [_write(graph, info, folder) for graph in part.graphs]
         return Artifact(submodules, {"kind": "null", "provider": "none", "threads": 0, "options": {}}, {})

@@ -1,4 +1,8 @@
-"""Whether onnxruntime's CPU provider has a kernel for every node, asked of onnxruntime itself."""
+"""Whether onnxruntime has a kernel for every node, asked of the onnxruntime that is installed.
+
+That has the CPU's kernels. A GPU's are not installed here; its provider has kernels for the same operators, in float16
+and bfloat16 too, and what it lacks runs on the CPU's. Products of integers alone have none on a GPU that are fast.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ _TYPES = {
     **{f"i{bits}": f"tensor(int{bits})" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"tensor(uint{bits})" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
+_ON_GPU = {"f16": "tensor(float)", "bf16": "tensor(float)"}
+"""Element types for which a GPU has what the CPU has for another."""
 _WIDER = {"tensor(float16)": "tensor(float)"}
 """What onnxruntime casts to by itself where a kernel is missing."""
 
@@ -30,7 +36,7 @@ class _Kernel:
     """Type parameter (`T`) → the types it takes."""
 
 
-def check_kernels(graph: Graph) -> None:
+def check_kernels(graph: Graph, on_gpu: bool = False) -> None:
     """Refuse a node that onnxruntime cannot run.
 
     Raises:
@@ -38,21 +44,39 @@ def check_kernels(graph: Graph) -> None:
     """
     kernels = _cpu_kernels()
     for node in graph.nodes:
+        if on_gpu:
+            _check_gpu(node)
         domain, _, op = node.op.rpartition(".")
         version = graph.opset if not domain else 1
-        if not _has_kernel(node, kernels.get((domain, op), ()), domain, op, version):
-            types = ", ".join(value.dtype or "?" for value in node.operands)
+        types = {**_TYPES, **_ON_GPU} if on_gpu else _TYPES
+        if not _has_kernel(node, kernels.get((domain, op), ()), domain, op, version, types):
+            listed = ", ".join(value.dtype or "?" for value in node.operands)
             raise UserError(
-                f"onnxruntime's CPU provider has no kernel for {node.op}({types})",
-                where=f"node {node.name}" + (f" @ {node.scope}" if node.scope else ""),
+                f"onnxruntime's CPU provider has no kernel for {node.op}({listed})",
+                where=_where(node),
                 hint="use dtype: float32, or put this part on another target",
             )
 
 
-def _has_kernel(node: Node, kernels: Iterable[_Kernel], domain: str, op: str, version: int) -> bool:
+def _check_gpu(node: Node) -> None:
+    if node.op == "com.microsoft.MatMulIntegerToFloat":
+        raise UserError(
+            f"GPUs have no kernel for {node.op}",
+            where=_where(node),
+            hint="use quantize: int4 or none for this device",
+        )
+
+
+def _where(node: Node) -> str:
+    return f"node {node.name}" + (f" @ {node.scope}" if node.scope else "")
+
+
+def _has_kernel(
+    node: Node, kernels: Iterable[_Kernel], domain: str, op: str, version: int, types: Mapping[str, str]
+) -> bool:
     formals = _type_parameters(domain, op, version)
     used = {
-        formal: _TYPES[value.dtype]
+        formal: types[value.dtype]
         for formal, value in zip(_repeat_last(formals, len(node.inputs)), node.inputs, strict=False)
         if value is not None and value.dtype is not None
     }

@@ -2,11 +2,11 @@
 
 | attention | becomes |
 | --- | --- |
-| causal, alone on its cache, no mask, one size of keys and values | com.microsoft.GroupQueryAttention |
-| with sinks, but not that | MatMul, Softmax, MatMul |
+| with sinks | MatMul, Softmax, MatMul |
 | any other | ONNX Attention with an explicit mask |
 
-Attention over a cache reads the valid keys alone (a slice up to the largest position), not the whole buffer.
+What com.microsoft.GroupQueryAttention can express has become that before (`targets.ort.fusions`), unless it is turned
+off. Attention over a cache reads the valid keys alone (a slice up to the largest position), not the whole buffer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import cast
 
 from partc.errors import InternalError
 from partc.ir.graph import Attribute, Node, Value
-from targets.ort.grouped_attention import is_grouped, lower_grouped_attention
 from targets.ort.layout import SWAP, from_hidden, to_hidden
 from targets.ort.masks import Visibility, combine, visible_keys
 from targets.ort.plain_attention import write_plain_attention
@@ -27,9 +26,6 @@ _ATTENTION_OPSET = 23
 
 def lower_attention(node: Node, r: Rewriter) -> bool:
     """Lower `Attention(q, k, v, position, [mask], [sinks]) -> out`, all in [batch, heads, rows, d]."""
-    if is_grouped(node, r.users):
-        lower_grouped_attention(node, r)
-        return True
     if r.graph.opset < _ATTENTION_OPSET:
         raise InternalError(
             f"Attention needs opset {_ATTENTION_OPSET}, the graph has {r.graph.opset}",

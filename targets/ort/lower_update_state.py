@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from partc.errors import InternalError
 from partc.ir.graph import Node, State
-from targets.ort.grouped_attention import fuses_update
 from targets.rewrite import Rewriter
 
 
@@ -13,14 +12,11 @@ def lower_update_state(node: Node, r: Rewriter) -> bool:
 
     TensorScatter (ONNX 24, mode `linear`) writes `new` [batch, heads, sequence, d] to rows position[b]… of
     axis -2 of its first input and returns the whole. The engine binds that input and the output to one
-    buffer; onnxruntime's kernel then writes the new rows alone. An update that grouped-query attention
-    makes itself needs no node of its own.
+    buffer; onnxruntime's kernel then writes the new rows alone.
     """
     state = node.inputs[0]
     if not isinstance(state, State):
         raise InternalError("UpdateState works on a state alone", where=f"node {node.name}")
-    if fuses_update(node, r.users):
-        return True
     r.name_state_output(node.outputs[0], state)
     r.emit("TensorScatter", node.inputs, node.outputs, {"axis": -2, "mode": "linear"}, node.scope)
     return True

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partc.errors import UserError
 from partc.ir.graph import Constant, Graph, ModelInfo, Part, Value, Weight
 from partc.ir.types import BY_SHORT
-from partc.pipeline.contract import Artifact, Progress, Target
+from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.ort.export import outputs_of, write_onnx
+from targets.ort.fusions import ATTENTION, FUSIONS, check_names, fuse_lowered
 from targets.ort.kernels import check_kernels
 from targets.ort.layout import merge_layout
 from targets.ort.lower_attention import lower_attention
+from targets.ort.lower_quantized import check_accuracy_level, quantized_lowerings
 from targets.ort.lower_swish import lower_swish
 from targets.ort.lower_update_state import lower_update_state
+from targets.ort.providers import find_provider
 from targets.ort.share_transposed import share_transposed
 from targets.rewrite import Lowering, Rewriter, clone, remove_dead_nodes, rewrite, state_outputs
 from targets.weights import Placed, write_weights
@@ -35,34 +37,51 @@ class OrtTarget(Target):
 
     name = "ort"
     provider: str = "cpu"
-    """Execution provider; `cpu` is the one there is so far."""
+    """Execution provider, a name of `targets.ort.providers.PROVIDERS`."""
     threads: int = 0
     """Threads of one call; 0 leaves it to onnxruntime."""
+    accuracy_level: int = 4
+    """What products of 4-bit weights are computed in (`targets.ort.lower_quantized`): 4 is int8, the fastest."""
+    disable: tuple[str, ...] = ()
+    """Names of `targets.ort.fusions.FUSIONS` to leave out."""
+
+    def check(self) -> None:
+        """Make sure that the provider, the fusions to leave out and the accuracy level exist.
+
+        Raises:
+            ConfigError: the target has no such provider.
+            UserError: there is no such fusion or accuracy level.
+        """
+        find_provider(self.provider)
+        check_accuracy_level(self.accuracy_level)
+        check_names(self.disable, "options.disable")
 
     def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
         """The graphs in operators of ONNX and com.microsoft; those given stay as they are.
 
         Raises:
-            UserError: onnxruntime has no kernel for a node, or the provider is unknown.
+            UserError: onnxruntime has no kernel for a node, or there is no such provider or fusion.
         """
-        if self.provider != "cpu":
-            raise UserError(
-                f"the ort target has no provider {self.provider!r} yet",
-                where="devices.yaml",
-                hint="write `provider: cpu`",
-            )
+        self.check()
+        provider = find_provider(self.provider)
+        wanted = FUSIONS.keys() - {*self.disable} - provider.slow
         lowered = [clone(graph) for graph in graphs]
         for graph in lowered:
-            rewrite(graph, LOWERINGS)
+            if ATTENTION in wanted and info.dtype in provider.attention:
+                FUSIONS[ATTENTION](graph)
+            rewrite(graph, {**LOWERINGS, **quantized_lowerings(self.accuracy_level)})
         share_transposed(lowered)
         for graph in lowered:
             _copy_leaf_outputs(graph)
             merge_layout(graph)
             remove_dead_nodes(graph)
-            check_kernels(graph)
+            fuse_lowered(graph, wanted)
+            check_kernels(graph, provider.is_gpu)
         return lowered
 
-    def emit(self, part: Part, info: ModelInfo, folder: Path, progress: Progress) -> Artifact:
+    def emit(
+        self, part: Part, info: ModelInfo, folder: Path, progress: Progress, store: TensorStore = NO_STORE
+    ) -> Artifact:
         """Write `<graph>.onnx` and `weights/<graph>.safetensors` for every graph.
 
         Raises:
@@ -70,16 +89,20 @@ class OrtTarget(Target):
         """
         import onnxruntime
 
-        places = write_weights({graph.name: graph.weights() for graph in part.graphs}, info, folder, progress)
+        places = write_weights(
+            {graph.name: graph.weights() for graph in part.graphs}, info, folder, progress, store
+        )
         for graph in part.graphs:
             write_onnx(graph, places, folder / f"{graph.name}.onnx")
-        engine = {"kind": "ort", "provider": self.provider, "threads": self.threads, "options": {}}
+        provider = find_provider(self.provider)
+        options = dict(provider.options)
+        engine = {"kind": "ort", "provider": self.provider, "threads": self.threads, "options": options}
         if any(graph.states() for graph in part.graphs):
             engine["chunked_prefill"] = not any(_needs_single_row_steps(g, info) for g in part.graphs)
         return Artifact(
             submodules=[_submodule(graph, places) for graph in part.graphs],
             engine=engine,
-            toolkit={"onnxruntime": onnxruntime.__version__},
+            toolkit={"onnxruntime": onnxruntime.__version__, "verified": provider.verified},
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from partc.pipeline.registry import PASSES, load_pass
+from partc.pipeline.registry import PASSES, fusion_names, load_pass
 from tests.golden.case import EXPECTED, Case, Outcome, parse_case, print_case
 from tests.golden.shell import ROOT, run_case
 
@@ -75,6 +75,18 @@ def test_every_pass_has_cases_of_its_own(name: str) -> None:
             assert words[words.index("-p") + 1].partition("{")[0] == name
 
 
+def test_every_fusion_of_a_target_has_a_case_before_and_after() -> None:
+    """Two commands: the fusion is turned off in the first, and on in the second."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in (GOLDEN / "fusions").glob("*.md")}
+    cases = {stem.replace("_", "-"): parse_case(text) for stem, text in texts.items()}
+    assert cases.keys() == set(fusion_names("lower-target"))
+    for name, case in cases.items():
+        assert not case.expected("stderr")
+        off = [set(command.partition("disable=")[2].rstrip("}'").split(";")) for command in case.commands]
+        assert [name in names for names in off] == [True, False]
+        assert off[0] - off[1] == {name}
+
+
 @pytest.mark.ort
 @pytest.mark.parametrize("name", PASSES)
 def test_a_changed_pass_fails_its_own_cases_alone(
@@ -84,9 +96,9 @@ def test_a_changed_pass_fails_its_own_cases_alone(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(type(load_pass(name)), "apply", lambda step, module, context: False)
     paths = [path for path in GOLDEN.rglob("*.md") if any(name in line for line in _commands(path))]
-    failing = [path for path in paths if _fails(path, tmp_path / path.parent.name / path.stem)]
+    failing = {path.parent for path in paths if _fails(path, tmp_path / path.parent.name / path.stem)}
     assert failing
-    assert {path.parent for path in failing} == {GOLDEN / "passes" / name}
+    assert failing - ({GOLDEN / "fusions"} if name == "lower-target" else set()) == {GOLDEN / "passes" / name}
 
 
 def _fails(path: Path, folder: Path) -> bool:

@@ -16,11 +16,11 @@ from tests.targets.numpy_attention import Array
 class Session:
     """A part that is compiled, loaded and has its states in memory."""
 
-    def __init__(self, text: str, folder: Path) -> None:
+    def __init__(self, text: str, folder: Path, target: OrtTarget = OrtTarget()) -> None:  # noqa: B008  # frozen
         import onnxruntime
 
         module = parse_module(text)
-        target = OrtTarget()
+        folder.mkdir(exist_ok=True)
         (self.graph,) = target.lower([module.graph], module.info)
         self.artifact = target.emit(Part("phone", [self.graph], {}), module.info, folder, no_progress)
         self.entry = self.artifact.submodules[0]

@@ -112,7 +112,7 @@ def test_a_tied_embedding_on_one_device_is_stored_once(tmp_path: Path) -> None:
     (graph,) = target.lower([compiled.graph], compiled.info)
     target.emit(Part("phone", [graph], {}), compiled.info, tmp_path, no_progress)
     stored = load_file(tmp_path / "weights" / "tiny.safetensors")
-    assert sorted(stored) == sorted({*tensors()})
+    assert sum(array.size == tensors()["embed"].size for array in stored.values()) == 1
     session = onnxruntime.InferenceSession(str(tmp_path / "tiny.onnx"), providers=["CPUExecutionProvider"])
     tokens = np.array([[3, 1, 4, 1, 5]])
     empty = np.zeros((1, KV, MAX, SIZE), np.float32)

@@ -227,7 +227,7 @@ def test_an_operator_without_a_kernel_is_refused(text: str) -> None:
 def test_an_unknown_provider_is_refused() -> None:
     module = parse_module(unary("Gelu"))
     with pytest.raises(UserError, match="provider"):
-        OrtTarget(provider="cuda").lower([module.graph], module.info)
+        OrtTarget(provider="npu").lower([module.graph], module.info)
 
 
 def test_lowering_leaves_its_input_alone() -> None:

@@ -5,25 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from partc.ir.graph import Node, State, Value
+from partc.ir.graph import Graph, Node, State, Value
 from targets.ort.layout import from_hidden, to_hidden
 from targets.ort.steps import axis_length, key_ends, total_keys
-from targets.rewrite import Rewriter
+from targets.rewrite import Rewriter, rewrite
 
 Users = Mapping[Value, Sequence[Node]]
+ATTENTION = "com.microsoft.GroupQueryAttention"
 _HEAD_SINK = 11
 """Place of the operand `head_sink`."""
 _HEAD_UNIT = 8
 """The operator wants a head size that is a multiple of this."""
 
 
-def fuses_update(update: Node, users: Users) -> bool:
-    """Whether the one reader of this UpdateState is an attention that makes the update itself."""
-    readers = users.get(update.outputs[0], [])
-    return len(readers) == 1 and is_grouped(readers[0], users)
+def fuse_grouped_attention(graph: Graph) -> int:
+    """Produce GroupQueryAttention, which updates its cache itself; returns how many; O(nodes)."""
+    users = graph.consumers()
+    grouped = {node for node in graph.nodes if _is_grouped(node, users)}
+    updates = {cast("Value", operand).producer for node in grouped for operand in node.inputs[1:3]}
+
+    def attention(node: Node, r: Rewriter) -> bool:
+        if node in grouped:
+            _write(node, r)
+        return node in grouped
+
+    rewrite(graph, {"partc.Attention": attention, "partc.UpdateState": lambda node, r: node in updates})
+    return len(grouped)
 
 
-def is_grouped(node: Node, users: Users) -> bool:
+def _is_grouped(node: Node, users: Users) -> bool:
     """Whether GroupQueryAttention can express this attention.
 
     The operator is causal, takes keys and values of one size that is a
@@ -54,8 +64,8 @@ def _is_own_update(full: Value | None, position: Value | None, users: Users) -> 
     return is_alone and update.inputs[2] is position
 
 
-def lower_grouped_attention(node: Node, r: Rewriter) -> None:
-    """Write GroupQueryAttention in place of an attention that `is_grouped` and the two updates before it.
+def _write(node: Node, r: Rewriter) -> None:
+    """Write GroupQueryAttention in place of an attention and the two updates before it.
 
     Contract of the operator (onnxruntime 1.31, CPU provider), found by numbers: query, key, value [batch,
     sequence, heads × d]; past_key and past_value bound to one buffer [batch, kv_heads, max_sequence, d]
@@ -78,7 +88,7 @@ def lower_grouped_attention(node: Node, r: Rewriter) -> None:
     hidden = r.value(f"{node.name}.hidden", query.dtype, (shape[0], shape[2], heads * cast("int", shape[3])))
     attributes = node.attributes
     outputs = [hidden, *(update.outputs[0] for update in updates)]
-    r.emit("com.microsoft.GroupQueryAttention", inputs, outputs, {
+    r.emit(ATTENTION, inputs, outputs, {
         "num_heads": heads,
         "kv_num_heads": cast("int", (key.shape or ())[1]),
         "scale": float(cast("float", attributes["scale"])),

@@ -1,0 +1,59 @@
+"""What the lowering must know of onnxruntime's execution providers: operators, element types, what is fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from partc.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One execution provider."""
+
+    attention: frozenset[str]
+    """Element types that its GroupQueryAttention takes; attention in others goes the general way."""
+    slow: frozenset[str] = frozenset()
+    """Fusions that are slower than what they fuse, or whose operator it does not have."""
+    is_gpu: bool = False
+    """Whether it has kernels of its own for every element type; they are not installed where partc compiles."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Entries of the session's configuration."""
+    verified: str = "not run on hardware"
+    """What was made sure of when a bundle was compiled, for the manifest."""
+
+
+_CPU = {
+    "attention": frozenset({"f32", "f16"}),
+    # Its kernels for these are scalar: a sum and a norm of 512 rows of 768 take 0.2 ms, in one operator 0.5 ms (RMS) or
+    # 2.1 ms (layer norm); one row takes 1.2 or 2.6 times as long.
+    "slow": frozenset({"skip-normalization"}),
+    # The same fusions, which onnxruntime does by itself when it loads a graph.
+    "options": {
+        "optimization.disable_specified_optimizers": "SkipLayerNormFusion;BiasSkipLayerNormFusion;BiasGeluFusion"
+    },
+}
+_GPU_ATTENTION = frozenset({"f16", "bf16"})
+PROVIDERS: Mapping[str, Provider] = {
+    "cpu": Provider(**_CPU, verified="kernels of this onnxruntime; not run when compiled"),  # type: ignore[arg-type]
+    "xnnpack": Provider(**_CPU),  # type: ignore[arg-type]
+    "cuda": Provider(_GPU_ATTENTION, frozenset({"bias"}), is_gpu=True),
+    # Its parser knows operators of ONNX; those of com.microsoft run on the CUDA provider behind it.
+    "tensorrt": Provider(
+        _GPU_ATTENTION, frozenset({"bias", "activation", "skip-normalization"}), is_gpu=True
+    ),
+}
+"""Provider by the name that devices.yaml uses. XNNPACK takes convolutions and products, all else runs on the CPU's."""
+
+
+def find_provider(name: str) -> Provider:
+    """The provider of that name.
+
+    Raises:
+        ConfigError: the target has none of that name.
+    """
+    if name not in PROVIDERS:
+        hint = f"providers: {', '.join(PROVIDERS)}"
+        raise ConfigError(f"the ort target has no provider {name!r}", where="provider", hint=hint)
+    return PROVIDERS[name]
