@@ -19,6 +19,10 @@ from partc.runtime.manifest import FORMAT, seal
 
 Json = dict[str, Any]
 
+PROMPT_CHUNK = 64
+"""Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be as fast as with more, and
+so few that the devices work at the same time for most of a prompt of a few hundred."""
+
 
 @dataclass(frozen=True)
 class EmittedPart:
@@ -39,7 +43,7 @@ def build_manifests(
     addresses: a device that moves stays the same build.
     """
     ring = [item.part.device for item in emitted]
-    model = _model_facts(module, emitted[0])
+    model = _model_facts(module, emitted)
     plain = {item.part.device: {**model, **_device_facts(module, item, ring, devices)} for item in emitted}
     identity = {"plan": module.plan, "devices": plain}
     endpoints = {name: devices.devices[name].address if devices else None for name in ring}
@@ -47,9 +51,9 @@ def build_manifests(
     return {device: seal({**facts, **fields}) for device, facts in plain.items()}
 
 
-def _model_facts(module: Module, source: EmittedPart) -> Json:
+def _model_facts(module: Module, parts: Sequence[EmittedPart]) -> Json:
     """What all devices of a build have in common."""
-    info = module.info
+    info, source = module.info, parts[0]
     emitted = traffic_of(source.part.programs)
     return {
         "format": FORMAT,
@@ -68,6 +72,7 @@ def _model_facts(module: Module, source: EmittedPart) -> Json:
             "bos_token_id": info.bos_token_id,
             "labels": list(info.labels) if info.labels is not None else None,
             "uniform_positions": info.uniform_positions,
+            "prompt_chunk": _prompt_chunk(parts, info),
         },
         "inputs": [{"name": v.name, **tensor_type(v)} for v in module.graph.inputs if not v.is_step],
         "outputs": [{"name": name, **_type_of(name, module, source.part.graphs)} for name in emitted.emitted],
@@ -75,6 +80,16 @@ def _model_facts(module: Module, source: EmittedPart) -> Json:
         "predicted": _predicted(module.plan, info),
         "verified_on_hardware": False,
     }
+
+
+def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:
+    """Tokens of a step at most; None where prompts go in one step.
+
+    An engine that says nothing of it can do no part of a prompt behind another; all others can for one sequence.
+    """
+    states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
+    can = all("chunked_prefill" in item.artifact.engine for item in states)
+    return PROMPT_CHUNK if states and can and len(parts) > 1 and info.max_sequence > PROMPT_CHUNK else None
 
 
 def _device_facts(module: Module, item: EmittedPart, ring: list[str], devices: DevicesConfig | None) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import onnx
 
 from partc.errors import ModelError
 from partc.frontend.onnx_file import check_external, read_onnx
+from partc.frontend.safetensors import map_tensor
 from partc.ir.types import BY_ONNX
 from partc.ir.weights import Array
 
@@ -48,8 +50,16 @@ class OnnxTensors:
         if length != count * row.bytes or offset + length > file.stat().st_size:
             message = f"expected {count * row.bytes} bytes of external data, found {length}"
             raise self._error(tensor.name, message, "copy the model again, with its data files")
-        with file.open("rb") as stream:
-            return np.fromfile(stream, row.numpy, count, offset=offset).reshape(tuple(tensor.dims))
+        return map_tensor(file, row.short, tuple(tensor.dims), offset)
 
     def _error(self, key: str, message: str, hint: str | None) -> ModelError:
         return ModelError(message, where=f"{self.path}: initializer {key}", hint=hint)
+
+
+@cache
+def external_files(path: Path) -> frozenset[Path]:
+    """The files that hold data of an ONNX model."""
+    found = OnnxTensors(path).tensors.values()
+    return frozenset(
+        check_external(tensor, path) for tensor in found if tensor.data_location == onnx.TensorProto.EXTERNAL
+    )

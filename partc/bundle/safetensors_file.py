@@ -1,4 +1,4 @@
-"""Writes a safetensors file tensor by tensor: the header first, from types and shapes alone.
+"""Writes a safetensors file piece by piece: the header first, from types and shapes alone.
 
 The header is padded so that the data starts at a multiple of 64 bytes, and tensors whose size is a multiple
 of 64 come first, so that these start at one too; the format allows no holes between tensors.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +20,6 @@ from partc.ir.types import BY_SHORT
 from partc.ir.weights import Array
 
 ALIGNMENT = 64
-_BLOCK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -64,30 +63,57 @@ def lay_out(tensors: Iterable[Entry]) -> tuple[bytes, list[Entry]]:
     return len(text).to_bytes(8, "little") + text, placed
 
 
-def write_safetensors(path: Path, tensors: Iterable[Entry], read: Callable[[str], Array],
-                      progress: Callable[[int, int], None]) -> list[Entry]:  # fmt: skip
-    """Write the file and return its tensors with their offsets; `read` gives the values of one tensor.
+def write_safetensors(
+    path: Path,
+    tensors: Iterable[Entry],
+    blocks: Callable[[Sequence[str]], Iterable[tuple[str, Array]]],
+    progress: Callable[[int, int], None],
+    copy: Callable[[BinaryIO, Entry], bool] = lambda file, entry: False,
+) -> list[Entry]:
+    """Write the file and return its tensors with their offsets.
 
-    `progress` is called with (bytes done, bytes in all). Peak memory is one tensor.
+    Args:
+        path: of the file.
+        tensors: names, types and shapes; their offsets do not count yet.
+        blocks: gives, for the names of tensors, their next elements as (name, block), in any order of the tensors.
+        progress: called with (bytes done, bytes in all).
+        copy: puts the data of a tensor into the file at its offset; False where it cannot, then `blocks` has to.
     """
     header, placed = lay_out(tensors)
     total, done = sum(entry.bytes for entry in placed), 0
     with path.open("wb") as file:
         file.write(header)
+        missing: dict[str, _Cursor] = {}
         for entry in placed:
-            _write_tensor(file, read(entry.name), entry)
+            if not copy(file, entry):
+                missing[entry.name] = _Cursor(entry)
+                continue
             done += entry.bytes
             progress(done, total)
+        for name, block in blocks(list(missing)):
+            missing[name].write(file, block)
+            done += block.nbytes
+            progress(done, total)
+    for cursor in missing.values():
+        cursor.check()
     return placed
 
 
-def _write_tensor(file: BinaryIO, array: Array, entry: Entry) -> None:
-    if array.nbytes != entry.bytes:
-        raise InternalError(f"tensor {entry.name} has {array.nbytes} bytes, not {entry.bytes}")
-    if array.flags.c_contiguous:
-        array.tofile(file)
-        return
-    # A transposed tensor goes out in blocks, since a contiguous copy would double the peak.
-    rows = max(1, _BLOCK_BYTES * len(array) // max(array.nbytes, 1))
-    for start in range(0, len(array), rows):
-        np.ascontiguousarray(array[start : start + rows]).tofile(file)
+class _Cursor:
+    """How much of one tensor is written."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._done = 0
+
+    def write(self, file: BinaryIO, block: Array) -> None:
+        file.seek(self._entry.offset + self._done)
+        self._done += block.nbytes
+        if self._done > self._entry.bytes:
+            self.check()
+        file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+
+    def check(self) -> None:
+        """Raise InternalError unless all of it is written."""
+        if self._done != self._entry.bytes:
+            raise InternalError(f"tensor {self._entry.name} has {self._done} bytes, not {self._entry.bytes}")

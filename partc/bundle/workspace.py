@@ -1,7 +1,7 @@
 """Where a build is made: a sibling folder that takes the build's place in one step when it is complete.
 
 `build.partial-*` holds an unfinished build, locked as long as its compiler lives. What a killed compiler
-leaves is found by the next one, which takes over the finished devices (`resume.py`) and removes the rest.
+leaves is found by the next one, which copies what is finished (`resume.py`) and removes it.
 `build` itself is complete or absent at any time.
 """
 
@@ -19,8 +19,6 @@ from pathlib import Path
 
 from partc.errors import BundleError
 
-RECORDS = ".parts"
-"""Folder of an unfinished build with one record a finished device."""
 _CONTENTS = {"plan.json", "report.html", "runs", "keys", "devices"}
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
@@ -72,7 +70,6 @@ def open_workspace(output: Path) -> Iterator[Workspace]:
             leftovers.append(path)
     folder = output.parent / f"{output.name}.partial-{secrets.token_hex(4)}"
     folder.mkdir()
-    (folder / RECORDS).mkdir()
     own = _try_lock(folder)
     if own is None:  # another compile took the fresh folder for a leftover, before it was locked
         raise BundleError(
@@ -87,7 +84,6 @@ def open_workspace(output: Path) -> Iterator[Workspace]:
 
 def commit(workspace: Workspace, output: Path) -> None:
     """Put the finished build in the place of `output` and remove what is left over."""
-    shutil.rmtree(workspace.folder / RECORDS)
     if not output.exists():
         workspace.folder.rename(output)
     elif _exchange(workspace.folder, output):

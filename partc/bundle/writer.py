@@ -4,6 +4,7 @@
 build/
   plan.json                        the problem, the answer, the predicted timeline
   keys/                            the client's secret; not hashed
+  runs/                            what was run, and what the files were made from; not hashed
   devices/<name>/manifest.json     see docs/bundle.md
   devices/<name>/…                 what the target wrote, the tokenizer (source only), keys/
 ```
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from partc.bundle.hashing import canonical_json
-from partc.bundle.manifest import EmittedPart, build_manifests
-from partc.bundle.resume import inputs_hash, record, take_over
+from partc.bundle.manifest import EmittedPart, build_manifests, weights_bytes
+from partc.bundle.resume import RECORDS, DeviceTensors, Earlier, inputs_hash, new_record, write_record
 from partc.bundle.tensors import fingerprint
 from partc.bundle.tokenizer import copy_tokenizer, tokenizer_files
 from partc.bundle.workspace import Workspace, commit, open_workspace
@@ -36,9 +38,9 @@ def write_bundle(
     """Emit all parts of `module` and put the build at `output`.
 
     A compile that is killed leaves `output` as it was; the next one takes over its finished devices. An
-    existing build is replaced when the new one is complete; its runs are kept, and so are its keys if the
-    devices are the same. Equal inputs give equal bytes, keys aside. `devices` gives addresses, threads and
-    memory budgets.
+    existing build is replaced when the new one is complete; devices and tensors that come from the same inputs are
+    copied from it, its runs are kept, and so are its keys if the devices are the same. Equal inputs give equal bytes,
+    keys and runs aside. `devices` gives addresses, threads and memory budgets.
 
     Raises:
         BundleError: `output` is something else than a build.
@@ -47,20 +49,40 @@ def write_bundle(
     if not module.parts:
         raise InternalError("there are no parts to emit", hint="run split-graph before emit-bundle")
     output = output.resolve()
-    with open_workspace(output) as workspace:
-        emitted = [_emit(module, part, workspace, devices, progress) for part in module.parts]
+    with open_workspace(output) as workspace, closing(Earlier([output, *workspace.leftovers])) as earlier:
+        reports = _overall(module.parts, progress)
+        emitted = [
+            _emit(module, part, workspace, earlier, devices, report)
+            for part, report in zip(module.parts, reports, strict=True)
+        ]
         for device, manifest in build_manifests(module, emitted, devices).items():
             _write_json(workspace.folder / "devices" / device / "manifest.json", manifest)
         _write_json(workspace.folder / PLAN_FILE, module.plan or EMPTY_PLAN)
         _keep_or_make_keys(workspace.folder, output, [item.part.device for item in emitted])
-        if (output / "runs").is_dir():
-            shutil.copytree(output / "runs", workspace.folder / "runs")
+        _keep_runs(workspace.folder, output)
         commit(workspace, output)
     return emitted
 
 
+def _overall(parts: Sequence[Part], progress: Progress) -> Iterator[Progress]:
+    """What each part reports its bytes to, so that they are seen as a share of all parts' weights."""
+    sizes = [weights_bytes(part.graphs) for part in parts]
+    for number, size in enumerate(sizes):
+        before = sum(sizes[:number])
+
+        def report(what: str, done: int, total: int, before: int = before, size: int = size) -> None:
+            progress(what, before + size * done // max(total, 1), sum(sizes))
+
+        yield report
+
+
 def _emit(
-    module: Module, part: Part, workspace: Workspace, devices: DevicesConfig | None, progress: Progress
+    module: Module,
+    part: Part,
+    workspace: Workspace,
+    earlier: Earlier,
+    devices: DevicesConfig | None,
+    progress: Progress,
 ) -> EmittedPart:
     config = devices.devices[part.device] if devices else None
     target = load_target(part.target, config.target_options if config else None)
@@ -70,17 +92,30 @@ def _emit(
     )
     inputs = inputs_hash(part, module.info, target, extra)
     folder = workspace.folder / "devices" / part.device
-    artifact = take_over(workspace.leftovers, workspace.folder, part.device, inputs)
-    if artifact is None:
+    record = earlier.take_over(folder, inputs, progress)
+    if record is None:
         folder.mkdir(parents=True)
-        artifact = target.emit(part, module.info, folder, progress)
+        tensors = DeviceTensors(module.info, earlier)
+        artifact = target.emit(part, module.info, folder, progress, tensors)
         if is_source:
             copy_tokenizer(module.info, folder)
-    return EmittedPart(part, artifact, record(workspace.folder, part.device, inputs, artifact))
+        record = new_record(folder, inputs, artifact, tensors.places)
+    write_record(workspace.folder, part.device, record)
+    return EmittedPart(part, record.artifact, record.files)
 
 
 def _write_json(path: Path, data: object) -> None:
     path.write_text(canonical_json(data), encoding="utf-8", newline="\n")
+
+
+def _keep_runs(folder: Path, old: Path) -> None:
+    """Keep what was recorded of the old build, but what its files were made from."""
+    runs, records = old / RECORDS.parent, old / RECORDS
+    if runs.is_dir():
+        shutil.copytree(
+            runs, folder / RECORDS.parent, dirs_exist_ok=True,
+            ignore=lambda place, names: [name for name in names if Path(place, name) == records],
+        )  # fmt: skip
 
 
 def _keep_or_make_keys(folder: Path, old: Path, ring: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import click
 
 from partc.cli.options import (
     FILE,
+    cache_option,
     example,
     json_option,
     model_argument,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 )
 @planning_options
 @click.option("--passes", metavar="LIST", help="Passes to run instead of the default pipeline.")
+@click.option("--disable", multiple=True, metavar="NAME", help="Leave out the fusion NAME. Repeatable.")
+@cache_option
 @watch_options
 @json_option("the summary")
 def compile_command(
@@ -53,6 +56,8 @@ def compile_command(
     strategy: str,
     cut_rule: str,
     passes: str | None,
+    disable: tuple[str, ...],
+    cache: bool,
     print_after: tuple[str, ...],
     dump_dir: Path | None,
     timing: bool,
@@ -77,9 +82,9 @@ def compile_command(
     devices = load_devices(target)
     check_strategy(devices, strategy)
     if passes is None:
-        steps = default_pipeline(target, strategy, cut_rule, output)
+        steps = default_pipeline(target, strategy, cut_rule, output, disable=disable)
     else:
-        steps = configure(load_passes(passes), target, strategy, cut_rule, output)
+        steps = configure(load_passes(passes), target, strategy, cut_rule, output, disable)
     wrote = next((Path(vars(step)["output"]) for step in steps if step.name == "emit-bundle"), None)
     check_fresh(steps)
     if any(step.name == "lower-target" for step in steps):
@@ -87,9 +92,9 @@ def compile_command(
     if wrote is not None:
         check_output(wrote)
         check_folder(wrote, "-o", replaced=True)
-    module = run_watched(lambda: load_model(model), steps, Watch(print_after, dump_dir, timing))
+    module = run_watched(lambda: load_model(model, cache), steps, Watch(print_after, dump_dir, timing))
     if wrote is not None:
-        write_origin(wrote, model)
+        write_origin(wrote, model, devices, module.info.quantize, disable)
     _report(module, wrote, as_json)
 
 
@@ -108,6 +113,7 @@ def _check_targets(devices: DevicesConfig) -> None:
 
 def _report(module: Module, output: Path | None, as_json: bool) -> None:
     """The summary of a plan, and where the bundle is; nothing where the passes stop before a plan."""
+    from partc.cli.precision import precision_line
     from partc.cli.tables import print_summary
     from partc.plan.summary import summarize
 
@@ -118,5 +124,7 @@ def _report(module: Module, output: Path | None, as_json: bool) -> None:
         print_json({"output": str(output) if output else None, **summary.to_json()})
         return
     print_summary(summary)
+    if line := precision_line(module):
+        click.echo(line)
     if output is not None:
         click.echo(f"wrote {output}; next: partc verify {output}")

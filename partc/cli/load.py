@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 _MANY = 5
 
 
-def load_model(model: str) -> Module:
-    """The IR of what MODEL names.
+def load_model(model: str, cache: bool = True) -> Module:
+    """The IR of what MODEL names; with `cache`, from an import that was kept where there is one.
 
     Raises:
         UserError: no such model, or it cannot be compiled.
     """
     from partc.config.model import load_model_config
     from partc.frontend import load_module
+    from partc.frontend.cache import load_cached
 
     config = load_model_config(model)
     with progress_bar() as bar:
         bar.start(f"import {config.name}")
-        return load_module(config, progress=bar.update)
+        load = load_cached if cache else load_module
+        return load(config, progress=bar.update)
 
 
 def load_build(build: Path) -> Manifest:

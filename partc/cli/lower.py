@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from partc.cli.options import example, model_argument, watch_options
+from partc.cli.options import cache_option, example, model_argument, watch_options
 
 
 @click.command(
@@ -16,9 +16,15 @@ from partc.cli.options import example, model_argument, watch_options
 )
 @model_argument()
 @click.option("-p", "--passes", default="", metavar="LIST", help="Passes to run first; none by default.")
+@cache_option
 @watch_options
 def lower_command(
-    model: str, passes: str, print_after: tuple[str, ...], dump_dir: Path | None, timing: bool
+    model: str,
+    passes: str,
+    cache: bool,
+    print_after: tuple[str, ...],
+    dump_dir: Path | None,
+    timing: bool,
 ) -> None:
     """Print the IR of MODEL: a model.yaml, a checkpoint folder, an .onnx file or a hub id.
 
@@ -32,5 +38,5 @@ def lower_command(
 
     steps = load_passes(passes)
     check_fresh(steps)
-    module = run_watched(lambda: load_model(model), steps, Watch(print_after, dump_dir, timing))
+    module = run_watched(lambda: load_model(model, cache), steps, Watch(print_after, dump_dir, timing))
     click.echo(print_module(module), nl=False)

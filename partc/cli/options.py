@@ -56,6 +56,14 @@ def planning_options(command: _F) -> _F:
     )(command)  # fmt: skip
 
 
+def cache_option(command: _F) -> _F:
+    """--no-cache: what belongs to every command that imports a model."""
+    return click.option(
+        "--no-cache", "cache", is_flag=True, flag_value=False, default=True,
+        help="Import the model anew, and keep nothing of it in ~/.cache/partc.",
+    )(command)  # fmt: skip
+
+
 def watch_options(command: _F) -> _F:
     """--print-after, --dump-dir and --timing: what belongs to every command that runs passes."""
     command = click.option("--timing", is_flag=True, help="Print the time of each pass to stderr.")(command)

@@ -9,6 +9,7 @@ import click
 
 from partc.cli.options import (
     FILE,
+    cache_option,
     example,
     json_option,
     model_argument,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     "--problem", metavar="FILE", help="A planning problem as JSON (- for standard input), instead of MODEL."
 )
 @planning_options
+@cache_option
 @watch_options
 @json_option("plan.json, or the answer to a problem,")
 def plan_command(
@@ -49,6 +51,7 @@ def plan_command(
     problem: str | None,
     strategy: str,
     cut_rule: str,
+    cache: bool,
     print_after: tuple[str, ...],
     dump_dir: Path | None,
     timing: bool,
@@ -66,10 +69,10 @@ def plan_command(
 
     from partc.cli.observers import Watch
 
-    _show(_plan(model, target, strategy, cut_rule, Watch(print_after, dump_dir, timing)), as_json)
+    _show(_plan(model, target, strategy, cut_rule, cache, Watch(print_after, dump_dir, timing)), as_json)
 
 
-def _plan(model: str, target: Path, strategy: str, cut_rule: str, watch: Watch) -> Module:
+def _plan(model: str, target: Path, strategy: str, cut_rule: str, cache: bool, watch: Watch) -> Module:
     """The module of MODEL with its plan decided."""
     from partc.cli.load import load_model
     from partc.cli.observers import run_watched
@@ -80,11 +83,12 @@ def _plan(model: str, target: Path, strategy: str, cut_rule: str, watch: Watch) 
     # Before the long work: a mistake in these should not cost minutes.
     check_strategy(load_devices(target), strategy)
     steps = default_pipeline(target, strategy, cut_rule, Path("build"), PLANNING)
-    return run_watched(lambda: load_model(model), steps, watch)
+    return run_watched(lambda: load_model(model, cache), steps, watch)
 
 
 def _show(module: Module, as_json: bool) -> None:
     from partc.bundle.hashing import canonical_json
+    from partc.cli.precision import precision_line
     from partc.cli.tables import print_summary
     from partc.plan.summary import summarize
 
@@ -93,6 +97,8 @@ def _show(module: Module, as_json: bool) -> None:
         click.echo(canonical_json(module.plan), nl=False)  # byte for byte what compile writes
     else:
         print_summary(summarize(module.plan, module.profile))
+        if line := precision_line(module):
+            click.echo(line)
 
 
 def _answer(file: str, strategy: str, as_json: bool) -> None:

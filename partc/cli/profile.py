@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, example, json_option, model_argument, print_json, refuse
+from partc.cli.options import (
+    FILE,
+    cache_option,
+    example,
+    json_option,
+    model_argument,
+    print_json,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from partc.config.devices import DevicesConfig
@@ -53,6 +61,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cut-rule", default="eq1+frontier", show_default=True, metavar="RULE", help="As for partc compile."
 )
+@cache_option
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @json_option("what was measured")
 def profile_command(
@@ -64,6 +73,7 @@ def profile_command(
     host: bool,
     quick: bool,
     cut_rule: str,
+    cache: bool,
     insecure: bool,
     as_json: bool,
 ) -> None:
@@ -92,7 +102,7 @@ def profile_command(
     if not connect:
         if not only_prepare:
             check_local(devices)
-        _prepare(model, target, devices, output, cut_rule, quick)
+        _prepare(model, target, devices, output, cut_rule, cache, quick)
     if only_prepare:
         click.echo(f"wrote {output}; copy each folder of {output / 'devices'} to its device, start there")
         click.echo("  partc-runner --bundle NAME --listen HOST:PORT --measure")
@@ -117,18 +127,24 @@ def _profile_host(quick: bool, as_json: bool) -> None:
 
 
 def _prepare(
-    model: str | None, target: Path, devices: DevicesConfig, output: Path, cut_rule: str, quick: bool
+    model: str | None,
+    target: Path,
+    devices: DevicesConfig,
+    output: Path,
+    cut_rule: str,
+    cache: bool,
+    quick: bool,
 ) -> None:
     from partc.cli.progress import progress_bar
     from partc.profiler.measurement import prepare
 
-    module = _cut(model, target, cut_rule) if model is not None else None
+    module = _cut(model, target, cut_rule, cache) if model is not None else None
     with progress_bar() as bar:
         bar.start("write the bundles")
         prepare(output, devices, module, quick, bar.update)
 
 
-def _cut(model: str, target: Path, cut_rule: str) -> Module:
+def _cut(model: str, target: Path, cut_rule: str, cache: bool) -> Module:
     """The module of MODEL, cut into sub-modules as compile does it."""
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched
@@ -137,7 +153,7 @@ def _cut(model: str, target: Path, cut_rule: str) -> Module:
 
     steps = default_pipeline(target, "optimal", cut_rule, Path("build"), ("simplify", "cut"))
     check_settings(steps)
-    return run_watched(lambda: load_model(model), steps, Watch((), None, False))
+    return run_watched(lambda: load_model(model, cache), steps, Watch((), None, False))
 
 
 def _measure(

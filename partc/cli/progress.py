@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+_IN_BYTES = ("write ",)
+"""How the texts of work begin that counts bytes; all other work counts items."""
+
 
 class Bar:
     """The step that runs now, and the work inside it that reports how far it is."""
@@ -27,15 +30,34 @@ class Bar:
             if task is not None:
                 self._display.remove_task(task)
         self._work = {}
-        self._step = self._display.add_task(step, total=None) if step else None
+        self._step = self._display.add_task(step, total=None, amount="") if step else None
 
     def update(self, what: str, done: int, total: int) -> None:
         """`done` of `total` bytes or items; the signature of `partc.pipeline.contract.Progress`."""
         if self._display is None:
             return
         if what not in self._work:
-            self._work[what] = self._display.add_task(f"  {what}", total=total)
-        self._display.update(self._work[what], completed=done, total=total)
+            self._work[what] = self._display.add_task(f"  {what}", total=total, amount="")
+        task = self._work[what]
+        self._display.update(task, completed=done, total=total)
+        if what.startswith(_IN_BYTES):
+            speed = next(shown.speed for shown in self._display.tasks if shown.id == task)
+            self._display.update(task, amount=amount(done, total, speed))
+
+
+def amount(done: int, total: int, bytes_per_s: float | None) -> str:
+    """How far work in bytes is, how fast, and how long it will take: `1.2 GB of 3.8 GB, 210.4 MB/s, 12 s left`."""
+    from rich.filesize import decimal
+
+    text = f"{decimal(done)} of {decimal(total)}"
+    if not bytes_per_s:
+        return text
+    return f"{text}, {decimal(int(bytes_per_s))}/s, {_duration((total - done) / bytes_per_s)} left"
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 60} min {whole % 60:02} s" if whole >= 60 else f"{whole} s"
 
 
 @contextmanager
@@ -59,6 +81,7 @@ def progress_bar() -> Iterator[Bar]:
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
+        TextColumn("{task.fields[amount]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as display:

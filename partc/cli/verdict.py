@@ -9,15 +9,20 @@ from rich.table import Table
 from partc.cli.tables import show, table
 
 if TYPE_CHECKING:
-    from partc.verify.report import Report
+    from partc.verify.report import Cost, Report
 
 _LEGEND = "error: largest absolute difference; largest: largest absolute value"
+_NOT_ALONE = "-: a fused operator of the uncut model computes it on the way"
 
 
 def print_report(report: Report) -> None:
     """The tables of a report; the last line is `tokens identical`, `outputs equal` or says what is not."""
     cuts = [_cut_table(report), _LEGEND] if report.cuts else [_LEGEND.partition(";")[0]]
-    show(_case_table(report), *cuts, verdict(report))
+    if any(cut.max_abs_error is None for cut in report.cuts):
+        cuts.append(_NOT_ALONE)
+    costs = [_cost_table(report.cost)] if report.cost else []
+    notes = [f"note: {report.note}"] if report.note else []
+    show(_case_table(report), *cuts, *costs, *notes, verdict(report))
 
 
 def _case_table(report: Report) -> Table:
@@ -29,15 +34,39 @@ def _case_table(report: Report) -> Table:
         ]
         for case in report.cases
     ]
-    return table("Requests", ["request", "identical", "error"], rows, right=["identical", "error"])
+    title = f"Requests (beside {report.against})" if report.quantized else "Requests"
+    return table(title, ["request", "identical", "error"], rows, right=["identical", "error"])
 
 
 def _cut_table(report: Report) -> Table:
     rows = [
-        [cut.sender, cut.receiver, cut.value, f"{cut.max_abs_error:.1e}", f"{cut.largest:.3g}"]
+        [
+            cut.sender,
+            cut.receiver,
+            cut.value,
+            "-" if cut.max_abs_error is None else f"{cut.max_abs_error:.1e}",
+            f"{cut.largest:.3g}",
+        ]
         for cut in report.cuts
     ]
     return table("Cuts", ["from", "to", "value", "error", "largest"], rows, right=["error", "largest"])
+
+
+def _cost_table(cost: Cost) -> Table:
+    """What is known of the quantised model beside the original, a figure a row."""
+    block = f", block {cost.block}" if "int4" in (cost.weights, cost.head, cost.embeddings) else ""
+    rows = [["precision", f"weights {cost.weights}, head {cost.head}, embeddings {cost.embeddings}{block}"]]
+    count = "" if cost.tokens is None else f", {cost.tokens} prediction{'' if cost.tokens == 1 else 's'}"
+    rows.append(["measured on", cost.text + count])
+    if cost.top1_agreement is not None:
+        rows.append(["same likeliest", f"{cost.top1_agreement:.2%}"])
+    if cost.kl_nats is not None:
+        rows.append(["KL divergence", f"{cost.kl_nats:.3g} nats per prediction"])
+    if cost.perplexity is not None and cost.perplexity_full is not None:
+        rows.append(["perplexity", f"{cost.perplexity:.4g}, of the original {cost.perplexity_full:.4g}"])
+    if cost.max_abs_error is not None:
+        rows.append(["largest error of outputs", f"{cost.max_abs_error:.1e}"])
+    return table("What quantisation costs (beside the original)", ["figure", "value"], rows)
 
 
 def verdict(report: Report) -> str:

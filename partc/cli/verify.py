@@ -6,13 +6,17 @@ from pathlib import Path
 
 import click
 
-from partc.cli.options import FILE, example, json_option, print_json
+from partc.cli.options import FILE, example, json_option, print_json, refuse
 
 
 @click.command(
     "verify",
     short_help="Prove that a bundle computes what the model computes.",
-    epilog=example("partc verify build", 'partc verify build --prompt "Once upon a time" --tokens 32 --json'),
+    epilog=example(
+        "partc verify build",
+        'partc verify build --prompt "Once upon a time" --tokens 32 --json',
+        "partc verify build --text book.txt",
+    ),
 )
 @click.argument("build", type=FILE, default="build")
 @click.option(
@@ -26,25 +30,65 @@ from partc.cli.options import FILE, example, json_option, print_json
     "--tokens", default=64, show_default=True, type=click.IntRange(1), metavar="N", help="Tokens to generate."
 )
 @click.option("--model", metavar="MODEL", help="The original, where it has moved since it was compiled.")
+@click.option(
+    "--text",
+    type=FILE,
+    metavar="FILE",
+    help="A text to measure on what quantisation costs. Else it is sample.txt beside the model's weights, "
+    "or what the original itself writes.",
+)
+@click.option(
+    "--text-tokens",
+    default=512,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens of it to predict, a step each.",
+)
+@click.option(
+    "--no-cost",
+    is_flag=True,
+    help="Do not measure it: that needs memory for the whole original.",
+)
 @json_option("the report")
 def verify_command(
-    build: Path, prompts: tuple[str, ...], tokens: int, model: str | None, as_json: bool
+    build: Path,
+    prompts: tuple[str, ...],
+    tokens: int,
+    model: str | None,
+    text: Path | None,
+    text_tokens: int,
+    no_cost: bool,
+    as_json: bool,
 ) -> None:
     """Run the original and the cut model in BUILD on the same inputs and compare tokens and every cut.
 
-    Exit code 1 where they differ.
+    A quantised model is compared with the uncut model of the same quantisation, and beside that with the original:
+    how often both think the same token likeliest, KL divergence, perplexity.
+
+    Exit code 1 where the cut model differs.
     """
     from partc.cli.load import load_build
     from partc.cli.progress import progress_bar
     from partc.cli.verdict import print_report
     from partc.verify import verify_build
 
+    refuse(no_cost and text is not None, "--text and --no-cost exclude each other")
     load_build(build)  # whether it is a build at all comes before what it was compiled from
     if model is None:
         _check_origin(build)
     with progress_bar() as bar:
         bar.start("verify")
-        report = verify_build(build, prompts, tokens, model=model, progress=bar.update)
+        report = verify_build(
+            build,
+            prompts,
+            tokens,
+            model=model,
+            text=text,
+            text_tokens=text_tokens,
+            cost=not no_cost,
+            progress=bar.update,
+        )
     if as_json:
         print_json(report.to_json())
     else:

@@ -1,8 +1,7 @@
-"""Checkpoints: which files hold which tensors, and how a model's parameters come from them. Nothing is loaded here."""
+"""How a model's parameters come from the tensors of its checkpoint. Nothing is loaded here."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -19,7 +18,7 @@ from transformers.core_model_loading import (
 )
 
 from partc.errors import ModelError
-from partc.frontend.safetensors import SafetensorsFile, StoredTensor
+from partc.frontend.safetensors import StoredTensor
 from partc.frontend.source import random_network
 from partc.frontend.symbolic import SymbolicTensor
 from partc.ir.graph import ModelInfo
@@ -28,52 +27,6 @@ from partc.ir.weights import Array, Leaf, Step, WeightExpr
 
 RANDOM_FILE = "<random>"
 """The file that references of a model with random weights name."""
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
-
-
-def read_index(folder: Path) -> dict[str, StoredTensor]:
-    """Every tensor of the safetensors files of a folder, by key; reads headers only.
-
-    Raises:
-        ModelError: there is no safetensors file, or one of them is damaged or missing.
-    """
-    files = [SafetensorsFile(folder / name) for name in _files(folder)]
-    return {key: file.entry(key) for file in files for key in file.names()}
-
-
-def _files(folder: Path) -> list[str]:
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        try:
-            names = sorted({str(name) for name in json.loads(index.read_text())["weight_map"].values()})
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ModelError(
-                "not an index of safetensors files", where=str(index), hint="download it again"
-            ) from error
-        for name in names:
-            if Path(name).name != name:
-                raise ModelError(f"{name!r} is not a file of the same folder", where=str(index))
-            if not (folder / name).exists():
-                raise ModelError(
-                    f"{name} is listed but missing", where=str(index), hint="download the checkpoint again"
-                )
-        return names
-    found = sorted(path.name for path in folder.glob("*.safetensors"))
-    if found:
-        return ["model.safetensors"] if "model.safetensors" in found else found
-    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
-    if pickles:
-        raise ModelError(
-            f"the checkpoint is a pickle ({pickles[0]}), which can run code when it is loaded; "
-            "partc reads safetensors only",
-            where=str(folder),
-            hint="convert it: load it with transformers where you trust it, then save_pretrained(folder)",
-        )
-    raise ModelError(
-        "no *.safetensors file",
-        where=str(folder),
-        hint="give the folder of a checkpoint in safetensors format",
-    )
 
 
 def random_sources(parameters: Mapping[str, torch.Tensor]) -> dict[str, WeightExpr]:

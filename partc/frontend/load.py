@@ -15,8 +15,9 @@ from transformers import GenerationConfig, PretrainedConfig
 
 from partc.config.model import ModelConfig, OnnxFile
 from partc.errors import ModelError
-from partc.frontend.checkpoint import checkpoint_sources, random_sources, read_index
+from partc.frontend.checkpoint import checkpoint_sources, random_sources
 from partc.frontend.export import Exported, Sizes, export_model
+from partc.frontend.folder import read_index
 from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
 from partc.frontend.safetensors import StoredTensor
@@ -195,6 +196,7 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
         folder=str(source.folder) if source.folder else ".",
         random=source.random,
         dtype=BY_LONG[config.dtype].short,
+        quantize=config.quantize,
         max_sequence=config.max_sequence,
         max_batch=config.max_batch,
         max_requests=config.max_requests,

@@ -34,6 +34,7 @@ def load_onnx_file(config: ModelConfig, path: Path) -> Module:
         name=config.name,
         task="graph",
         folder=str(path.parent),
+        quantize=config.quantize,
         max_batch=config.max_batch,
         max_requests=config.max_requests,
         dims=_limits(graph, config, path),

@@ -30,6 +30,19 @@ class StoredTensor:
     """Of its first byte in the file."""
 
 
+def map_tensor(path: Path, dtype: str, shape: tuple[int, ...], offset: int) -> Array:
+    """A tensor of a file that is known to be long enough, read-only.
+
+    Its pages leave the process's memory together with the array. A tensor that is not aligned to its elements, as
+    old writers leave some, gets memory of its own: computing with it would be slow.
+    """
+    row, count = BY_SHORT[dtype], math.prod(shape)
+    if count == 0 or offset % row.bytes:
+        with path.open("rb") as file:
+            return np.fromfile(file, row.numpy, count, offset=offset).reshape(shape)
+    return np.asarray(np.memmap(path, row.numpy, "r", offset, shape))
+
+
 class SafetensorsFile:
     """One safetensors file; only its header stays in memory.
 
@@ -89,11 +102,9 @@ class SafetensorsFile:
         return StoredTensor(self.path.name, dtype.short, shape, self.start + first)
 
     def read(self, key: str) -> Array:
-        """The tensor of that name, in memory of its own."""
+        """The tensor of that name, mapped: its pages are read when they are used."""
         entry = self.entry(key)
-        with self.path.open("rb") as file:
-            flat = np.fromfile(file, BY_SHORT[entry.dtype].numpy, math.prod(entry.shape), offset=entry.offset)
-        return flat.reshape(entry.shape)
+        return map_tensor(self.path, entry.dtype, entry.shape, entry.offset)
 
     def _damaged(self, message: str) -> ModelError:
         return ModelError(f"damaged: {message}", where=str(self.path), hint="download it again")

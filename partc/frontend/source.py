@@ -13,9 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from partc.config.model import CheckpointFolder, HubModel, RandomModel
 from partc.errors import ModelError
-
-HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
-"""What is fetched of a hub model: no code, no pickles."""
+from partc.frontend.folder import model_folder
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ def open_source(model: CheckpointFolder | HubModel | RandomModel) -> Source:
         return Source(
             _from_mapping(dict(model.config)), None, {"config": dict(model.config), "seed": model.seed}
         )
-    folder = model.folder if isinstance(model, CheckpointFolder) else _download(model.repo)
+    folder = model_folder(model)
     return Source(_from_folder(folder), folder)
 
 
@@ -92,19 +90,6 @@ def _unknown(kind: str, where: str) -> ModelError:
         f"did you mean {' or '.join(near)}?" if near else "see the model types of your transformers version"
     )
     return ModelError(f"unknown model type {kind!r}", where=where, hint=hint)
-
-
-def _download(repo: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(repo, allow_patterns=list(HUB_FILES)))
-    except Exception as error:
-        raise ModelError(
-            f"cannot get {repo} from the hub: {str(error).splitlines()[0]}",
-            where=repo,
-            hint="check the name and the network, or give a local folder",
-        ) from error
 
 
 def random_network(random: dict[str, Any], task: str, dtype: torch.dtype) -> Any:

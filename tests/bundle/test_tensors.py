@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from partc.bundle.safetensors_file import Entry, lay_out, write_safetensors
-from partc.bundle.tensors import open_tensors, read_weight
+from partc.bundle.streaming import stream_weights
+from partc.bundle.tensors import open_tensors
 from partc.errors import ModelError
 from partc.ir.graph import ModelInfo, Weight
 from partc.ir.weights import Join, Leaf, Step
@@ -27,6 +29,12 @@ LEAF = Leaf("a.safetensors", "l0.q")
 
 def info(folder: Path) -> ModelInfo:
     return ModelInfo("m", "text-generation", folder=str(folder))
+
+
+def values(weight: Weight, model: ModelInfo) -> npt.NDArray[Any]:
+    """A weight as it is streamed, its pieces put together."""
+    pieces = [piece for _, piece in stream_weights([weight], open_tensors(model), model)]
+    return np.concatenate(pieces)
 
 
 def test_tensors_of_a_sharded_checkpoint(tmp_path: Path) -> None:
@@ -48,7 +56,7 @@ def test_transforms_are_applied_on_the_way(tmp_path: Path) -> None:
     model = info(write_checkpoint(tmp_path))
     source = Join("concat", 1, (Step("transpose", (1, 0), LEAF), Step("mul", (2.0,), LEAF)))
     weight = Weight("w", "f16", (32, 64), source=Step("cast", ("f16",), source))
-    found, q = read_weight(weight, open_tensors(model), model), tensors()["l0.q"]
+    found, q = values(weight, model), tensors()["l0.q"]
     np.testing.assert_array_equal(found, np.concatenate([q.T, 2 * q], 1).astype(np.float16))
 
 
@@ -66,7 +74,7 @@ def test_what_does_not_fit_is_named(
 ) -> None:
     model = info(write_checkpoint(tmp_path))
     with pytest.raises(ModelError, match=message) as caught:
-        read_weight(Weight("w", dtype, shape, source=leaf), open_tensors(model), model)
+        values(Weight("w", dtype, shape, source=leaf), model)
     assert leaf.file in (caught.value.where or "")
     assert caught.value.hint
 
@@ -75,7 +83,7 @@ def test_a_transform_that_does_not_fit_is_no_bug(tmp_path: Path) -> None:
     model = info(write_checkpoint(tmp_path))
     weight = Weight("w", "f32", (3, 3), source=Step("reshape", (3, 3), LEAF))
     with pytest.raises(ModelError, match=r"found \[\[32, 32\]\]"):
-        read_weight(weight, open_tensors(model), model)
+        values(weight, model)
 
 
 def test_random_weights_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +147,13 @@ def test_written_files_are_safetensors(tmp_path: Path) -> None:
         "even": np.arange(32, dtype=np.float32).reshape(4, 8),
     }
     entries = [Entry("odd", "i8", (3,)), Entry("even", "f32", (4, 8))]
-    placed = write_safetensors(tmp_path / "w.safetensors", entries, arrays.__getitem__, lambda *_: None)
+
+    def arrays_of(names: Sequence[str]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        yield "even", arrays["even"][:1]
+        yield "odd", arrays["odd"]
+        yield "even", arrays["even"][1:]
+
+    placed = write_safetensors(tmp_path / "w.safetensors", entries, arrays_of, lambda *_: None)
     loaded = load_file(tmp_path / "w.safetensors")
     assert {name: array.tolist() for name, array in loaded.items()} == {
         k: v.tolist() for k, v in arrays.items()

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from partc import frontend
 from partc.cli.main import run
 from partc.cli.order import CUT_RULES
-from partc.pipeline.default import PHASES
+from partc.config.model import ModelConfig
+from partc.ir.graph import Module
+from partc.pipeline.contract import Progress
+from partc.pipeline.default import PHASES, default_pipeline
 from passes.find_cuts import RULES
 
 pytestmark = pytest.mark.hf
@@ -91,6 +95,13 @@ def test_passes_replace_the_pipeline(small: Path, capsys: pytest.CaptureFixture[
     assert not Path("build").exists()
 
 
+def test_fusions_are_left_out_in_the_passes_that_have_them() -> None:
+    names = ["gelu", "bias", "rotary-embedding", "bias"]
+    steps = default_pipeline(Path("d.yaml"), "even", "eq1", Path("build"), disable=names)
+    found = {step.name: vars(step)["disable"] for step in steps if "disable" in vars(step)}
+    assert found == {"fuse-operators": "gelu;rotary-embedding", "lower-target": "bias"}
+
+
 def test_a_list_in_the_wrong_order_is_refused(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*COMPILE, "--passes", "canonicalize,find-cuts"]) == 1
     assert "hint: run infer-sizes before it" in capsys.readouterr().err
@@ -110,6 +121,10 @@ def test_a_list_in_the_wrong_order_is_refused(small: Path, capsys: pytest.Captur
         (["--passes", "find-cuts{rule=eq2}"], "unknown cut rule 'eq2'"),
         (["--passes", "canonicalize,partition-graph"], "hint: run form-submodules before it"),
         (["--print-after", "nosuch"], "no such pass runs"),
+        (
+            ["--disable", "gelu", "--disable", "softmax"],
+            "there is no fusion 'softmax'\n  where: --disable",
+        ),
     ],
 )
 def test_mistakes_are_told_before_the_model_is_loaded(
@@ -119,7 +134,7 @@ def test_mistakes_are_told_before_the_model_is_loaded(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("partc.cli.load.load_model", lambda model: pytest.fail("loaded"))
+    monkeypatch.setattr("partc.cli.load.load_model", lambda *_: pytest.fail("loaded"))
     Path("file").touch()
     before = sorted(small.rglob("*"))
     assert run([*COMPILE, *options]) == 1
@@ -220,3 +235,21 @@ def test_a_pass_with_an_output_of_its_own(small: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.endswith("wrote mine; next: partc verify mine\n")
     assert Path("mine/runs/origin.json").exists()
     assert not Path("build").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [["lower", "model.yaml"], ["plan", "model.yaml", "--target", "devices.yaml"]]
+)
+def test_no_cache_imports_anew(small: Path, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the flag a kept import would do."""
+    asked: list[str] = []
+    fresh = frontend.load_module
+
+    def kept(config: ModelConfig, *, progress: Progress) -> Module:
+        asked.append("kept")
+        return fresh(config, progress=progress)
+
+    monkeypatch.setattr("partc.frontend.cache.load_cached", kept)
+    for flags in ([], ["--no-cache"]):
+        assert run([*command, *flags]) == 0
+    assert asked == ["kept"]

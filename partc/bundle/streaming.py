@@ -1,0 +1,203 @@
+"""The values of weights, a few rows at a time: however large a tensor is, only a piece of it is in memory.
+
+Most transforms work row by row, so that a piece of the result comes from a piece of the mapped checkpoint. Weights
+that come from the same tensors (the data and the scales of a quantised matrix) take turns, so that each piece is read
+and converted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from partc.bundle.tensors import Reader
+from partc.errors import InternalError, ModelError
+from partc.ir.graph import ModelInfo, Weight
+from partc.ir.types import BY_SHORT
+from partc.ir.weights import (
+    ELEMENTWISE,
+    JOINS,
+    ROW_WISE,
+    STEPS,
+    VIEWS,
+    Array,
+    Join,
+    Leaf,
+    Step,
+    WeightExpr,
+    leaves,
+)
+
+_PIECE_BYTES = 1 << 22
+"""Of the checkpoint or of the result, whichever is more."""
+
+
+def stream_weights(weights: Sequence[Weight], read: Reader, info: ModelInfo) -> Iterator[tuple[str, Array]]:
+    """The rows of all weights as (name, next rows of it); weights that read the same tensors take turns.
+
+    Peak memory is a few pieces where all transforms work row by row, else one tensor and its result.
+
+    Raises:
+        ModelError: the checkpoint lacks a tensor, or it becomes another type or shape than the graph expects.
+    """
+    for group in _groups(weights):
+        rows = _Rows(read)
+        exprs = {weight: views_first(_source(weight)) for weight in group}
+        count = _row_count(group[0])
+        step = max(1, _PIECE_BYTES // max(1, *(_row_bytes(weight, rows, count) for weight in group)))
+        for start in range(0, max(count, 1), step):
+            for weight in group:
+                yield weight.name, _piece(weight, exprs[weight], rows, start, min(start + step, count), info)
+            rows.forget_pieces()
+
+
+def _groups(weights: Sequence[Weight]) -> Iterator[list[Weight]]:
+    """Weights that read the same tensors and have equally many rows; groups of the same tensors follow each other."""
+    found: dict[tuple[Leaf, ...], dict[int, list[Weight]]] = {}
+    for weight in weights:
+        same = found.setdefault(tuple(leaves(_source(weight))), {})
+        same.setdefault(_row_count(weight), []).append(weight)
+    for by_rows in found.values():
+        yield from by_rows.values()
+
+
+def _source(weight: Weight) -> WeightExpr:
+    if weight.source is None or weight.dtype is None or weight.shape is None:
+        raise InternalError(f"weight %{weight.name} has no source or no size")
+    return weight.source
+
+
+def _row_count(weight: Weight) -> int:
+    """Its first size; a scalar is one row."""
+    return int(weight.shape[0]) if weight.shape else 1
+
+
+def _row_bytes(weight: Weight, rows: _Rows, count: int) -> int:
+    stored = sum(rows.whole(leaf).nbytes for leaf in dict.fromkeys(leaves(_source(weight))))
+    return max(stored, weight.bytes({})) // max(count, 1)
+
+
+def _piece(weight: Weight, expr: WeightExpr, rows: _Rows, start: int, stop: int, info: ModelInfo) -> Array:
+    """Rows of a weight, checked against the type and shape that the graph expects."""
+    source = list(dict.fromkeys(leaves(expr)))
+    where = ", ".join(f"{Path(info.folder) / leaf.file}: {leaf.key}" for leaf in source)
+    expected, hint = _type(weight.dtype, weight.shape), "does config.json belong to these files?"
+    try:
+        piece = rows.piece(expr, start, stop) if weight.shape else rows.whole(expr)
+        shape = (rows.count(expr), *piece.shape[1:]) if weight.shape else piece.shape
+    except (ValueError, IndexError) as error:
+        found = [list(rows.whole(leaf).shape) for leaf in source]
+        message = f"expected a tensor that becomes {expected}, found {found}"
+        raise ModelError(message, where=where, hint=hint) from error
+    dtype = next((short for short, row in BY_SHORT.items() if row.numpy == piece.dtype), str(piece.dtype))
+    if (dtype, shape) != (weight.dtype, weight.shape):
+        raise ModelError(f"expected {expected}, found {_type(dtype, shape)}", where=where, hint=hint)
+    return piece
+
+
+def _type(dtype: str | None, shape: Sequence[object] | None) -> str:
+    return f"{dtype}{list(shape or ())}"
+
+
+def views_first(expr: WeightExpr) -> WeightExpr:
+    """The same values, with what only rearranges elements before what changes each by itself.
+
+    A transposed cast needs the whole cast; the cast of a mapped tensor that is seen transposed works row by row.
+    """
+    match expr:
+        case Leaf():
+            return expr
+        case Join(op=op, axis=axis, parts=parts):
+            return Join(op, axis, tuple(views_first(part) for part in parts))
+        case Step(op=op, arguments=arguments, source=source):
+            inner = views_first(source)
+            if op in VIEWS and isinstance(inner, Step) and inner.op in ELEMENTWISE:
+                return Step(inner.op, inner.arguments, views_first(Step(op, arguments, inner.source)))
+            return Step(op, arguments, inner)
+    raise InternalError(f"unknown weight transform in {expr}")
+
+
+class _Rows:
+    """Evaluates expressions over the same tensors, a few rows at a time."""
+
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+        self._whole: dict[WeightExpr, Array] = {}
+        self._pieces: dict[tuple[WeightExpr, int, int], Array] = {}
+
+    def forget_pieces(self) -> None:
+        """What was computed for the last rows is not needed any more."""
+        self._pieces.clear()
+
+    def whole(self, expr: WeightExpr) -> Array:
+        """All values of `expr`; a mere view where it only rearranges a tensor of the checkpoint."""
+        if expr not in self._whole:
+            self._whole[expr] = self._evaluate(expr)
+        return self._whole[expr]
+
+    def _evaluate(self, expr: WeightExpr) -> Array:
+        match expr:
+            case Leaf():
+                return self._read(expr)
+            case Join(op=op, axis=axis, parts=parts) if op in JOINS:
+                return JOINS[op](axis, [self.whole(part) for part in parts])
+            case Step(op=op, arguments=arguments, source=source) if op in STEPS:
+                if op in ROW_WISE and not self._is_scalar(source):
+                    return self._in_pieces(expr)
+                return STEPS[op](self.whole(source), *arguments)
+        raise InternalError(f"unknown weight transform in {expr}")
+
+    def _is_scalar(self, expr: WeightExpr) -> bool:
+        while isinstance(expr, Step) and expr.op in ROW_WISE:
+            expr = expr.source
+        return not isinstance(expr, Join) and self.whole(expr).ndim == 0
+
+    def _in_pieces(self, expr: WeightExpr) -> Array:
+        """All values of what works row by row; what it is made from is never there as a whole."""
+        count, stored = self.count(expr), sum(self.whole(leaf).nbytes for leaf in set(leaves(expr)))
+        step = max(1, count * _PIECE_BYTES // max(stored, 1))
+        pieces = []
+        for start in range(0, max(count, 1), step):
+            pieces.append(self._compute(expr, start, min(start + step, count)))
+            self.forget_pieces()
+        return np.concatenate(pieces)
+
+    def count(self, expr: WeightExpr) -> int:
+        """The number of rows."""
+        match expr:
+            case Step(op=op, source=source) if op in ROW_WISE:
+                return self.count(source)
+            case Join(op="concat", axis=0, parts=parts):
+                return sum(self.count(part) for part in parts)
+            case Join(op="stack", axis=0, parts=parts):
+                return len(parts)
+        return len(self.whole(expr))
+
+    def piece(self, expr: WeightExpr, start: int, stop: int) -> Array:
+        """The rows from `start` to before `stop`."""
+        key = (expr, start, stop)
+        if key not in self._pieces:
+            self._pieces[key] = self._compute(expr, start, stop)
+        return self._pieces[key]
+
+    def _compute(self, expr: WeightExpr, start: int, stop: int) -> Array:
+        match expr:
+            case Step(op=op, arguments=arguments, source=source) if op in ROW_WISE:
+                return STEPS[op](self.piece(source, start, stop), *arguments)
+            case Join(op="concat", axis=0, parts=parts):
+                pieces = list(self._overlaps(parts, start, stop)) or [self.piece(parts[0], 0, 0)]
+                return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            case Join(op="stack", axis=0, parts=parts) if start < stop:
+                return np.stack([self.piece(part, 0, self.count(part)) for part in parts[start:stop]])
+        return self.whole(expr)[start:stop]
+
+    def _overlaps(self, parts: Sequence[WeightExpr], start: int, stop: int) -> Iterator[Array]:
+        """What of each part lies in the rows from `start` to before `stop`."""
+        first = 0
+        for part in parts:
+            last = first + self.count(part)
+            if max(start, first) < min(stop, last):
+                yield self.piece(part, max(start, first) - first, min(stop, last) - first)
+            first = last

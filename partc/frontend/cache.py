@@ -1,0 +1,109 @@
+"""Imported models are kept, since tracing a large one takes half a minute: `$XDG_CACHE_HOME/partc/imports/<key>.partc`.
+
+An entry is a line with its hash, then the text of the IR. Its key is a hash of all that the import depends on. Writing
+is one rename, so that processes may share the folder; what is damaged is not used, and made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from partc.config.model import ModelConfig, OnnxFile, RandomModel
+from partc.config.profiles import user_cache
+from partc.frontend import load_module
+from partc.frontend.folder import model_folder, read_index
+from partc.ir.graph import Module
+from partc.ir.text import parse_module, print_module
+from partc.pipeline.contract import Progress, no_progress
+from partc.pipeline.versions import code_version
+from partc.runtime.digests import data_digest
+
+LIMIT_BYTES = 256_000_000
+"""Of all entries; those not used for the longest time go first. A Llama-2-7B shape takes 0.4 MB."""
+_CODE = ("partc.config", "partc.frontend", "partc.ir")
+"""Packages that decide what the import of a model is."""
+
+
+def load_cached(config: ModelConfig, *, progress: Progress = no_progress) -> Module:
+    """The model of `config` as IR, as `load_module` makes it: from the cache where it is there, else it is kept there.
+
+    Raises:
+        ModelError: see `load_module`; a checkpoint that lost a file is refused, whether its import was kept or not.
+    """
+    if isinstance(config.model, OnnxFile):  # is read faster than its key would be made
+        return load_module(config, progress=progress)
+    # A pass quantises, so every precision has the same import.
+    plain = replace(config, quantize=None)
+    path = cache_folder() / f"{_key(plain)}.partc"
+    text = _read(path)
+    if text is None:
+        text = print_module(load_module(plain, progress=progress))
+        _write(path, text)
+    # Read back in either case: a kept import cannot differ from a fresh one.
+    module = parse_module(text)
+    module.info = replace(module.info, quantize=config.quantize)
+    return module
+
+
+def cache_folder() -> Path:
+    """Where imports are kept."""
+    return user_cache() / "imports"
+
+
+def _key(config: ModelConfig) -> str:
+    """Hash of the code, of model.yaml, of the model's configs and of the types and shapes of its tensors."""
+    assert not isinstance(config.model, OnnxFile)
+    data: dict[str, object] = {
+        "code": code_version(*_CODE),
+        "model": repr(replace(config, sequence_place="")),
+    }
+    if not isinstance(config.model, RandomModel):
+        folder = model_folder(config.model)
+        data["folder"] = str(folder.resolve())
+        data["configs"] = [_digest(folder / name) for name in ("config.json", "generation_config.json")]
+        data["tensors"] = {key: repr(tensor) for key, tensor in read_index(folder).items()}
+    return data_digest(data)
+
+
+def _digest(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _read(path: Path) -> str | None:
+    """The text of an entry, which counts as used now; None where there is none, or it is damaged."""
+    try:
+        digest, _, content = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(content).hexdigest().encode() != digest:
+            return None
+        os.utime(path)
+    except OSError:
+        return None
+    return content.decode()
+
+
+def _write(path: Path, text: str) -> None:
+    """Keep an entry; a cache that cannot be written is none."""
+    content = text.encode()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+            file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+        Path(file.name).replace(path)
+        _drop_oldest(path.parent)
+
+
+def _drop_oldest(folder: Path) -> None:
+    """Remove entries until the rest keeps within the limit; leftovers of killed processes count as entries."""
+    found = sorted(
+        ((path.stat(), path) for path in folder.iterdir()), key=lambda entry: -entry[0].st_mtime_ns
+    )
+    total = 0
+    for status, path in found:
+        total += status.st_size
+        if total > LIMIT_BYTES:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,55 @@
+"""Where a build says that long prompts go through its ring in parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.bundle.manifest import PROMPT_CHUNK, EmittedPart, build_manifests
+from partc.pipeline.contract import Artifact
+from partc.runtime.manifest import parse_manifest
+from tests.bundle.tiny import module, write_checkpoint
+from tests.runtime.bundles import language_model
+
+CAN, CANNOT_SAY = {"chunked_prefill": False}, dict[str, Any]()
+
+
+def chunks(
+    folder: Path, engines: Sequence[dict[str, Any]], max_sequence: int, devices: int = 2
+) -> set[int | None]:
+    """`model.prompt_chunk` of every manifest; both devices of the model have states."""
+    made = module(write_checkpoint(folder), "null")
+    made.info = replace(made.info, max_sequence=max_sequence)
+    pairs = zip(made.parts or (), engines, strict=True)
+    parts = [EmittedPart(part, Artifact([], engine, {}), {}) for part, engine in pairs]
+    manifests = build_manifests(made, parts[:devices], None)
+    return {manifest["model"]["prompt_chunk"] for manifest in manifests.values()}
+
+
+def test_a_ring_whose_engines_say_that_they_can(tmp_path: Path) -> None:
+    """An engine that takes parts of one sequence only says so, too: it is one sequence that goes in parts."""
+    assert chunks(tmp_path, [CAN, CAN], 1024) == {PROMPT_CHUNK}
+
+
+@pytest.mark.parametrize(
+    ("engines", "max_sequence", "devices"),
+    [([CAN, CANNOT_SAY], 1024, 2), ([CAN, CAN], PROMPT_CHUNK, 2), ([CAN, CAN], 1024, 1)],
+    ids=["an engine that says nothing", "no prompt so long", "a single device"],
+)
+def test_whole_prompts(
+    tmp_path: Path, engines: list[dict[str, Any]], max_sequence: int, devices: int
+) -> None:
+    assert chunks(tmp_path, engines, max_sequence, devices) == {None}
+
+
+def test_old_manifests_have_no_such_key(tmp_path: Path) -> None:
+    """Their rings take prompts whole."""
+    folder = language_model("null").write(tmp_path / "build") / "devices" / "a"
+    raw = json.loads((folder / "manifest.json").read_text())
+    del raw["model"]["prompt_chunk"], raw["digest"]
+    assert "chunk" not in parse_manifest(raw).programs

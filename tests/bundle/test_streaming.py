@@ -1,0 +1,191 @@
+"""Weights a few rows at a time are the weights as a whole; what is read together is read once; memory stays small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partc.bundle import streaming
+from partc.bundle.streaming import stream_weights, views_first
+from partc.errors import ModelError
+from partc.ir.graph import ModelInfo, Weight
+from partc.ir.types import BY_NUMPY
+from partc.ir.weights import ROW_WISE, STEPS, VIEWS, Argument, Join, Leaf, Step, WeightExpr, materialize
+
+INFO = ModelInfo("m", "text-generation")
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def checkpoint() -> Arrays:
+    rng = np.random.default_rng(5)
+    matrices = {f"m{i}": rng.standard_normal((6, 32)).astype(ml_dtypes.bfloat16) for i in range(3)}
+    return {
+        **matrices,
+        "vector": rng.standard_normal(32).astype(np.float32),
+        "scalar": np.array(3, np.float32),
+    }
+
+
+CHECKPOINT = checkpoint()
+
+
+def read(leaf: Leaf) -> npt.NDArray[Any]:
+    return CHECKPOINT[leaf.key]
+
+
+def weight(name: str, expr: WeightExpr) -> Weight:
+    values = materialize(expr, read)
+    return Weight(name, BY_NUMPY[values.dtype].short, values.shape, source=expr)
+
+
+def streamed(weights: list[Weight]) -> Arrays:
+    """What arrives of each weight, put together."""
+    pieces: dict[str, list[npt.NDArray[Any]]] = {}
+    for name, piece in stream_weights(weights, read, INFO):
+        pieces.setdefault(name, []).append(piece)
+    return {name: found[0] if found[0].ndim == 0 else np.concatenate(found) for name, found in pieces.items()}
+
+
+def exprs() -> st.SearchStrategy[WeightExpr]:
+    """Matrices [6n, 32] or [32, 6n] by everything that a reference may carry but what changes the rank."""
+    leaf: st.SearchStrategy[WeightExpr] = st.sampled_from([Leaf("f", f"m{i}") for i in range(3)])
+    steps: st.SearchStrategy[tuple[str, tuple[Argument, ...]]] = st.sampled_from(
+        [("cast", ("f32",)), ("cast", ("f16",)), ("add", (1.5,)), ("mul", (0.5,)), ("transpose", (1, 0))]
+    )
+
+    def more(inner: st.SearchStrategy[WeightExpr]) -> st.SearchStrategy[WeightExpr]:
+        joined = st.tuples(st.sampled_from([0, 1]), inner, st.integers(1, 3)).map(
+            lambda drawn: Join("concat", drawn[0], (drawn[1],) * drawn[2])
+        )
+        stacked = inner.map(lambda e: Step("reshape", (-1, 2), Join("stack", 0, (e, e))))
+        sliced = inner.map(lambda e: Step("slice", (0, 1, 5), e))
+        padded = inner.map(lambda e: Step("pad", (1, 3), e))
+        plain = st.tuples(steps, inner).map(lambda drawn: Step(drawn[0][0], drawn[0][1], drawn[1]))
+        return st.one_of(plain, joined, stacked, sliced, padded)
+
+    return st.recursive(leaf, more, max_leaves=6)
+
+
+@given(exprs(), st.sampled_from([1, 100, 1 << 22]))
+def test_pieces_are_the_whole(expr: WeightExpr, piece_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "_PIECE_BYTES", piece_bytes)
+        expected = materialize(expr, read)
+        found = streamed([weight("w", expr)])["w"]
+    assert found.dtype == expected.dtype
+    assert found.tobytes() == expected.tobytes()  # bit for bit: also the sign of a zero
+
+
+@given(exprs(), st.sampled_from([(4, 16), (4, 32), (8, 0)]), st.booleans())
+def test_quantised_pieces_are_the_whole(expr: WeightExpr, how: tuple[int, int], turned: bool) -> None:
+    data: WeightExpr = Step("quantize", how, expr)
+    data = Step("transpose", (1, 0), data) if turned and how[0] == 8 else data
+    pair = {"data": data, "scales": Step("scales", how, expr)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "_PIECE_BYTES", 100)
+        found = streamed([weight(name, own) for name, own in pair.items()])
+    np.testing.assert_array_equal(found["data"], materialize(data, read))
+    # A piece of a single block is summed in another order.
+    scales: Any = materialize(pair["scales"], read)
+    np.testing.assert_allclose(found["scales"], scales, rtol=1e-6)
+
+
+@pytest.mark.parametrize("expr", [Leaf("f", "scalar"), Step("cast", ("f16",), Leaf("f", "scalar"))], ids=str)
+def test_a_scalar_is_one_piece(expr: WeightExpr) -> None:
+    assert streamed([weight("w", expr)])["w"] == materialize(expr, read)
+
+
+def test_an_empty_tensor_is_checked_like_others(tmp_path: Path) -> None:
+    expr = Step("slice", (0, 2, 2), Leaf("f", "m0"))
+    assert streamed([weight("w", expr)])["w"].shape == (0, 32)
+
+
+@given(exprs())
+def test_views_first_changes_no_value(expr: WeightExpr) -> None:
+    expected, found = materialize(expr, read), materialize(views_first(expr), read)
+    assert found.dtype == expected.dtype
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_a_transform_that_mixes_rows_is_not_done_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of this file: were transpose in the table of what works row by row, the result would be another."""
+    expr = Step(
+        "transpose", (1, 0), Step("slice", (1, 0, 6), Leaf("f", "m0"))
+    )  # square: shapes would not tell
+    monkeypatch.setattr(streaming, "_PIECE_BYTES", 1)
+    wanted = weight("w", expr)
+    np.testing.assert_array_equal(streamed([wanted])["w"], materialize(expr, read))
+    monkeypatch.setattr(streaming, "ROW_WISE", ROW_WISE | {"transpose"})
+    with pytest.raises(ModelError):
+        streamed([wanted])
+
+
+def test_the_transform_tables_name_transforms() -> None:
+    assert STEPS.keys() >= ROW_WISE | VIEWS
+    assert not ROW_WISE & VIEWS
+
+
+def test_what_comes_from_one_tensor_is_read_and_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    casts: list[int] = []
+    cast = STEPS["cast"]
+
+    def counted_cast(array: Any, dtype: str) -> Any:
+        casts.append(len(array))
+        return cast(array, dtype)
+
+    def counted_read(leaf: Leaf) -> npt.NDArray[Any]:
+        reads.append(leaf.key)
+        return read(leaf)
+
+    a, b = (Step("cast", ("f32",), Leaf("f", key)) for key in ("m0", "m1"))
+    weights = [weight(f"{name}{step}", Step(step, (4, 32), source))
+               for step in ("scales", "quantize") for name, source in (("a", a), ("b", b))]  # fmt: skip
+    monkeypatch.setitem(STEPS, "cast", counted_cast)
+    monkeypatch.setattr(streaming, "_PIECE_BYTES", 128)
+    order = [name for name, _ in stream_weights(weights, counted_read, INFO)]
+    assert reads == ["m0", "m1"]
+    assert casts == [2] * 6
+    assert order == ["ascales", "aquantize"] * 3 + ["bscales", "bquantize"] * 3
+
+
+def test_no_piece_is_larger_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_PIECE_BYTES", 256)
+    source = Step("transpose", (1, 0), Step("cast", ("f32",), Leaf("f", "m0")))
+    pieces = [piece.nbytes for _, piece in stream_weights([weight("w", source)], read, INFO)]
+    assert max(pieces) <= 256
+    assert sum(pieces) == 6 * 32 * 4
+
+
+def peak_of(work: Iterator[Any]) -> int:
+    """Bytes that Python's and numpy's allocators held at most."""
+    import tracemalloc
+
+    tracemalloc.start()
+    for _ in work:
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize("steps", [["quantize"], ["transpose"], ["quantize", "transpose"]], ids=str)
+def test_the_peak_is_far_below_one_tensor(tmp_path: Path, steps: list[str]) -> None:
+    path, shape = tmp_path / "big", (4096, 4096)
+    np.lib.format.open_memmap(path, "w+", np.float16, shape)[:] = 1
+    mapped = np.load(path, mmap_mode="r")
+    expr: WeightExpr = Step("cast", ("f32",), Leaf("f", "big"))
+    for step in steps:
+        expr = Step(step, {"quantize": (8, 0), "transpose": (1, 0)}[step], expr)
+    dtype = "i8" if "quantize" in steps else "f32"
+    peak = peak_of(stream_weights([Weight("w", dtype, shape, source=expr)], lambda _: mapped, INFO))
+    # A transposed result of what works row by row must be there as a whole, and is put together from its pieces.
+    assert peak < (4 << 22) + (2 * 4096 * 4096 if steps == ["quantize", "transpose"] else 0) + (4 << 20)
