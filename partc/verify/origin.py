@@ -1,22 +1,67 @@
-"""Where the original of a build lies. It is kept beside the bundle (in runs/), not in it: a bundle names no path."""
+"""What a build was compiled from. It is kept beside the bundle (in runs/), not in it: a bundle names no path."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from partc.config.devices import DevicesConfig
 from partc.config.model import ModelConfig, load_model_config
 from partc.errors import BundleError
+from partc.ir.quantization import NONE, Quantization
+from partc.runtime.manifest import Manifest
 
 _FILE = Path("runs") / "origin.json"
+_OF_A_DEVICE = ("target", "arch", "provider", "threads", "options")
+"""What decides how a device computes."""
 
 
-def write_origin(build: Path, model: str) -> None:
-    """Remember what was compiled: the path of model.yaml, of a folder or of an ONNX file, or a hub id."""
+@dataclass(frozen=True)
+class Build:
+    """What is known of a build besides its model."""
+
+    manifest: Manifest
+    """Of the source."""
+    device: Mapping[str, Any]
+    """The source as in devices.yaml: target, arch, provider, threads, options."""
+    others: tuple[str, ...] = ()
+    """Devices in the ring that differ from the source in these, threads aside."""
+    quantize: str | None = None
+    """Its quantisation in words; None where that was not remembered."""
+    disable: tuple[str, ...] = ()
+    """Fusions that were turned off."""
+
+
+def write_origin(
+    build: Path,
+    model: str,
+    devices: DevicesConfig | None = None,
+    quantize: Quantization | None = None,
+    disable: Sequence[str] = (),
+) -> None:
+    """Remember what was compiled (the path of model.yaml, of a folder or of an ONNX file, or a hub id), and how."""
     path = Path(model)
     file = build / _FILE
     file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps({"model": str(path.resolve()) if path.exists() else model}) + "\n")
+    content: dict[str, Any] = {"model": str(path.resolve()) if path.exists() else model}
+    if devices is not None:
+        content |= {
+            "quantize": say(quantize),
+            "disable": list(disable),
+            "devices": {
+                name: {key: getattr(device, key) for key in _OF_A_DEVICE}
+                for name, device in devices.devices.items()
+            },
+        }
+    file.write_text(json.dumps(content) + "\n")
+
+
+def say(quantize: Quantization | None) -> str:
+    """`int4, head int8`; `none`."""
+    return quantize.text if quantize else NONE
 
 
 def read_origin(build: Path, model: str | None = None) -> ModelConfig:
@@ -36,3 +81,25 @@ def read_origin(build: Path, model: str | None = None) -> ModelConfig:
             )
         model = str(json.loads(file.read_text())["model"])
     return load_model_config(model)
+
+
+def read_build(build: Path) -> Build:
+    """How the devices of a build compute; where that was not remembered, as the manifest of the source says."""
+    from partc.runtime.client import source_manifest
+
+    manifest, file = source_manifest(build), build / _FILE
+    content = json.loads(file.read_text()) if file.exists() else {}
+    known = content.get("devices", {})
+    source = known.get(manifest.source) or {
+        "target": manifest.target,
+        "provider": manifest.engine.provider,
+        "threads": manifest.engine.threads,
+    }
+    unlike = (name for name in manifest.ring if name in known and _way(known[name]) != _way(source))
+    disabled = tuple(content.get("disable", ()))
+    return Build(manifest, source, tuple(unlike), content.get("quantize"), disabled)
+
+
+def _way(device: Mapping[str, Any]) -> dict[str, Any]:
+    """How a device computes; the number of threads changes no bit."""
+    return {key: value for key, value in device.items() if key != "threads"}

@@ -8,6 +8,10 @@ from typing import Any
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """Largest absolute difference that counts as equal for values of magnitude 1; larger ones may differ in proportion."""
+ORIGINAL, UNCUT = "the original", "the uncut model"
+"""What a cut model is compared with."""
+QUANTIZED_TOLERANCE = 2e-2
+"""The same for a quantised model: a few activations may round to the next of the 255 values that 8 bits have."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +21,11 @@ class CutError:
     value: str
     sender: str
     receiver: str
-    max_abs_error: float
-    """Over all steps of all requests; to the nearest tensor of the original that has the same sizes."""
+    max_abs_error: float | None
+    """Over all steps of all requests. To the nearest tensor of the original that has the same sizes; for a quantised
+    model to the value of that name in the uncut one, None where that does not compute it as a value of its own."""
     largest: float
-    """The largest absolute value of the original's tensor, to judge the error by."""
+    """The largest absolute value there, to judge the error by."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +43,53 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What quantisation costs: the quantised model beside the original in the precision of model.yaml.
+
+    Where a figure means nothing for a model, it is None.
+    """
+
+    weights: str
+    """int8 | int4 | none: of the layers."""
+    head: str
+    embeddings: str
+    block: int
+    """Weights of int4 that share a scale."""
+    text: str
+    """What it was measured on."""
+    tokens: int | None = None
+    """Tokens that both predicted; inputs, for a model that classifies."""
+    top1_agreement: float | None = None
+    """Part of them for which both think the same token (or label) likeliest."""
+    kl_nats: float | None = None
+    """Mean of KL(original || quantised) of the predicted distributions, nats a token."""
+    perplexity: float | None = None
+    perplexity_full: float | None = None
+    """Of the original on the same tokens."""
+    max_abs_error: float | None = None
+    """Of the outputs, for models that do not generate."""
+
+
+@dataclass(frozen=True)
 class Report:
-    """The cut model against the original."""
+    """The cut model against the original, or against the uncut model of the same quantisation."""
 
     cases: Sequence[Case]
     cuts: Sequence[CutError]
     tolerance: float
     largest_output: float
-    """The largest absolute logit or output of the original."""
+    """The largest absolute logit or output that is right."""
+    against: str = ORIGINAL
+    """What the cut model was compared with."""
+    cost: Cost | None = None
+    """Of a quantised build."""
+    note: str = ""
+    """What the reader must know to judge it; mostly nothing."""
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the build is quantised."""
+        return self.against == UNCUT
 
     @property
     def identical_tokens(self) -> bool | None:
@@ -63,11 +107,11 @@ class Report:
     def equal(self) -> bool:
         """Tokens identical, and every cut and output within tolerance."""
         outputs = self.max_abs_error <= self.tolerance * max(1.0, self.largest_output)
-        cuts = all(cut.max_abs_error <= self.tolerance * max(1.0, cut.largest) for cut in self.cuts)
+        cuts = all((cut.max_abs_error or 0.0) <= self.tolerance * max(1.0, cut.largest) for cut in self.cuts)
         return outputs and cuts and self.identical_tokens is not False
 
     def to_json(self) -> dict[str, Any]:
-        """As data: `equal`, `identical_tokens`, `max_abs_error`, `tolerance`, `cases`, `cuts`."""
+        """As data; `against` and `quantization` are there for a quantised build alone."""
         return {
             "equal": self.equal,
             "identical_tokens": self.identical_tokens,
@@ -76,4 +120,7 @@ class Report:
             "tolerance": self.tolerance,
             "cases": [asdict(case) for case in self.cases],
             "cuts": [asdict(cut) for cut in self.cuts],
+            **({"against": self.against} if self.quantized else {}),
+            **({"quantization": asdict(self.cost)} if self.cost else {}),
+            **({"note": self.note} if self.note else {}),
         }

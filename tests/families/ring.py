@@ -6,7 +6,8 @@ The runner's executor, engine and sampling are the real ones; only the wire is l
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ import numpy as np
 from partc.runtime.dtypes import Array
 from partc.runtime.engine import load_engine
 from partc.runtime.executor import Executor
+from partc.runtime.jobs import Job, prompt_steps
 from partc.runtime.manifest import Manifest, load_manifest
+from partc.runtime.program import CHUNK, chunk_program
+from partc.runtime.protocol import Progress
 from partc.runtime.results import Crossing
 from partc.runtime.wire import Opening, Step
 
@@ -40,10 +44,12 @@ class _Outlet:
 class DirectRing:
     """All devices of a build."""
 
-    def __init__(self, build: Path) -> None:
+    def __init__(self, build: Path, prompt_chunk: int | None = None) -> None:
+        """`prompt_chunk` stands instead of the build's: tokens of a prompt that go through the ring at once."""
+        self.build = build
         folders = {path.parent.name: path.parent for path in sorted(build.glob("devices/*/manifest.json"))}
         self.manifests: dict[str, Manifest] = {
-            name: load_manifest(folder) for name, folder in folders.items()
+            name: _in_chunks(load_manifest(folder), prompt_chunk) for name, folder in folders.items()
         }
         self.source = next(iter(self.manifests.values())).source
         self.emitted: dict[int, dict[str, Array]] = {}
@@ -83,9 +89,10 @@ class DirectRing:
         """`count` greedy tokens for every prompt of every batch; the batches are requests in flight at once."""
         requests = [_Request(self.requests + slot + 1, slot, batch) for slot, batch in enumerate(batches)]
         self.requests += len(requests)
-        for number in range(count):
+        for _ in range(count):
             for request in requests:
-                self.executors[self.source].begin(request.step(number), {"input_ids": request.ids})
+                for step, inputs in request.steps(self.manifests[self.source]):
+                    self.executors[self.source].begin(step, inputs)
             self._settle()
             for request in requests:
                 request.advance(self.emitted[request.number]["token"])
@@ -101,28 +108,34 @@ class DirectRing:
 class _Request:
     def __init__(self, number: int, slot: int, prompts: Sequence[Sequence[int]]) -> None:
         self.number = number
-        self.slot = slot
-        self.length = [len(prompt) for prompt in prompts]
-        self.position = [0] * len(prompts)
-        self.ids: Array = np.zeros((len(prompts), max(self.length)), np.int64)
+        lengths = [len(prompt) for prompt in prompts]
+        self.ids: Array = np.zeros((len(prompts), max(lengths)), np.int64)
         for row, prompt in enumerate(prompts):
             self.ids[row, : len(prompt)] = prompt
         self.tokens: list[list[int]] = []
+        self.last: Step | None = None
+        self.job = Job(
+            "", slot, Opening(sampling={}, trace=True), 0.0, Progress(0.0),
+            inputs={"input_ids": self.ids}, dims={"batch": len(prompts), "sequence": self.ids.shape[1]},
+            position=(0,) * len(prompts), length=tuple(lengths), number=number, slot=slot,
+        )  # fmt: skip
 
-    def step(self, number: int) -> Step:
-        return Step(
-            request=self.number,
-            slot=self.slot,
-            step=number,
-            phase="decode" if number else "prefill",
-            dims={"batch": len(self.position), "sequence": self.ids.shape[1]},
-            position=tuple(self.position),
-            length=tuple(self.length),
-            opening=None if number else Opening(sampling={}, trace=True),
-        )
+    def steps(self, manifest: Manifest) -> Iterator[tuple[Step, Mapping[str, Array]]]:
+        """The steps that lead to the next token: one, or the parts of a prompt."""
+        if self.last is None:
+            steps = list(prompt_steps(self.job, manifest))
+        else:
+            steps = [(self.job.next_step(self.last), {"input_ids": self.ids})]
+        self.last = steps[-1][0]
+        yield from steps
 
     def advance(self, token: Array) -> None:
         self.tokens.append([int(item) for item in token])
-        self.position = [at + new for at, new in zip(self.position, self.length, strict=True)]
-        self.length = [1] * len(self.position)
         self.ids = np.array(token, np.int64)[:, None]
+
+
+def _in_chunks(manifest: Manifest, size: int | None) -> Manifest:
+    if size is None:
+        return manifest
+    programs = {**manifest.programs, CHUNK: chunk_program(manifest.programs["prefill"])}
+    return replace(manifest, model=replace(manifest.model, prompt_chunk=size), programs=programs)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from partc.verify.check import difference, nearest
+from partc.verify.compare import difference, nearest
 from partc.verify.report import Case, CutError, Report
 
 

@@ -1,0 +1,74 @@
+"""Arrays beside arrays: which tensor is meant, which rows count, how far apart they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from partc.runtime.results import Crossing
+
+Array = npt.NDArray[Any]
+
+
+def valid_rows(mask: Array | None, *arrays: Array) -> list[Array]:
+    """Without the rows behind the end of a sentence, which mean nothing; other outputs as they are."""
+    if mask is None:
+        return list(arrays)
+    return [array[mask == 1] if array.shape[:2] == mask.shape else array for array in arrays]
+
+
+def shapes_to_watch(arrays: Iterable[Array], length: int) -> set[tuple[int, ...]]:
+    """Sizes of the original's tensors that may match: those of `arrays`, also over a whole sequence of `length`.
+
+    Behind the choice of the last rows a value has a row a step only.
+    """
+    shapes = {array.shape for array in arrays}
+    return shapes | {(shape[0], length, *shape[2:]) for shape in shapes if len(shape) > 2}
+
+
+def difference(found: Array, right: Array) -> float:
+    """The largest absolute difference; infinite where the sizes differ or either holds what is no number."""
+    if found.shape != right.shape:
+        return float("inf")
+    error = float(np.abs(found.astype(np.float64) - right).max(initial=0.0))
+    return error if np.isfinite(error) else float("inf")
+
+
+def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
+    """The largest difference to the nearest tensor of the same sizes, and the largest value of that tensor.
+
+    Of a tensor with more rows the last ones are taken.
+    """
+    best = (float("inf"), 0.0)
+    for other in seen:
+        rows = other[:, -array.shape[1] :] if array.ndim > 2 and other.ndim > 2 else other
+        if rows.shape == array.shape:
+            best = min(best, (difference(array, rows), float(np.abs(rows).max(initial=0.0))))
+    return best
+
+
+def same(found: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens are identical from the first on."""
+    pairs = enumerate(zip(found, right, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(found), len(right)))
+
+
+def join_steps(trace: Sequence[Crossing]) -> dict[tuple[str, str, str], Array]:
+    """(value, sender, receiver) → the rows of all steps of a request for one sequence, one behind the other."""
+    pieces: dict[tuple[str, str, str], list[Array]] = {}
+    for crossing in sorted(trace, key=lambda item: item.step):
+        for name, array in crossing.values.items():
+            pieces.setdefault((name, crossing.peer, crossing.device), []).append(array)
+    return {place: np.concatenate(arrays, axis=_row_axis(arrays[-1])) for place, arrays in pieces.items()}
+
+
+def _row_axis(step: Array) -> int:
+    """The axis of the sequence: the last one before the features that has size 1 in a step of one token.
+
+    It is 1 in [batch, sequence, hidden], 0 where a model makes rows of both, 2 where it keeps several streams.
+    """
+    ones = [axis for axis, size in enumerate(step.shape[:-1]) if size == 1]
+    return ones[-1] if ones else 0

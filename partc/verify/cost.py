@@ -1,0 +1,134 @@
+"""What quantisation costs: predictions of the quantised model beside those of the original, token by token.
+
+Both are given the same text (teacher forcing) and predict every next token of it. The quantised model takes one token a
+step as it does when it generates, the original the whole passage at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from partc.config.model import ModelConfig
+from partc.errors import InternalError
+from partc.pipeline.contract import Progress
+from partc.verify.compare import difference, valid_rows
+from partc.verify.inputs import Given
+from partc.verify.passages import Passage
+from partc.verify.reference import Reference
+from partc.verify.report import Cost
+from partc.verify.uncut import UncutModel
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class Sums:
+    """Over all tokens that were predicted so far."""
+
+    tokens: int = 0
+    agreed: int = 0
+    kl_nats: float = 0.0
+    nats: float = 0.0
+    """-log p of the tokens that really follow."""
+    nats_full: float = 0.0
+
+    def add(self, full: Array, quantized: Array, token: int | None = None) -> None:
+        """One prediction: logits [vocabulary] of both, and the token that follows, if there is one.
+
+        KL(p || q) = sum of p (log p - log q), with p of the original. Where p is 0 the term is 0.
+        """
+        p, q = log_softmax(full), log_softmax(quantized)
+        self.tokens += 1
+        self.agreed += int(np.argmax(full) == np.argmax(quantized))
+        likely = np.isfinite(p)
+        self.kl_nats += float(np.sum(np.exp(p[likely]) * (p[likely] - q[likely])))
+        if token is not None:
+            self.nats -= float(q[token])
+            self.nats_full -= float(p[token])
+
+
+def log_softmax(logits: Array) -> npt.NDArray[np.float64]:
+    """The log of p of every token, [vocabulary]."""
+    shifted = logits.astype(np.float64) - float(logits.max())
+    return np.asarray(shifted - math.log(np.exp(shifted).sum()))
+
+
+def perplexity(nats: float, tokens: int) -> float | None:
+    """The exponential of the mean; None where a token was thought impossible."""
+    mean = nats / tokens
+    return math.exp(mean) if mean < 700 else None
+
+
+def cost_of_text(
+    config: ModelConfig,
+    model: UncutModel,
+    full: Reference,
+    passages: Sequence[Passage],
+    text: str,
+    progress: Progress,
+) -> Cost:
+    """The cost on passages of tokens; a decode step of both for each token.
+
+    Memory: the original's logits of one passage, 4 · tokens · vocabulary bytes.
+    """
+    sums, done = Sums(), 0
+    total = sum(len(passage.ids) - 1 for passage in passages)
+    for passage in passages:
+        logits = full.outputs({"input_ids": np.array([passage.ids[:-1]], np.int64)})["logits"][0]
+        model.begin(1)
+        for at, token in enumerate(passage.ids[:-1]):
+            made = model.step(np.array([[token]], np.int64), [at], [1])
+            if at + 1 >= passage.first:
+                sums.add(logits[at], model.logits(made)[0], passage.ids[at + 1])
+            done += 1
+            progress("cost of quantisation", done, total)
+    return _cost(
+        config,
+        text,
+        tokens=sums.tokens,
+        top1_agreement=sums.agreed / sums.tokens,
+        kl_nats=sums.kl_nats / sums.tokens,
+        perplexity=perplexity(sums.nats, sums.tokens),
+        perplexity_full=perplexity(sums.nats_full, sums.tokens),
+    )
+
+
+def cost_of_outputs(
+    config: ModelConfig, model: UncutModel, full: Reference, requests: Sequence[Given], progress: Progress
+) -> Cost:
+    """The cost for a model of one step: the error of its outputs, and for a classifier what it thinks likeliest."""
+    sums, error = Sums(), 0.0
+    for number, given in enumerate(requests):
+        progress("cost of quantisation", number, len(requests))
+        right = full.outputs(given.original)
+        for name, found in model.outputs(given.ring).items():
+            error = max(
+                error, difference(*valid_rows(given.original.get("attention_mask"), found, right[name]))
+            )
+            if config.task == "text-classification":
+                for row, quantized in zip(right[name], found, strict=True):
+                    sums.add(row, quantized)
+    progress("cost of quantisation", len(requests), len(requests))
+    labels = (
+        {
+            "tokens": sums.tokens,
+            "top1_agreement": sums.agreed / sums.tokens,
+            "kl_nats": sums.kl_nats / sums.tokens,
+        }
+        if sums.tokens
+        else {}
+    )
+    return _cost(config, "the inputs above", max_abs_error=error, **labels)
+
+
+def _cost(config: ModelConfig, text: str, **figures: Any) -> Cost:
+    own = config.quantize
+    if own is None:
+        raise InternalError("a build that is not quantised has no cost of it")
+    return Cost(own.weights, own.head, own.embeddings, own.block, text, **figures)

@@ -1,0 +1,102 @@
+"""What a model is asked where nobody says it: the same prompts and tensors every time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from partc.dims import evaluate
+from partc.runtime.manifest import Manifest, Model
+
+Array = npt.NDArray[Any]
+
+LENGTHS = (1, 7, 33)
+"""Tokens of the built-in prompts; their ids are drawn with a seed."""
+_SEED = 20240707
+
+
+@dataclass(frozen=True)
+class Given:
+    """A request of one step."""
+
+    what: str
+    """`7 tokens`, `random input 1`."""
+    ring: Mapping[str, Array]
+    """Inputs for the ring, `length` among them where it reads tokens."""
+    original: Mapping[str, Array]
+    """Inputs for the original, `attention_mask` instead."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What the user asks a decoder to be compared on."""
+
+    texts: Sequence[str] = ()
+    """Prompts; none: the built-in ones."""
+    tokens: int = 64
+    """To generate after each."""
+
+    def count(self, model: Model) -> int:
+        """As many of the tokens as a prompt leaves room for."""
+        return min(self.tokens, model.max_sequence - 1)
+
+
+def built_in_prompts(model: Model, room: int) -> list[list[int]]:
+    """Prompts of token ids, as long as `room` for an answer lets them be in max_sequence."""
+    return [_ids(length, model) for length in _lengths(model, room)]
+
+
+def built_in_requests(manifest: Manifest) -> list[Given]:
+    """Requests to a model that does not generate."""
+    if manifest.model.task == "graph":
+        drawn = [_drawn(manifest, seed) for seed in range(3)]
+        return [Given(f"random input {number + 1}", values, values) for number, values in enumerate(drawn)]
+    lengths = _lengths(manifest.model, 0)
+    batches = [[length] for length in lengths]
+    if manifest.model.max_batch > 1 and len(lengths) > 1:
+        batches.append(lengths[-2:])  # unequal: padding must be hidden
+    return [_sentences(manifest, batch) for batch in batches]
+
+
+def count_tokens(count: int) -> str:
+    """`1 token`, `7 tokens`."""
+    return f"{count} token{'s' if count > 1 else ''}"
+
+
+def _lengths(model: Model, room: int) -> list[int]:
+    most = max(1, model.max_sequence - room)
+    return list(dict.fromkeys(min(length, most) for length in LENGTHS))
+
+
+def _ids(length: int, model: Model) -> list[int]:
+    rng = np.random.default_rng([_SEED, length])
+    return [int(token) for token in rng.integers(0, model.vocab_size or 2, length)]
+
+
+def _sentences(manifest: Manifest, lengths: Sequence[int]) -> Given:
+    """A batch of one or more rows, padded on the right."""
+    mask = (np.arange(max(lengths))[None, :] < np.array(lengths)[:, None]).astype(np.int64)
+    ids = np.full(mask.shape, manifest.model.pad_token_id or 0, np.int64)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = _ids(length, manifest.model)
+    given: dict[str, Array] = {"input_ids": ids}
+    for name in manifest.inputs:
+        if name != "input_ids":
+            given[name] = np.arange(mask.size, dtype=np.int64).reshape(mask.shape) % 2
+    listed = ", ".join(str(length) for length in lengths)
+    what = f"batch of {listed} tokens" if len(lengths) > 1 else count_tokens(lengths[0])
+    return Given(what, {**given, "length": np.array(lengths, np.int64)}, {**given, "attention_mask": mask})
+
+
+def _drawn(manifest: Manifest, seed: int) -> dict[str, Array]:
+    rng = np.random.default_rng([_SEED, seed])
+    values: dict[str, Array] = {}
+    for name, kind in manifest.inputs.items():
+        shape = [evaluate(dim, manifest.dims) for dim in kind.shape]
+        numbers = rng.standard_normal(shape) if kind.dtype.startswith("float") else rng.integers(0, 2, shape)
+        values[name] = numbers.astype(kind.dtype)
+    return values

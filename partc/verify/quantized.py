@@ -1,0 +1,109 @@
+"""A cut quantised model beside the uncut one: tokens, logits, and by name every value that crosses a link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from partc.runtime.dtypes import as_float32
+from partc.runtime.manifest import TensorType
+from partc.runtime.results import Crossing, Result
+from partc.verify.compare import difference, join_steps
+from partc.verify.inputs import Given
+from partc.verify.report import QUANTIZED_TOLERANCE, UNCUT
+from partc.verify.right import Errors, Place, Right
+from partc.verify.uncut import UncutModel
+
+Array = npt.NDArray[Any]
+
+
+class Uncut(Right):
+    """The uncut model of the same quantisation, with the same steps.
+
+    Tokens must be identical. Errors need not be 0: where a fused operator would span a cut, each side of the cut
+    computes a part of it, which rounds differently in the last bit, and an activation that is rounded to 8 bits behind
+    it may fall on the other side.
+    """
+
+    what = UNCUT
+    tolerance = QUANTIZED_TOLERANCE
+
+    def __init__(self, folder: Path, types: Mapping[str, TensorType]) -> None:
+        """The bundle of the one device; `types` are those of all values that cross links of the ring."""
+        self._folder = folder
+        self._types = types
+        self._model: UncutModel | None = UncutModel(folder)
+        self._tapped: UncutModel | None = None
+
+    def generate(self, result: Result) -> tuple[list[int], Array]:
+        """See `Right`."""
+        assert self._model is not None
+        prompt, count = list(result.prompts[0]), len(result.tokens[0])
+        answer = self._model.generate([prompt], chunks(result.trace, self._types, len(prompt)), count)
+        made = [crossing.values[self._model.output] for crossing in answer.crossings]
+        # The steps before the last one of a prompt choose no token.
+        return answer.tokens[0], np.concatenate(made[-count:], axis=1)
+
+    def generate_batch(self, result: Result) -> list[list[int]]:
+        """The same batch: int8 products may round the rows of a batch otherwise than a row alone."""
+        assert self._model is not None
+        longest = max(map(len, result.prompts))
+        steps = chunks(result.trace, self._types, longest)
+        return self._model.generate(result.prompts, steps, len(result.tokens[0])).tokens
+
+    def outputs(self, given: Given) -> dict[str, Array]:
+        """See `Right`."""
+        assert self._model is not None
+        return self._model.outputs(given.ring)
+
+    def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
+        """See `Right`."""
+        prompt, count = list(result.prompts[0]), len(result.tokens[0])
+        steps = chunks(result.trace, self._types, len(prompt))
+        return self._errors(crossed, lambda model: model.generate([prompt], steps, count).crossings)
+
+    def cuts_of_step(self, given: Given, crossed: Mapping[Place, Array]) -> Errors:
+        """See `Right`."""
+
+        def run(model: UncutModel) -> list[Crossing]:
+            return [Crossing("", "", 0, model.outputs(given.ring))]
+
+        return self._errors(crossed, run)
+
+    def _errors(self, crossed: Mapping[Place, Array], run: Callable[[UncutModel], list[Crossing]]) -> Errors:
+        floats = {place: array for place, array in crossed.items() if "float" in self._types[place[0]].dtype}
+        if not floats:
+            return {}
+        # Outputs in the middle of a graph may keep an engine from fusing there: what was compared so far had none.
+        if self._tapped is None:
+            self._model = None
+            self._tapped = UncutModel(self._folder, {name: self._types[name] for name, _, _ in floats})
+        seen = {name: array for (name, _, _), array in join_steps(run(self._tapped)).items()}
+        return {place: self._error(place[0], array, seen) for place, array in floats.items()}
+
+    def _error(self, name: str, array: Array, seen: Mapping[str, Array]) -> tuple[float | None, float]:
+        dtype = self._types[name].dtype
+        found = as_float32(array, dtype)
+        if name not in seen:
+            return None, float(np.abs(found).max(initial=0.0))
+        right = as_float32(seen[name], dtype)
+        return difference(found, right), float(np.abs(right).max(initial=0.0))
+
+
+def chunks(trace: Sequence[Crossing], types: Mapping[str, TensorType], prompt: int) -> list[int]:
+    """The rows of the steps that a ring took a prompt of so many tokens in; one step where no link tells."""
+    rows: dict[int, int] = {}
+    for crossing in trace:
+        for name, array in crossing.values.items():
+            if "sequence" in types[name].shape:
+                rows[crossing.step] = array.shape[types[name].shape.index("sequence")]
+    found: list[int] = []
+    for step in sorted(rows):
+        if sum(found) >= prompt:
+            break
+        found.append(rows[step])
+    return found if sum(found) == prompt else [prompt]
