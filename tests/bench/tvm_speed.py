@@ -19,24 +19,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tests.bench.bandwidth import BLAS_THREADS, streaming_read
+from tests.bench.llamas import cached_values, make_checkpoint, matrix_values
+from tests.bench.uncut import Uncut
+
 CONTEXT, PROMPT = 128, 512
-SHAPES: dict[str, dict[str, int]] = {
-    "110M": {
-        "hidden_size": 768, "num_hidden_layers": 12, "intermediate_size": 2048, "num_attention_heads": 12,
-        "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 1024,
-    },
-    "1.1B": {
-        "hidden_size": 2048, "num_hidden_layers": 22, "intermediate_size": 5632, "num_attention_heads": 32,
-        "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 256,
-    },
-}  # fmt: skip
+SEQUENCES = {"110M": 1024, "1.1B": 256}
+"""The longest prompt and its answer; the small model alone gets a prompt of `PROMPT`."""
 TARGETS = {
     "tvm": "target: tvm, options: {features: [avx2], chunks: [16, 64, 512]}",
     "ort": "target: ort",
@@ -49,7 +44,7 @@ def main() -> None:
     """Make what is missing, measure, print a table."""
     parser = argparse.ArgumentParser(description="The tvm target beside the ort target.")
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--models", default=",".join(SHAPES))
+    parser.add_argument("--models", default=",".join(SEQUENCES))
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--part", help=argparse.SUPPRESS)
@@ -82,25 +77,16 @@ def measure(folder: Path, model: str, threads: Sequence[int]) -> dict[str, Any]:
 def _part(folder: Path, part: str) -> Any:
     """One measurement, in a process of its own."""
     command = [sys.executable, "-m", "tests.bench.tvm_speed", "--folder", str(folder), "--part", part]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
-
-
-def make_checkpoint(folder: Path, model: str) -> None:
-    """Random weights of that shape."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SHAPES[model])).save_pretrained(
-        folder / "checkpoint", max_shard_size="100GB"
-    )
+    environment = {**os.environ, **BLAS_THREADS}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def build(folder: Path, model: str, target: str) -> dict[str, float]:
     """Compile for one device with all of `partc compile`; what it took, and the size of the library."""
     bundle, figures = folder / target, folder / f"{target}.json"
     if not bundle.exists():
-        length = SHAPES[model]["max_position_embeddings"]
+        length = SEQUENCES[model]
         (folder / "model.yaml").write_text(
             "model: checkpoint\ntask: text-generation\ndtype: float32\nmax_batch: 1\nmax_requests: 1\n"
             f"max_sequence: {length}\nworkload: {{prompt: {length // 2}, generate: 64}}\n"
@@ -123,36 +109,10 @@ def build(folder: Path, model: str, target: str) -> dict[str, float]:
     return json.loads(figures.read_text())  # type: ignore[no-any-return]
 
 
-class Model:
-    """A bundle, loaded; one step of it."""
-
-    def __init__(self, folder: Path, target: str, threads: int = 1) -> None:
-        from partc.runtime.engine import load_engine
-        from partc.runtime.manifest import load_manifest
-
-        place = folder / target / "devices" / "host"
-        manifest = load_manifest(place)
-        manifest = replace(manifest, engine=replace(manifest.engine, threads=threads))
-        (self._module,) = manifest.submodules.values()
-        self._engine = load_engine(manifest, place)
-        self._engine.reset(0, {"batch": 1, "sequence": manifest.dims["sequence"]})
-        self.weight_bytes = sum((place / file).stat().st_size for file in self._module.weights)
-
-    def step(self, rows: int, position: int) -> np.ndarray[Any, Any]:
-        """The last logits of `rows` tokens behind `position` others."""
-        tokens = np.random.default_rng(rows).integers(0, 32000, (1, rows))
-        brought = {
-            "input_ids": tokens, "position": np.array([position]), "length": np.array([rows]),
-            "index": np.arange(rows),
-        }  # fmt: skip
-        inputs = [brought[name] for name in self._module.inputs]
-        return self._engine.run(self._module.name, 0, inputs, {"batch": 1, "sequence": rows})[0]
-
-
 def start(folder: Path, target: str) -> dict[str, float]:
     """From nothing to the first token, and what a process holds then."""
     began = time.perf_counter()
-    model = Model(folder, target)  # held, or its memory would be gone before it is looked at
+    model = Uncut(folder / target, "host")  # held, or its memory would be gone before it is looked at
     model.step(1, 0)
     took = time.perf_counter() - began
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -163,7 +123,7 @@ def start(folder: Path, target: str) -> dict[str, float]:
 def speed(folder: Path, threads: str, prefill: str) -> dict[str, Any]:
     """Both engines in turns."""
     clock = time.thread_time if int(threads) == 1 else time.perf_counter
-    models = {target: Model(folder, target, int(threads)) for target in TARGETS}
+    models = {target: Uncut(folder / target, "host", int(threads)) for target in TARGETS}
     apart = {target: model.step(CONTEXT, 0) for target, model in models.items()}
     difference = float(np.abs(apart["tvm"] - apart["ort"]).max())
     result: dict[str, Any] = {"load": os.getloadavg()[0], "difference": difference}
@@ -173,11 +133,7 @@ def speed(folder: Path, threads: str, prefill: str) -> dict[str, Any]:
     steps = {target: partial(model.step, 1, CONTEXT) for target, model in models.items()}
     read, size = streaming_read(int(threads))
     result["decode"] = take_turns({**steps, "read": read}, SECONDS["decode"], clock)
-    shape = SHAPES[folder.name]
-    embedding = 4 * shape["vocab_size"] * shape["hidden_size"]  # a row of it is read, and it is not the head
-    head = shape["hidden_size"] // shape["num_attention_heads"]
-    cache = 8 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head * CONTEXT
-    result["read_bytes"] = models["tvm"].weight_bytes - embedding + cache
+    result["read_bytes"] = 4 * (matrix_values(folder.name) + cached_values(folder.name, CONTEXT))
     result["bandwidth"] = size / result["decode"]["read"]["min"]
     result["of_memory"] = result["read_bytes"] / result["decode"]["tvm"]["min"] / result["bandwidth"]
     return result
@@ -195,36 +151,6 @@ def take_turns(
             step()
             times[name].append(clock() - began)
     return {name: {"median": statistics.median(took), "min": min(took)} for name, took in times.items()}
-
-
-def streaming_read(threads: int) -> tuple[Callable[[], Any], int]:
-    """A sum over 1 GB, four streams a thread at a time, with code from TVM; and how many bytes it reads."""
-    import tvm
-    from tvm.script import tirx as T
-
-    parts, lines = threads * 4, 1_000_000_000 // 256 // (threads * 4)
-
-    @T.prim_func(private=True, s_tir=True)  # type: ignore[untyped-decorator]
-    def kernel(x: T.Buffer((parts, 4, lines, 16), "float32"), y: T.Buffer((parts, 4, 16), "float32")):  # type: ignore
-        for part in T.parallel(parts):
-            sums = T.alloc_buffer((4, 16), "float32")
-            for stream in T.unroll(4):
-                for lane in T.vectorized(16):
-                    sums[stream, lane] = T.float32(0)
-            for line in range(lines):
-                for stream in T.unroll(4):
-                    for lane in T.vectorized(16):
-                        sums[stream, lane] = sums[stream, lane] + x[part, stream, line, lane]
-            for stream in T.unroll(4):
-                for lane in T.vectorized(16):
-                    y[part, stream, lane] = sums[stream, lane]
-
-    module = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
-    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
-    function = tvm.compile(module, target=target)["main"]
-    x = tvm.runtime.tensor(np.ones((parts, 4, lines, 16), np.float32))
-    y = tvm.runtime.tensor(np.zeros((parts, 4, 16), np.float32))
-    return partial(function, x, y), parts * 4 * lines * 64
 
 
 _PARTS: dict[str, Callable[..., Any]] = {"checkpoint": make_checkpoint, "start": start, "speed": speed}

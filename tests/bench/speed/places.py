@@ -1,0 +1,56 @@
+"""Where the bench keeps what it made: `folder/model/…`, made once and used again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from partc.runtime.digests import canonical_json
+from partc.runtime.manifest import MANIFEST_FILE, seal
+
+FORMATS = ("float32", "int8", "int4")
+GGUF_KINDS = {"int8": "Q8_0", "int4": "Q4_0"}
+"""The format of llama.cpp that is nearest."""
+DEVICES = ("a", "b", "c")
+"""Of the rings, in order."""
+
+
+def checkpoint(place: Path) -> Path:
+    """In the format of transformers."""
+    return place / "checkpoint"
+
+
+def gguf(place: Path, kind: str) -> Path:
+    """For llama.cpp."""
+    return place / "gguf" / f"{kind}.gguf"
+
+
+def genai(place: Path, kind: str) -> Path:
+    """For onnxruntime-genai."""
+    return place / "genai" / kind
+
+
+def bundle(place: Path, kind: str, processes: int) -> Path:
+    """partc's, for a ring of so many devices of one thread each."""
+    return place / "partc" / kind / f"{processes}"
+
+
+def forget_bundles(place: Path, kind: str) -> None:
+    """Remove partc's of one format."""
+    shutil.rmtree(bundle(place, kind, 1).parent, ignore_errors=True)
+
+
+def with_threads(build: Path, threads: int) -> Path:
+    """A copy of a build with another number of threads in its manifests.
+
+    A thread more changes nothing that was compiled, so compiling again would only take time.
+    """
+    copy = build.with_name(f"{build.name}-threads-{threads}")
+    if not copy.exists():
+        shutil.copytree(build, copy)
+        for path in copy.glob(f"devices/*/{MANIFEST_FILE}"):
+            raw = json.loads(path.read_text())
+            raw["engine"]["threads"] = threads
+            path.write_text(canonical_json(seal(raw)))
+    return copy

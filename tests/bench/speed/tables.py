@@ -1,0 +1,135 @@
+"""The figures for people: as text, and as Markdown to paste into docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+
+from tests.bench.speed.aims import HOP_US, Outcome
+from tests.bench.speed.contestants import LLAMA_CPP, UNCUT
+from tests.bench.speed.engines.contract import CONTEXT, PROMPT
+from tests.bench.speed.figures import Figure, Table
+from tests.bench.speed.machine import Machine
+
+GAP = "–"
+CLOCKS = {"wall": "time by the wall", "cpu": "processor time of all processes concerned"}
+Rows = Sequence[Sequence[str]]
+
+
+def document(
+    machine: Machine,
+    versions: Mapping[str, str],
+    tables: Sequence[Table],
+    aims: Sequence[Outcome],
+    absent: Mapping[str, str],
+    rounds: int,
+) -> str:
+    """Everything, in Markdown that reads well as text, too."""
+    lines = [f"### {datetime.datetime.now(datetime.UTC):%Y-%m-%d}", "", f"Machine: {machine.sentence}.", ""]
+    if not machine.idle:
+        lines += ["**The machine was not idle: times by the wall mean little, ratios are rough.**", ""]
+    lines += [f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.", ""]
+    clock = CLOCKS[tables[0].clock] if tables else ""
+    lines += [
+        f"Medians of {rounds} interleaved rounds, {clock}, [least – most] behind them. Decode is one token at"
+        f" context {CONTEXT}, prefill a prompt of {PROMPT} tokens. `partc is` says how many times as fast partc uncut"
+        " is as the row, round by round.",
+        "",
+    ]
+    for table in tables:
+        lines += _section(table)
+    if aims:
+        lines += ["#### What is aimed at, on one thread", "", *_aims(aims), ""]
+    lines += [f"- {name}: {reason}" for name, reason in absent.items()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(table: Table) -> list[str]:
+    title = f"#### {table.model}, {table.kind}, {table.threads} thread{'s' if table.threads > 1 else ''}"
+    limit = (
+        f"A token reads {table.read_bytes / 1e6:,.0f} MB; memory gives {table.bandwidth / 1e9:.1f} GB/s, so"
+        f" {table.limit_s * 1e3:.2f} ms is the least it can take."
+    )
+    rows = [_row(table, name) for name in table.seconds]
+    absent = [f"{name} is missing: {reason}." for name, reason in table.absent.items()]
+    head = (
+        "", "decode, ms/token", "of the limit", "× llama.cpp", "partc is",
+        "prefill, tokens/s", "× llama.cpp", "partc is",
+    )  # fmt: skip
+    return [title, "", limit, "", *markdown(head, rows), "", *_rings(table), *absent, ""]
+
+
+def _row(table: Table, name: str) -> list[str]:
+    found = table.seconds[name]
+    decode, prefill = found.get("decode"), found.get("prefill")
+    tokens = (
+        Figure(*(PROMPT / one for one in (prefill.median, prefill.high, prefill.low))) if prefill else None
+    )
+    return [
+        name,
+        _spread(decode, 1e3, 2),
+        f"{table.limit_s / decode.median:.0%}" if decode else GAP,
+        _ratio(table.speed(name, LLAMA_CPP)),
+        _ratio(table.speed(UNCUT, name)),
+        _spread(tokens, 1.0, 0),
+        _ratio(table.speed(name, LLAMA_CPP, "prefill")),
+        _ratio(table.speed(UNCUT, name, "prefill")),
+    ]
+
+
+def _rings(table: Table) -> list[str]:
+    """What only rings were asked."""
+    lines = []
+    for name, found in table.seconds.items():
+        parts = []
+        if "hop" in found:
+            hop = Figure.of([sample.wall_s for sample in table.samples[name]["hop"]])
+            parts.append(
+                f"a hop takes {hop.median * 1e6:.0f} µs [{hop.low * 1e6:.0f} – {hop.high * 1e6:.0f}]"
+            )
+        pair = table.compare((name, "pair"), (name, "decode"), "wall")
+        if pair is not None:
+            parts.append(f"two requests bring {_ratio(pair)} times the tokens of one")
+        if parts:
+            lines.append(f"- {name}: {'; '.join(parts)} (by the wall).")
+    return [*lines, ""] if lines else []
+
+
+def _aims(aims: Iterable[Outcome]) -> list[str]:
+    rows = [
+        (
+            one.model,
+            one.kind,
+            one.says,
+            f"≥ {one.least:.2f}",
+            _ratio(one.found),
+            "yes" if one.met else "**no**",
+        )
+        for one in aims
+    ]
+    note = f"A hop is to take at most {HOP_US:.0f} µs at 1.1B."
+    return [*markdown(("model", "format", "speed of", "aim", "found", "met"), rows), "", note]
+
+
+def markdown(head: Sequence[str], rows: Rows) -> list[str]:
+    """A table whose columns line up."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in (head, *rows)
+    ]
+    rule = "|" + "|".join("-" * (width + 1) + ("-" if not i else ":") for i, width in enumerate(widths)) + "|"
+    return [lines[0], rule, *lines[1:]]
+
+
+def _spread(figure: Figure | None, factor: float, digits: int) -> str:
+    if figure is None:
+        return GAP
+    median, low, high = (
+        f"{value * factor:,.{digits}f}" for value in (figure.median, figure.low, figure.high)
+    )
+    return f"{median} [{low} – {high}]"
+
+
+def _ratio(figure: Figure | None) -> str:
+    return GAP if figure is None else f"{figure.median:.2f} [{figure.low:.2f} – {figure.high:.2f}]"

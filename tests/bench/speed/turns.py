@@ -1,0 +1,206 @@
+"""Contestants taking turns, round by round, so that what else runs on the machine hits all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from tests.bench.bandwidth import BLAS_THREADS
+from tests.bench.speed.clocks import Sample
+from tests.bench.speed.contestants import CONTESTANTS, RING, THREE, TWO
+
+READ = "streaming read"
+PHASES = ("decode", "prefill")
+EXTRA = {TWO: ("pair", "hop"), THREE: ("hop",), RING: ("pair",)}
+"""What rings are asked besides."""
+RESIDENT = 0.6
+"""The part of free memory that all contestants of a table may take for staying loaded between their turns."""
+WARM_UP_STEPS = 3
+PATIENCE_S = 1800.0
+"""For one answer; who hangs is killed then."""
+
+
+class TurnError(Exception):
+    """A contestant gave up; with its last words."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one table is about."""
+
+    place: Path
+    """The folder of the model, which is named like it."""
+    kind: str
+    """The format of the weights."""
+    threads: int
+
+    @property
+    def steps(self) -> int:
+        """Tokens of one turn: about a second of them."""
+        return 32 if self.place.name == "110M" else 8
+
+
+@dataclass
+class Taken:
+    """Samples by contestant and by what was asked, one a round; and why contestants are missing."""
+
+    samples: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+class Child:
+    """A contestant's process."""
+
+    def __init__(self, cell: Cell, name: str, errors: IO[bytes]) -> None:
+        """`errors` takes what it writes to standard error."""
+        engine, processes = "read", 1
+        if name != READ:
+            engine, processes = CONTESTANTS[name].engine, CONTESTANTS[name].processes
+        command = [sys.executable, "-m", "tests.bench.speed.worker", engine, str(cell.place), cell.kind]
+        command += [str(cell.threads), str(processes)]
+        self._errors = errors
+        # The others are told their number of threads; torch would otherwise make more than it uses.
+        environment = {**os.environ, **BLAS_THREADS, "OMP_NUM_THREADS": str(cell.threads)}
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=errors, text=True,
+        )  # fmt: skip
+
+    def ask(self, words: str) -> Sample:
+        """One question, one answer.
+
+        Raises:
+            TurnError: it ended instead.
+        """
+        assert self._process.stdin is not None
+        try:
+            print(words, file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise TurnError(self._last_words()) from None
+        return Sample(**self._answer())
+
+    def loaded(self) -> None:
+        """Wait for that.
+
+        Raises:
+            TurnError: it ended instead.
+        """
+        self._answer()
+
+    def close(self) -> None:
+        """Let it end, and wait for that."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        timer = threading.Timer(PATIENCE_S, self._process.kill)
+        timer.start()
+        line = self._process.stdout.readline()
+        timer.cancel()
+        if not line:
+            raise TurnError(self._last_words())
+        return json.loads(line)  # type: ignore[no-any-return]
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._errors.seek(0)
+        lines = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [line for line in lines if not line[0].isspace()]  # a hint, or code of a traceback
+        return lines[-1] if lines else f"it ended with {self._process.returncode}"
+
+
+def take_turns(cell: Cell, names: Sequence[str], phases: Sequence[str], rounds: int) -> Taken:
+    """Measure all of them; every round begins with another one.
+
+    A failure ends the part of one contestant in the table, and no other's.
+    """
+    taken = Taken({name: {} for name in (READ, *names)})
+    order = deque((READ, *names))
+    with ExitStack() as stack:
+        room = _Room(cell, stack if _fits(cell, names) else None)
+        for _ in range(rounds):
+            for name in [name for name in order if name not in taken.absent]:
+                try:
+                    with room.child(name) as child:
+                        _ask_all(cell, name, child, phases, taken.samples[name])
+                except TurnError as error:
+                    taken.absent[name] = str(error)
+            order.rotate(-1)
+    for name in taken.absent:
+        del taken.samples[name]
+    return taken
+
+
+class _Room:
+    """The processes of a cell; with a stack they stay loaded until it is closed."""
+
+    def __init__(self, cell: Cell, stack: ExitStack | None) -> None:
+        self._cell = cell
+        self._stack = stack
+        self._kept: dict[str, Child] = {}
+
+    @contextmanager
+    def child(self, name: str) -> Iterator[Child]:
+        if self._stack is None:
+            with _child(self._cell, name) as child:
+                yield child
+            return
+        if name not in self._kept:
+            self._kept[name] = self._stack.enter_context(_child(self._cell, name))
+        yield self._kept[name]
+
+
+@contextmanager
+def _child(cell: Cell, name: str) -> Iterator[Child]:
+    with tempfile.TemporaryFile() as errors:
+        child = Child(cell, name, errors)
+        try:
+            child.loaded()
+            child.ask(f"decode {WARM_UP_STEPS}")
+            yield child
+        finally:
+            child.close()
+
+
+def _ask_all(
+    cell: Cell, name: str, child: Child, phases: Sequence[str], samples: dict[str, list[Sample]]
+) -> None:
+    asked = phases if name != READ else ("decode",)
+    extra = EXTRA.get(name, ()) if "decode" in phases and cell.threads == 1 else ()
+    for word in (*asked, *extra):
+        words = word if word == "prefill" else f"{word} {cell.steps}"
+        samples.setdefault(word, []).append(child.ask(words))
+
+
+def _fits(cell: Cell, names: Sequence[str]) -> bool:
+    """Whether all may stay loaded; counted twice, as some keep a packed copy beside what they read."""
+    sizes = [
+        _size(CONTESTANTS[name].files.paths(cell.place, cell.kind, CONTESTANTS[name].processes))
+        for name in names
+    ]
+    return 2 * sum(sizes) < RESIDENT * _available_bytes()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in path.rglob("*"))
+
+
+def _available_bytes() -> int:
+    lines: Mapping[str, str] = dict(
+        line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines()
+    )
+    return int(lines["MemAvailable"].split()[0]) * 1024

@@ -1,0 +1,34 @@
+"""A bundle of one device, loaded into this process through the runner's own engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from partc.runtime.engine import load_engine
+from partc.runtime.manifest import load_manifest
+
+
+class Uncut:
+    """A decoder in one piece; one step of it at a time, without a ring."""
+
+    def __init__(self, bundle: Path, device: str, threads: int = 1) -> None:
+        place = bundle / "devices" / device
+        manifest = load_manifest(place)
+        manifest = replace(manifest, engine=replace(manifest.engine, threads=threads))
+        (self._module,) = manifest.submodules.values()
+        self._engine = load_engine(manifest, place)
+        self._tokens = np.random.default_rng(0).integers(0, 32000, (1, manifest.model.max_sequence))
+        self._engine.reset(0, {"batch": 1, "sequence": manifest.dims["sequence"]})
+
+    def step(self, rows: int, position: int) -> np.ndarray[Any, Any]:
+        """The last logits of `rows` tokens behind `position` others."""
+        brought = {
+            "input_ids": self._tokens[:, :rows], "position": np.array([position]), "length": np.array([rows]),
+            "index": np.arange(rows),
+        }  # fmt: skip
+        inputs = [brought[name] for name in self._module.inputs]
+        return self._engine.run(self._module.name, 0, inputs, {"batch": 1, "sequence": rows})[0]
