@@ -9,7 +9,10 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARAL
 for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_pool, "1")
 
+import atexit
 import importlib.util
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,10 @@ from hypothesis import settings
 
 _NEEDS = {"ort": ("onnxruntime",), "hf": ("torch", "transformers"), "tvm": ("tvm",)}
 """Marker -> what must be installed; an unmarked test belongs to the null tier and needs none of it."""
+
+# Imports are kept for the next run of a user, not of the tests: they must see the code as it is.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="partc-test-cache-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 # Test machines are shared: an example that takes long is not a failure, and a failure must come again.
 settings.register_profile("partc", deadline=None, derandomize=True, print_blob=True)

@@ -67,7 +67,9 @@ def write_numbers(folder: Path, sizes: ProbeSizes) -> ModelInfo:
     rng = np.random.default_rng(0)
     numbers = rng.standard_normal((sizes.rows, sizes.columns), np.float32) / np.float32(sizes.columns**0.5)
     entry = Entry(_KEY, "f32", numbers.shape)
-    write_safetensors(folder / _FILE, [entry], lambda _: numbers, lambda done, total: None)
+    write_safetensors(
+        folder / _FILE, [entry], lambda names: [(name, numbers) for name in names], lambda *_: None
+    )
     largest = {"batch": 1, "sequence": LONGEST_PROMPT}
     return ModelInfo("probe", "text-generation", folder=str(folder), max_requests=1, dims=largest)
 

@@ -6,6 +6,7 @@ Nothing heavy is imported before the command line is understood.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,7 +101,11 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     from partc.runtime.runner import Runner
 
-    Runner(settings).serve()
+    runner = Runner(settings)
+    # All that is loaded now stays: the collector need not look through it again in the middle of a step.
+    gc.collect()
+    gc.freeze()
+    runner.serve()
     return 0
 
 

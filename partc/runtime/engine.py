@@ -18,7 +18,8 @@ import numpy as np
 
 from partc.errors import BundleError
 from partc.runtime.dtypes import DTYPES, Array
-from partc.runtime.manifest import Manifest, State, Submodule
+from partc.runtime.manifest import Manifest, Submodule, TensorType
+from partc.runtime.memory import ALIGNMENT, LazyZeros
 
 
 class Engine(Protocol):
@@ -63,33 +64,39 @@ def load_engine(manifest: Manifest, folder: Path) -> Engine:
 
 
 class States:
-    """The states of all slots, allocated once at their largest size.
+    """The states of all slots: room for each at its largest size, taken once.
 
-    A request with fewer sequences uses the beginning of each buffer.
+    Memory is used where a request has written: neither slots that nobody uses nor rows that no token has reached take
+    any. A request with fewer sequences uses the beginning of each buffer.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         states = [state for submodule in manifest.submodules.values() for state in submodule.states]
-        slots = range(manifest.model.max_requests)
-        self._types = {state.name: state for state in states}
-        self._buffers = [{state.name: _largest(state, manifest.dims) for state in states} for _ in slots]
-        self._views: list[dict[str, Array]] = [{} for _ in slots]
+        self._types = {state.name: state.type for state in states}
+        self._starts: dict[str, int] = {}
+        size = 0
+        for name, declared in self._types.items():
+            self._starts[name] = size
+            size += -(-_bytes(declared, manifest.dims) // ALIGNMENT) * ALIGNMENT
+        self._slots = [LazyZeros(size) for _ in range(manifest.model.max_requests)]
+        self._views: list[dict[str, Array]] = [{} for _ in self._slots]
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
-        """Zero the states of a slot and give them the sizes of a request; O(bytes of the states)."""
-        for name, buffer in self._buffers[slot].items():
-            shape = self._types[name].type.sizes(dims)
-            view = buffer[: math.prod(shape)]
-            view.fill(0)
-            self._views[slot][name] = view.reshape(shape)
+        """Zero the states of a slot and give them the sizes of a request."""
+        self._slots[slot].clear()
+        memory = self._slots[slot].bytes
+        for name, declared in self._types.items():
+            start = self._starts[name]
+            view = memory[start : start + _bytes(declared, dims)].view(DTYPES[declared.dtype])
+            self._views[slot][name] = view.reshape(declared.sizes(dims))
 
     def of(self, slot: int) -> Mapping[str, Array]:
         """The states of a slot by name."""
         return self._views[slot]
 
 
-def _largest(state: State, dims: Mapping[str, int]) -> Array:
-    return np.zeros(math.prod(state.type.sizes(dims)), DTYPES[state.type.dtype])
+def _bytes(declared: TensorType, dims: Mapping[str, int]) -> int:
+    return math.prod(declared.sizes(dims)) * DTYPES[declared.dtype].itemsize
 
 
 class NullEngine:

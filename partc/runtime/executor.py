@@ -20,8 +20,9 @@ from partc.errors import InternalError, RunError
 from partc.runtime.dtypes import Array, as_float32
 from partc.runtime.engine import Engine
 from partc.runtime.manifest import Manifest
-from partc.runtime.program import Emit, Program, Recv, Run, Sample, Send, reads
+from partc.runtime.program import CHUNK, Emit, Program, Recv, Run, Sample, Send, reads
 from partc.runtime.sampling import Sampling, sample
+from partc.runtime.timings import Timing, whole_steps
 from partc.runtime.wire import Step
 
 _KEPT_TIMINGS = 8192
@@ -42,23 +43,6 @@ class Outlet(Protocol):
 
 
 @dataclass(slots=True)
-class Timing:
-    """Where the time of one step went on this device, seconds."""
-
-    request: int
-    step: int
-    started_s: float
-    """On this device's clock."""
-    compute_s: float = 0.0
-    queue_s: float = 0.0
-    """Ready, but another request was being computed."""
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    wait_s: dict[str, float] = field(default_factory=dict)
-    """Per peer: time in which this request had nothing to do here but to wait for its message."""
-
-
-@dataclass(slots=True)
 class _Request:
     number: int
     slot: int
@@ -67,7 +51,23 @@ class _Request:
     idle_since: float
     next_step: int = 0
     next_position: tuple[int, ...] | None = None
+    phase: str = ""
+    """Of its last step."""
+    parts: int = 0
+    """Steps of its prompt before the prefill."""
+    queued: deque[tuple[Step, Mapping[str, Array]]] = field(default_factory=deque)
+    """Steps that begin here when the one before is done."""
     early: list[tuple[str, Step, Mapping[str, Array]]] = field(default_factory=list)
+    """Messages of later steps."""
+
+    def is_next(self, step: Step) -> bool:
+        """Whether a step follows the last one."""
+        fits = step.step == self.next_step and self.next_position in (None, step.position)
+        return (
+            fits
+            and step.slot == self.slot
+            and (step.phase == "decode") == (self.phase in ("prefill", "decode"))
+        )
 
 
 @dataclass(slots=True)
@@ -114,7 +114,8 @@ class Executor:
         self._executions: dict[int, _Execution] = {}
         self._ready: list[tuple[int, int]] = []
         self._started = 0
-        self._most_messages = max(map(_messages, manifest.programs.values()))
+        self._most_steps = manifest.model.most_chunks
+        self._most_early = self._most_steps * max(map(_messages, manifest.programs.values()))
         self._dead = {phase: _last_uses(program) for phase, program in manifest.programs.items()}
         self.timings: deque[Timing] = deque(maxlen=_KEPT_TIMINGS)
         """The latest steps of this device."""
@@ -127,12 +128,15 @@ class Executor:
         return bool(self._ready)
 
     def begin(self, step: Step, inputs: Mapping[str, Array]) -> None:
-        """Start a step whose inputs are here (on the source).
+        """Start a step whose inputs are here (on the source), once the request's last one is done here.
 
         Raises:
             RunError: it does not follow the request's last step.
         """
-        self._start(step, inputs)
+        if step.request in self._executions:
+            self._requests[step.request].queued.append((step, inputs))
+        else:
+            self._start(step, inputs)
 
     def deliver(self, peer: str, step: Step, values: Mapping[str, Array]) -> None:
         """Take a message; what belongs to a request that is closed is dropped.
@@ -143,8 +147,9 @@ class Executor:
         execution = self._executions.get(step.request) or self._joined(step)
         if execution is None:
             return
-        if step.step == execution.step.step + 1 and len(execution.request.early) < self._most_messages:
-            execution.request.early.append((peer, step, values))
+        ahead, early = step.step - execution.step.step, execution.request.early
+        if 0 < ahead <= self._most_steps and len(early) < self._most_early:
+            early.append((peer, step, values))
             return
         if not _same_step(execution.step, step):
             raise RunError(
@@ -194,7 +199,7 @@ class Executor:
 
     def timings_of(self, number: int) -> list[Timing]:
         """The steps of one request that are still remembered."""
-        return [timing for timing in self.timings if timing.request == number]
+        return whole_steps(timing for timing in self.timings if timing.request == number)
 
     def doing(self) -> str:
         """What the executions wait for, in words."""
@@ -226,10 +231,13 @@ class Executor:
 
     def _start(self, step: Step, inputs: Mapping[str, Array]) -> _Execution:
         request = self._requests.get(step.request) or self._open(step)
-        fits = step.step == request.next_step and request.next_position in (None, step.position)
-        if not fits or step.slot != request.slot:
+        if not request.is_next(step):
             last = request.next_step - 1
             raise RunError(f"step {step.step} of request {step.request} does not follow its step {last}")
+        if step.phase == "prefill":
+            request.parts = step.step
+        request.phase = step.phase
+        number = 0 if step.phase == CHUNK else step.step - request.parts
         now = self._clock()
         self._started += 1
         execution = _Execution(
@@ -237,7 +245,7 @@ class Executor:
             step=step,
             request=request,
             program=self._manifest.programs[step.phase],
-            timing=Timing(step.request, step.step, now),
+            timing=Timing(step.request, number, now),
             values={**inputs, **self._step_inputs(step)},
         )
         self._executions[step.request] = execution
@@ -335,6 +343,8 @@ class Executor:
         request.idle_since = self._clock()
         request.next_step = step.step + 1
         request.next_position = tuple(map(sum, zip(step.position, step.length, strict=True)))
+        if request.queued:
+            self._start(*request.queued.popleft())
         early, request.early = request.early, []
         for peer, following, values in early:
             self.deliver(peer, following, values)

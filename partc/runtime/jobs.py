@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 from partc.dims import symbols
 from partc.errors import RunError
 from partc.runtime.dtypes import DTYPES, Array
-from partc.runtime.manifest import Manifest
+from partc.runtime.manifest import Manifest, TensorType
+from partc.runtime.program import CHUNK
 from partc.runtime.protocol import Progress
 from partc.runtime.sampling import Sampling
 from partc.runtime.text import TextStream
@@ -51,14 +52,11 @@ class Job:
     number: int = -1
     slot: int = -1
     step: int = 0
+    """Number of the token that it waits for, from 0."""
     started: float = 0.0
     outputs: Mapping[str, Array] = field(default_factory=dict)
     reports: set[str] = field(default_factory=set)
     """Devices whose timings have not come yet."""
-
-    def first_step(self) -> Step:
-        """The prefill."""
-        return Step(self.number, self.slot, 0, "prefill", self.dims, self.position, self.length, self.opening)
 
     def next_step(self, previous: Step) -> Step:
         """The decode step after `previous`."""
@@ -99,6 +97,46 @@ class Job:
             piece += self.streams[row].finish()
         self.texts[row] += piece
         return piece
+
+
+def prompt_steps(job: Job, manifest: Manifest) -> Iterator[tuple[Step, Mapping[str, Array]]]:
+    """The prefill; where the plan has it so, a long prompt of one sequence in several steps of nearly equal length.
+
+    So the devices work on it all at once, each on another part.
+    """
+    model = manifest.model
+    width = job.dims.get("sequence", 1)
+    count = math.ceil(width / model.prompt_chunk) if model.prompt_chunk and len(job.length) == 1 else 1
+    if count == 1 or CHUNK not in manifest.programs:
+        step = Step(job.number, job.slot, 0, "prefill", job.dims, job.position, job.length, job.opening)
+        yield step, job.inputs
+        return
+    ends = [width * (part + 1) // count for part in range(count)]
+    for part, (start, end) in enumerate(zip((0, *ends), ends, strict=False)):
+        inputs = {
+            name: _columns(array, manifest.inputs[name], start, end) for name, array in job.inputs.items()
+        }
+        yield (
+            Step(
+                request=job.number,
+                slot=job.slot,
+                step=part,
+                phase=CHUNK if end < width else "prefill",
+                dims={**job.dims, "sequence": end - start},
+                position=(start,),
+                length=(end - start,),
+                opening=None if part else job.opening,
+            ),
+            inputs,
+        )
+
+
+def _columns(array: Array, declared: TensorType, start: int, end: int) -> Array:
+    """A part of a prompt; what has no axis for its tokens is needed whole by each."""
+    if "sequence" not in declared.shape:
+        return array
+    axis = declared.shape.index("sequence")
+    return np.ascontiguousarray(np.take(array, range(start, end), axis))
 
 
 def fill_prompts(job: Job, fields: Fields, manifest: Manifest) -> None:

@@ -10,7 +10,7 @@ one.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,7 @@ from partc.runtime.wire import (
 )
 
 _ACK_EVERY = 8
-_ACK_AFTER_S = 0.02
+_ACK_AFTER_S = 0.1
 _SPARE_FRAMES = 64
 _KEYS_HINT = "partc keys BUILD makes new keys; copy each device's keys folder to it again"
 _BUILD_HINT = "copy the folders of one build to all devices"
@@ -176,22 +176,23 @@ class Links:
         header = encode_control(kind, self._plan, self._manifest.epoch, fields)
         return self._transport.send(origin, [header, *frames])
 
-    def handle(self, event: Event, now: float) -> Iterator[LinkEvent]:
+    def handle(self, event: Event, now: float) -> Sequence[LinkEvent]:
         """What an event of the transport means."""
         match event:
+            case Message():
+                return self._guarded(event, now)
             case Up(name):
                 self.control(
                     name, "hello", name=self._manifest.device, session=self._out[name].sender.session
                 )
             case Down(origin):
-                yield from self._down(origin)
+                return self._down(origin)
             case Rejected(name):
                 message = f"{name} and this device do not have each other's keys"
-                yield Barred(RunError(message, where=self._manifest.device, hint=_KEYS_HINT))
+                return (Barred(RunError(message, where=self._manifest.device, hint=_KEYS_HINT)),)
             case Input():
-                yield event
-            case Message():
-                yield from self._guarded(event, now)
+                return (event,)
+        return ()
 
     def tick(self, now: float) -> float | None:
         """Acknowledge what has waited long enough; when this must be called again."""
@@ -200,41 +201,41 @@ class Links:
                 self._acknowledge(link)
         return min((link.due for link in self._in.values() if link.due is not None), default=None)
 
-    def _guarded(self, message: Message, now: float) -> Iterator[LinkEvent]:
+    def _guarded(self, message: Message, now: float) -> Sequence[LinkEvent]:
         try:
-            yield from self._message(message, now)
+            return self._message(message, now)
         except RunError as error:
             peer = self._names.of(message.origin)
             if peer in (None, CLIENT):
                 self._refuse(message.origin, error)
-                return
+                return ()
             error.where = error.where or f"{peer} -> {self._manifest.device}"
-            yield Failed(error)
+            return (Failed(error),)
 
-    def _message(self, message: Message, now: float) -> Iterator[LinkEvent]:
+    def _message(self, message: Message, now: float) -> Sequence[LinkEvent]:
         fields = decode(message.frames[0].buffer, self._limit)
         frames = [memoryview(frame.buffer) for frame in message.frames[1:]]
         kind = fields["kind"]
         if kind == "hello":
             self._hello(message, fields)
-            return
+            return ()
         peer = self._names.of(message.origin)
         if peer is None:
-            return  # left over from a connection that broke; what matters comes again after `hello`
+            return ()  # left over from a connection that broke; what matters comes again after `hello`
+        if kind == "data":
+            return self._data(peer, read_data(fields), frames, now)
         if kind in ("refuse", "welcome") and not isinstance(message.origin, str):
             raise RunError(f"{peer} answers what nobody asked")
         if kind == "refuse":
-            yield Barred(RunError(fields["message"], where=fields["where"], hint=fields["hint"]))
-        elif kind == "data":
-            yield from self._data(peer, read_data(fields), frames, now)
-        elif fields["plan"] != self._plan:
+            return (Barred(RunError(fields["message"], where=fields["where"], hint=fields["hint"])),)
+        if fields["plan"] != self._plan:
             raise RunError("a message of another build", hint=_BUILD_HINT)
-        elif kind == "welcome":
-            yield from self._welcome(peer, fields)
-        elif kind == "ack":
+        if kind == "welcome":
+            return self._welcome(peer, fields)
+        if kind == "ack":
             self._sender(peer).acknowledge(fields["session"], fields["epoch"], fields["seq"])
-        else:
-            yield Control(peer, message.origin, fields, frames)
+            return ()
+        return (Control(peer, message.origin, fields, frames),)
 
     def _hello(self, message: Message, fields: Fields) -> None:
         name = fields["name"]
@@ -257,32 +258,31 @@ class Links:
             expected = self._in[name].receiver.acknowledgement()
         self.control(message.origin, "welcome", name=manifest.device, next=expected, info=self._info)
 
-    def _welcome(self, peer: str, fields: Fields) -> Iterator[LinkEvent]:
+    def _welcome(self, peer: str, fields: Fields) -> Sequence[LinkEvent]:
         out = self._out[peer]
         kept = [seq for seq, _ in out.sender.unacknowledged()]
         if not (kept[0] if kept else out.sender.next_seq) <= fields["next"] <= out.sender.next_seq:
             out.sender.restart(_new_session(), out.sender.epoch)
             self.control(peer, "hello", name=self._manifest.device, session=out.sender.session)
-            return
+            return ()
         out.sender.acknowledge(out.sender.session, out.sender.epoch, fields["next"])
         for _, frames in out.sender.unacknowledged():
             self._transport.send(peer, frames)
         out.ready = True
-        yield Linked(peer)
+        return (Linked(peer),)
 
-    def _data(self, peer: str, data: Data, frames: list[memoryview], now: float) -> Iterator[LinkEvent]:
+    def _data(self, peer: str, data: Data, frames: list[memoryview], now: float) -> Sequence[LinkEvent]:
         link = self._in.get(peer)
         if link is None:
             raise RunError(f"{peer} sends no data here")
         came = link.receiver.accept(data.plan, data.epoch, data.session, data.seq, (data, frames))
         if data.epoch != link.receiver.epoch:
-            return  # no acknowledgement: a sender that is ahead of us keeps it, and repeats it after `hello`
+            return ()  # no acknowledgement: a sender that is ahead of us keeps it, and repeats it after `hello`
         link.unacknowledged += 1
         link.due = link.due if link.due is not None else now + _ACK_AFTER_S
         if link.unacknowledged >= _ACK_EVERY:
             self._acknowledge(link)
-        for header, tensors in came:
-            yield self._checked(peer, header, tensors)
+        return [self._checked(peer, header, tensors) for header, tensors in came]
 
     def _checked(self, peer: str, data: Data, frames: list[memoryview]) -> Arrived:
         names = tuple(name for name, _, _ in data.values)
@@ -307,24 +307,26 @@ class Links:
             raise RunError(f"{peer} acknowledges what nobody sent")
         return self._out[peer].sender
 
-    def _down(self, origin: Origin) -> Iterator[LinkEvent]:
+    def _down(self, origin: Origin) -> Sequence[LinkEvent]:
         if isinstance(origin, str):
             self._out[origin].ready = False
-            yield Lost(origin, origin)
-            return
+            return (Lost(origin, origin),)
         name = self._names.by_route.pop(origin, None)
-        if name is not None:
-            yield Lost(name, origin)
+        return () if name is None else (Lost(name, origin),)
 
     def _refuse(self, origin: Origin, error: PartcError) -> None:
         self.control(origin, "refuse", message=error.message, where=error.where, hint=error.hint)
 
 
 def _window(manifest: Manifest, peer: str, kind: type[Recv] | type[Send]) -> int:
-    """Frames that may be unacknowledged: four steps of every request, and some; both ends find the same number."""
+    """Frames that may be unacknowledged: four steps of every request and a prompt in parts, and some.
+
+    Both ends find the same number.
+    """
     programs = manifest.programs.values()
     counts = (sum(isinstance(i, kind) and i.device == peer for i in program) for program in programs)
-    return _ACK_EVERY + 4 * manifest.model.max_requests * max(1, *counts) + _SPARE_FRAMES
+    model = manifest.model
+    return _ACK_EVERY + (3 + model.most_chunks) * model.max_requests * max(1, *counts) + _SPARE_FRAMES
 
 
 def _new_session() -> int:

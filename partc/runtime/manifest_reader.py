@@ -27,6 +27,7 @@ from partc.runtime.manifest_types import (
     TvmOptions,
 )
 from partc.runtime.program import (
+    CHUNK,
     DEVICE_NAME,
     Emit,
     Program,
@@ -34,6 +35,7 @@ from partc.runtime.program import (
     Run,
     Sample,
     Send,
+    chunk_program,
     parse_program,
     print_instruction,
     reads,
@@ -75,7 +77,7 @@ def read_manifest(raw: object, where: str) -> Manifest:
 
 
 def _read(top: Entries) -> Manifest:
-    peers = top.child("peers")
+    peers, model = top.child("peers"), _model(top.child("model"))
     return Manifest(
         plan_id=_checked(top, "plan_id", _HEX64),
         epoch=top.count("epoch"),
@@ -83,14 +85,14 @@ def _read(top: Entries) -> Manifest:
         target=top.get("target", str),
         source=_checked(top, "source", DEVICE_NAME),
         ring=top.texts("ring"),
-        model=_model(top.child("model")),
+        model=model,
         inputs=_tensors(top, "inputs"),
         outputs=_tensors(top, "outputs"),
         dims={name: top.child("dims").count(name, 1) for name in top.child("dims").raw},
         values=top.each("values", _tensor_type),
         submodules={item.name: item for item in map(_submodule, top.children("submodules"))},
         engine=_engine(top.child("engine")),
-        programs=_programs(top.child("programs")),
+        programs=_programs(top.child("programs"), model),
         endpoints=dict(top.get("endpoints", dict)),
         receive=peers.texts("receive"),
         send=peers.texts("send"),
@@ -116,6 +118,7 @@ def _model(raw: Entries) -> Model:
         bos_token_id=raw.optional("bos_token_id", int),
         labels=raw.texts("labels") if raw.raw.get("labels") is not None else None,
         uniform_positions=bool(raw.optional("uniform_positions", bool)),
+        prompt_chunk=raw.count("prompt_chunk", 1) if raw.raw.get("prompt_chunk") is not None else None,
     )
 
 
@@ -168,10 +171,13 @@ def _is_entry(entry: object) -> bool:
     return isinstance(entry, list) and len(entry) == 2 and all(type(n) is int and n > 0 for n in entry)
 
 
-def _programs(raw: Entries) -> dict[str, Program]:
+def _programs(raw: Entries, model: Model) -> dict[str, Program]:
     if "prefill" not in raw.raw or set(raw.raw) - {"prefill", "decode"}:
         raise BundleError("the programs are prefill and, with state, decode", where=raw.where, hint=RECOMPILE)
-    return {name: parse_program(raw.get(name, str), f"{raw.where}.{name}") for name in raw.raw}
+    programs = {name: parse_program(raw.get(name, str), f"{raw.where}.{name}") for name in raw.raw}
+    if model.prompt_chunk is not None and "decode" in programs:
+        programs[CHUNK] = chunk_program(programs["prefill"])
+    return programs
 
 
 def _tensors(raw: Entries, key: str) -> dict[str, TensorType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,8 @@ class TensorType:
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """The shape under a binding of the symbols."""
-        return tuple(evaluate(dim, dims) for dim in self.shape)
+        # Nearly every size is a symbol or a number, and this is asked for at every hop.
+        return tuple(dims[dim] if dim in dims else evaluate(dim, dims) for dim in self.shape)  # type: ignore[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,14 @@ class Model:
     labels: tuple[str, ...] | None
     uniform_positions: bool = False
     """Whether the sequences of a batch must be equally long, since the model has one position for all."""
+    prompt_chunk: int | None = None
+    """Tokens of a step at most where a longer prompt of one sequence goes through the ring in several; None: it does
+    not."""
+
+    @property
+    def most_chunks(self) -> int:
+        """Steps that a prompt takes at most."""
+        return 1 if self.prompt_chunk is None else math.ceil(self.max_sequence / self.prompt_chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,7 @@ class Manifest:
     submodules: Mapping[str, Submodule]
     engine: EngineSpec
     programs: Mapping[str, Program]
+    """By phase; `chunk` where prompts go in several steps, though the file leaves that to its readers."""
     endpoints: Mapping[str, str | None]
     receive: tuple[str, ...]
     send: tuple[str, ...]

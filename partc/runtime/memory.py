@@ -1,10 +1,14 @@
-"""Memory that compiled code accepts, and tensors that are mapped into it from files."""
+"""Memory of engines: aligned, taken only where it is used, or mapped from files."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import mmap
+import os
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from partc.errors import BundleError
 from partc.runtime.dtypes import DTYPES, Array
 from partc.runtime.manifest_types import RECOMPILE
 
+_IS_LINUX = sys.platform == "linux"
 ALIGNMENT = 64
 """Bytes that compiled code expects the address of a tensor to be a multiple of: a cache line."""
 _NAMES = {
@@ -25,12 +30,50 @@ _NAMES = {
 """Element type of a safetensors file → its name here."""
 
 
+class LazyZeros:
+    """Zeros in pages of their own, which take memory when they are first written to, and give it back when cleared."""
+
+    def __init__(self, size: int) -> None:
+        """`size` is in bytes."""
+        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if _IS_LINUX else {}
+        self._pages = mmap.mmap(-1, max(1, size), **private)
+        self._is_clear = True
+        self.bytes = np.frombuffer(self._pages, np.uint8, size)
+        """(size,) the memory; its address is a multiple of a page."""
+
+    def clear(self) -> None:
+        """Zero everything that may have been written since the last time."""
+        if not self._is_clear and _IS_LINUX:
+            self._pages.madvise(mmap.MADV_DONTNEED)  # Linux gives zeros where such pages are used again
+        elif not self._is_clear:
+            self.bytes.fill(0)
+        self._is_clear = False
+
+
 def aligned_zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """Zeros at an aligned address; pages that nobody writes to take no memory."""
     size = math.prod(shape) * dtype.itemsize
     block = np.zeros(size + ALIGNMENT, np.uint8)
     skip = -block.ctypes.data % ALIGNMENT
     return block[skip : skip + size].view(dtype).reshape(shape)
+
+
+def release_mapped(folder: Path) -> None:
+    """Take what this process has read of mapped files of a folder out of its memory.
+
+    Engines that keep weights in a form of their own leave behind what they made it from. What is used again after all
+    comes back from the system's cache. Mappings that were written to are left alone.
+    """
+    if not _IS_LINUX:
+        return
+    root = os.fsencode(folder.resolve()) + b"/"
+    system = ctypes.CDLL(None)
+    # Per mapping a line `start-end rights offset device inode path`, then lines `Key: number kB`.
+    for text in re.split(rb"\n(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_bytes()):
+        span, _, *_, path = text.partition(b"\n")[0].split(maxsplit=5)
+        if path.startswith(root) and re.search(rb"^Anonymous: +0 kB$", text, re.MULTILINE):
+            start, end = (int(address, 16) for address in span.split(b"-"))
+            system.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED)
 
 
 def map_tensors(path: Path) -> dict[str, tuple[Array, str]]:

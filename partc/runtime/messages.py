@@ -19,17 +19,18 @@ def check_fields(kind: object, fields: Mapping[str, Any]) -> None:
     table = _KINDS.get(kind) if isinstance(kind, str) else None
     if table is None:
         raise RunError(f"a message of unknown kind {kind!r:.40}")
-    for name, check in table.items():
-        if name not in fields and name in _OPTIONAL:
-            continue
-        if name not in fields or not check(fields[name]):
-            raise RunError(f"a {kind} message whose field {name!r} is missing or wrong")
-    unknown = [name for name in fields if name not in table]
-    if unknown:
-        raise RunError(f"a {kind} message with an unknown field {unknown[0]!r:.40}")
+    for name, value in fields.items():
+        if name not in table:
+            raise RunError(f"a {kind} message with an unknown field {name!r:.40}")
+        if not table[name](value):
+            raise RunError(f"a {kind} message whose field {name!r} is wrong")
+    missing = table.keys() - fields.keys() - _OPTIONAL
+    if missing:
+        raise RunError(f"a {kind} message whose field {min(missing)!r} is missing")
 
 
 Check = Callable[[Any], bool]
+_LISTS = (list, tuple)
 
 
 def _count(value: Any) -> bool:
@@ -57,29 +58,29 @@ def _or_none(check: Check) -> Check:
 
 
 def _list_of(check: Check) -> Check:
-    return lambda value: isinstance(value, list | tuple) and all(map(check, value))
+    return lambda value: isinstance(value, _LISTS) and all(map(check, value))
 
 
 def _map_of(check: Check) -> Check:
     return lambda value: (
-        isinstance(value, Mapping) and all(map(_text, value)) and all(map(check, value.values()))
+        isinstance(value, dict) and all(map(_text, value)) and all(map(check, value.values()))
     )
 
 
 def _spec(value: Any) -> bool:
-    if not isinstance(value, list | tuple) or len(value) != 3:
+    if not isinstance(value, _LISTS) or len(value) != 3:
         return False
     name, dtype, shape = value
     return _text(name) and _text(dtype) and dtype in DTYPES and _counts(shape) and len(shape) <= 16
 
 
 def _opening(value: Any) -> bool:
-    fields = isinstance(value, Mapping) and set(value) == {"sampling", "trace"}
+    fields = isinstance(value, dict) and set(value) == {"sampling", "trace"}
     return fields and _flag(value["trace"]) and _map_of(_number)(value["sampling"])
 
 
 def _info(value: Any) -> bool:
-    return isinstance(value, Mapping) and len(value) <= 64 and all(map(_text, value))
+    return isinstance(value, dict) and len(value) <= 64 and all(map(_text, value))
 
 
 _counts = _list_of(_count)

@@ -18,7 +18,10 @@ import numpy as np
 from partc.errors import BundleError, RunError
 from partc.runtime.dtypes import DTYPES, Array
 from partc.runtime.engine import States
+from partc.runtime.huge_pages import use_huge_pages
 from partc.runtime.manifest import RECOMPILE, EngineSpec, Manifest, Submodule
+from partc.runtime.memory import release_mapped
+from partc.runtime.processor import usable_cores
 
 _PROVIDERS = {
     "cpu": "CPUExecutionProvider",
@@ -71,6 +74,8 @@ class OrtEngine:
             bindings = [session.io_binding() for _ in slots]
             self._loaded[module.name] = _Loaded(module, session, bindings, [True for _ in slots])
             _check_interface(session, module, folder)
+        use_huge_pages()
+        release_mapped(folder)
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """See `Engine`."""
@@ -121,9 +126,11 @@ def _session(engine: EngineSpec, folder: Path, module: Submodule, shares_arena: 
         hint = "pip install 'partc[ort]'"
         raise BundleError("this bundle needs onnxruntime, which is not installed", hint=hint) from None
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = engine.threads
+    # Left to itself, onnxruntime takes cores that this process may not use, and binds its threads to them.
+    options.intra_op_num_threads = engine.threads or usable_cores()
     options.log_severity_level = 3
-    # Devices that share cores with each other (a ring on one machine) lose them to threads that spin.
+    # Threads spin while a step is computed, but not until the next one comes: that is a trip around the ring away, and
+    # runners that share cores (a ring on one machine) would take them from each other.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if shares_arena:
         _register_arena()
@@ -136,7 +143,8 @@ def _session(engine: EngineSpec, folder: Path, module: Submodule, shares_arena: 
         raise BundleError(
             f"this onnxruntime has no provider {engine.provider!r}", where="engine.provider", hint=hint
         )
-    providers = list(dict.fromkeys((provider, _PROVIDERS["cpu"])))
+    behind = [_PROVIDERS["cuda"]] if engine.provider == "tensorrt" else []  # for what TensorRT does not parse
+    providers = list(dict.fromkeys((provider, *behind, _PROVIDERS["cpu"])))
     try:
         return onnxruntime.InferenceSession(str(folder / module.file), options, providers=providers)
     except Exception as error:

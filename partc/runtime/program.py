@@ -68,6 +68,9 @@ class Emit:
 Instruction = Recv | Run | Send | Sample | Emit
 Program = tuple[Instruction, ...]
 
+CHUNK = "chunk"
+"""The phase of a part of a prompt behind which more comes; its programs follow from those of `prefill`."""
+
 DEVICE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _BARE_NAME = re.compile(r"[A-Za-z0-9_.:/@$%+\[\]-]+")
 _TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|(->)|([,()])|([A-Za-z0-9_.:/@$%+\[\]]|-(?!>))+|(#.*)|$)')
@@ -128,6 +131,26 @@ def writes(instruction: Instruction) -> tuple[str, ...]:
             return (token,)
         case Send() | Emit():
             return ()
+
+
+def chunk_program(prefill: Program) -> Program:
+    """What a device does for a part of a prompt behind which more comes.
+
+    That is `prefill`, but no token comes of it: nothing is sampled, emitted, or sent to where it would be.
+    """
+    sampled = {item.token for item in prefill if isinstance(item, Sample)}
+    tokens = sampled.union(*(item.values for item in prefill if isinstance(item, Emit)))
+    return tuple(item for item in prefill if not _is_of_tokens(item, tokens))
+
+
+def _is_of_tokens(instruction: Instruction, tokens: set[str]) -> bool:
+    match instruction:
+        case Sample() | Emit():
+            return True
+        case Send(values=values) | Recv(values=values):
+            return tokens.issuperset(values)
+        case Run():
+            return False
 
 
 def _instruction(line: _Line) -> Instruction:

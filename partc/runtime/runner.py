@@ -12,12 +12,13 @@ from typing import Any
 from partc.errors import PartcError, RunError
 from partc.runtime.dtypes import Array
 from partc.runtime.engine import load_engine
-from partc.runtime.executor import Executor, StepError, Timing
+from partc.runtime.executor import Executor, StepError
 from partc.runtime.keys import CLIENT, load_device_keys
 from partc.runtime.links import Arrived, Barred, Control, Failed, Linked, LinkEvent, Links, Lost
 from partc.runtime.manifest import Manifest, load_manifest, verify_files
 from partc.runtime.settings import Settings, listen_address, peer_addresses, stop_signals
-from partc.runtime.source import Source, problem, timing_table
+from partc.runtime.source import Source, problem
+from partc.runtime.timings import Timing, timing_table
 from partc.runtime.transport import Input, Origin, Transport
 from partc.runtime.wire import Step, frame_limit, to_frames
 
@@ -108,7 +109,7 @@ class Runner:
             self._links.control(self._manifest.source, "trace", frames, **fields)
 
     def begin(self, step: Step, inputs: Mapping[str, Array]) -> None:
-        """Start a step."""
+        """Start a step, once the request's last one is done here."""
         self._executor.begin(step, inputs)
 
     def close(self, number: int) -> None:
@@ -144,8 +145,10 @@ class Runner:
             for found in self._links.handle(event, time.monotonic()):
                 self._handle(found)
         self._ticks()
-        if self._executor.ready:
-            self._advance()
+        # On the source a step ends with next to no work, and the next one begins.
+        for _ in range(2 if self._source is not None else 1):
+            if self._executor.ready:
+                self._advance()
 
     def _timeout(self) -> float | None:
         due = [moment for moment in self._ticks() if moment is not None]

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from partc.errors import PartcError, RunError
 from partc.runtime.dtypes import Array
-from partc.runtime.executor import Timing
-from partc.runtime.jobs import GENERATION, Job, fill_prompts, fill_tensors, opening_of
+from partc.runtime.jobs import GENERATION, Job, fill_prompts, fill_tensors, opening_of, prompt_steps
 from partc.runtime.links import Control
 from partc.runtime.manifest import Manifest
 from partc.runtime.protocol import Progress, patience_s, step_s
 from partc.runtime.text import Tokenizer
+from partc.runtime.timings import Timing, timing_table
 from partc.runtime.transport import Origin
 from partc.runtime.wire import Step, to_frame, to_frames
 
 _MOST_QUEUED = 1024
 _REPORT_S = 1.0
-_FIXED_COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes")
+_LATE = 0.05
+"""By how much of the shortest patience a fault may be noticed late."""
 
 
 class Office(Protocol):
     """What the source needs of its runner."""
 
     def begin(self, step: Step, inputs: Mapping[str, Array]) -> None:
-        """Start a step here."""
+        """Start a step here, once the request's last one is done here."""
 
     def close(self, number: int) -> None:
         """End a request here."""
@@ -70,6 +69,7 @@ class Source:
         self._slowest: dict[str, float] = {}
         self._heard: dict[str, tuple[float, str]] = {}
         self._asked_at = 0.0
+        self._look_again = 0.0
 
     # -- the ring
 
@@ -159,12 +159,13 @@ class Source:
         tokens = next(iter(values.values()))
         fresh, texts = job.take([int(token) for token in tokens.reshape(-1)])
         self._office.control(
-            job.origin, "token", request=job.ticket, step=step.step, tokens=fresh, texts=texts
+            job.origin, "token", request=job.ticket, step=job.step, tokens=fresh, texts=texts
         )
         if job.finished:
             self._finish(job)
         else:
-            self._step(job, job.next_step(step), {"input_ids": tokens.reshape(-1, 1)})
+            job.step += 1
+            self._begin(job, [(job.next_step(step), {"input_ids": tokens.reshape(-1, 1)})])
 
     def stats(self, message: Control) -> None:
         """A device's timings of a request that has ended."""
@@ -191,6 +192,8 @@ class Source:
     def tick(self) -> float | None:
         """End what waits for too long; when this must be called again."""
         now = self._clock()
+        if now < self._look_again:
+            return self._look_again
         for job in [job for job in self._reporting.values() if now >= job.progress.expires(_REPORT_S)]:
             self._answer(job)
         for job in list(self._running.values()):
@@ -200,7 +203,10 @@ class Source:
         if self.absent:
             self._give_up_waiting(now)
         self._ask(now)
-        return min(self._deadlines(now), default=None)
+        # Steps move deadlines all the time: looking at them at each would cost more than being a little late.
+        soonest = min(self._deadlines(now), default=None)
+        self._look_again = 0.0 if soonest is None else min(max(soonest, now), now + self._floor_s * _LATE)
+        return soonest if soonest is None else self._look_again
 
     # -- inner workings
 
@@ -228,16 +234,16 @@ class Source:
         job.number, job.slot = self._next_number, self._free.pop()
         self._next_number += 1
         self._running[job.number] = job
-        self._step(job, job.first_step(), job.inputs)
+        self._begin(job, prompt_steps(job, self._manifest))
         job.inputs = {}
 
-    def _step(self, job: Job, step: Step, inputs: Mapping[str, Array]) -> None:
-        now = self._clock()
-        job.step = step.step
-        job.started = now
-        job.progress.moved(now)
+    def _begin(self, job: Job, steps: Iterable[tuple[Step, Mapping[str, Array]]]) -> None:
+        """Begin the steps that lead to the next token: one, or several parts of a prompt."""
+        job.started = self._clock()
+        job.progress.moved(job.started)
         try:
-            self._office.begin(step, inputs)
+            for step, inputs in steps:
+                self._office.begin(step, inputs)
         except RunError as error:
             self._fail(job, error)
 
@@ -351,20 +357,6 @@ class Source:
         if self.absent:
             for job in self._waiting:
                 yield max(job.submitted, self._incomplete_since) + self._floor_s
-
-
-def timing_table(timings: Sequence[Timing]) -> tuple[list[str], Array]:
-    """(columns, float64 table of steps x columns); the columns are fixed ones, then `wait_s:PEER`."""
-    peers = sorted({peer for timing in timings for peer in timing.wait_s})
-    columns = [*_FIXED_COLUMNS, *(f"wait_s:{peer}" for peer in peers)]
-    rows = [
-        [
-            *(float(getattr(timing, name)) for name in _FIXED_COLUMNS),
-            *(timing.wait_s.get(peer, 0.0) for peer in peers),
-        ]
-        for timing in timings
-    ]
-    return columns, np.array(rows, np.float64).reshape(len(rows), len(columns))
 
 
 def problem(error: PartcError) -> dict[str, str | None]:

@@ -143,6 +143,8 @@ class Transport:
         self._router_monitor: zmq.Socket[bytes] | None = None
         self._zap: zmq.Socket[bytes] | None = None
         self._watched: dict[int, Any] = {}
+        self._carriers: dict[Any, str | None] = {}
+        """Sockets that carry messages → the device at the other end; none for the ROUTER."""
 
     def listen(self, address: str) -> str:
         """Bind the ROUTER; HOST:PORT, with the port that was given or found (for port 0).
@@ -163,6 +165,7 @@ class Transport:
             router.setsockopt(zmq.ZAP_DOMAIN, _ZAP_DOMAIN)
         self._router_monitor = router.get_monitor_socket(_EVENTS)
         self._router = router
+        self._carriers[router] = None
         self._poller.register(router, zmq.POLLIN)
         self._poller.register(self._router_monitor, zmq.POLLIN)
         try:
@@ -187,6 +190,7 @@ class Transport:
             socket.setsockopt_string(zmq.CURVE_SERVERKEY, self._key_of(name))
         monitor = socket.get_monitor_socket(_EVENTS)
         self._outgoing[name] = _Outgoing(socket, monitor)
+        self._carriers[socket] = name
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
         try:
@@ -229,8 +233,14 @@ class Transport:
         return True
 
     def poll(self, timeout_s: float | None) -> list[Event]:
-        """What has happened, in order for each connection; after `timeout_s` at the latest (None: never)."""
+        """What has happened, in order for each connection; after `timeout_s` at the latest (None: never).
+
+        More messages may lie ready than it returns.
+        """
         ready = dict(self._poller.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))))
+        if ready.keys() <= self._carriers.keys() and not self._incoming.closed:
+            # Messages and nothing else, as in every step of a ring: the next device waits for us, so it is kept short.
+            return [message for socket in ready for message in self._received(socket, 1)]
         if self._zap in ready:
             self._authenticate()
         # A connection's last message lies in its socket before the monitor tells of its end: so breaks come
@@ -249,6 +259,7 @@ class Transport:
         # Whatever was opened, a socket whose connection could not even begin included.
         self._context.destroy(linger=_LINGER_MS)
         self._outgoing.clear()
+        self._carriers.clear()
         self._router = None
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
@@ -274,18 +285,23 @@ class Transport:
     def _send(socket: zmq.Socket[bytes], frames: Sequence[bytes | memoryview]) -> None:
         socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
 
-    def _messages(self, ready: Mapping[Any, int]) -> Iterator[Event]:
-        for name, out in self._outgoing.items():
+    def _messages(self, ready: Mapping[Any, int]) -> Iterator[Message]:
+        for out in self._outgoing.values():
             if out.socket in ready or out.monitor in ready:
-                yield from (Message(name, None, frames) for frames in _receive_all(out.socket))
+                yield from self._received(out.socket, _BATCH)
         if self._router is not None and (self._router in ready or self._router_monitor in ready):
-            for route, *frames in _receive_all(self._router):
-                yield self._from_router(route.bytes, frames)
+            yield from self._received(self._router, _BATCH)
 
-    def _from_router(self, route: bytes, frames: Sequence[zmq.Frame]) -> Message:
-        self._incoming.routes.setdefault(int(frames[0].get(zmq.SRCFD)), route)
-        user = frames[0].get("User-Id") if self._keys is not None else None
-        return Message(route, user if user is None else str(user), frames)
+    def _received(self, socket: zmq.Socket[bytes], most: int) -> Iterator[Message]:
+        name = self._carriers[socket]
+        for frames in _receive_all(socket, most):
+            yield self._from_router(frames) if name is None else Message(name, None, frames)
+
+    def _from_router(self, frames: Sequence[zmq.Frame]) -> Message:
+        route, first = frames[0].bytes, frames[1]
+        self._incoming.routes.setdefault(int(first.get(zmq.SRCFD)), route)
+        user = first.get("User-Id") if self._keys is not None else None
+        return Message(route, user if user is None else str(user), frames[1:])
 
     def _changes(self, ready: Mapping[Any, int]) -> tuple[list[Event], list[Event]]:
         """What became of our own connections: news to tell before the messages, and after them."""
@@ -349,13 +365,17 @@ def require_loopback(address: str) -> None:
         raise RunError("without encryption, nothing may leave this machine", where=address, hint=hint)
 
 
-def _receive_all(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
+def _receive_all(socket: zmq.Socket[bytes], most: int = _BATCH) -> Iterator[list[zmq.Frame]]:
     """The messages that lie ready, but not so many that others starve."""
-    for _ in range(_BATCH):
+    for _ in range(most):
         try:
-            yield socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            frames = [socket.recv(zmq.NOBLOCK, copy=False)]
         except zmq.Again:
             return
+        # A message is there with all its frames or not at all.
+        while frames[-1].more:
+            frames.append(socket.recv(zmq.NOBLOCK, copy=False))
+        yield frames
 
 
 def _monitored(monitor: zmq.Socket[bytes]) -> Iterator[tuple[int, int]]:

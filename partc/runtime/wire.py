@@ -19,7 +19,7 @@ from partc.errors import RunError
 from partc.runtime.dtypes import DTYPES, Array
 from partc.runtime.manifest import Manifest, TensorType
 from partc.runtime.messages import check_fields
-from partc.runtime.program import Recv
+from partc.runtime.program import CHUNK, Recv
 
 VERSION = 1
 MIN_FRAME_LIMIT = 64 * 1024
@@ -51,9 +51,9 @@ class Step:
     slot: int
     """Which of the pre-allocated states the request has, below max_requests."""
     step: int
-    """0 is the prefill."""
+    """Counts from 0; the prefill is 0, or as many higher as it has parts before it."""
     phase: str
-    """The program to run: prefill or decode."""
+    """The program to run: prefill or decode; chunk for a part of a prompt behind which more comes."""
     dims: Mapping[str, int]
     """The size of every symbol in this step."""
     position: tuple[int, ...] = ()
@@ -170,7 +170,12 @@ def check_step(step: Step, manifest: Manifest) -> None:
     model = manifest.model
     if step.slot >= model.max_requests:
         raise RunError(f"slot {step.slot}, there are {model.max_requests}")
-    if step.phase not in manifest.programs or (step.step == 0) != (step.phase == "prefill"):
+    begins, is_chunked = step.phase != "decode", CHUNK in manifest.programs
+    if (
+        step.phase not in manifest.programs
+        or begins < (step.step == 0)
+        or begins > (is_chunked or step.step == 0)
+    ):
         raise RunError(f"step {step.step} is no step of {step.phase!r}")
     if (step.step == 0) != (step.opening is not None):
         raise RunError("a request is opened by its step 0, and by no other")

@@ -61,6 +61,7 @@ class Build:
     max_batch: int = 1
     max_requests: int = 1
     max_sequence: int = LENGTH
+    prompt_chunk: int | None = None
     plan_id: str = PLAN
     predicted: Mapping[str, float] = field(default_factory=lambda: {"prefill_s": 0.01, "decode_s": 0.01})
     tokenizer: str | None = None
@@ -106,6 +107,7 @@ class Build:
                 "pad_token_id": 0,
                 "bos_token_id": None,
                 "labels": None,
+                "prompt_chunk": self.prompt_chunk,
             },
             "inputs": [{"name": n, "dtype": d, "shape": s} for n, d, s in self.inputs],
             "outputs": [{"name": n, "dtype": d, "shape": s} for n, d, s in self.outputs],

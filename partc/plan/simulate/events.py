@@ -17,6 +17,9 @@ requests keep their order on every device and link in both, so that bubbles only
 return, whoever is ready first may be the wrong one, as in any greedy schedule, and no-bubbles can be the slower
 one. The runner chooses like that, and so does this.
 
+A prompt is one step, as in the plan's times. Where the runner sends a long one through the ring in parts
+(docs/bundle.md), its first token comes earlier than here.
+
 `sample`, `emit` and a `run` of no seconds take no time. O((instructions + messages) log n).
 """
 

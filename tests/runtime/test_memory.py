@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partc.runtime.engine import States
+from partc.runtime.manifest import load_manifest
+from partc.runtime.memory import LazyZeros, release_mapped
+from partc.runtime.processor import usable_cores
+from tests.runtime.bundles import language_model
+
+MIB = 1 << 20
+
+
+def resident(kind: str = "RssAnon") -> int:
+    """Bytes of this process, those that are no files for a start."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[kind].split()[0]) * 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_zeros_take_memory_where_they_are_written_and_give_it_back() -> None:
+    before = resident()
+    memory = LazyZeros(256 * MIB)
+    memory.clear()
+    assert resident() - before < 16 * MIB
+    memory.bytes[: 64 * MIB] = 1
+    assert 48 * MIB < resident() - before < 96 * MIB
+    memory.clear()
+    assert resident() - before < 16 * MIB
+    assert not memory.bytes[:: MIB // 2].any()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_mapped_files_are_released_unless_they_were_written_to(tmp_path: Path) -> None:
+    held = []
+    for name in ("read", "written"):
+        (tmp_path / name).write_bytes(b"x" * 32 * MIB)
+        with (tmp_path / name).open("rb") as file:
+            held.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        assert held[-1][::4096].count(b"x") == 32 * MIB // 4096
+    held[1][5] = ord("y")
+    before = resident("RssFile")
+    release_mapped(tmp_path)
+    assert 24 * MIB < before - resident("RssFile") < 40 * MIB, "one of the two"
+    assert (held[0][5], held[1][5]) == (ord("x"), ord("y"))
+
+
+def test_no_bytes_at_all() -> None:
+    memory = LazyZeros(0)
+    memory.clear()
+    assert memory.bytes.shape == (0,)
+
+
+def test_states_begin_with_zeros_and_slots_are_apart(tmp_path: Path) -> None:
+    build = language_model("null").write(tmp_path / "build")
+    states = States(load_manifest(build / "devices" / "b"))
+    for slot in range(2):
+        states.reset(slot, {"batch": 3, "sequence": 4})
+    (name,) = states.of(0)
+    first, second = states.of(0)[name], states.of(1)[name]
+    assert first.shape[0] == 3
+    assert first.ctypes.data % 64 == 0
+    first.fill(np.inf)
+    assert not second.any()
+    states.reset(0, {"batch": 1, "sequence": 4})
+    assert states.of(0)[name].shape[0] == 1
+    states.reset(0, {"batch": 3, "sequence": 4})
+    assert not states.of(0)[name].any(), "an infinity must not reach the next request"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
+def test_cores_are_those_that_this_process_may_use() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert 1 <= usable_cores() <= len(before)
