@@ -11,7 +11,7 @@ from partc.bundle.streaming import stream_weights
 from partc.bundle.tensors import open_tensors
 from partc.errors import InternalError
 from partc.ir.graph import ModelInfo, Weight
-from partc.ir.weights import Array, Step, WeightExpr
+from partc.ir.weights import Array, WeightExpr, stored
 from partc.pipeline.contract import NO_STORE, Progress, TensorStore
 
 
@@ -48,15 +48,15 @@ def write_weights(
     files = _files(wanted)
     total, done = sum(weight.bytes({}) for own in files.values() for weight in own), 0
     read = open_tensors(info)
-    stored: dict[_Key, Placed] = {}
+    places: dict[_Key, Placed] = {}
     for file, own in files.items():
         report = _shifted(progress, done, total)
         entries = _write_file(
             own, folder, file, lambda names: stream_weights(names, read, info), report, store
         )
-        stored |= {_key(weight): Placed(file, entry) for weight, entry in entries.items()}
+        places |= {_key(weight): Placed(file, entry) for weight, entry in entries.items()}
         done += sum(entry.bytes for entry in entries.values())
-    return {weight: _viewed(stored[_key(weight)], weight) for own in wanted.values() for weight in own}
+    return {weight: _viewed(places[_key(weight)], weight) for own in wanted.values() for weight in own}
 
 
 def _files(wanted: Mapping[str, Sequence[Weight]]) -> dict[str, list[Weight]]:
@@ -75,10 +75,7 @@ def _files(wanted: Mapping[str, Sequence[Weight]]) -> dict[str, list[Weight]]:
 
 
 def _key(weight: Weight) -> _Key:
-    source = weight.source
-    while isinstance(source, Step) and source.op == "reshape":
-        source = source.source
-    return source, weight.dtype
+    return None if weight.source is None else stored(weight.source), weight.dtype
 
 
 def _viewed(placed: Placed, weight: Weight) -> Placed:

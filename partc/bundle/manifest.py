@@ -14,6 +14,7 @@ from partc.dims import element_count
 from partc.errors import InternalError
 from partc.ir.graph import Graph, ModelInfo, Module, Part, Value
 from partc.ir.types import BY_SHORT
+from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact
 from partc.runtime.manifest import FORMAT, seal
 
@@ -157,8 +158,13 @@ def _memory(module: Module, part: Part, devices: DevicesConfig | None) -> Json:
 
 
 def weights_bytes(graphs: Sequence[Graph]) -> int:
-    """Bytes of the weights of one device, equal ones once."""
-    unique = {(weight.source, weight.dtype): weight for graph in graphs for weight in graph.weights()}
+    """Bytes of the weights of one device; what is stored once counts once."""
+    unique = {
+        (stored(weight.source), weight.dtype): weight
+        for graph in graphs
+        for weight in graph.weights()
+        if weight.source is not None
+    }
     return sum(weight.bytes({}) for weight in unique.values())
 
 

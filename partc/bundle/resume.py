@@ -38,8 +38,8 @@ from partc.pipeline.versions import code_version
 
 RECORDS = Path("runs") / "parts"
 """Folder of a build with one record a device."""
-_CODE = ("partc.ir", "partc.bundle", "targets")
-"""Packages that decide what the files of a part contain, beside its graphs."""
+_CODE = ("partc.ir", "partc.bundle", "partc.frontend", "targets")
+"""Packages that decide what the files of a part contain, beside its graphs; the front end reads and makes tensors."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _digest(file: BufferedReader) -> str:
 
 
 def inputs_hash(part: Part, info: ModelInfo, target: Target, extra: Sequence[Stamp]) -> str:
-    """Hash of all that the files of one device depend on; checkpoint files count by name, size and time."""
+    """Hash of all that the files of one device depend on; checkpoint files count by their stamps."""
     weights = [weight for graph in part.graphs for weight in graph.weights()]
     names = {leaf.file for weight in weights if weight.source for leaf in leaves(weight.source)}
     return hash_data({
@@ -95,6 +95,11 @@ def tensor_hash(weight: Weight, info: ModelInfo) -> str:
         "checkpoint": fingerprint(info, sorted({leaf.file for leaf in leaves(weight.source)})),
         "random": [info.random, info.task, info.dtype] if info.random else None,
     })  # fmt: skip
+
+
+def finished_devices(build: Path) -> int:
+    """The number of devices of a build whose files are complete."""
+    return len(list((build / RECORDS).glob("*.json")))
 
 
 def write_record(workspace: Path, device: str, record: Record) -> None:

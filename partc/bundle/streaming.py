@@ -27,6 +27,7 @@ from partc.ir.weights import (
     Leaf,
     Step,
     WeightExpr,
+    has_step,
     leaves,
 )
 
@@ -40,7 +41,8 @@ def stream_weights(weights: Sequence[Weight], read: Reader, info: ModelInfo) -> 
     Peak memory is a few pieces where all transforms work row by row, else one tensor and its result.
 
     Raises:
-        ModelError: the checkpoint lacks a tensor, or it becomes another type or shape than the graph expects.
+        ModelError: the checkpoint lacks a tensor, or it becomes another type or shape than the graph expects; one that
+            is to be quantised holds what is no finite number.
     """
     for group in _groups(weights):
         rows = _Rows(read)
@@ -85,7 +87,8 @@ def _piece(weight: Weight, expr: WeightExpr, rows: _Rows, start: int, stop: int,
     where = ", ".join(f"{Path(info.folder) / leaf.file}: {leaf.key}" for leaf in source)
     expected, hint = _type(weight.dtype, weight.shape), "does config.json belong to these files?"
     try:
-        piece = rows.piece(expr, start, stop) if weight.shape else rows.whole(expr)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for below
+            piece = rows.piece(expr, start, stop) if weight.shape else rows.whole(expr)
         shape = (rows.count(expr), *piece.shape[1:]) if weight.shape else piece.shape
     except (ValueError, IndexError) as error:
         found = [list(rows.whole(leaf).shape) for leaf in source]
@@ -94,6 +97,11 @@ def _piece(weight: Weight, expr: WeightExpr, rows: _Rows, start: int, stop: int,
     dtype = next((short for short, row in BY_SHORT.items() if row.numpy == piece.dtype), str(piece.dtype))
     if (dtype, shape) != (weight.dtype, weight.shape):
         raise ModelError(f"expected {expected}, found {_type(dtype, shape)}", where=where, hint=hint)
+    if has_step(expr, "scales") and not np.isfinite(piece.astype(np.float32)).all():
+        message = (
+            f"cannot be quantised: it holds a NaN, an infinity, or a number too large for scales in {dtype}"
+        )
+        raise ModelError(message, where=where, hint="mend the checkpoint, or write `quantize: none`")
     return piece
 
 
@@ -190,8 +198,12 @@ class _Rows:
                 pieces = list(self._overlaps(parts, start, stop)) or [self.piece(parts[0], 0, 0)]
                 return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             case Join(op="stack", axis=0, parts=parts) if start < stop:
-                return np.stack([self.piece(part, 0, self.count(part)) for part in parts[start:stop]])
+                return np.stack([self._all_rows(part) for part in parts[start:stop]])
         return self.whole(expr)[start:stop]
+
+    def _all_rows(self, expr: WeightExpr) -> Array:
+        """A part of a stack, which is forgotten with the rows that it is for; a scalar has no rows."""
+        return self.whole(expr) if self._is_scalar(expr) else self.piece(expr, 0, self.count(expr))
 
     def _overlaps(self, parts: Sequence[WeightExpr], start: int, stop: int) -> Iterator[Array]:
         """What of each part lies in the rows from `start` to before `stop`."""

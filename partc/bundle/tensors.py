@@ -47,8 +47,11 @@ def _made_weights(info: ModelInfo, name: str) -> Callable[[str], Array]:
     return lambda key: reader(Leaf(name, key))
 
 
-Stamp = tuple[str, int, int]
-"""Resolved path, size and modification time of a file: what is equal on one machine has not changed."""
+Stamp = tuple[str, int, int, int]
+"""Resolved path, size and times of modification and of change of a file: what is equal on one machine is unchanged.
+
+Copies and archives can give another file the same time of modification; the time of change is the system's own.
+"""
 
 
 def fingerprint(info: ModelInfo, names: Iterable[str]) -> list[Stamp]:
@@ -60,5 +63,7 @@ def fingerprint(info: ModelInfo, names: Iterable[str]) -> list[Stamp]:
 
 
 def _stamp(path: Path) -> Stamp:
-    status = path.stat() if path.is_file() else None
-    return str(path.resolve()), status.st_size if status else -1, status.st_mtime_ns if status else -1
+    if not path.is_file():
+        return str(path.resolve()), -1, -1, -1
+    status = path.stat()
+    return str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -1,22 +1,25 @@
 """Where a build is made: a sibling folder that takes the build's place in one step when it is complete.
 
-`build.partial-*` holds an unfinished build, locked as long as its compiler lives. What a killed compiler
-leaves is found by the next one, which copies what is finished (`resume.py`) and removes it.
+`build.partial-*` holds an unfinished build, locked as long as its compiler lives. What a compiler that failed or was
+killed leaves is found by the next one, which copies what is finished (`resume.py`) and removes it. Of several only the
+one with the most finished devices is kept, and none without any: failing again and again fills no disk.
 `build` itself is complete or absent at any time.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from partc.bundle.resume import finished_devices
 from partc.errors import BundleError
 
 _CONTENTS = {"plan.json", "report.html", "runs", "keys", "devices"}
@@ -42,7 +45,7 @@ def check_output(output: Path) -> None:
         return
     if not output.is_dir():
         raise BundleError("is a file, not a folder", where=str(output), hint="give another folder with -o")
-    names = {path.name for path in output.iterdir()}
+    names = _names(output)
     foreign = sorted(names - _CONTENTS)
     if foreign or (names and not {"plan.json", "devices"} <= names):
         held = f"holds {foreign[0]!r}" if foreign else "has no plan.json"
@@ -52,9 +55,18 @@ def check_output(output: Path) -> None:
         )  # fmt: skip
 
 
+def _names(folder: Path) -> set[str]:
+    """What lies in a folder; another compile may exchange it meanwhile, and remove what stood here before."""
+    while True:
+        before = folder.stat().st_ino
+        names = {path.name for path in folder.iterdir()}
+        if folder.stat().st_ino == before:
+            return names
+
+
 @contextmanager
 def open_workspace(output: Path) -> Iterator[Workspace]:
-    """An empty folder beside `output` to build in; with an error it is left as it is, to be resumed from.
+    """An empty folder beside `output` to build in; after an error, what is finished in it can be resumed from.
 
     Raises:
         BundleError: `output` may not be replaced.
@@ -62,39 +74,68 @@ def open_workspace(output: Path) -> Iterator[Workspace]:
     check_output(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     _restore(output)
-    locks, leftovers = [], []
-    for path in sorted(output.parent.glob(f"{_escape(output.name)}.partial-*")):
-        lock = _try_lock(path)
-        if lock is not None:
-            locks.append(lock)
-            leftovers.append(path)
-    folder = output.parent / f"{output.name}.partial-{secrets.token_hex(4)}"
-    folder.mkdir()
-    own = _try_lock(folder)
-    if own is None:  # another compile took the fresh folder for a leftover, before it was locked
-        raise BundleError(
-            "another compile is writing here", where=str(output), hint="wait for it, then compile again"
-        )
-    try:
-        yield Workspace(folder, leftovers)
-    finally:
-        for lock in (*locks, own):
-            os.close(lock)
+    with ExitStack() as locks:
+        leftovers = _keep_most_finished(_lock_leftovers(output, locks))
+        folder = _make_folder(output, locks)
+        try:
+            yield Workspace(folder, leftovers)
+        except BaseException:
+            _keep_most_finished([folder, *leftovers])
+            raise
+
+
+def _lock_leftovers(output: Path, locks: ExitStack) -> list[Path]:
+    """Unfinished builds of compilers that are gone."""
+    return [
+        path for path in sorted(output.parent.glob(f"{_escape(output.name)}.partial-*")) if _lock(path, locks)
+    ]
+
+
+def _make_folder(output: Path, locks: ExitStack) -> Path:
+    """A new folder that is locked; another compile may take one for a leftover before it is, and then owns it."""
+    while True:
+        folder = output.parent / f"{output.name}.partial-{secrets.token_hex(4)}"
+        folder.mkdir()
+        if _lock(folder, locks):
+            return folder
+
+
+def _keep_most_finished(folders: Sequence[Path]) -> list[Path]:
+    """Remove all but the first of those with the most finished devices; what is left, none if there are no devices."""
+    best = max(folders, key=finished_devices, default=None)
+    kept = [best] if best is not None and finished_devices(best) else []
+    for folder in folders:
+        if folder not in kept:
+            shutil.rmtree(folder, ignore_errors=True)
+    return kept
 
 
 def commit(workspace: Workspace, output: Path) -> None:
-    """Put the finished build in the place of `output` and remove what is left over."""
-    if not output.exists():
-        workspace.folder.rename(output)
-    elif _exchange(workspace.folder, output):
-        shutil.rmtree(workspace.folder)
-    else:
+    """Put the finished build in the place of `output` and remove what is left over.
+
+    Raises:
+        BundleError: `output` became something else than a build while this one was made.
+    """
+    check_output(output)
+    if not _rename_to_new(workspace.folder, output) and not _exchange(workspace.folder, output):
         old = output.with_name(f"{output.name}.old-{secrets.token_hex(4)}")
         output.rename(old)
         workspace.folder.rename(output)
-        shutil.rmtree(old)
-    for leftover in workspace.leftovers:
+        shutil.rmtree(old, ignore_errors=True)
+    # Where two were exchanged, the old build has the name of the new one's folder; another compile may remove it, too.
+    for leftover in (workspace.folder, *workspace.leftovers):
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _rename_to_new(folder: Path, output: Path) -> bool:
+    """Rename a folder; False where there is one of the new name that is not empty."""
+    try:
+        folder.rename(output)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            return False
+        raise
+    return True
 
 
 def _restore(output: Path) -> None:
@@ -110,17 +151,18 @@ def _escape(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
-def _try_lock(folder: Path) -> int | None:
-    """A lock on the folder that ends with this process, or None while another process holds it."""
-    if folder.is_symlink() or not folder.is_dir():
-        return None
-    handle = os.open(folder, os.O_RDONLY)
+def _lock(folder: Path, locks: ExitStack) -> bool:
+    """Lock a folder until `locks` ends, or this process; False if it is gone, or another process holds it."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    locks.callback(os.close, handle)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(handle)
-        return None
-    return handle
+        return False
+    return True
 
 
 def _exchange(first: Path, second: Path) -> bool:

@@ -33,14 +33,20 @@ from partc.plan.file import EMPTY_PLAN, PLAN_FILE
 
 
 def write_bundle(
-    module: Module, output: Path, devices: DevicesConfig | None = None, progress: Progress = no_progress
+    module: Module,
+    output: Path,
+    devices: DevicesConfig | None = None,
+    progress: Progress = no_progress,
+    *,
+    reuse: bool = True,
 ) -> list[EmittedPart]:
     """Emit all parts of `module` and put the build at `output`.
 
     A compile that is killed leaves `output` as it was; the next one takes over its finished devices. An
     existing build is replaced when the new one is complete; devices and tensors that come from the same inputs are
     copied from it, its runs are kept, and so are its keys if the devices are the same. Equal inputs give equal bytes,
-    keys and runs aside. `devices` gives addresses, threads and memory budgets.
+    keys and runs aside. `devices` gives addresses, threads and memory budgets. Without `reuse` every file is made anew:
+    a file that the disk damaged has the size and the time that it had, and would be copied.
 
     Raises:
         BundleError: `output` is something else than a build.
@@ -49,7 +55,10 @@ def write_bundle(
     if not module.parts:
         raise InternalError("there are no parts to emit", hint="run split-graph before emit-bundle")
     output = output.resolve()
-    with open_workspace(output) as workspace, closing(Earlier([output, *workspace.leftovers])) as earlier:
+    with (
+        open_workspace(output) as workspace,
+        closing(Earlier([output, *workspace.leftovers] if reuse else [])) as earlier,
+    ):
         reports = _overall(module.parts, progress)
         emitted = [
             _emit(module, part, workspace, earlier, devices, report)

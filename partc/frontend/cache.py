@@ -15,6 +15,7 @@ from pathlib import Path
 
 from partc.config.model import ModelConfig, OnnxFile, RandomModel
 from partc.config.profiles import user_cache
+from partc.errors import ModelError, UserError
 from partc.frontend import load_module
 from partc.frontend.folder import model_folder, read_index
 from partc.ir.graph import Module
@@ -39,13 +40,15 @@ def load_cached(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
         return load_module(config, progress=progress)
     # A pass quantises, so every precision has the same import.
     plain = replace(config, quantize=None)
-    path = cache_folder() / f"{_key(plain)}.partc"
-    text = _read(path)
-    if text is None:
+    try:
+        path = cache_folder() / f"{_key(plain)}.partc"
+    except ModelError:  # the import tells what is wrong in its own order: the config before the weights
+        return load_module(config, progress=progress)
+    module = _read(path)
+    if module is None:
         text = print_module(load_module(plain, progress=progress))
         _write(path, text)
-    # Read back in either case: a kept import cannot differ from a fresh one.
-    module = parse_module(text)
+        module = parse_module(text)  # read back as a kept one is: it cannot differ from a fresh one
     module.info = replace(module.info, quantize=config.quantize)
     return module
 
@@ -74,16 +77,16 @@ def _digest(path: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
-def _read(path: Path) -> str | None:
-    """The text of an entry, which counts as used now; None where there is none, or it is damaged."""
+def _read(path: Path) -> Module | None:
+    """The model of an entry, which counts as used now; None where there is none, or it is damaged."""
     try:
         digest, _, content = path.read_bytes().partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != digest:
             return None
         os.utime(path)
-    except OSError:
+        return parse_module(content.decode())
+    except (OSError, UnicodeDecodeError, UserError):
         return None
-    return content.decode()
 
 
 def _write(path: Path, text: str) -> None:
@@ -92,8 +95,13 @@ def _write(path: Path, text: str) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-        Path(file.name).replace(path)
+            try:
+                file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+                file.flush()
+                Path(file.name).replace(path)
+            except BaseException:  # a full disk must not be filled by what is of no use
+                Path(file.name).unlink(missing_ok=True)
+                raise
         _drop_oldest(path.parent)
 
 

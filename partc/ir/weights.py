@@ -5,6 +5,7 @@ expr  = leaf | op "(" axis ("," expr)+ ")" | expr "|>" step
 leaf  = "file" "#" "key"
 op    = stack | concat
 step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | pad(axis,zeros) | cast(f16) | add(1.0) | mul(0.5)
+      | spread(times)                                  each element so many times, along a new last axis
       | quantize(bits,block) | scales(bits,block)      of a matrix [N, K]: `partc.ir.quantization`
 ```
 
@@ -80,6 +81,7 @@ STEPS: dict[str, Callable[..., Array]] = {
     "cast": lambda a, dtype: a.astype(BY_SHORT[dtype].numpy),
     "add": lambda a, number: a + np.asarray(number, a.dtype),
     "mul": lambda a, number: a * np.asarray(number, a.dtype),
+    "spread": lambda a, times: np.repeat(a[..., None], times, axis=-1),
     **QUANTIZE_STEPS,
 }
 """Every transform that a reference may carry; each takes the array and the arguments in the text."""
@@ -88,7 +90,7 @@ VIEWS = frozenset({"transpose", "reshape", "slice"})
 """Those that only rearrange elements or drop some."""
 ELEMENTWISE = frozenset({"cast", "add", "mul"})
 """Those that change each element by itself."""
-ROW_WISE = ELEMENTWISE | frozenset(QUANTIZE_STEPS)
+ROW_WISE = ELEMENTWISE | {"spread"} | frozenset(QUANTIZE_STEPS)
 """Those of which rows of the result come from the same rows of the source."""
 
 JOINS: dict[str, Callable[..., Array]] = {
@@ -107,6 +109,23 @@ def leaves(expr: WeightExpr) -> Iterator[Leaf]:
                 yield from leaves(part)
         case Step(source=source):
             yield from leaves(source)
+
+
+def has_step(expr: WeightExpr, *ops: str) -> bool:
+    """Whether one of these transforms is done on the way to `expr`."""
+    match expr:
+        case Join(parts=parts):
+            return any(has_step(part, *ops) for part in parts)
+        case Step(op=op, source=source):
+            return op in ops or has_step(source, *ops)
+    return False
+
+
+def stored(expr: WeightExpr) -> WeightExpr:
+    """What has the same bytes as `expr`, whatever its last shape is: all that is equal in this is stored once."""
+    while isinstance(expr, Step) and expr.op == "reshape":
+        expr = expr.source
+    return expr
 
 
 def materialize(expr: WeightExpr, read: Callable[[Leaf], Array]) -> Array:

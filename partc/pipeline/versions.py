@@ -23,8 +23,9 @@ def code_version(*packages: str) -> dict[str, str]:
     """
     digest = hashlib.sha256()
     for package in packages:
-        for path in sorted(_folder(package).rglob("*.py")):
-            digest.update(f"{package} {path.name} ".encode() + path.read_bytes())
+        folder = _folder(package)
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(f"{package} {path.relative_to(folder)} ".encode() + path.read_bytes())
     found = {name: version for name in LIBRARIES if (version := _version(name))}
     return {"partc": partc.__version__, "sources": digest.hexdigest(), **found}
 

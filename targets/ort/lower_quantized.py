@@ -16,6 +16,15 @@ from targets.rewrite import Lowering, Rewriter
 ACCURACY_LEVELS = {0: "the engine's choice", 1: "float32", 2: "float16", 3: "bfloat16", 4: "int8"}
 """accuracy_level of MatMulNBits → what it rounds activations to before it multiplies."""
 
+INT8_PRODUCTS = {"rows": "fast prompts", "blocks": "fast tokens"}
+"""How products with 8-bit weights are computed → what that is good for.
+
+onnxruntime 1.31, one thread of an AVX512-VNNI core, giga-weights a second: MatMulIntegerToFloat 15 for one row and 173
+for 512, MatMulNBits with blocks of 256 23 and 100. Both from the same weights would mean to keep them twice.
+"""
+_BLOCKS = (256, 128, 64, 32, 16)
+"""What MatMulNBits takes, the fastest first."""
+
 
 def check_accuracy_level(level: int) -> None:
     """Raise a UserError if there is no such level."""
@@ -26,14 +35,27 @@ def check_accuracy_level(level: int) -> None:
         )
 
 
-def quantized_lowerings(accuracy_level: int) -> Mapping[str, Lowering]:
-    """Operator → its lowering, for one accuracy level of products in 4 bits."""
+def check_int8_products(kind: str) -> None:
+    """Raise a UserError if there is no such way to multiply with 8-bit weights."""
+    if kind not in INT8_PRODUCTS:
+        kinds = ", ".join(f"{name} ({meaning})" for name, meaning in INT8_PRODUCTS.items())
+        raise UserError(
+            f"there are no int8 products by {kind!r}",
+            where="options.int8_products",
+            hint=f"write one of {kinds}",
+        )
+
+
+def quantized_lowerings(accuracy_level: int, int8_products: str) -> Mapping[str, Lowering]:
+    """Operator → its lowering, for one accuracy level of MatMulNBits and one kind of products in 8 bits."""
 
     def product(node: Node, r: Rewriter) -> bool:
-        if node.attributes["bits"] == 8:
-            _write_dynamic_product(node, r)
-        else:
+        if node.attributes["bits"] == 4:
             _write_block_product(node, r, accuracy_level)
+        elif _takes_blocks(node, r, int8_products):
+            _write_wide_block_product(node, r, accuracy_level)
+        else:
+            _write_dynamic_product(node, r)
         return True
 
     return {"partc.QuantizedMatMul": product, "partc.QuantizedGather": lower_quantized_gather}
@@ -58,13 +80,56 @@ def _write_block_product(node: Node, r: Rewriter, accuracy_level: int) -> None:
     r.emit("com.microsoft.MatMulNBits", [x, data, scales], node.outputs, attributes, node.scope)
 
 
+def _takes_blocks(node: Node, r: Rewriter, int8_products: str) -> bool:
+    """Where asked for, and where every step has one row, as a head has; a table of tokens keeps what it shares."""
+    x, data, _ = node.inputs
+    assert data is not None
+    shape = x.shape if x is not None and x.shape is not None else ()
+    is_one_row = len(shape) > 2 and shape[-2] == 1
+    is_shared = any(user.op != node.op for user in r.users.get(data, ()))
+    return (int8_products == "blocks" or is_one_row) and not is_shared
+
+
+def _write_wide_block_product(node: Node, r: Rewriter, accuracy_level: int) -> None:
+    """com.microsoft.MatMulNBits with 8 bits: as with 4, but 128 stands for zero; each block has its row's scale."""
+    x, data, scales = node.inputs
+    assert x is not None
+    rows, columns = cast("tuple[int, int]", cast("Weight", data).shape)
+    block = next((size for size in _BLOCKS if columns % size == 0), _BLOCKS[-1])
+    count = -(-columns // block)
+    blocks = r.once(("blocks", data), lambda: _in_blocks(cast("Weight", data), count, block, r))
+    spread = r.once(("spread", scales, count), lambda: _spread(cast("Weight", scales), count, r))
+    sizes = {"K": columns, "N": rows, "bits": 8, "block_size": block, "accuracy_level": accuracy_level}
+    r.emit("com.microsoft.MatMulNBits", [x, blocks, spread], node.outputs, sizes, node.scope)
+
+
+def _in_blocks(data: Weight, count: int, block: int, r: Rewriter) -> Weight:
+    """The data i8[N, K] as u8[N, blocks, block], moved up by 128."""
+    rows, columns = cast("tuple[int, int]", data.shape)
+    assert data.source is not None
+    source = Step(
+        "add", (128,), Step("cast", ("u8",), data.source)
+    )  # a cast to u8 wraps, and so does the sum
+    if missing := count * block - columns:
+        source = Step("pad", (1, missing), source)
+    shape = (rows, count, block)
+    return Weight(r.name(f"{data.name}.blocks"), "u8", shape, source=Step("reshape", shape, source))
+
+
+def _spread(scales: Weight, count: int, r: Rewriter) -> Weight:
+    assert scales.source is not None
+    (rows,) = cast("tuple[int]", scales.shape)
+    source = Step("spread", (count,), scales.source)
+    return Weight(r.name(f"{scales.name}.blocks"), scales.dtype, (rows, count), source=source)
+
+
 def _write_dynamic_product(node: Node, r: Rewriter) -> None:
     """Activations in u8 with a scale for every row, weights [K, N] in i8 with one a column: MatMulIntegerToFloat.
 
     DynamicQuantizeMatMul has one scale for all rows of a step. Then a row depends on its neighbours, so that a prompt
     in chunks is not the prompt in one piece, and one row of large numbers (a first token often is) costs all others
     their digits: on the storyteller a KL divergence of 0.0010 instead of 0.0001. Rows cost 0-4 % of a decoded token.
-    Both are twice as fast over a whole prompt as MatMulNBits with 8 bits.
+    Both are 1.7 times as fast over a whole prompt as MatMulNBits with 8 bits.
     """
     x, data, scales = node.inputs
     assert x is not None

@@ -15,7 +15,7 @@ from targets.ort.fusions import ATTENTION, FUSIONS, check_names, fuse_lowered
 from targets.ort.kernels import check_kernels
 from targets.ort.layout import merge_layout
 from targets.ort.lower_attention import lower_attention
-from targets.ort.lower_quantized import check_accuracy_level, quantized_lowerings
+from targets.ort.lower_quantized import check_accuracy_level, check_int8_products, quantized_lowerings
 from targets.ort.lower_swish import lower_swish
 from targets.ort.lower_update_state import lower_update_state
 from targets.ort.providers import find_provider
@@ -41,7 +41,9 @@ class OrtTarget(Target):
     threads: int = 0
     """Threads of one call; 0 leaves it to onnxruntime."""
     accuracy_level: int = 4
-    """What products of 4-bit weights are computed in (`targets.ort.lower_quantized`): 4 is int8, the fastest."""
+    """What MatMulNBits computes in (`targets.ort.lower_quantized`): 4 is int8, the fastest."""
+    int8_products: str = "rows"
+    """How products with 8-bit weights are computed (`targets.ort.lower_quantized.INT8_PRODUCTS`)."""
     disable: tuple[str, ...] = ()
     """Names of `targets.ort.fusions.FUSIONS` to leave out."""
 
@@ -50,10 +52,11 @@ class OrtTarget(Target):
 
         Raises:
             ConfigError: the target has no such provider.
-            UserError: there is no such fusion or accuracy level.
+            UserError: there is no such fusion, accuracy level or kind of products.
         """
         find_provider(self.provider)
         check_accuracy_level(self.accuracy_level)
+        check_int8_products(self.int8_products)
         check_names(self.disable, "options.disable")
 
     def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
@@ -69,7 +72,7 @@ class OrtTarget(Target):
         for graph in lowered:
             if ATTENTION in wanted and info.dtype in provider.attention:
                 FUSIONS[ATTENTION](graph)
-            rewrite(graph, {**LOWERINGS, **quantized_lowerings(self.accuracy_level)})
+            rewrite(graph, {**LOWERINGS, **quantized_lowerings(self.accuracy_level, self.int8_products)})
         share_transposed(lowered)
         for graph in lowered:
             _copy_leaf_outputs(graph)

@@ -123,6 +123,22 @@ def test_another_checkpoint_is_computed_anew(tmp_path: Path, streamed: list[str]
     assert "l1.norm" not in streamed  # it lies in the other shard
 
 
+def test_another_file_of_equal_size_and_time_is_another_checkpoint(
+    tmp_path: Path, streamed: list[str]
+) -> None:
+    """As `cp -p` and archives leave it."""
+    build(tmp_path)
+    streamed.clear()
+    path = tmp_path / "model" / "a.safetensors"
+    status, data = path.stat(), bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.with_suffix(".new").write_bytes(data)
+    os.utime(path.with_suffix(".new"), ns=(status.st_atime_ns, status.st_mtime_ns))
+    path.with_suffix(".new").replace(path)
+    build(tmp_path)
+    assert "l0.norm" in streamed
+
+
 def test_a_checkpoint_that_changes_while_it_is_read(
     tmp_path: Path, streamed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +170,21 @@ def test_a_file_that_changed_is_not_believed(tmp_path: Path, streamed: list[str]
     streamed.clear()
     assert contents(build(tmp_path)) == before
     assert ("l0.norm" in streamed) == (not touched)  # where the time alone changed, the hash is asked
+
+
+def test_damage_that_size_and_time_do_not_show_is_mended_without_reuse(
+    tmp_path: Path, streamed: list[str]
+) -> None:
+    folder = build(tmp_path)
+    before = contents(folder)
+    path = folder / WEIGHTS
+    status = path.stat()
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    streamed.clear()
+    write_bundle(compiled(tmp_path), folder, reuse=False)
+    assert "l0.norm" in streamed
+    assert contents(folder) == before
 
 
 @pytest.mark.parametrize("gone", [WEIGHTS, f"{RECORDS}/phone.json"])

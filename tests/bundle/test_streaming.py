@@ -17,6 +17,7 @@ from partc.bundle import streaming
 from partc.bundle.streaming import stream_weights, views_first
 from partc.errors import ModelError
 from partc.ir.graph import ModelInfo, Weight
+from partc.ir.quantization import data_shape, scales_shape
 from partc.ir.types import BY_NUMPY
 from partc.ir.weights import ROW_WISE, STEPS, VIEWS, Argument, Join, Leaf, Step, WeightExpr, materialize
 
@@ -101,6 +102,33 @@ def test_quantised_pieces_are_the_whole(expr: WeightExpr, how: tuple[int, int], 
 @pytest.mark.parametrize("expr", [Leaf("f", "scalar"), Step("cast", ("f16",), Leaf("f", "scalar"))], ids=str)
 def test_a_scalar_is_one_piece(expr: WeightExpr) -> None:
     assert streamed([weight("w", expr)])["w"] == materialize(expr, read)
+
+
+@pytest.mark.parametrize("step", [None, Step("add", (1.0,), Leaf("f", "scalar"))], ids=str)
+def test_scalars_are_stacked(step: WeightExpr | None) -> None:
+    """As a model has them that keeps one number a layer or an expert."""
+    part = step or Leaf("f", "scalar")
+    expr = Step("mul", (2.0,), Join("stack", 0, (part, part, part)))
+    np.testing.assert_array_equal(streamed([weight("w", expr)])["w"], materialize(expr, read))
+
+
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_not_quantised(bits: int, block: int, value: float) -> None:
+    matrix = np.ones((4, 32), np.float32)
+    matrix[2, 5] = value
+    data, scales = (Step(step, (bits, block), Leaf("f", "m")) for step in ("quantize", "scales"))
+    shapes = {data: ("u8" if bits == 4 else "i8", data_shape(4, 32, bits, block)),
+              scales: ("f32", scales_shape(4, 32, bits, block))}  # fmt: skip
+    wanted = [Weight(expr.op, *of_type, source=expr) for expr, of_type in shapes.items()]
+    packed = Join("concat", 0, (scales, scales))  # as of projections that are one product
+    wanted.append(Weight("packed", "f32", (8, *scales_shape(4, 32, bits, block)[1:]), source=packed))
+    with pytest.raises(ModelError, match="NaN"):
+        list(stream_weights(wanted[2:], lambda _: matrix, INFO))
+    with pytest.raises(ModelError, match="NaN"):
+        list(stream_weights(wanted, lambda _: matrix, INFO))
+    matrix[2, 5] = 3e38
+    assert len(list(stream_weights(wanted, lambda _: matrix, INFO))) == 3
 
 
 def test_an_empty_tensor_is_checked_like_others(tmp_path: Path) -> None:

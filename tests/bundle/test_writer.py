@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +13,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from partc.bundle import writer
+from partc.bundle import workspace, writer
 from partc.bundle.hashing import hash_folder
+from partc.bundle.manifest import build_manifests, weights_bytes
 from partc.bundle.tokenizer import copy_tokenizer
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, ModelError
-from partc.ir.graph import ModelInfo
+from partc.ir.graph import Graph, ModelInfo, Node, Value, Weight
+from partc.ir.weights import Leaf, Step
 from partc.pipeline.registry import load_target
 from partc.runtime.keys import SECRET_FILE
 from partc.runtime.manifest import load_manifest, verify_files
@@ -164,6 +168,95 @@ def test_a_killed_compile_leaves_no_build_and_is_resumed(
     assert not list(tmp_path.glob("build.*"))
     monkeypatch.undo()
     assert contents(folder) == contents(build(tmp_path, "fresh"))
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_however_often_a_compile_fails_it_leaves_what_is_finished_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: int
+) -> None:
+    emit = NullTarget.emit
+
+    def failing(self: NullTarget, part: Any, *rest: Any) -> Any:
+        if part.device == ("phone", "board")[finished]:
+            raise ModelError("the checkpoint lacks a tensor")
+        return emit(self, part, *rest)
+
+    monkeypatch.setattr(NullTarget, "emit", failing)
+    for _ in range(3):
+        with pytest.raises(ModelError, match="lacks"):
+            build(tmp_path)
+        left = list(tmp_path.glob("build.partial-*"))
+        assert [len(list(folder.glob("runs/parts/*"))) for folder in left] == [1] * finished
+
+
+def test_a_new_folder_that_another_compile_locks_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the folder for a leftover, in the moment before it was locked."""
+    taken: list[int] = []
+    flock = fcntl.flock
+
+    def locked(handle: int, operation: int) -> None:
+        if not taken:
+            (folder,) = tmp_path.glob("build.partial-*")
+            taken.append(os.open(folder, os.O_RDONLY))
+            flock(taken[0], operation)
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", locked)
+    folder = build(tmp_path)
+    (left,) = tmp_path.glob("build.partial-*")  # the other compile is at work in it
+    monkeypatch.undo()
+    os.close(taken[0])
+    verify_files(folder / "devices" / "phone", load_manifest(folder / "devices" / "phone"))
+    build(tmp_path)
+    assert not left.exists()
+
+
+def test_what_came_to_the_output_meanwhile_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def slow(*arguments: Any) -> Any:
+        (tmp_path / "build").mkdir()
+        (tmp_path / "build" / "notes.txt").write_text("mine")
+        return build_manifests(*arguments)
+
+    monkeypatch.setattr(writer, "build_manifests", slow)
+    with pytest.raises(BundleError, match="no build of partc's"):
+        build(tmp_path)
+    assert (tmp_path / "build" / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_two_compiles_at_once_end_as_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    """The other one puts its build in place after this one looked for an old build."""
+    others: list[Path] = []
+
+    def slow(*arguments: Any) -> Any:
+        if not others:
+            others.append(tmp_path / "build")
+            build(tmp_path)
+        return build_manifests(*arguments)
+
+    monkeypatch.setattr(writer, "build_manifests", slow)
+    if not can_exchange:
+        monkeypatch.setattr(workspace, "_exchange", lambda *_: False)
+    folder = build(tmp_path)
+    verify_files(folder / "devices" / "phone", load_manifest(folder / "devices" / "phone"))
+    assert [path.name for path in tmp_path.glob("build*")] == ["build"]
+
+
+def test_memory_counts_once_what_is_stored_once() -> None:
+    """A table of tokens in 4 bits and the head that is tied to it differ in shape alone."""
+    packed = Step("quantize", (4, 32), Leaf("f", "embed"))
+    head = Weight("head", "u8", (10, 2, 16), source=packed)
+    table = Weight("table", "u8", (10, 32), source=Step("reshape", (10, 32), packed))
+    scales = Weight("scales", "f32", (10, 2), source=Step("scales", (4, 32), Leaf("f", "embed")))
+    nodes = [Node("partc.QuantizedMatMul", [head, table, scales], [Value("y")])]
+    assert weights_bytes([Graph("g", [], [], nodes)]) == 10 * 32 + 10 * 2 * 4
 
 
 def test_damaged_leftovers_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import subprocess
@@ -20,6 +22,7 @@ from partc.frontend import cache
 from partc.frontend.cache import cache_folder, load_cached
 from partc.ir.graph import Module
 from partc.ir.text import print_module
+from partc.pipeline import versions
 from tests.bundle.tiny import module, write_checkpoint
 
 
@@ -96,6 +99,27 @@ def test_other_code_imports_anew(
     assert len(imports) == 2
 
 
+def test_the_version_of_code_sees_what_moves_and_what_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "some_code" / "a").mkdir(parents=True)
+    (tmp_path / "some_code" / "__init__.py").touch()
+    (tmp_path / "some_code" / "a" / "x.py").write_text("one")
+
+    def version() -> str:
+        versions.code_version.cache_clear()
+        return versions.code_version("some_code")["sources"]
+
+    seen = [version()]
+    (tmp_path / "some_code" / "a" / "x.py").write_text("two")
+    seen.append(version())
+    (tmp_path / "some_code" / "a").rename(tmp_path / "some_code" / "b")
+    seen.append(version())
+    assert len(set(seen)) == 3
+    assert version() == seen[-1]
+
+
 def test_where_a_key_stands_in_model_yaml_does_not_count(tmp_path: Path, imports: list[ModelConfig]) -> None:
     config = checkpoint(tmp_path)
     load_cached(config)
@@ -116,6 +140,29 @@ def test_a_damaged_entry_is_replaced(tmp_path: Path, imports: list[ModelConfig],
     assert print_module(load_cached(config)) == print_module(_module(tmp_path))
     assert len(imports) == 2
     assert entry.read_bytes() == good
+
+
+def test_an_entry_that_this_partc_cannot_read_is_replaced(tmp_path: Path, imports: list[ModelConfig]) -> None:
+    config = checkpoint(tmp_path)
+    load_cached(config)
+    (entry,) = entries()
+    good = entry.read_bytes()
+    text = b"partc-ir 99\n"
+    entry.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+    assert print_module(load_cached(config)) == print_module(_module(tmp_path))
+    assert entry.read_bytes() == good
+
+
+def test_nothing_is_left_where_the_disk_is_full(
+    tmp_path: Path, imports: list[ModelConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    config = checkpoint(tmp_path)
+    monkeypatch.setattr(Path, "replace", refuse)
+    assert print_module(load_cached(config)) == print_module(_module(tmp_path))
+    assert entries() == []
 
 
 def test_a_checkpoint_that_lost_a_shard_is_refused(tmp_path: Path, imports: list[ModelConfig]) -> None:

@@ -98,6 +98,13 @@ def test_any_layout_and_any_piece_gives_the_same_bytes(
         assert whole.tobytes() != function(matrix[::-1], bits, block).tobytes()
 
 
+def test_a_block_alone_has_the_scale_that_it_has_among_others(rng: np.random.Generator) -> None:
+    """Numpy sums one column in another order than several: bytes would depend on where a piece ends."""
+    matrix = rng.standard_normal((200, 32)).astype(np.float32)
+    alone = np.concatenate([scales(row[None], 4, 32) for row in matrix])
+    assert alone.tobytes() == scales(matrix, 4, 32).tobytes()
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
 @pytest.mark.parametrize(("bits", "block"), [(4, 16), (8, 0)])
 def test_half_precision_is_quantised_as_its_values(

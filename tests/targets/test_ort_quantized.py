@@ -119,6 +119,56 @@ def test_projections_of_one_input_quantise_it_once(tmp_path: Path, rng: np.rando
     assert operators.count("com.microsoft.MatMulIntegerToFloat") == 2
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("columns", [16, 100, 256, 320])
+def test_int8_products_by_blocks(tmp_path: Path, rng: np.random.Generator, columns: int, dtype: str) -> None:
+    """The same weights to the last bit, so that only the rounding of activations differs."""
+    weight = rng.standard_normal((40, columns)).astype(np.float32)
+    lines = product(40, columns, 8, 0).replace("f32[batch", f"{dtype}[batch")
+    if dtype == "f16":
+        lines = lines.replace("f32[40]", "f16[40]").replace("scales(8, 0)", "scales(8, 0) |> cast(f16)")
+    run = session(lines, tmp_path, weight, OrtTarget(int8_products="blocks"))
+    assert [node.op for node in run.graph.nodes] == ["com.microsoft.MatMulNBits"]
+    x = rng.standard_normal((2, 5, columns)).astype(np.float16).astype(np.float32)
+    expected = x @ rounded(weight, 8, 0).T
+    found = run.run(x=x if dtype == "f32" else x.astype(np.float16))["y"]
+    assert np.abs(found - expected).max() / np.abs(expected).max() < TOLERANCE[8]
+
+
+def test_int8_products_by_blocks_keep_the_weights(tmp_path: Path, rng: np.random.Generator) -> None:
+    weight = rng.standard_normal((40, 320)).astype(np.float32)
+    target = OrtTarget(int8_products="blocks", accuracy_level=1)
+    run = session(product(40, 320, 8, 0), tmp_path, weight, target)
+    x = rng.standard_normal((1, 5, 320)).astype(np.float32)
+    np.testing.assert_allclose(run.run(x=x)["y"], x @ rounded(weight, 8, 0).T, atol=1e-3)
+
+
+def test_a_product_of_one_row_a_step_is_by_blocks(tmp_path: Path, rng: np.random.Generator) -> None:
+    """A head is: blocks are the faster way to multiply a row."""
+    weight = rng.standard_normal((40, 64)).astype(np.float32)
+    run = session(product(40, 64, 8, 0).replace("sequence, ", "1, "), tmp_path, weight)
+    assert [node.op for node in run.graph.nodes] == ["com.microsoft.MatMulNBits"]
+    x = rng.standard_normal((2, 1, 64)).astype(np.float32)
+    expected = x @ rounded(weight, 8, 0).T
+    assert np.abs(run.run(x=x)["y"] - expected).max() / np.abs(expected).max() < TOLERANCE[8]
+
+
+def test_a_head_that_shares_its_table_keeps_its_form(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Otherwise its weights would be stored twice."""
+    head = product(50, 64, 8, 0).replace("sequence, ", "1, ").replace("output %y", "")
+    tokens = "input %tokens: i64[batch, sequence]\n"
+    picked = "%e: f32[batch, sequence, 64] = partc.QuantizedGather(%d, %s, %tokens) {bits = 8, block = 0}\n"
+    lines = head.replace("input %x", f"{tokens}    input %x") + f"    {picked}    output %y, %e"
+    run = session(lines, tmp_path, rng.standard_normal((50, 64)).astype(np.float32))
+    assert [weight.dtype for weight in run.graph.weights()].count("u8") == 0
+
+
+def test_unknown_int8_products() -> None:
+    with pytest.raises(UserError, match="no int8 products by 'columns'") as caught:
+        OrtTarget(int8_products="columns").check()
+    assert "blocks (fast tokens)" in str(caught.value.hint)
+
+
 def table(rows: int, columns: int, bits: int, block: int) -> str:
     stored = -(-columns // block) * block if block else columns
     data = f"{rows}, {stored // block}, {block // 2}" if block else f"{rows}, {columns}"
