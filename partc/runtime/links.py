@@ -16,6 +16,7 @@ from typing import Any
 
 from partc.errors import PartcError, RunError
 from partc.runtime.dtypes import Array
+from partc.runtime.foresight import Foreseen, Foresight
 from partc.runtime.keys import CLIENT
 from partc.runtime.manifest import Manifest
 from partc.runtime.program import Recv, Send
@@ -27,11 +28,11 @@ from partc.runtime.wire import (
     Step,
     TensorSpec,
     awaited,
+    check_sizes,
+    check_specs,
     check_step,
-    check_values,
     decode,
     encode_control,
-    encode_data,
     header_limit,
     read_data,
     to_array,
@@ -104,7 +105,7 @@ class _Outgoing:
 
 @dataclass(slots=True)
 class _Incoming:
-    receiver: Receiver[tuple[Data, list[memoryview]]]
+    receiver: Receiver[tuple[Data, list[memoryview], Foreseen | None]]
     origin: Origin = b""
     unacknowledged: int = 0
     due: float | None = None
@@ -137,6 +138,7 @@ class Links:
             for name in manifest.receive
         }
         self._expected = awaited(manifest)
+        self._foresight = Foresight(self._check)
 
     def connect(self, addresses: Mapping[str, str]) -> None:
         """Connect to every device that we send to, and to the source; raises as `Transport.connect`."""
@@ -165,7 +167,7 @@ class Links:
         ]
         sender = out.sender
         data = Data(self._plan, sender.epoch, sender.session, sender.next_seq, step, tuple(specs))
-        frames: list[bytes | memoryview] = [encode_data(data), *map(to_frame, arrays)]
+        frames: list[bytes | memoryview] = [self._foresight.write(peer, data), *map(to_frame, arrays)]
         sender.push(frames)
         if not self._transport.send(peer, frames):
             raise RunError(f"the connection to {peer} is closed", where=self._manifest.device)
@@ -201,6 +203,10 @@ class Links:
                 self._acknowledge(link)
         return min((link.due for link in self._in.values() if link.due is not None), default=None)
 
+    def look_ahead(self) -> None:
+        """Do now, while there is time, what the next messages would need when they come."""
+        self._foresight.look_ahead()
+
     def _guarded(self, message: Message, now: float) -> Sequence[LinkEvent]:
         try:
             return self._message(message, now)
@@ -213,13 +219,16 @@ class Links:
             return (Failed(error),)
 
     def _message(self, message: Message, now: float) -> Sequence[LinkEvent]:
-        fields = decode(message.frames[0].buffer, self._limit)
         frames = [memoryview(frame.buffer) for frame in message.frames[1:]]
+        peer = self._names.of(message.origin)
+        foreseen = self._foresight.read(peer, message.frames[0].bytes)
+        if foreseen is not None:
+            return self._data(foreseen.peer, foreseen.data, frames, now, foreseen)
+        fields = decode(message.frames[0].buffer, self._limit)
         kind = fields["kind"]
         if kind == "hello":
             self._hello(message, fields)
             return ()
-        peer = self._names.of(message.origin)
         if peer is None:
             return ()  # left over from a connection that broke; what matters comes again after `hello`
         if kind == "data":
@@ -271,30 +280,39 @@ class Links:
         out.ready = True
         return (Linked(peer),)
 
-    def _data(self, peer: str, data: Data, frames: list[memoryview], now: float) -> Sequence[LinkEvent]:
+    def _data(
+        self, peer: str, data: Data, frames: list[memoryview], now: float, foreseen: Foreseen | None = None
+    ) -> Sequence[LinkEvent]:
         link = self._in.get(peer)
         if link is None:
             raise RunError(f"{peer} sends no data here")
-        came = link.receiver.accept(data.plan, data.epoch, data.session, data.seq, (data, frames))
+        came = link.receiver.accept(data.plan, data.epoch, data.session, data.seq, (data, frames, foreseen))
         if data.epoch != link.receiver.epoch:
             return ()  # no acknowledgement: a sender that is ahead of us keeps it, and repeats it after `hello`
         link.unacknowledged += 1
         link.due = link.due if link.due is not None else now + _ACK_AFTER_S
         if link.unacknowledged >= _ACK_EVERY:
             self._acknowledge(link)
-        return [self._checked(peer, header, tensors) for header, tensors in came]
+        return [self._checked(peer, *each) for each in came]
 
-    def _checked(self, peer: str, data: Data, frames: list[memoryview]) -> Arrived:
+    def _checked(self, peer: str, data: Data, frames: list[memoryview], foreseen: Foreseen | None) -> Arrived:
+        sizes = tuple(frame.nbytes for frame in frames)
+        if foreseen is None or sizes != foreseen.sizes:
+            check_sizes(data.values, sizes, self._check(peer, data))
+        self._foresight.came(peer, data)
+        values = {
+            name: to_array(frame, dtype, shape)
+            for frame, (name, dtype, shape) in zip(frames, data.values, strict=True)
+        }
+        return Arrived(peer, data.step, values)
+
+    def _check(self, peer: str, data: Data) -> tuple[int, ...]:
+        """Hold a message against the plan; the bytes that each of its tensors must have."""
         names = tuple(name for name, _, _ in data.values)
         check_step(data.step, self._manifest)
         if (data.step.phase, peer, names) not in self._expected:
             raise RunError(f"{', '.join(names)} is not what {data.step.phase} awaits from {peer}")
-        check_values(data.values, [frame.nbytes for frame in frames], self._manifest.types, data.step.dims)
-        arrays = (
-            to_array(frame, dtype, shape)
-            for frame, (_, dtype, shape) in zip(frames, data.values, strict=True)
-        )
-        return Arrived(peer, data.step, dict(zip(names, arrays, strict=True)))
+        return check_specs(data.values, self._manifest.types, data.step.dims)
 
     def _acknowledge(self, link: _Incoming) -> None:
         link.unacknowledged, link.due = 0, None

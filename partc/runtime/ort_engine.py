@@ -1,14 +1,17 @@
 """The engine over ONNX Runtime.
 
 Every session has one binding per slot. A state is bound once per request, the same memory as input and as
-output, so that the operators update it in place; inputs are bound where they lie (the frame that they arrived
-in, as a rule), outputs to memory of exactly their size. No tensor is copied by the engine.
+output, so that the operators update it in place. Binding is slow beside a small step: every step begins with an
+interpreter whose code the weights of the last one have pushed out of the caches. So small tensors have memory that
+stays bound from step to step: inputs are copied there, and an output lies where the last one did, once nobody has that
+any more. Large ones are bound where they lie, and copied by nobody.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ import numpy as np
 from partc.errors import BundleError, RunError
 from partc.runtime.dtypes import DTYPES, Array
 from partc.runtime.engine import States
-from partc.runtime.huge_pages import use_huge_pages
+from partc.runtime.huge_pages import gather_memory, use_huge_pages
 from partc.runtime.manifest import RECOMPILE, EngineSpec, Manifest, Submodule
 from partc.runtime.memory import release_mapped
 from partc.runtime.processor import usable_cores
@@ -44,15 +47,26 @@ _ONNX_TYPES = {
     "uint64": 13,
     "bfloat16": 16,
 }
+_STAYS_BELOW_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class _Slot:
+    """What is bound for one slot."""
+
+    binding: Any
+    inputs: dict[str, Array] = field(default_factory=dict)
+    outputs: dict[str, Array] = field(default_factory=dict)
+    """The small ones."""
+    is_fresh: bool = True
+    """Whether the states must be bound again."""
 
 
 @dataclass(slots=True)
 class _Loaded:
     module: Submodule
     session: Any
-    bindings: list[Any]
-    fresh: list[bool]
-    """Per slot: whether the states must be bound again."""
+    slots: list[_Slot]
 
 
 class OrtEngine:
@@ -69,10 +83,11 @@ class OrtEngine:
         slots = range(manifest.model.max_requests)
         self._loaded: dict[str, _Loaded] = {}
         shares_arena = len(manifest.submodules) > 1
+        gather_memory()
         for module in manifest.submodules.values():
             session = _session(manifest.engine, folder, module, shares_arena)
-            bindings = [session.io_binding() for _ in slots]
-            self._loaded[module.name] = _Loaded(module, session, bindings, [True for _ in slots])
+            bound = [_Slot(session.io_binding()) for _ in slots]
+            self._loaded[module.name] = _Loaded(module, session, bound)
             _check_interface(session, module, folder)
         use_huge_pages()
         release_mapped(folder)
@@ -81,37 +96,59 @@ class OrtEngine:
         """See `Engine`."""
         self._states.reset(slot, dims)
         for loaded in self._loaded.values():
-            loaded.fresh[slot] = True
+            loaded.slots[slot].is_fresh = True
 
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         """See `Engine`."""
         loaded = self._loaded[submodule]
-        binding = loaded.bindings[slot]
-        if loaded.fresh[slot]:
-            self._bind_states(loaded, slot)
-        held = [np.ascontiguousarray(array) for array in inputs]
-        for name, array in zip(loaded.module.inputs, held, strict=True):
-            _bind(binding.bind_input, name, self._types[name].dtype, array)
-        outputs = [self._output(binding, name, dims) for name in loaded.module.outputs]
+        bound = loaded.slots[slot]
+        if bound.is_fresh:
+            self._bind_states(loaded.module, bound, slot)
+        for name, array in zip(loaded.module.inputs, inputs, strict=True):
+            self._input(bound, name, array)
+        outputs = [self._output(bound, name, dims) for name in loaded.module.outputs]
         try:
-            loaded.session.run_with_iobinding(binding)
+            loaded.session.run_with_iobinding(bound.binding)
         except Exception as error:
             message = f"{submodule} failed in onnxruntime: {error}"
             raise RunError(message, where=loaded.module.file, hint=RECOMPILE) from error
         return outputs
 
-    def _bind_states(self, loaded: _Loaded, slot: int) -> None:
+    def _bind_states(self, module: Submodule, bound: _Slot, slot: int) -> None:
         views = self._states.of(slot)
-        for state in loaded.module.states:
-            _bind(loaded.bindings[slot].bind_input, state.input, state.type.dtype, views[state.name])
-            _bind(loaded.bindings[slot].bind_output, state.output, state.type.dtype, views[state.name])
-        loaded.fresh[slot] = False
+        for state in module.states:
+            _bind(bound.binding.bind_input, state.input, state.type.dtype, views[state.name])
+            _bind(bound.binding.bind_output, state.output, state.type.dtype, views[state.name])
+        bound.is_fresh = False
 
-    def _output(self, binding: Any, name: str, dims: Mapping[str, int]) -> Array:
+    def _input(self, bound: _Slot, name: str, array: Array) -> None:
+        is_small = array.nbytes < _STAYS_BELOW_BYTES
+        mine = bound.inputs.get(name)
+        if is_small and mine is not None and (mine.shape, mine.dtype) == (array.shape, array.dtype):
+            mine[...] = array
+            return
+        mine = bound.inputs[name] = np.array(array, order="C") if is_small else np.ascontiguousarray(array)
+        _bind(bound.binding.bind_input, name, self._types[name].dtype, mine)
+
+    def _output(self, bound: _Slot, name: str, dims: Mapping[str, int]) -> Array:
         declared = self._types[name]
-        array = np.empty(declared.sizes(dims), DTYPES[declared.dtype])
-        _bind(binding.bind_output, name, declared.dtype, array)
-        return array
+        shape = declared.sizes(dims)
+        mine = bound.outputs.pop(name, None)
+        if mine is None or mine.shape != shape or sys.getrefcount(mine) > _ALONE:
+            mine = np.empty(shape, DTYPES[declared.dtype])
+            _bind(bound.binding.bind_output, name, declared.dtype, mine)
+        if mine.nbytes < _STAYS_BELOW_BYTES:
+            bound.outputs[name] = mine
+        return mine
+
+
+def _references_of_a_variable() -> int:
+    mine = np.empty(0)
+    return sys.getrefcount(mine)
+
+
+_ALONE = _references_of_a_variable()
+"""What `sys.getrefcount` says of an array that a variable alone refers to; versions of Python differ."""
 
 
 def _bind(bind: Any, name: str, dtype: str, array: Array) -> None:

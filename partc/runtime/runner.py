@@ -60,6 +60,8 @@ class Runner:
             self._source = Source(manifest, settings.bundle, self, time.monotonic, settings.patience_s)
         self._stopping = False
         self._was_complete = False
+        self._due: tuple[float | None, float | None] = 0.0, None
+        """When the links and the source are to be called again."""
         self._input = b""
 
     def serve(self) -> None:
@@ -144,18 +146,18 @@ class Runner:
         for event in self._transport.poll(timeout):
             for found in self._links.handle(event, time.monotonic()):
                 self._handle(found)
-        self._ticks()
         # On the source a step ends with next to no work, and the next one begins.
         for _ in range(2 if self._source is not None else 1):
             if self._executor.ready:
                 self._advance()
+        # All that can wait comes after that.
+        self._due = self._links.tick(time.monotonic()), self._source.tick() if self._source else None
+        if not self._executor.ready:
+            self._links.look_ahead()
 
     def _timeout(self) -> float | None:
-        due = [moment for moment in self._ticks() if moment is not None]
+        due = [moment for moment in self._due if moment is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
-
-    def _ticks(self) -> tuple[float | None, float | None]:
-        return self._links.tick(time.monotonic()), self._source.tick() if self._source else None
 
     def _advance(self) -> None:
         try:

@@ -28,6 +28,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from partc.errors import BundleError, RunError
 from partc.runtime.keys import Keys
+from partc.runtime.wire import COPY_BELOW_BYTES
 
 Origin = str | bytes
 """Where a message came from: the name of a device that we connected to, or the route of a connection to
@@ -38,7 +39,7 @@ _ZAP_DOMAIN = b"partc"
 _BATCH = 64
 _ENCRYPTION_BYTES = 64
 """More than CURVE adds to a frame (33), which ZeroMQ counts when it limits the size."""
-_COPY_BELOW_BYTES = 16 * 1024
+_MORE = zmq.NOBLOCK | zmq.SNDMORE
 _LINGER_MS = 300
 _AUTH_TRIES = 3
 _HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -268,7 +269,6 @@ class Transport:
         socket.setsockopt(zmq.MAXMSGSIZE, self._frame_limit + _ENCRYPTION_BYTES)
         socket.setsockopt(zmq.HEARTBEAT_IVL, self._heartbeat_ms)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 2 * self._heartbeat_ms)
-        socket.copy_threshold = _COPY_BELOW_BYTES
         if self._keys is not None:
             socket.setsockopt_string(zmq.CURVE_PUBLICKEY, self._keys.own.public)
             socket.setsockopt_string(zmq.CURVE_SECRETKEY, self._keys.own.secret)
@@ -283,7 +283,10 @@ class Transport:
 
     @staticmethod
     def _send(socket: zmq.Socket[bytes], frames: Sequence[bytes | memoryview]) -> None:
-        socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        # As `send_multipart`, which does so much around it that it takes twice as long.
+        for frame in frames[:-1]:
+            socket.send(frame, _MORE, copy=len(frame) < COPY_BELOW_BYTES)
+        socket.send(frames[-1], zmq.NOBLOCK, copy=len(frames[-1]) < COPY_BELOW_BYTES)
 
     def _messages(self, ready: Mapping[Any, int]) -> Iterator[Message]:
         for out in self._outgoing.values():

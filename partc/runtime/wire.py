@@ -24,6 +24,8 @@ from partc.runtime.program import CHUNK, Recv
 VERSION = 1
 MIN_FRAME_LIMIT = 64 * 1024
 """Every participant takes frames of this size, bytes; so control messages never depend on the plan."""
+COPY_BELOW_BYTES = 16 * 1024
+"""Smaller frames are copied when they are made, which costs less than to keep track of their memory."""
 _TEXT_BYTES_PER_TOKEN = 16
 _HEADER_BYTES = 4096
 _INT_BYTES = 9
@@ -208,9 +210,18 @@ def check_values(
     Raises:
         RunError: with the value and what is wrong with it.
     """
-    if len(specs) != len(sizes):
-        raise RunError(f"{len(specs)} tensors are announced, {len(sizes)} came")
-    for (name, dtype, shape), size in zip(specs, sizes, strict=True):
+    check_sizes(specs, sizes, check_specs(specs, types, dims))
+
+
+def check_specs(
+    specs: Sequence[TensorSpec], types: Mapping[str, TensorType], dims: Mapping[str, int]
+) -> tuple[int, ...]:
+    """Hold announced tensors against their declared types under `dims`; the bytes that each must have.
+
+    Raises:
+        RunError: with the value and what is wrong with it.
+    """
+    for name, dtype, shape in specs:
         declared = types.get(name)
         if declared is None:
             raise RunError(f"{name!r} does not belong here")
@@ -222,7 +233,19 @@ def check_values(
             raise RunError(f"{name!r} needs the size of {error}") from None
         if shape != expected:
             raise RunError(f"{name!r} has the shape {list(shape)}, the plan says {list(expected)}")
-        if size != math.prod(shape) * DTYPES[dtype].itemsize:
+    return tuple(math.prod(shape) * DTYPES[dtype].itemsize for _, dtype, shape in specs)
+
+
+def check_sizes(specs: Sequence[TensorSpec], sizes: Sequence[int], expected: Sequence[int]) -> None:
+    """Hold the bytes that came against those that announced tensors must have.
+
+    Raises:
+        RunError: with the value and what is wrong with it.
+    """
+    if len(specs) != len(sizes):
+        raise RunError(f"{len(specs)} tensors are announced, {len(sizes)} came")
+    for (name, dtype, shape), size, right in zip(specs, sizes, expected, strict=True):
+        if size != right:
             raise RunError(f"{name!r} has {size} bytes, not those of {dtype}{list(shape)}")
 
 
@@ -233,7 +256,9 @@ def to_array(buffer: memoryview | bytes, dtype: str, shape: Sequence[int]) -> Ar
 
 
 def to_frame(array: Array) -> memoryview:
-    """The bytes of a tensor, without a copy where it is contiguous."""
+    """The bytes of a tensor; of a large one that is contiguous, the very ones."""
+    if array.nbytes < COPY_BELOW_BYTES:
+        return memoryview(array.tobytes())
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 
 from partc.runtime.huge_pages import _private_memory, use_huge_pages
 
@@ -24,3 +29,26 @@ def test_contents_stay() -> None:
     array = np.arange(4_000_000)
     use_huge_pages()
     assert int(array.sum()) == 4_000_000 * 3_999_999 // 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_what_is_allocated_lies_side_by_side() -> None:
+    """In a process of its own, for the allocator remembers what it was told."""
+    code = """
+import ctypes, sys
+from partc.runtime.huge_pages import gather_memory
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+if sys.argv[1] == "gather":
+    gather_memory()
+places = [libc.malloc(3 << 19) for _ in range(8)]
+heap = next(line for line in open("/proc/self/maps") if "[heap]" in line)
+start, stop = (int(number, 16) for number in heap.split()[0].split("-"))
+print(sum(start <= place < stop for place in places))
+"""
+    found = [
+        int(subprocess.run([sys.executable, "-c", code, how], capture_output=True, check=True).stdout)
+        for how in ("plain", "gather")
+    ]
+    assert found == [0, 8]

@@ -172,11 +172,12 @@ SIZE = 2 * 3 * HIDDEN * 4
     ],
 )
 def test_values_unlike_the_plan(manifest: Manifest, spec: Any, size: int, message: str) -> None:
-    check_values([("hidden_1", "float32", (2, 3, HIDDEN))], [SIZE], manifest.types, STEP.dims)
+    right = ("hidden_1", "float32", (2, 3, HIDDEN))
+    check_values([right], [SIZE], manifest.types, STEP.dims)
     with pytest.raises(RunError, match=message):
         check_values([spec], [size], manifest.types, STEP.dims)
     with pytest.raises(RunError, match="1 tensors are announced, 2 came"):
-        check_values([spec], [size, size], manifest.types, STEP.dims)
+        check_values([right], [SIZE, SIZE], manifest.types, STEP.dims)
 
 
 def test_caps_come_from_the_plan(manifest: Manifest) -> None:

@@ -1,0 +1,66 @@
+"""What the engine over ONNX Runtime does with the memory of inputs and outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from partc.runtime import ort_engine
+from partc.runtime.dtypes import Array
+from partc.runtime.manifest import load_manifest
+from partc.runtime.ort_engine import OrtEngine
+from tests.runtime.bundles import graph_model
+
+pytestmark = pytest.mark.ort
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> OrtEngine:
+    """y = x + 1."""
+    folder = graph_model().write(tmp_path_factory.mktemp("engine") / "build") / "devices" / "a"
+    return OrtEngine(load_manifest(folder), folder)
+
+
+def test_an_output_stays_as_it_is_while_somebody_has_it(engine: OrtEngine) -> None:
+    kept = [run(engine, number) for number in range(4)]
+    part = run(engine, 4)[:1]
+    run(engine, 5)
+    for number, array in enumerate(kept):
+        np.testing.assert_array_equal(array, filled(number + 1))
+    np.testing.assert_array_equal(part, filled(5)[:1])
+
+
+def test_memory_that_nobody_has_is_used_again(engine: OrtEngine) -> None:
+    addresses = {run(engine, number).ctypes.data for number in range(4)}
+    assert len(addresses) == 1
+
+
+def test_an_input_is_as_it_was_when_it_came(engine: OrtEngine) -> None:
+    x = filled(1)
+    x.flags.writeable = False
+    np.testing.assert_array_equal(engine.run("part_0", 0, [x], {"rows": 2})[0], filled(2))
+    run(engine, 9)
+    np.testing.assert_array_equal(x, filled(1))
+
+
+def test_sizes_change_from_step_to_step(engine: OrtEngine) -> None:
+    for rows in (2, 3, 2, 1, 3):
+        (y,) = engine.run("part_0", 0, [filled(rows, rows)], {"rows": rows})
+        np.testing.assert_array_equal(y, filled(rows + 1, rows))
+
+
+def test_large_tensors_are_bound_where_they_lie(engine: OrtEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort_engine, "_STAYS_BELOW_BYTES", 0)
+    given = [filled(number) for number in range(3)]
+    kept = [engine.run("part_0", 0, [x], {"rows": 2})[0] for x in given]
+    for number in range(3):
+        np.testing.assert_array_equal(given[number], filled(number))
+        np.testing.assert_array_equal(kept[number], filled(number + 1))
+
+
+def run(engine: OrtEngine, number: int) -> Array:
+    return engine.run("part_0", 0, [filled(number)], {"rows": 2})[0]
+
+
+def filled(number: int, rows: int = 2) -> Array:
+    return np.full((rows, 4), number, np.float32)
