@@ -14,15 +14,16 @@ ARGUMENTS = (Path("d.yaml"), "even", "eq1", Path("out"))
 
 
 def test_every_option_has_its_pass() -> None:
-    assert {step.name: options for step in default_pipeline(*ARGUMENTS) if (options := asdict(step))} == {
+    steps = default_pipeline(*ARGUMENTS, disable=["swish", "bias"])
+    assert {step.name: options for step in steps if (options := asdict(step))} == {
         "canonicalize": {"max_constant_bytes": 65536},
-        "fuse-operators": {"disable": ""},
+        "fuse-operators": {"disable": "swish"},
         "find-cuts": {"rule": "eq1"},
         "coarsen-submodules": asdict(load_passes("coarsen-submodules")[0]),
         "partition-graph": {"target": "d.yaml", "strategy": "even"},
         "split-graph": {"target": "d.yaml"},
-        "lower-target": {"target": "d.yaml"},
-        "emit-bundle": {"target": "d.yaml", "output": "out"},
+        "lower-target": {"target": "d.yaml", "disable": "bias"},
+        "emit-bundle": {"target": "d.yaml", "output": "out", "reuse": True},
     }
 
 
