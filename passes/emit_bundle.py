@@ -25,9 +25,20 @@ class EmitBundle(Pass):
     """Folder of the build."""
     target: str = Default("")
     """Path of devices.yaml, for addresses, threads and memory budgets; without it the targets' defaults."""
+    reuse: bool = True
+    """Whether to copy what did not change from the build that is there; else every file is made anew."""
 
     def apply(self, module: Module, context: Context) -> bool:
-        """Write the build; the module stays as it is."""
+        """Write the build; the module stays as it is.
+
+        Raises:
+            OSError: the system refuses to write, a full disk for one; names a file, or else the build.
+        """
         devices = load_devices(self.target) if self.target else None
-        write_bundle(module, Path(self.output), devices, context.progress)
+        try:
+            write_bundle(module, Path(self.output), devices, context.progress, reuse=self.reuse)
+        except OSError as error:
+            if error.filename is None:  # writing to an open file names none
+                error.filename = self.output
+            raise
         return False

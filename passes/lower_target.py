@@ -56,7 +56,11 @@ def lower(module: Module, devices: DevicesConfig | None, disable: tuple[str, ...
         config = devices.devices[part.device] if devices else None
         options = config.target_options if config else None
         target = _without(load_target(part.target, options), disable)
-        part.graphs = target.lower(part.graphs, module.info)
+        try:
+            part.graphs = target.lower(part.graphs, module.info)
+        except UserError as error:
+            where = f"device {part.device}: {error.where}" if error.where else f"device {part.device}"
+            raise type(error)(error.message, where=where, hint=error.hint) from error
     return before != print_module(module)
 
 

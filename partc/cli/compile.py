@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from partc.cli.options import (
 if TYPE_CHECKING:
     from partc.config.devices import DevicesConfig
     from partc.ir.graph import Module
+    from partc.pipeline.contract import Pass
 
 
 @click.command(
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
 @planning_options
 @click.option("--passes", metavar="LIST", help="Passes to run instead of the default pipeline.")
 @click.option("--disable", multiple=True, metavar="NAME", help="Leave out the fusion NAME. Repeatable.")
-@cache_option
+@cache_option(
+    "Import the model anew, and keep nothing of it in ~/.cache/partc; make every file of the build anew."
+)
 @watch_options
 @json_option("the summary")
 def compile_command(
@@ -85,6 +89,8 @@ def compile_command(
         steps = default_pipeline(target, strategy, cut_rule, output, disable=disable)
     else:
         steps = configure(load_passes(passes), target, strategy, cut_rule, output, disable)
+    if not cache:
+        steps = [_anew(step) for step in steps]
     wrote = next((Path(vars(step)["output"]) for step in steps if step.name == "emit-bundle"), None)
     check_fresh(steps)
     if any(step.name == "lower-target" for step in steps):
@@ -96,6 +102,11 @@ def compile_command(
     if wrote is not None:
         write_origin(wrote, model, devices, module.info.quantize, disable)
     _report(module, wrote, as_json)
+
+
+def _anew(step: Pass) -> Pass:
+    """The pass so that it copies nothing of an earlier build."""
+    return replace(step, reuse=False) if step.name == "emit-bundle" else step  # type: ignore[call-arg]
 
 
 def _check_targets(devices: DevicesConfig) -> None:
@@ -114,7 +125,7 @@ def _check_targets(devices: DevicesConfig) -> None:
 def _report(module: Module, output: Path | None, as_json: bool) -> None:
     """The summary of a plan, and where the bundle is; nothing where the passes stop before a plan."""
     from partc.cli.precision import precision_line
-    from partc.cli.tables import print_summary
+    from partc.cli.tables import print_summary, show
     from partc.plan.summary import summarize
 
     if module.plan is None:
@@ -125,6 +136,6 @@ def _report(module: Module, output: Path | None, as_json: bool) -> None:
         return
     print_summary(summary)
     if line := precision_line(module):
-        click.echo(line)
+        show(line)
     if output is not None:
         click.echo(f"wrote {output}; next: partc verify {output}")

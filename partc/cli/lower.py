@@ -16,7 +16,7 @@ from partc.cli.options import cache_option, example, model_argument, watch_optio
 )
 @model_argument()
 @click.option("-p", "--passes", default="", metavar="LIST", help="Passes to run first; none by default.")
-@cache_option
+@cache_option()
 @watch_options
 def lower_command(
     model: str,

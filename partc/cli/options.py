@@ -56,12 +56,13 @@ def planning_options(command: _F) -> _F:
     )(command)  # fmt: skip
 
 
-def cache_option(command: _F) -> _F:
+def cache_option(
+    text: str = "Import the model anew, and keep nothing of it in ~/.cache/partc.",
+) -> Callable[[_F], _F]:
     """--no-cache: what belongs to every command that imports a model."""
     return click.option(
-        "--no-cache", "cache", is_flag=True, flag_value=False, default=True,
-        help="Import the model anew, and keep nothing of it in ~/.cache/partc.",
-    )(command)  # fmt: skip
+        "--no-cache", "cache", is_flag=True, flag_value=False, default=True, help=text
+    )  # fmt: skip
 
 
 def watch_options(command: _F) -> _F:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "--problem", metavar="FILE", help="A planning problem as JSON (- for standard input), instead of MODEL."
 )
 @planning_options
-@cache_option
+@cache_option()
 @watch_options
 @json_option("plan.json, or the answer to a problem,")
 def plan_command(
@@ -89,7 +89,7 @@ def _plan(model: str, target: Path, strategy: str, cut_rule: str, cache: bool, w
 def _show(module: Module, as_json: bool) -> None:
     from partc.bundle.hashing import canonical_json
     from partc.cli.precision import precision_line
-    from partc.cli.tables import print_summary
+    from partc.cli.tables import print_summary, show
     from partc.plan.summary import summarize
 
     assert module.plan is not None, "partition-graph leaves a plan or raises"
@@ -98,7 +98,7 @@ def _show(module: Module, as_json: bool) -> None:
     else:
         print_summary(summarize(module.plan, module.profile))
         if line := precision_line(module):
-            click.echo(line)
+            show(line)
 
 
 def _answer(file: str, strategy: str, as_json: bool) -> None:

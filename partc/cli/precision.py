@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from partc.config.units import format_bytes
 from partc.ir.graph import Module, Weight
-from partc.ir.weights import Step
+from partc.ir.quantization import QUANTIZE_STEPS
+from partc.ir.weights import has_step
 
 
 def precision_line(module: Module) -> str | None:
@@ -23,12 +24,7 @@ def precision_line(module: Module) -> str | None:
 
 
 def _is_quantized(weight: Weight) -> bool:
-    source = weight.source
-    while isinstance(source, Step):
-        if source.op in ("quantize", "scales"):
-            return True
-        source = source.source
-    return False
+    return weight.source is not None and has_step(weight.source, *QUANTIZE_STEPS)
 
 
 def _type(weight: Weight) -> str:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cut-rule", default="eq1+frontier", show_default=True, metavar="RULE", help="As for partc compile."
 )
-@cache_option
+@cache_option()
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @json_option("what was measured")
 def profile_command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from partc.config.section import Section
+from partc.config.section import Section, describe
 from partc.ir.quantization import BITS, NONE, Quantization
 
 PRECISIONS = (NONE, *sorted(BITS, reverse=True))
@@ -31,10 +31,10 @@ def read_quantization(top: Section) -> Quantization | None:
 
 
 def _block(section: Section, *precisions: str) -> int:
-    block = section.whole("block", Quantization.block)
-    if block not in BLOCKS:
+    block = section.data.get("block", Quantization.block)
+    if type(block) is not int or block not in BLOCKS:  # true and 32.0 are equal to whole numbers
         choices = ", ".join(str(size) for size in BLOCKS)
-        raise section.error(f"a block of {block} is not possible", "block", hint=f"write one of {choices}")
+        raise section.error(f"a block cannot be {describe(block)}", "block", hint=f"write one of {choices}")
     if "block" in section and "int4" not in precisions:
         raise section.error(
             "only int4 has blocks: int8 has one scale for each output channel",

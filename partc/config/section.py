@@ -90,13 +90,16 @@ class Section:
     def choice(self, key: str, options: Iterable[str], default: str | None = None) -> str:
         """One of a few texts."""
         known = list(options)
-        value = self.text(key, default)
+        listed = f"choose one of: {', '.join(known)}"
+        if key not in self.data and default is None:
+            self.require(key, f"{key}: ...")
+        value = self.data.get(key, default)
+        if not isinstance(value, str) or not value:
+            raise self.error(f"expected one of a few words, found {describe(value)}", key, hint=listed)
         if value not in known:
-            near = difflib.get_close_matches(value, known, n=1)
+            near = difflib.get_close_matches(value.lower(), known, n=1)
             advice = f"did you mean `{near[0]}`? " if near else ""
-            raise self.error(
-                f"`{value}` is not a known {key}", key, hint=f"{advice}choose one of: {', '.join(known)}"
-            )
+            raise self.error(f"`{value}` is not a known {key}", key, hint=f"{advice}{listed}")
         return value
 
     def whole(self, key: str, default: int, minimum: int = 1) -> int:

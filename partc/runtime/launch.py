@@ -220,7 +220,8 @@ class LocalRing:
         self._release.wait()
 
     def _spawn(self, name: str, listen: str) -> _Process:
-        command = [sys.executable, "-m", "partc.runtime", "--stdio", "--listen", listen]
+        # -P: what lies in the folder one happens to be in, a checkpoint perhaps, is no code.
+        command = [sys.executable, "-P", "-m", "partc.runtime", "--stdio", "--listen", listen]
         command += ["--bundle", str(self._build / "devices" / name), "--patience", str(self._floor_s)]
         command += ["--insecure"] if self._insecure else []
         command += ["--measure"] if self._measure else []

@@ -41,8 +41,9 @@ class Requests:
     """To generate after each."""
 
     def count(self, model: Model) -> int:
-        """As many of the tokens as a prompt leaves room for."""
-        return min(self.tokens, model.max_sequence - 1)
+        """As many of the tokens as a prompt leaves room for; built-in prompts want half of max_sequence."""
+        room = model.max_sequence - 1 if self.texts else max(1, model.max_sequence // 2)
+        return min(self.tokens, room)
 
 
 def built_in_prompts(model: Model, room: int) -> list[list[int]]:

@@ -56,7 +56,7 @@ def read_passages(file: Path, tokenizer: Tokenizer, model: Model, most: int = MO
         RunError: the tokenizer cannot be loaded.
     """
     try:
-        text = file.read_text(encoding="utf-8").strip()
+        text = file.read_text(encoding="utf-8-sig").strip()
     except UnicodeDecodeError as error:
         raise UserError("not UTF-8 text", where=str(file), hint="give a file of plain text") from error
     ids = _encode(file, text, tokenizer, model)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
 from partc import frontend
+from partc.bundle.resume import Earlier, Record
 from partc.cli.main import run
 from partc.cli.order import CUT_RULES
 from partc.config.model import ModelConfig
@@ -227,6 +229,46 @@ def test_the_hint_finds_the_build_that_was_meant(
         file.touch()
     assert run(["run", build, "--prompt", "x"]) == 1
     assert f"hint: {hint}" in capsys.readouterr().err
+
+
+def test_no_cache_takes_nothing_over_from_the_build(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    take_over = Earlier.take_over
+
+    def noted(self: Earlier, device: Path, inputs: str, progress: Progress) -> Record | None:
+        record = take_over(self, device, inputs, progress)
+        if record is not None:
+            copied.append(device.name)
+        return record
+
+    monkeypatch.setattr(Earlier, "take_over", noted)
+    assert run(COMPILE) == run([*COMPILE, "--no-cache"]) == 0
+    assert copied == []
+    assert run(COMPILE) == 0
+    assert copied != []
+
+
+def test_a_disk_that_is_full_is_named_by_the_build(
+    small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("partc.bundle.writer.write_record", refuse)
+    assert run([*COMPILE, "-o", "elsewhere"]) == 1
+    assert "where: elsewhere\n  hint: make room there" in capsys.readouterr().err
+
+
+def test_the_line_about_precision_keeps_within_80_columns(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("model.yaml").open("a") as file:
+        file.write("quantize: {weights: int4, head: int8, embeddings: none, block: 16}\n")
+    for command in (COMPILE, ["plan", *COMPILE[1:]]):
+        assert run(command) == 0
+        shown = capsys.readouterr().out
+        assert "weights: int4" in shown
+        assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_pass_with_an_output_of_its_own(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,11 +97,24 @@ def test_default_workload_fits_a_short_sequence(folder: Path) -> None:
         ("model: ./storyteller\ntask: text-generatoin\n", "did you mean `text-generation`"),
         ("model: ./storyteller\ndtype: float64\n", "is not a known dtype"),
         ("model: ./storyteller\nquantize: {weights: int4, heads: int8}\n", "unknown key"),
-        ("model: ./storyteller\nquantize: {weights: int4, block: 48}\n", "a block of 48 is not possible"),
+        *(
+            (
+                f"model: ./storyteller\nquantize: {{weights: int4, block: {block}}}\n",
+                r"a block cannot be.*one of 16, 32",
+            )
+            for block in ("48", "0", "-32", "512", "'32'", "32.0", "true", "null", "1e400", "[32]")
+        ),
         ("model: ./storyteller\nquantize: {weights: int8, block: 64}\n", "only int4 has blocks"),
         ("model: ./storyteller\nquantize: {head: q4_0}\n", "is not a known head"),
-        ("model: ./storyteller\nquantize: [int4]\n", "expected a text"),
+        *(
+            (
+                f"model: ./storyteller\nquantize: {value}\n",
+                "expected one of a few words, found.*one of: none, int8, int4",
+            )
+            for value in ("[int4]", "4", "true", "''", "{weights: 4}", "{weights: int4, head: null}")
+        ),
         ("model: ./storyteller\nquantize: int3\n", "is not a known quantize"),
+        ("model: ./storyteller\nquantize: INT4\n", "did you mean `int4`"),
         ("model: ./storyteller\nmax_batch: 0\n", "at least 1, found the number 0"),
         ("model: ./storyteller\nmax_batch: 1.5\n", "found the number 1.5"),
         ("model: ./storyteller\nmax_batch: true\n", "found the truth value"),

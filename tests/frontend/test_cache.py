@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomModel
-from partc.errors import ModelError
 from partc.frontend import cache
 from partc.frontend.cache import cache_folder, load_cached
 from partc.ir.graph import Module
@@ -165,14 +164,14 @@ def test_nothing_is_left_where_the_disk_is_full(
     assert entries() == []
 
 
-def test_a_checkpoint_that_lost_a_shard_is_refused(tmp_path: Path, imports: list[ModelConfig]) -> None:
+def test_a_checkpoint_that_lost_a_shard_is_asked_again(tmp_path: Path, imports: list[ModelConfig]) -> None:
     config = checkpoint(tmp_path)
     names = {"l0.q": "a.safetensors", "l1.q": "b.safetensors"}
     (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
     load_cached(config)
     (tmp_path / "model" / "b.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"b\.safetensors is listed but missing"):
-        load_cached(config)
+    load_cached(config)
+    assert len(imports) == 2, "a real import refuses it, in its own order of complaints"
 
 
 def test_a_cache_that_cannot_be_written_is_none(
