@@ -38,7 +38,8 @@ def verify_file(folder: Path, name: str, entry: FileEntry) -> None:
         raise BundleError("the file is missing", where=str(path), hint=RECOMPILE)
     if path.stat().st_size != entry.bytes or file_digest(path) != entry.sha256:
         message = "the file is damaged: its SHA-256 is not the manifest's"
-        hint = "copy the device folder again; if the build has it so: partc compile MODEL --target DEVICES --no-cache"
+        again = "partc compile MODEL --target DEVICES --no-cache"
+        hint = f"copy the device folder again; if the build has it so, compile again: {again}"
         raise BundleError(message, where=str(path), hint=hint)
 
 

@@ -127,7 +127,11 @@ def test_a_signal_leaves_no_process_behind(build: Path, number: signal.Signals, 
         str(build.parent / "inputs.npz"),
     ]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+    # Programs that were started in the background of a script ignore SIGINT, and so does what they start.
+    process = subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )  # fmt: skip
     # The moment that the first runner is there, long before the ring stands.
     while not _runners_of(build) and process.poll() is None:
         time.sleep(0.005)
