@@ -118,14 +118,7 @@ def run_command(
     """
     from partc.cli.load import load_build
     from partc.cli.places import check_file
-    from partc.cli.requests import (
-        check_task,
-        check_tokens,
-        default_tokens,
-        prompt_texts,
-        read_prompts,
-        read_tensors,
-    )
+    from partc.cli.requests import check_task, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
     from partc.runtime.sampling import Sampling
 
@@ -140,9 +133,7 @@ def run_command(
     shown = prompt_texts(asked) if sys.stdout.isatty() and not as_json else []
     inputs = read_tensors(tensors) if tensors is not None else None
     sampling = Sampling(temperature, top_k, top_p, seed)
-    count = tokens or default_tokens(model.max_sequence)
-    if model.task == "text-generation":
-        check_tokens(count, model.max_sequence)
+    count = _new_tokens(model, tokens)
     if output is not None:
         check_file(output, "--output")
     live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
@@ -155,6 +146,17 @@ def run_command(
     if record:
         _record(build, manifest.plan_id, results, started, local=connect is None)
     _show(results, model, shown, live, as_json, timing)
+
+
+def _new_tokens(model: Model, asked: int | None) -> int:
+    """Tokens to generate after each prompt; 0 for a model that does not generate."""
+    from partc.cli.requests import check_tokens, default_tokens
+
+    if model.task != "text-generation":
+        return 0
+    count = asked or default_tokens(model.max_sequence)
+    check_tokens(count, model.max_sequence)
+    return count
 
 
 @contextmanager
@@ -185,9 +187,8 @@ def _generate(
     listen: Callable[[Tokens], None] | None,
 ) -> list[Result]:
     """Submit everything, then wait for all of it: the requests are in flight together."""
-    count = tokens if client.manifest.model.task == "text-generation" else 0
     requests = [
-        client.submit(prompts, max_new_tokens=count, sampling=sampling, on_token=listen) for prompts in asked
+        client.submit(prompts, max_new_tokens=tokens, sampling=sampling, on_token=listen) for prompts in asked
     ]
     if inputs is not None:
         requests.append(client.submit(inputs=inputs))
