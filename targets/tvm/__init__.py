@@ -14,7 +14,7 @@ A part flows through these files in this order:
 | `builder.py` | graphs to one Relax module: a function an entry, kernels shared by all |
 | `operators/` | ONNX operator to Relax: every operator that the target knows, correct on every machine |
 | `kernels/` | what is worth more than Relax's own code: products, attention, normalisation, activations |
-| `machine.py` | what the code is compiled for: triple, processor, features, vector registers, GPU |
+| `machine.py` | what the code is compiled for: triple, processor, features, GPU |
 | `toolchain.py` | the linker and NVIDIA's compiler: found, or named with how to get them |
 | `linker.py` | linkers: which there are for a platform, tried on an empty library, and used |
 | `process.py` | other makers' tools as processes, with a time limit |

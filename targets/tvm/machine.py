@@ -1,4 +1,4 @@
-"""What code is compiled for: instruction set, operating system, vector registers, and a GPU where there is one."""
+"""What code is compiled for: instruction set, operating system, and a GPU where there is one."""
 
 from __future__ import annotations
 
@@ -41,10 +41,6 @@ class Platform:
     """LLVM's name of the least processor that the code runs on."""
     features: Mapping[str, tuple[str, ...]]
     """Feature as users write it → what LLVM calls it and what it takes along."""
-    lanes: int
-    """float32 numbers in one vector register of the baseline."""
-    registers: int
-    """Vector registers."""
     elf: str
     """What lld calls the format of its object files."""
     libraries: tuple[str, ...]
@@ -62,15 +58,15 @@ class Platform:
 
 PLATFORMS: Mapping[str, Platform] = {
     "x86_64-linux": Platform(
-        "x86_64-unknown-linux-gnu", "x86-64-v3", _X86_FEATURES, 8, 16, "elf_x86_64", _GLIBC
+        "x86_64-unknown-linux-gnu", "x86-64-v3", _X86_FEATURES, "elf_x86_64", _GLIBC
     ),
     "aarch64-linux-gnu": Platform(
-        "aarch64-unknown-linux-gnu", "generic", _ARM_FEATURES, 4, 32, "aarch64linux", _GLIBC
+        "aarch64-unknown-linux-gnu", "generic", _ARM_FEATURES, "aarch64linux", _GLIBC
     ),
     # Android looks symbols up when a library is loaded, and only in what the library names: so TVM's is named too.
     # Its kernels have pages of 4 or of 16 KiB.
     "aarch64-linux-android": Platform(
-        "aarch64-linux-android24", "generic", _ARM_FEATURES, 4, 32, "aarch64linux",
+        "aarch64-linux-android24", "generic", _ARM_FEATURES, "aarch64linux",
         ("libm.so", "libc.so"), ("libtvm_ffi.so",), 16384,
     ),
 }  # fmt: skip

@@ -154,15 +154,18 @@ def store(y, row, panel, t, N, value):
 
 
 @T.macro
-def write_group(x, w, y, group, M, K, N):
-    """All rows of a group of panels of y[M, N] = x[M, K] · w[K, N]."""
+def write_group(x, w, y, group, M, K, N, finish=lambda total, row, column: total):
+    """All rows of a group of panels of y[M, N] = finish(x[M, K] · w[K, N], row, column)."""
     t = T.meta_var(tiling_of(M, N))
     for tile in range(t.tiles):
         sums = T.alloc_buffer((t.rows, t.panels, PANEL), "float32")
         row: T.let = T.min(tile * t.rows, M - t.rows)
         panel: T.let = T.min(group * t.panels, math.ceil(N / PANEL) - t.panels)
         accumulate(x, w, sums, row, panel, t, K)
-        store(y, row, panel, t, N, lambda i, p, lane: sums[i, p, lane])
+        store(
+            y, row, panel, t, N,
+            lambda i, p, lane: finish(sums[i, p, lane], row + i, (panel + p) * PANEL + lane),
+        )  # fmt: skip
 
 
 def product(M: int, K: int, N: int) -> Any:
@@ -184,7 +187,7 @@ def product(M: int, K: int, N: int) -> Any:
 
 def product_added(M: int, K: int, N: int, A: int) -> Any:
     """y[M, N] = x[M, K] · w[K, N] + added[A, N], A = 1 (a bias) or M (a residual); 4AN bytes more than `product`."""
-    t, P = tiling_of(M, N), math.ceil(N / PANEL)
+    P, groups = math.ceil(N / PANEL), tiling_of(M, N).groups
     loop = loop_of(2 * M * K * N)
 
     @T.prim_func(private=True, s_tir=True)
@@ -194,17 +197,11 @@ def product_added(M: int, K: int, N: int, A: int) -> Any:
         added: T.Buffer((A, N), "float32"),
         y: T.Buffer((M, N), "float32"),
     ):
-        for group in loop(t.groups):
-            for tile in range(t.tiles):
-                sums = T.alloc_buffer((t.rows, t.panels, PANEL), "float32")
-                row: T.let = T.min(tile * t.rows, M - t.rows)
-                panel: T.let = T.min(group * t.panels, P - t.panels)
-                accumulate(x, w, sums, row, panel, t, K)
-                store(
-                    y, row, panel, t, N,
-                    lambda i, p, lane: sums[i, p, lane]
-                    + added[0 if A == 1 else row + i, (panel + p) * PANEL + lane],
-                )  # fmt: skip
+        for group in loop(groups):
+            write_group(
+                x, w, y, group, M, K, N,
+                lambda total, row, column: total + added[0 if A == 1 else row, column],
+            )  # fmt: skip
 
     return kernel
 
