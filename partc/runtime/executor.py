@@ -20,7 +20,7 @@ from partc.errors import InternalError, RunError
 from partc.runtime.dtypes import Array, as_float32
 from partc.runtime.engine import Engine
 from partc.runtime.manifest import Manifest
-from partc.runtime.program import CHUNK, Emit, Program, Recv, Run, Sample, Send, reads
+from partc.runtime.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, reads
 from partc.runtime.sampling import Sampling, sample
 from partc.runtime.timings import Timing, whole_steps
 from partc.runtime.wire import Step
@@ -32,7 +32,7 @@ _KEPT_NUMBERS = 256
 class Outlet(Protocol):
     """Where the instructions that leave the device go."""
 
-    def send(self, peer: str, step: Step, names: Sequence[str], arrays: Sequence[Array]) -> int:
+    def send(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> int:
         """Queue a message; its bytes. Raises RunError where that is impossible."""
 
     def emit(self, step: Step, values: Mapping[str, Array]) -> None:
@@ -72,12 +72,13 @@ class _Request:
 
 @dataclass(slots=True)
 class _Execution:
-    order: int
     step: Step
     request: _Request
     program: Program
     timing: Timing
     values: dict[str, Array]
+    order: int = 0
+    """How many steps have begun here when it does."""
     inbox: dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, Array], float]] = field(default_factory=dict)
     """(sender, names) → values, and when they came; the names tell the messages of one sender apart."""
     came: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
@@ -112,6 +113,9 @@ class Executor:
         self._slots: dict[int, int] = {}
         self._closed: deque[int] = deque(maxlen=_KEPT_NUMBERS)
         self._executions: dict[int, _Execution] = {}
+        self._prepared: dict[int, _Execution] = {}
+        self._latest: dict[int, Step] = {}
+        """Request → its last step, of those that began since `look_ahead`."""
         self._ready: list[tuple[int, int]] = []
         self._started = 0
         self._most_steps = manifest.model.most_chunks
@@ -138,6 +142,13 @@ class Executor:
         else:
             self._start(step, inputs)
 
+    def look_ahead(self) -> None:
+        """Prepare the steps that follow on those that began since the last time, while there is time."""
+        for number, step in self._latest.items():
+            if number in self._requests and step.phase != CHUNK and "decode" in self._manifest.programs:
+                self._prepared[number] = self._prepare(step.next_token(), self._requests[number])
+        self._latest.clear()
+
     def deliver(self, peer: str, step: Step, values: Mapping[str, Array]) -> None:
         """Take a message; what belongs to a request that is closed is dropped.
 
@@ -159,18 +170,19 @@ class Executor:
         if key in execution.came:
             raise RunError(f"{peer} sent {', '.join(values)} twice in step {step.step}")
         execution.came.add(key)
-        was_waiting = execution.awaits() is not None
+        awaited = execution.awaits()
         execution.inbox[key] = (values, self._clock())
         execution.timing.received_bytes += sum(array.nbytes for array in values.values())
         if execution.request.trace:
             self._outlet.traced(peer, step, values)
-        if was_waiting and execution.awaits() is None:
+        if awaited is not None and key == (awaited.device, awaited.values):
             self._wake(execution)
 
     def close(self, number: int) -> None:
         """End a request, wherever it is; an unknown one is none of our business."""
         self.next_request = max(self.next_request, number + 1)
         self._requests.pop(number, None)
+        self._prepared.pop(number, None)
         execution = self._executions.pop(number, None)
         if execution is not None:
             self._ready = [entry for entry in self._ready if entry[1] != number]
@@ -230,24 +242,15 @@ class Executor:
         return step.request in self._closed or step.request < self._slots.get(step.slot, 0)
 
     def _start(self, step: Step, inputs: Mapping[str, Array]) -> _Execution:
-        request = self._requests.get(step.request) or self._open(step)
-        if not request.is_next(step):
-            last = request.next_step - 1
-            raise RunError(f"step {step.step} of request {step.request} does not follow its step {last}")
-        if step.phase == "prefill":
-            request.parts = step.step
+        execution = self._prepared.pop(step.request, None)
+        if execution is None or execution.step != step:
+            execution = self._admit(step)
+        request = execution.request
         request.phase = step.phase
-        number = 0 if step.phase == CHUNK else step.step - request.parts
-        now = self._clock()
-        self._started += 1
-        execution = _Execution(
-            order=self._started,
-            step=step,
-            request=request,
-            program=self._manifest.programs[step.phase],
-            timing=Timing(step.request, number, now),
-            values={**inputs, **self._step_inputs(step)},
-        )
+        now = execution.timing.started_s = self._clock()
+        execution.order = self._started = self._started + 1
+        execution.values.update(inputs)
+        self._latest[step.request] = step
         self._executions[step.request] = execution
         if execution.awaits():
             # What came before the first message of a step was waiting for it, but for a request's very first.
@@ -255,6 +258,21 @@ class Executor:
         else:
             self._wake(execution)
         return execution
+
+    def _admit(self, step: Step) -> _Execution:
+        """The execution of a step that nobody has prepared."""
+        request = self._requests.get(step.request) or self._open(step)
+        if not request.is_next(step):
+            last = request.next_step - 1
+            raise RunError(f"step {step.step} of request {step.request} does not follow its step {last}")
+        if step.phase == "prefill":
+            request.parts = step.step
+        return self._prepare(step, request)
+
+    def _prepare(self, step: Step, request: _Request) -> _Execution:
+        number = 0 if step.phase == CHUNK else step.step - request.parts
+        program, values = self._manifest.programs[step.phase], self._step_inputs(step)
+        return _Execution(step, request, program, Timing(step.request, number), values)
 
     def _open(self, step: Step) -> _Request:
         assert step.opening is not None
@@ -284,10 +302,14 @@ class Executor:
     def _advance(self, execution: _Execution) -> None:
         dead = self._dead[execution.step.phase]
         while execution.at < len(execution.program):
-            if execution.awaits():
-                execution.waiting_since = self._clock()
-                return
-            self._instruct(execution)
+            instruction = execution.program[execution.at]
+            if isinstance(instruction, Recv):
+                if execution.awaits():
+                    execution.waiting_since = self._clock()
+                    return
+                self._receive(execution, instruction)
+            else:
+                self._instruct(execution, instruction)
             for name in dead[execution.at]:
                 execution.values.pop(name, None)
             execution.at += 1
@@ -295,11 +317,9 @@ class Executor:
                 return
         self._finish(execution)
 
-    def _instruct(self, execution: _Execution) -> None:
+    def _instruct(self, execution: _Execution, instruction: Instruction) -> None:
         values = execution.values
-        match execution.program[execution.at]:
-            case Recv(values=names, device=peer):
-                self._receive(execution, peer, names)
+        match instruction:
             case Run(submodule=name, inputs=inputs, outputs=outputs):
                 began = self._clock()
                 step = execution.step
@@ -314,8 +334,9 @@ class Executor:
             case Emit(values=names):
                 execution.emitted = {name: values[name] for name in names}
 
-    def _receive(self, execution: _Execution, peer: str, names: tuple[str, ...]) -> None:
-        came, at = execution.inbox.pop((peer, names))
+    def _receive(self, execution: _Execution, instruction: Recv) -> None:
+        peer = instruction.device
+        came, at = execution.inbox.pop((peer, instruction.values))
         execution.values.update(came)
         if execution.waiting_since is not None:
             waited = max(0.0, at - execution.waiting_since)
@@ -330,8 +351,8 @@ class Executor:
         if execution.request.trace:
             self._outlet.traced(self._manifest.device, step, {name: execution.values[name]})
         began = self._clock()
-        positions = np.array(step.position, np.int64) + np.array(step.length, np.int64)
-        tokens = sample(logits[:, 0, :], execution.request.sampling, positions)
+        places = [position + length for position, length in zip(step.position, step.length, strict=True)]
+        tokens = sample(logits[:, 0, :], execution.request.sampling, places)
         execution.timing.compute_s += self._clock() - began
         return tokens
 

@@ -8,8 +8,9 @@ read. Any other header is read, and written, as if there were no foresight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from partc.errors import RunError
 from partc.runtime.wire import Data, Step, encode_data
@@ -37,7 +38,7 @@ class Foresight:
         self._incoming, self._outgoing = _Chains(), _Chains()
         self._coming: dict[Kind, bytes] = {}
         self._foreseen: dict[bytes, Foreseen] = {}
-        self._going: dict[Kind, tuple[Data, bytes]] = {}
+        self._going: dict[Kind, _Going] = {}
 
     def read(self, peer: str | None, header: bytes) -> Foreseen | None:
         """What a header from a peer says, if it was foreseen."""
@@ -46,14 +47,27 @@ class Foresight:
 
     def came(self, peer: str, data: Data) -> None:
         """Remember a message that was taken."""
-        self._incoming.fresh[_kind(peer, data)] = data
+        self._incoming.fresh.append((peer, data))
+
+    def header(
+        self,
+        peer: str,
+        step: Step,
+        names: tuple[str, ...],
+        shapes: Sequence[tuple[int, ...]],
+        sender: _Sender,
+    ) -> bytes | None:
+        """The header of a message that is about to go to a peer, if it was foreseen; it is remembered then."""
+        going = self._going.get((peer, step.slot, names))
+        if going is None or not going.fits(step, shapes, sender):
+            return None
+        self._outgoing.fresh.append((peer, going.data))
+        return going.header
 
     def write(self, peer: str, data: Data) -> bytes:
-        """The header of a message to a peer, which is remembered."""
-        kind = _kind(peer, data)
-        self._outgoing.fresh[kind] = data
-        foreseen, header = self._going.get(kind, (None, b""))
-        return header if foreseen == data else encode_data(data)
+        """The header of any other message to a peer, which is remembered."""
+        self._outgoing.fresh.append((peer, data))
+        return encode_data(data)
 
     def look_ahead(self) -> None:
         """Make the headers that follow on what came and went since the last time."""
@@ -64,7 +78,7 @@ class Foresight:
         for kind, data in self._outgoing.following():
             self._going.pop(kind, None)
             if data is not None:
-                self._going[kind] = data, encode_data(data)
+                self._going[kind] = _Going(data, [shape for _, _, shape in data.values], encode_data(data))
 
     def _foresee(self, kind: Kind, data: Data) -> None:
         try:
@@ -75,19 +89,49 @@ class Foresight:
         self._foreseen[header] = foreseen
 
 
+class _Sender(Protocol):
+    """What numbers the messages to a peer."""
+
+    session: int
+    epoch: int
+
+    @property
+    def next_seq(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """A message that is expected to go next."""
+
+    data: Data
+    shapes: Sequence[tuple[int, ...]]
+    header: bytes
+
+    def fits(self, step: Step, shapes: Sequence[tuple[int, ...]], sender: _Sender) -> bool:
+        """Whether it is the one that goes."""
+        data = self.data
+        numbers = data.seq, data.session, data.epoch
+        return (
+            numbers == (sender.next_seq, sender.session, sender.epoch)
+            and data.step == step
+            and self.shapes == shapes
+        )
+
+
 @dataclass(slots=True)
 class _Chains:
-    """The last message of every kind, and those since `following` was asked for."""
+    """The last message of every kind, and all since `following` was asked for."""
 
     last: dict[Kind, Data] = field(default_factory=dict)
-    fresh: dict[Kind, Data] = field(default_factory=dict)
+    fresh: list[tuple[str, Data]] = field(default_factory=list)
 
     def following(self) -> Iterator[tuple[Kind, Data | None]]:
         """Of every kind that had a message: the next one, or None where that cannot be said."""
-        for kind, data in self.fresh.items():
+        fresh = {_kind(peer, data): data for peer, data in self.fresh}
+        for kind, data in fresh.items():
             before = self.last.get(kind)
             yield kind, None if before is None else _following(before, data)
-        self.last.update(self.fresh)
+        self.last.update(fresh)
         self.fresh.clear()
 
 
@@ -100,7 +144,6 @@ def _following(before: Data, last: Data) -> Data | None:
     old, new = before.step, last.step
     if (new.request, new.step, new.phase, old.phase) != (old.request, old.step + 1, "decode", "decode"):
         return None
-    position = tuple(map(sum, zip(new.position, new.length, strict=True)))
-    step = Step(new.request, new.slot, new.step + 1, new.phase, new.dims, position, new.length)
     # Requests in flight take turns, so their messages are as far apart as the last two.
-    return Data(last.plan, last.epoch, last.session, 2 * last.seq - before.seq, step, last.values)
+    seq = 2 * last.seq - before.seq
+    return Data(last.plan, last.epoch, last.session, seq, new.next_token(), last.values)

@@ -12,7 +12,7 @@ import numpy as np
 from partc.dims import symbols
 from partc.errors import RunError
 from partc.runtime.dtypes import DTYPES, Array
-from partc.runtime.manifest import Manifest, TensorType
+from partc.runtime.manifest import Manifest, Model, TensorType
 from partc.runtime.program import CHUNK
 from partc.runtime.protocol import Progress
 from partc.runtime.sampling import Sampling
@@ -58,12 +58,6 @@ class Job:
     reports: set[str] = field(default_factory=set)
     """Devices whose timings have not come yet."""
 
-    def next_step(self, previous: Step) -> Step:
-        """The decode step after `previous`."""
-        position = tuple(map(sum, zip(previous.position, previous.length, strict=True)))
-        dims = {**previous.dims, "sequence": 1} if "sequence" in previous.dims else previous.dims
-        return Step(self.number, self.slot, previous.step + 1, "decode", dims, position, (1,) * len(position))
-
     def take(self, tokens: Sequence[int]) -> tuple[list[int | None], list[str]]:
         """Take one token per sequence; what is new: tokens (None where a sequence has ended) and texts."""
         fresh: list[int | None] = []
@@ -104,14 +98,12 @@ def prompt_steps(job: Job, manifest: Manifest) -> Iterator[tuple[Step, Mapping[s
 
     So the devices work on it all at once, each on another part.
     """
-    model = manifest.model
     width = job.dims.get("sequence", 1)
-    count = math.ceil(width / model.prompt_chunk) if model.prompt_chunk and len(job.length) == 1 else 1
-    if count == 1 or CHUNK not in manifest.programs:
+    ends = prompt_ends(width, len(job.length), manifest.model)
+    if len(ends) == 1 or CHUNK not in manifest.programs:
         step = Step(job.number, job.slot, 0, "prefill", job.dims, job.position, job.length, job.opening)
         yield step, job.inputs
         return
-    ends = [width * (part + 1) // count for part in range(count)]
     for part, (start, end) in enumerate(zip((0, *ends), ends, strict=False)):
         inputs = {
             name: _columns(array, manifest.inputs[name], start, end) for name, array in job.inputs.items()
@@ -129,6 +121,13 @@ def prompt_steps(job: Job, manifest: Manifest) -> Iterator[tuple[Step, Mapping[s
             ),
             inputs,
         )
+
+
+def prompt_ends(width: int, sequences: int, model: Model) -> list[int]:
+    """Where the parts of prompts of `width` tokens end; one part where there are several sequences."""
+    size = model.prompt_chunk if sequences == 1 else None
+    count = 1 if size is None else math.ceil(width / size)
+    return [width * (part + 1) // count for part in range(count)]
 
 
 def _columns(array: Array, declared: TensorType, start: int, end: int) -> Array:

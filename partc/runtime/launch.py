@@ -24,6 +24,8 @@ from typing import IO, Any, Self
 
 from partc.errors import InternalError, PartcError, RunError
 from partc.runtime.client import Client, source_manifest
+from partc.runtime.manifest import load_manifest
+from partc.runtime.processor import shared_out
 from partc.runtime.protocol import LEAST_PATIENCE_S
 
 _STOP_S = 2.0
@@ -62,6 +64,7 @@ def launch_local(
     floor_s: float = LEAST_PATIENCE_S,
     ready_s: float = 300.0,
     measure: bool = False,
+    pin: bool = False,
 ) -> LocalRing:
     """Start a runner for every device of a build and wait until the ring stands.
 
@@ -73,12 +76,14 @@ def launch_local(
         floor_s: the shortest time without progress after which a device counts as gone, seconds.
         ready_s: how long loading may take, seconds.
         measure: start devices that measure (`partc profile`), each for itself.
+        pin: keep each runner on cores of its own, if there are as many as all have threads. It is faster where nothing
+            else runs, and slower where something does, since a runner cannot make way.
 
     Raises:
         BundleError: not a build.
         RunError: a runner ended, with what it said; or the ring did not come to stand in time.
     """
-    ring = LocalRing(build_dir, insecure, {**os.environ, **(env or {})}, floor_s, measure)
+    ring = LocalRing(build_dir, insecure, {**os.environ, **(env or {})}, floor_s, measure, pin)
     try:
         ring.start(listen or {}, ready_s)
     except BaseException:
@@ -91,7 +96,13 @@ class LocalRing:
     """Runner processes on this machine; a context manager that ends them."""
 
     def __init__(
-        self, build_dir: Path, insecure: bool, env: Mapping[str, str], floor_s: float, measure: bool = False
+        self,
+        build_dir: Path,
+        insecure: bool,
+        env: Mapping[str, str],
+        floor_s: float,
+        measure: bool = False,
+        pin: bool = False,
     ) -> None:
         """Nothing is started yet; use `launch_local`."""
         self._build = build_dir
@@ -99,6 +110,7 @@ class LocalRing:
         self._env = dict(env)
         self._floor_s = floor_s
         self._measure = measure
+        self._pin = pin
         self._manifest = source_manifest(build_dir)
         self._processes: dict[str, _Process] = {}
         self._started = threading.Event()
@@ -210,14 +222,24 @@ class LocalRing:
 
     def _keep(self, listen: Mapping[str, str]) -> None:
         try:
+            processors = self._processors() if self._pin else None
             for name in self._manifest.ring:
                 if self._closing.is_set():
                     break
                 self._processes[name] = self._spawn(name, listen.get(name, "127.0.0.1:0"))
+                if processors:
+                    # Before it has other threads, which then may run there as well and nowhere else.
+                    with contextlib.suppress(ProcessLookupError):
+                        os.sched_setaffinity(self._processes[name].popen.pid, processors.pop(0))
         except BaseException as error:
             self._spawn_error = error
         self._started.set()
         self._release.wait()
+
+    def _processors(self) -> list[set[int]] | None:
+        """Where each runner may compute, if there are cores enough for all."""
+        manifests = (load_manifest(self._build / "devices" / name) for name in self._manifest.ring)
+        return shared_out([manifest.engine.threads for manifest in manifests])
 
     def _spawn(self, name: str, listen: str) -> _Process:
         # -P: what lies in the folder one happens to be in, a checkpoint perhaps, is no code.

@@ -26,7 +26,6 @@ from partc.runtime.wire import (
     Data,
     Fields,
     Step,
-    TensorSpec,
     awaited,
     check_sizes,
     check_specs,
@@ -152,7 +151,7 @@ class Links:
         """The devices to which no link stands yet."""
         return [name for name, out in self._out.items() if not out.ready]
 
-    def send_data(self, peer: str, step: Step, names: Sequence[str], arrays: Sequence[Array]) -> int:
+    def send_data(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> int:
         """Send values to a device; the bytes that went.
 
         Raises:
@@ -161,13 +160,15 @@ class Links:
         out = self._out[peer]
         if not out.ready:
             raise RunError(f"{peer} is not connected", where=self._manifest.device)
-        specs: list[TensorSpec] = [
-            (name, self._manifest.types[name].dtype, array.shape)
-            for name, array in zip(names, arrays, strict=True)
-        ]
         sender = out.sender
-        data = Data(self._plan, sender.epoch, sender.session, sender.next_seq, step, tuple(specs))
-        frames: list[bytes | memoryview] = [self._foresight.write(peer, data), *map(to_frame, arrays)]
+        shapes = [array.shape for array in arrays]
+        header = self._foresight.header(peer, step, names, shapes, sender)
+        if header is None:
+            types = self._manifest.types
+            specs = tuple((name, types[name].dtype, shape) for name, shape in zip(names, shapes, strict=True))
+            data = Data(self._plan, sender.epoch, sender.session, sender.next_seq, step, specs)
+            header = self._foresight.write(peer, data)
+        frames: list[bytes | memoryview] = [header, *map(to_frame, arrays)]
         sender.push(frames)
         if not self._transport.send(peer, frames):
             raise RunError(f"the connection to {peer} is closed", where=self._manifest.device)
@@ -292,7 +293,7 @@ class Links:
         link.unacknowledged += 1
         link.due = link.due if link.due is not None else now + _ACK_AFTER_S
         if link.unacknowledged >= _ACK_EVERY:
-            self._acknowledge(link)
+            link.due = now
         return [self._checked(peer, *each) for each in came]
 
     def _checked(self, peer: str, data: Data, frames: list[memoryview], foreseen: Foreseen | None) -> Arrived:

@@ -106,7 +106,7 @@ class Bench:
         if logits is not None:
             declared = self._manifest.types[self._manifest.submodules[name].outputs[logits]]
             values = as_float32(outputs[logits], declared.dtype)
-            sample(values[:, 0, :], Sampling(), np.array(step.position, np.int64))
+            sample(values[:, 0, :], Sampling(), step.position)
         seconds = time.perf_counter() - began
         return seconds, max(0.0, waited_s() - delay)
 

@@ -60,6 +60,10 @@ class _Slot:
     """The small ones."""
     is_fresh: bool = True
     """Whether the states must be bound again."""
+    dims: Mapping[str, int] | None = None
+    """Of the last step."""
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    """Those of the module's outputs under `dims`."""
 
 
 @dataclass(slots=True)
@@ -106,7 +110,11 @@ class OrtEngine:
             self._bind_states(loaded.module, bound, slot)
         for name, array in zip(loaded.module.inputs, inputs, strict=True):
             self._input(bound, name, array)
-        outputs = [self._output(bound, name, dims) for name in loaded.module.outputs]
+        if dims != bound.dims:
+            bound.dims = dict(dims)
+            bound.shapes = [self._types[name].sizes(dims) for name in loaded.module.outputs]
+        pairs = zip(loaded.module.outputs, bound.shapes, strict=True)
+        outputs = [self._output(bound, name, shape) for name, shape in pairs]
         try:
             loaded.session.run_with_iobinding(bound.binding)
         except Exception as error:
@@ -130,13 +138,12 @@ class OrtEngine:
         mine = bound.inputs[name] = np.array(array, order="C") if is_small else np.ascontiguousarray(array)
         _bind(bound.binding.bind_input, name, self._types[name].dtype, mine)
 
-    def _output(self, bound: _Slot, name: str, dims: Mapping[str, int]) -> Array:
-        declared = self._types[name]
-        shape = declared.sizes(dims)
+    def _output(self, bound: _Slot, name: str, shape: tuple[int, ...]) -> Array:
         mine = bound.outputs.pop(name, None)
         if mine is None or mine.shape != shape or sys.getrefcount(mine) > _ALONE:
-            mine = np.empty(shape, DTYPES[declared.dtype])
-            _bind(bound.binding.bind_output, name, declared.dtype, mine)
+            dtype = self._types[name].dtype
+            mine = np.empty(shape, DTYPES[dtype])
+            _bind(bound.binding.bind_output, name, dtype, mine)
         if mine.nbytes < _STAYS_BELOW_BYTES:
             bound.outputs[name] = mine
         return mine

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -14,9 +16,27 @@ def architecture() -> str:
 
 def usable_cores() -> int:
     """Cores that this process may run on; two threads of one core count once."""
-    if not hasattr(os, "sched_getaffinity"):
-        return os.cpu_count() or 1
-    return len({_core(number) for number in os.sched_getaffinity(0)})
+    return len(_cores()) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def shared_out(threads: Sequence[int]) -> list[set[int]] | None:
+    """Processors for each of several processes of so many threads, on cores of their own; None where that cannot be.
+
+    A process that wanders from core to core finds its caches empty, and one that sleeps between the steps of a ring
+    wakes up where another is computing.
+    """
+    if not hasattr(os, "sched_setaffinity") or not all(threads) or sum(threads) > usable_cores():
+        return None
+    free = iter(_cores())
+    return [set().union(*itertools.islice(free, count)) for count in threads]
+
+
+def _cores() -> list[set[int]]:
+    """The processors of each core that this process may run on."""
+    found: dict[str, set[int]] = {}
+    for number in sorted(os.sched_getaffinity(0)):
+        found.setdefault(_core(number), set()).add(number)
+    return list(found.values())
 
 
 def _core(number: int) -> str:

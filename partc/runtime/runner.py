@@ -85,7 +85,7 @@ class Runner:
 
     # -- what the executor needs (Outlet) and what the source needs (Office)
 
-    def send(self, peer: str, step: Step, names: Sequence[str], arrays: Sequence[Array]) -> int:
+    def send(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> int:
         """Queue values for a device."""
         return self._links.send_data(peer, step, names, arrays)
 
@@ -151,8 +151,11 @@ class Runner:
             if self._executor.ready:
                 self._advance()
         # All that can wait comes after that.
+        if self._source is not None:
+            self._source.tell()
         self._due = self._links.tick(time.monotonic()), self._source.tick() if self._source else None
         if not self._executor.ready:
+            self._executor.look_ahead()
             self._links.look_ahead()
 
     def _timeout(self) -> float | None:

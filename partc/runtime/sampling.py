@@ -7,6 +7,7 @@ on how requests interleave, or on how often a step is repeated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -50,21 +51,22 @@ def _is_count(value: object) -> bool:
 
 
 def sample(
-    logits: npt.NDArray[np.float32], sampling: Sampling, positions: npt.NDArray[np.int64]
+    logits: npt.NDArray[np.float32], sampling: Sampling, positions: Sequence[int]
 ) -> npt.NDArray[np.int64]:
     """The next token of every row.
 
     Args:
         logits: (batch, vocabulary).
         sampling: how to choose.
-        positions: (batch,), the index in its sequence that the new token will have.
+        positions: for each row, the index in its sequence that the new token will have.
 
     Returns:
         (batch,) token ids. Equal logits fall to the lowest id.
     """
     if sampling.temperature == 0.0:
-        return np.asarray(np.argmax(logits, axis=-1), np.int64)
-    rows = [_draw(row, sampling, index, int(positions[index])) for index, row in enumerate(logits)]
+        greedy: npt.NDArray[np.int64] = logits.argmax(axis=-1).astype(np.int64, copy=False)
+        return greedy
+    rows = [_draw(row, sampling, index, positions[index]) for index, row in enumerate(logits)]
     return np.array(rows, dtype=np.int64)
 
 

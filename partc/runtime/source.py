@@ -62,6 +62,8 @@ class Source:
         self._waiting: deque[Job] = deque()
         self._running: dict[int, Job] = {}
         self._reporting: dict[int, Job] = {}
+        self._untold: list[tuple[Job, int, list[int | None], list[str]]] = []
+        """Job, step, tokens and texts that its client is to be told of."""
         self._free = list(range(manifest.model.max_requests))[::-1]
         # Devices drop what belongs to an earlier request of a slot; so numbers grow over restarts as well. Where
         # the clock was set back in between, a device's `ready` says how far they had come.
@@ -157,15 +159,26 @@ class Source:
             self._finish(job)
             return
         tokens = next(iter(values.values()))
-        fresh, texts = job.take([int(token) for token in tokens.reshape(-1)])
-        self._office.control(
-            job.origin, "token", request=job.ticket, step=job.step, tokens=fresh, texts=texts
-        )
+        self._untold.append((job, job.step, *job.take([int(token) for token in tokens.reshape(-1)])))
+        if job.finished or job.step == 0 or not self._others:
+            self.tell()
         if job.finished:
             self._finish(job)
         else:
             job.step += 1
-            self._begin(job, [(job.next_step(step), {"input_ids": tokens.reshape(-1, 1)})])
+            self._begin(job, [(step.next_token(), {"input_ids": tokens.reshape(-1, 1)})])
+
+    def tell(self) -> None:
+        """Tell clients of new tokens.
+
+        A ring waits for its source from token to token, so there is time for it only when the next step is on its way
+        to the other devices; but the first token is waited for, and a source without other devices never waits.
+        """
+        for job, step, tokens, texts in self._untold:
+            self._office.control(
+                job.origin, "token", request=job.ticket, step=step, tokens=tokens, texts=texts
+            )
+        self._untold.clear()
 
     def stats(self, message: Control) -> None:
         """A device's timings of a request that has ended."""
@@ -285,6 +298,7 @@ class Source:
         )
 
     def _fail(self, job: Job, error: PartcError) -> None:
+        self.tell()
         if job in self._waiting:
             self._waiting.remove(job)
         else:

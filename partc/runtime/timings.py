@@ -19,7 +19,7 @@ class Timing:
     request: int
     step: int
     """The number of its token, from 0; the parts of a prompt have the same."""
-    started_s: float
+    started_s: float = 0.0
     """On this device's clock."""
     compute_s: float = 0.0
     queue_s: float = 0.0

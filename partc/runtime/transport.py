@@ -241,7 +241,7 @@ class Transport:
         ready = dict(self._poller.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))))
         if ready.keys() <= self._carriers.keys() and not self._incoming.closed:
             # Messages and nothing else, as in every step of a ring: the next device waits for us, so it is kept short.
-            return [message for socket in ready for message in self._received(socket, 1)]
+            return [message for socket in ready if (message := self._received(socket)) is not None]
         if self._zap in ready:
             self._authenticate()
         # A connection's last message lies in its socket before the monitor tells of its end: so breaks come
@@ -291,16 +291,25 @@ class Transport:
     def _messages(self, ready: Mapping[Any, int]) -> Iterator[Message]:
         for out in self._outgoing.values():
             if out.socket in ready or out.monitor in ready:
-                yield from self._received(out.socket, _BATCH)
+                yield from self._batch(out.socket)
         if self._router is not None and (self._router in ready or self._router_monitor in ready):
-            yield from self._received(self._router, _BATCH)
+            yield from self._batch(self._router)
 
-    def _received(self, socket: zmq.Socket[bytes], most: int) -> Iterator[Message]:
+    def _batch(self, socket: zmq.Socket[bytes]) -> Iterator[Message]:
+        """The messages that lie ready, but not so many that other sockets starve."""
+        for _ in range(_BATCH):
+            message = self._received(socket)
+            if message is None:
+                return
+            yield message
+
+    def _received(self, socket: zmq.Socket[bytes]) -> Message | None:
+        frames = _receive(socket)
+        if frames is None:
+            return None
         name = self._carriers[socket]
-        for frames in _receive_all(socket, most):
-            yield self._from_router(frames) if name is None else Message(name, None, frames)
-
-    def _from_router(self, frames: Sequence[zmq.Frame]) -> Message:
+        if name is not None:
+            return Message(name, None, frames)
         route, first = frames[0].bytes, frames[1]
         self._incoming.routes.setdefault(int(first.get(zmq.SRCFD)), route)
         user = first.get("User-Id") if self._keys is not None else None
@@ -342,7 +351,7 @@ class Transport:
     def _authenticate(self) -> None:
         """Answer ZAP requests: 200 with the peer's name for a key that we know, else 400."""
         assert self._zap is not None and self._keys is not None
-        for frames in _receive_all(self._zap):
+        while (frames := _receive(self._zap)) is not None:
             version, request, _domain, _address, _identity, mechanism, *credentials = (
                 frame.bytes for frame in frames
             )
@@ -368,17 +377,16 @@ def require_loopback(address: str) -> None:
         raise RunError("without encryption, nothing may leave this machine", where=address, hint=hint)
 
 
-def _receive_all(socket: zmq.Socket[bytes], most: int = _BATCH) -> Iterator[list[zmq.Frame]]:
-    """The messages that lie ready, but not so many that others starve."""
-    for _ in range(most):
-        try:
-            frames = [socket.recv(zmq.NOBLOCK, copy=False)]
-        except zmq.Again:
-            return
-        # A message is there with all its frames or not at all.
-        while frames[-1].more:
-            frames.append(socket.recv(zmq.NOBLOCK, copy=False))
-        yield frames
+def _receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
+    """The frames of the next message; none where no message lies ready."""
+    try:
+        frames = [socket.recv(zmq.NOBLOCK, copy=False)]
+    except zmq.Again:
+        return None
+    # A message is there with all its frames or not at all.
+    while frames[-1].more:
+        frames.append(socket.recv(zmq.NOBLOCK, copy=False))
+    return frames
 
 
 def _monitored(monitor: zmq.Socket[bytes]) -> Iterator[tuple[int, int]]:

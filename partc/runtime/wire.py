@@ -65,6 +65,12 @@ class Step:
     opening: Opening | None = None
     """With step 0."""
 
+    def next_token(self) -> Step:
+        """The decode step behind this one."""
+        position = tuple(map(sum, zip(self.position, self.length, strict=True)))
+        dims = {**self.dims, "sequence": 1} if "sequence" in self.dims else self.dims
+        return Step(self.request, self.slot, self.step + 1, "decode", dims, position, (1,) * len(position))
+
 
 @dataclass(frozen=True, slots=True)
 class Data:

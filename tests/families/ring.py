@@ -125,7 +125,7 @@ class _Request:
         if self.last is None:
             steps = list(prompt_steps(self.job, manifest))
         else:
-            steps = [(self.job.next_step(self.last), {"input_ids": self.ids})]
+            steps = [(self.last.next_token(), {"input_ids": self.ids})]
         self.last = steps[-1][0]
         yield from steps
 

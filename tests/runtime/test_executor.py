@@ -112,7 +112,10 @@ def run_alone(build: Path, request: int, steps: int) -> list[list[int]]:
 
 @given(st.randoms(use_true_random=False))
 def test_interleaving_changes_nothing(any_build: Path, random: object) -> None:
-    """Three requests in flight, messages in any order that each link allows, give what each gives alone."""
+    """Three requests in flight, messages in any order that each link allows, give what each gives alone.
+
+    So they do however often devices prepare what comes next.
+    """
     net = network(any_build)
     steps = dict.fromkeys(range(3), 0)
     for request in steps:
@@ -128,6 +131,7 @@ def test_interleaving_changes_nothing(any_build: Path, random: object) -> None:
         if net.air:
             heads = [index for index in range(len(net.air)) if _is_first_of_its_link(net, index)]
             net.deliver(random.choice(heads))  # type: ignore[attr-defined]
+        net.executors[random.choice("abc")].look_ahead()  # type: ignore[attr-defined]
     for request in steps:
         assert net.tokens[request] == run_alone(any_build, request, 4)
 
@@ -135,6 +139,21 @@ def test_interleaving_changes_nothing(any_build: Path, random: object) -> None:
 def _is_first_of_its_link(net: Network, index: int) -> bool:
     link = net.air[index][:2]
     return all(item[:2] != link for item in net.air[:index])
+
+
+def test_a_step_that_was_prepared_is_not_begun_in_the_place_of_another(build: Path) -> None:
+    net = network(build)
+    begin(net, 0, 0)
+    net.advance()
+    while net.air:
+        net.deliver(0)
+        net.advance()
+    net.executors["a"].look_ahead()
+    with pytest.raises(RunError, match="does not follow"):
+        net.executors["a"].begin(step_of(0, 1, off=1), {"input_ids": np.ones((1, 1), np.int64)})
+    net.executors["a"].close(0)
+    begin(net, 1, 0, slot=0)
+    assert net.executors["a"].ready, "nothing is left of it"
 
 
 def test_a_new_request_takes_the_slot_over(build: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -131,6 +132,15 @@ def test_requests_in_turns(build: Path, unread: list[bytes]) -> None:
     assert unread == []
 
 
+@dataclass
+class Numbers:
+    """A sender."""
+
+    next_seq: int
+    session: int
+    epoch: int
+
+
 def test_headers_that_go_are_those_of_their_messages() -> None:
     foresight = Foresight(lambda peer, data: ())
     going = [data(number) for number in range(6)]
@@ -140,10 +150,34 @@ def test_headers_that_go_are_those_of_their_messages() -> None:
         data(0, request=8),
         data(1, request=8),
         data(2, request=8),
+        data(3, request=8),
     ]
+    foreseen = []
     for each in going:
-        assert foresight.write("b", each) == encode_data(each)
+        header = ready(foresight, each)
+        foreseen.append(header is not None)
+        assert (header or foresight.write("b", each)) == encode_data(each)
         foresight.look_ahead()
+    # From the second token of a request on, but where something is not what followed on the last two.
+    assert foreseen == [False] * 3 + [True] * 3 + [False, False] + [False] * 3 + [True]
+
+
+@pytest.mark.parametrize("changed", [{"session": 4}, {"epoch": 1}, {"next_seq": 8}], ids=str)
+def test_no_header_of_another_life_of_the_link(changed: dict[str, int]) -> None:
+    foresight = Foresight(lambda peer, data: ())
+    for number in range(3):
+        foresight.write("b", data(number))
+        foresight.look_ahead()
+    assert ready(foresight, data(3), **changed) is None
+    assert ready(foresight, data(3)) == encode_data(data(3))
+
+
+def ready(foresight: Foresight, going: Data, **changed: int) -> bytes | None:
+    """The header of a message to b, if it was made ahead."""
+    names = tuple(name for name, _, _ in going.values)
+    shapes = [shape for _, _, shape in going.values]
+    numbers = {"next_seq": going.seq, "session": going.session, "epoch": going.epoch, **changed}
+    return foresight.header("b", going.step, names, shapes, Numbers(**numbers))
 
 
 def test_a_refused_header_is_forgotten() -> None:

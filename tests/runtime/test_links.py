@@ -61,6 +61,8 @@ def test_acknowledged_by_number_or_by_time(build: Path) -> None:
     end = End(build)
     for seq in range(8):
         assert [type(event) for event in end.data(0, seq)] == [Arrived]
+    assert end.acknowledged() == [], "the device has more urgent work"
+    assert end.links.tick(0.0) is None
     assert end.acknowledged() == [8]
     end.data(0, 8)
     due = end.links.tick(0.0)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from partc.runtime.engine import States
 from partc.runtime.manifest import load_manifest
 from partc.runtime.memory import LazyZeros, release_mapped
-from partc.runtime.processor import usable_cores
 from tests.runtime.bundles import language_model
 
 MIB = 1 << 20
@@ -72,14 +70,3 @@ def test_states_begin_with_zeros_and_slots_are_apart(tmp_path: Path) -> None:
     assert states.of(0)[name].shape[0] == 1
     states.reset(0, {"batch": 3, "sequence": 4})
     assert not states.of(0)[name].any(), "an infinity must not reach the next request"
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
-def test_cores_are_those_that_this_process_may_use() -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, before)
-    assert 1 <= usable_cores() <= len(before)

@@ -185,9 +185,9 @@ def test_both_ends_of_a_link_have_room_for_all_messages_of_a_step(build: Path) -
     sender.receive([encode_control("welcome", bytes.fromhex(PLAN), 0, fields)], "b")
     array = np.zeros((1, 1, HIDDEN), np.float32)
     for number in range(96):
-        sender.links.send_data("b", step_of(number, 0), ["sum"], [array])
+        sender.links.send_data("b", step_of(number, 0), ("sum",), [array])
     with pytest.raises(RunError, match="96 messages were sent without an acknowledgement"):
-        sender.links.send_data("b", step_of(96, 0), ["sum"], [array])
+        sender.links.send_data("b", step_of(96, 0), ("sum",), [array])
 
 
 def test_a_message_stands_in_a_program_once(build: Path, tmp_path: Path) -> None:
