@@ -21,8 +21,18 @@ from partc.runtime.manifest import FORMAT, seal
 Json = dict[str, Any]
 
 PROMPT_CHUNK = 64
-"""Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be as fast as with more, and
-so few that the devices work at the same time for most of a prompt of a few hundred."""
+"""Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with
+more, and so few that the devices work at the same time for most of a prompt of a few hundred."""
+PROMPT_CHUNK_ALONE = 128
+"""The same for a single device that computes on its CPU, where nothing flows at the same time.
+
+onnxruntime's attention computes the whole square of a step's scores, half of which the mask hides; in parts it computes
+less of that half, and the scores stay in the caches. A prompt of 512 on one thread of an x86, against one step:
+1.00-1.01 times as fast with float32 weights, 1.10-1.11 with int8, 1.05-1.07 with int4 (12 layers of 768), 1.00 with
+int4 at 22 layers of 2048. Parts of 64 gave 0.93-0.96, 1.06 and 1.04: too few rows for fast matrix products.
+"""
+_CPU_PROVIDERS = frozenset({"cpu", "xnnpack"})
+"""Of the engines that can take parts: whose attention and products run on the CPU. A GPU alone wants long steps."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +99,13 @@ def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:
     An engine that says nothing of it can do no part of a prompt behind another; all others can for one sequence.
     """
     states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
+    size = PROMPT_CHUNK if len(parts) > 1 else _prompt_chunk_alone(parts[0].artifact)
     can = all("chunked_prefill" in item.artifact.engine for item in states)
-    return PROMPT_CHUNK if states and can and len(parts) > 1 and info.max_sequence > PROMPT_CHUNK else None
+    return size if states and can and size is not None and info.max_sequence > size else None
+
+
+def _prompt_chunk_alone(artifact: Artifact) -> int | None:
+    return PROMPT_CHUNK_ALONE if artifact.engine.get("provider") in _CPU_PROVIDERS else None
 
 
 def _device_facts(module: Module, item: EmittedPart, ring: list[str], devices: DevicesConfig | None) -> Json:

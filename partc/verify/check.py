@@ -69,7 +69,7 @@ def verify_build(
     judge = choose_judge(build, config, built.manifest, asked, text, text_tokens) if cost else None
     with tempfile.TemporaryDirectory(prefix="partc-verify-") as folder:
         alone = compile_uncut(whole, built.device, Path(folder), built.disable, progress)
-        report = _compare(build, Uncut(alone, _types(build, built)), asked, progress)
+        report = _compare(build, Uncut(alone, built.manifest.model, _types(build, built)), asked, progress)
         found = judge.cost(alone, progress) if judge else None
     return replace(report, cost=found, note=_note(built))
 

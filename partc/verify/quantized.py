@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.runtime.dtypes import as_float32
-from partc.runtime.manifest import TensorType
+from partc.runtime.jobs import prompt_ends
+from partc.runtime.manifest import Model, TensorType
 from partc.runtime.results import Crossing, Result
 from partc.verify.compare import difference, join_steps
 from partc.verify.inputs import Given
@@ -32,9 +34,10 @@ class Uncut(Right):
     what = UNCUT
     tolerance = QUANTIZED_TOLERANCE
 
-    def __init__(self, folder: Path, types: Mapping[str, TensorType]) -> None:
+    def __init__(self, folder: Path, ring: Model, types: Mapping[str, TensorType]) -> None:
         """The bundle of the one device; `types` are those of all values that cross links of the ring."""
         self._folder = folder
+        self._ring = ring
         self._types = types
         self._model: UncutModel | None = UncutModel(folder)
         self._tapped: UncutModel | None = None
@@ -43,7 +46,7 @@ class Uncut(Right):
         """See `Right`."""
         assert self._model is not None
         prompt, count = list(result.prompts[0]), len(result.tokens[0])
-        answer = self._model.generate([prompt], chunks(result.trace, self._types, len(prompt)), count)
+        answer = self._model.generate([prompt], self._steps(len(prompt)), count)
         made = [crossing.values[self._model.output] for crossing in answer.crossings]
         # The steps before the last one of a prompt choose no token.
         return answer.tokens[0], np.concatenate(made[-count:], axis=1)
@@ -51,8 +54,7 @@ class Uncut(Right):
     def generate_batch(self, result: Result) -> list[list[int]]:
         """The same batch: int8 products may round the rows of a batch otherwise than a row alone."""
         assert self._model is not None
-        longest = max(map(len, result.prompts))
-        steps = chunks(result.trace, self._types, longest)
+        steps = self._steps(max(map(len, result.prompts)), len(result.prompts))
         return self._model.generate(result.prompts, steps, len(result.tokens[0])).tokens
 
     def outputs(self, given: Given) -> dict[str, Array]:
@@ -63,7 +65,7 @@ class Uncut(Right):
     def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
         """See `Right`."""
         prompt, count = list(result.prompts[0]), len(result.tokens[0])
-        steps = chunks(result.trace, self._types, len(prompt))
+        steps = self._steps(len(prompt))
         return self._errors(crossed, lambda model: model.generate([prompt], steps, count).crossings)
 
     def cuts_of_step(self, given: Given, crossed: Mapping[Place, Array]) -> Errors:
@@ -73,6 +75,11 @@ class Uncut(Right):
             return [Crossing("", "", 0, model.outputs(given.ring))]
 
         return self._errors(crossed, run)
+
+    def _steps(self, tokens: int, sequences: int = 1) -> list[int]:
+        """The rows of the steps that the ring takes prompts of so many tokens in."""
+        ends = prompt_ends(tokens, sequences, self._ring)
+        return [end - start for start, end in pairwise((0, *ends))]
 
     def _errors(self, crossed: Mapping[Place, Array], run: Callable[[UncutModel], list[Crossing]]) -> Errors:
         floats = {place: array for place, array in crossed.items() if "float" in self._types[place[0]].dtype}
@@ -92,18 +99,3 @@ class Uncut(Right):
             return None, float(np.abs(found).max(initial=0.0))
         right = as_float32(seen[name], dtype)
         return difference(found, right), float(np.abs(right).max(initial=0.0))
-
-
-def chunks(trace: Sequence[Crossing], types: Mapping[str, TensorType], prompt: int) -> list[int]:
-    """The rows of the steps that a ring took a prompt of so many tokens in; one step where no link tells."""
-    rows: dict[int, int] = {}
-    for crossing in trace:
-        for name, array in crossing.values.items():
-            if "sequence" in types[name].shape:
-                rows[crossing.step] = array.shape[types[name].shape.index("sequence")]
-    found: list[int] = []
-    for step in sorted(rows):
-        if sum(found) >= prompt:
-            break
-        found.append(rows[step])
-    return found if sum(found) == prompt else [prompt]

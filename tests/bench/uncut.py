@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from partc.runtime.engine import load_engine
+from partc.runtime.jobs import prompt_ends
 from partc.runtime.manifest import load_manifest
 
 
@@ -19,16 +21,23 @@ class Uncut:
         place = bundle / "devices" / device
         manifest = load_manifest(place)
         manifest = replace(manifest, engine=replace(manifest.engine, threads=threads))
+        self._model = manifest.model
         (self._module,) = manifest.submodules.values()
         self._engine = load_engine(manifest, place)
-        self._tokens = np.random.default_rng(0).integers(0, 32000, (1, manifest.model.max_sequence))
+        self._tokens = np.random.default_rng(0).integers(0, 32000, (1, self._model.max_sequence))
         self._engine.reset(0, {"batch": 1, "sequence": manifest.dims["sequence"]})
+
+    def prefill(self, tokens: int) -> np.ndarray[Any, Any]:
+        """The last logits of a prompt, taken in the steps that the runner takes it in."""
+        for start, end in pairwise((0, *prompt_ends(tokens, 1, self._model))):
+            logits = self.step(end - start, start)
+        return logits
 
     def step(self, rows: int, position: int) -> np.ndarray[Any, Any]:
         """The last logits of `rows` tokens behind `position` others."""
         brought = {
-            "input_ids": self._tokens[:, :rows], "position": np.array([position]), "length": np.array([rows]),
-            "index": np.arange(rows),
+            "input_ids": self._tokens[:, position : position + rows], "position": np.array([position]),
+            "length": np.array([rows]), "index": np.arange(rows),
         }  # fmt: skip
         inputs = [brought[name] for name in self._module.inputs]
         return self._engine.run(self._module.name, 0, inputs, {"batch": 1, "sequence": rows})[0]

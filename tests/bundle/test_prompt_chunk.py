@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from partc.bundle.manifest import PROMPT_CHUNK, EmittedPart, build_manifests
+from partc.bundle.manifest import PROMPT_CHUNK, PROMPT_CHUNK_ALONE, EmittedPart, build_manifests
 from partc.pipeline.contract import Artifact
 from partc.runtime.manifest import parse_manifest
 from tests.bundle.tiny import module, write_checkpoint
 from tests.runtime.bundles import language_model
 
-CAN, CANNOT_SAY = {"chunked_prefill": False}, dict[str, Any]()
+CAN, CANNOT_SAY = {"chunked_prefill": False, "provider": "cpu"}, {"provider": "cpu"}
+ON_GPU = {**CAN, "provider": "cuda"}
 
 
 def chunks(
@@ -33,13 +34,29 @@ def chunks(
 
 def test_a_ring_whose_engines_say_that_they_can(tmp_path: Path) -> None:
     """An engine that takes parts of one sequence only says so, too: it is one sequence that goes in parts."""
-    assert chunks(tmp_path, [CAN, CAN], 1024) == {PROMPT_CHUNK}
+    assert chunks(tmp_path, [CAN, ON_GPU], 1024) == {PROMPT_CHUNK}
+
+
+def test_a_single_device_takes_longer_parts(tmp_path: Path) -> None:
+    assert chunks(tmp_path, [CAN, CAN], 1024, devices=1) == {PROMPT_CHUNK_ALONE}
 
 
 @pytest.mark.parametrize(
     ("engines", "max_sequence", "devices"),
-    [([CAN, CANNOT_SAY], 1024, 2), ([CAN, CAN], PROMPT_CHUNK, 2), ([CAN, CAN], 1024, 1)],
-    ids=["an engine that says nothing", "no prompt so long", "a single device"],
+    [
+        ([CAN, CANNOT_SAY], 1024, 2),
+        ([CAN, CAN], PROMPT_CHUNK, 2),
+        ([CANNOT_SAY, CAN], 1024, 1),
+        ([CAN, CAN], PROMPT_CHUNK_ALONE, 1),
+        ([ON_GPU, CAN], 1024, 1),
+    ],
+    ids=[
+        "an engine that says nothing",
+        "no prompt so long",
+        "alone, says nothing",
+        "alone, short",
+        "alone, a GPU",
+    ],
 )
 def test_whole_prompts(
     tmp_path: Path, engines: list[dict[str, Any]], max_sequence: int, devices: int

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import BundleError, RunError
-from partc.runtime.jobs import Job, prompt_steps
+from partc.runtime.jobs import Job, prompt_ends, prompt_steps
 from partc.runtime.launch import LocalRing, launch_local
 from partc.runtime.manifest import Manifest, TensorType, load_manifest
 from partc.runtime.program import chunk_program, parse_program, print_program
 from partc.runtime.protocol import Progress
 from partc.runtime.wire import Opening, Step, check_step
-from tests.runtime.bundles import HIDDEN, LENGTH, Build, expected_tokens, language_model, reseal
+from tests.runtime.bundles import HIDDEN, LENGTH, Build, Device, expected_tokens, language_model, reseal
 from tests.runtime.returning import PROGRAM_A, PROGRAM_B, returning_model
 from tests.runtime.test_executor import Network, network
 
@@ -33,6 +33,18 @@ CHUNK, COUNT = 4, 8
 def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made: Build = request.param("null", prompt_chunk=CHUNK)
     return made.write(tmp_path_factory.mktemp("chunks") / "build")
+
+
+def alone(prompt_chunk: int | None = CHUNK) -> Build:
+    """The language model on one device."""
+    made = language_model(prompt_chunk=prompt_chunk)
+    text = (
+        "run part_0 (input_ids) -> (embed, hidden_1)\nrun part_1 (hidden_1, position) -> (hidden_2)\n"
+        "run part_2 (hidden_2, embed, length) -> (logits)\nsample logits -> token\nemit token\n"
+    )
+    parts = [part for device in made.devices.values() for part in device.parts]
+    values = {name: kind for device in made.devices.values() for name, kind in device.values.items()}
+    return replace(made, devices={"a": Device(parts, {"prefill": text, "decode": text}, values)})
 
 
 def source_of(build: Path) -> Manifest:
@@ -100,6 +112,16 @@ def test_short_prompts_and_batches_go_whole(build: Path) -> None:
         ((step, inputs),) = prompt_steps(job, source_of(build))
         assert (step.phase, step.step) == ("prefill", 0)
         assert inputs is job.inputs
+
+
+def test_parts_are_as_few_as_can_be(build: Path) -> None:
+    model = replace(source_of(build).model, prompt_chunk=128)
+    assert [prompt_ends(width, 1, model) for width in (128, 129, 512)] == [
+        [128],
+        [64, 129],
+        [128, 256, 384, 512],
+    ]
+    assert prompt_ends(512, 2, model) == prompt_ends(512, 1, replace(model, prompt_chunk=None)) == [512]
 
 
 def test_inputs_that_are_not_of_tokens_go_to_every_part(build: Path) -> None:
@@ -288,6 +310,27 @@ def test_tokens_are_those_of_the_whole_model(ring: LocalRing) -> None:
     assert sorted(seen) == sorted([*range(COUNT)] * len(prompts)), "tokens are counted, not steps"
     for timings in results[0].timings.values():
         assert timings.column("step").tolist() == [*range(COUNT)]
+
+
+@pytest.mark.ort
+def test_a_ring_of_one(tmp_path: Path) -> None:
+    """The same tokens as of a whole prompt, while another request is in flight; logits as close as rounding is."""
+    found = []
+    for name, size in (("parts", CHUNK), ("whole", None)):
+        with launch_local(alone(size).write(tmp_path / name)) as ring, ring.client() as client:
+            requests = [
+                client.submit(prompt, max_new_tokens=COUNT, ignore_eos=True, trace=True)
+                for prompt in (PROMPT, PROMPT[3:])
+            ]
+            found.append([request.result() for request in requests])
+    parts, whole = found
+    assert [result.tokens for result in parts] == [result.tokens for result in whole]
+    assert parts[0].tokens == [expected_tokens(PROMPT, COUNT)]
+    assert parts[0].timings["a"].column("step").tolist() == [*range(COUNT)]
+    assert [item.step for item in whole[0].trace] == [*range(COUNT)]
+    assert [item.step for item in parts[0].trace] == [*range(2, 2 + COUNT)], "three parts, one token of them"
+    for ours, right in zip(parts[0].trace, whole[0].trace, strict=True):
+        np.testing.assert_allclose(ours.values["logits"], right.values["logits"], atol=1e-5)
 
 
 @pytest.mark.ort

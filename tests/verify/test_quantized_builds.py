@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 
 from partc.cli.main import run
 from partc.config.model import load_model_config
-from partc.runtime.manifest import TensorType
+from partc.runtime.launch import launch_local
 from partc.runtime.results import Crossing
-from partc.verify.compare import join_steps
-from partc.verify.quantized import chunks
+from partc.verify.compare import difference, join_steps
+from partc.verify.quantized import Uncut
 from partc.verify.uncut import UncutModel, compile_uncut
 from tests.families.check import devices_file
 
@@ -119,20 +120,36 @@ def test_a_classifier(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cost["max_abs_error"] > 1e-4
 
 
-def test_chunks_are_those_that_crossed_a_link() -> None:
-    types = {
-        "hidden": TensorType("float32", ("batch", "sequence", 4)),
-        "last": TensorType("float32", ("batch", 1, 4)),
-        "token": TensorType("int64", ("batch",)),
-    }
+@pytest.mark.hf
+@pytest.mark.ort
+def test_a_long_prompt_on_one_device(folder: Path) -> None:
+    """It goes in parts there too, and gives what it gives as a whole."""
+    text = MODEL.replace("SEED", "1").replace("{weights: int4, head: int8, embeddings: none}", "int8")
+    text = text.replace("max_position_embeddings: 128", "max_position_embeddings: 256")
+    (folder / "model.yaml").write_text(text.replace("max_sequence: 64", "max_sequence: 200"))
+    assert run(["compile", "model.yaml", "--target", str(devices_file(folder, 1))]) == 0
+    prompt = [int(token) for token in np.random.default_rng(0).integers(0, 200, 150)]
+    with launch_local(folder / "build") as ring, ring.client() as client:
+        model, types = client.manifest.model, client.manifest.types
+        result = client.generate(prompt, 6, ignore_eos=True, trace=True)
+    assert model.prompt_chunk == 128
+    assert min(crossing.step for crossing in result.trace) == 1, "two parts"
+    (logits,) = join_steps(result.trace).values()
+    for size in (None, 128):
+        uncut = Uncut(folder / "build" / "devices" / "a", replace(model, prompt_chunk=size), types)
+        tokens, right = uncut.generate(result)
+        assert tokens == result.tokens[0]
+        np.testing.assert_allclose(logits, right, atol=1e-5)
+    _, other = uncut.generate(replace(result, prompts=[[(prompt[0] + 1) % 200, *prompt[1:]]]))
+    assert difference(logits, other) > 1e-3
 
-    def crossing(step: int, rows: int) -> Crossing:
-        return Crossing("b", "a", step, {"hidden": np.zeros((1, rows, 4), np.float32)})
 
-    trace = [crossing(0, 5), crossing(1, 3), crossing(2, 1), crossing(3, 1)]
-    assert chunks(trace, types, 8) == [5, 3]
-    assert chunks(trace[2:], types, 1) == [1]
-    back = Crossing("a", "b", 0, {"token": np.zeros(1, np.int64), "last": np.zeros((1, 1, 4), np.float32)})
-    assert chunks([back], types, 8) == [8]
-    assert chunks([], types, 8) == [8]
-    assert join_steps(trace)["hidden", "a", "b"].shape == (1, 10, 4)
+def test_values_of_a_prompt_in_parts_are_joined() -> None:
+    rows = (5, 3, 1, 1)
+    trace = [
+        Crossing("b", "a", step, {"hidden": np.full((1, count, 4), step, np.float32)})
+        for step, count in enumerate(rows)
+    ]
+    joined = join_steps(trace[::-1])["hidden", "a", "b"]
+    assert joined.shape == (1, sum(rows), 4)
+    assert joined[0, :, 0].tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 2, 3]

@@ -137,7 +137,7 @@ def _prepare(cell: Cell, names: Sequence[str]) -> tuple[list[str], dict[str, str
         if not contestant.takes_part(cell.kind, cell.threads):
             continue
         try:
-            ensure(contestant.files, cell.place, cell.kind, contestant.processes)
+            ensure(contestant.files, cell.place, contestant.stored(cell.kind), contestant.processes)
             ready.append(name)
         except MakingError as error:
             unmade[name] = str(error)

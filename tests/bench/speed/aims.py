@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.bench.speed.contestants import LLAMA_CPP, LLAMA_RPC, ORT_GENAI, RING, THREE, TWO, UNCUT
+from tests.bench.speed.contestants import (
+    LLAMA_CPP,
+    LLAMA_RPC,
+    ORT_GENAI,
+    RING,
+    THREE,
+    TWO,
+    UNCUT,
+    UNCUT_64,
+    UNCUT_128,
+)
 from tests.bench.speed.figures import Figure, Table
 
 HOP_US = 250.0
@@ -32,14 +42,24 @@ def _both(least: float) -> dict[str, float]:
     return {"110M": least, "1.1B": least}
 
 
-def _against(kind: str | None, other: str, phase: str, least: dict[str, float]) -> Aim:
-    return Aim(f"{phase}: uncut over {other}", kind, (UNCUT, phase), (other, phase), least)
+def _against(kind: str | None, other: str, phase: str, least: dict[str, float], one: str = UNCUT) -> Aim:
+    return Aim(
+        f"{phase}: {one.removeprefix('partc, ')} over {other}", kind, (one, phase), (other, phase), least
+    )
+
+
+_INT4_DECODE = {"110M": 0.97, "1.1B": 0.92}
 
 
 AIMS = (
     _against(None, ORT_GENAI, "decode", _both(1.0)),
-    _against("int4", LLAMA_CPP, "decode", {"110M": 0.97, "1.1B": 0.92}),
+    _against("int4", LLAMA_CPP, "decode", _INT4_DECODE),
     _against("int4", LLAMA_CPP, "prefill", _both(1.0)),
+    *(
+        _against("int4", LLAMA_CPP, phase, least, one)
+        for one in (UNCUT_64, UNCUT_128)
+        for phase, least in (("decode", _INT4_DECODE), ("prefill", _both(1.0)))
+    ),
     _against("int8", LLAMA_CPP, "decode", _both(1.05)),
     _against("int8", LLAMA_CPP, "prefill", _both(3.0)),
     _against("float32", LLAMA_CPP, "decode", _both(0.9)),

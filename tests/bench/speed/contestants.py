@@ -28,6 +28,8 @@ class Contestant:
     """How they come there."""
     processes: int = 1
     """Each of one thread, if there are several."""
+    block: int | None = None
+    """Of int4, where it is not the usual one."""
 
     @property
     def missing(self) -> list[str]:
@@ -38,8 +40,13 @@ class Contestant:
         """Whether there is such a figure: several processes are measured with one thread each."""
         return kind in self.formats and (self.processes == 1 or threads == 1)
 
+    def stored(self, kind: str) -> str:
+        """The format as files are named: `int4`, `int4-128`."""
+        return kind if self.block is None else f"{kind}-{self.block}"
+
 
 UNCUT, RING, TWO, THREE = "partc, uncut", "partc, ring of 1", "partc, cut in 2", "partc, cut in 3"
+UNCUT_64, UNCUT_128 = (f"{UNCUT}, blocks of {block}" for block in (64, 128))
 ORT_GENAI, LLAMA_CPP, LLAMA_RPC = "onnxruntime-genai", "llama.cpp", "llama.cpp, cut in 2 (RPC)"
 TRANSFORMERS = "transformers"
 _ORT, _PARTC = ("onnxruntime",), "pip install 'partc[compile,ort]'"
@@ -48,6 +55,8 @@ CONTESTANTS = {
     one.name: one
     for one in (
         Contestant(UNCUT, "partc_engine", BUNDLE, ALL, _ORT, _PARTC),
+        Contestant(UNCUT_64, "partc_engine", BUNDLE, ("int4",), _ORT, _PARTC, block=64),
+        Contestant(UNCUT_128, "partc_engine", BUNDLE, ("int4",), _ORT, _PARTC, block=128),
         Contestant(RING, "partc_ring", BUNDLE, ALL, _ORT, _PARTC),
         Contestant(TWO, "partc_ring", BUNDLE, ALL, _ORT, _PARTC, 2),
         Contestant(THREE, "partc_ring", BUNDLE, ALL, _ORT, _PARTC, 3),

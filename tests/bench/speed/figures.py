@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from tests.bench.llamas import cached_values, matrix_values
 from tests.bench.speed.clocks import Sample
-from tests.bench.speed.contestants import UNCUT
+from tests.bench.speed.contestants import CONTESTANTS, UNCUT
 from tests.bench.speed.engines.contract import CONTEXT
 from tests.bench.speed.turns import READ, Cell, Taken
 
-WEIGHT_BYTES = {"float32": 4.0, "int8": 1.0, "int4": 0.5 + 4 / 32}
+WEIGHT_BYTES = {
+    "float32": 4.0, "int8": 1.0, "int4": 0.5 + 4 / 32, "int4-64": 0.5 + 4 / 64, "int4-128": 0.5 + 4 / 128,
+}  # fmt: skip
 """Per weight, scales included, as partc stores them. Q8_0 of llama.cpp has 1.0625, Q4_0 0.5625."""
 CACHE_BYTES = 4
 SINGLE_STREAM = ("decode", "prefill")
@@ -57,6 +59,11 @@ class Table:
         """The least that a token can take."""
         return self.read_bytes / self.bandwidth
 
+    def of_the_limit(self, name: str) -> float:
+        """The part of a contestant's time that memory alone takes, for the bytes of its blocks."""
+        least_s = read_bytes(self.model, CONTESTANTS[name].stored(self.kind)) / self.bandwidth
+        return least_s / self.seconds[name]["decode"].median
+
     def speed(self, one: str, other: str, phase: str = "decode", clock: str | None = None) -> Figure | None:
         """How many times as fast one contestant is as another, round by round; None where one is missing."""
         return self.compare((one, phase), (other, phase), clock)
@@ -82,7 +89,6 @@ def tabulate(cell: Cell, taken: Taken, clock: str) -> Table:
         for name, found in taken.samples.items()
         if name != READ
     }
-    cache = CACHE_BYTES * cached_values(model, CONTEXT)
     if READ not in taken.samples:
         raise SystemExit(f"memory could not be read: {taken.absent[READ]}")
     byte_s = statistics.median(seconds(one, clock) for one in taken.samples[READ]["decode"])
@@ -91,12 +97,18 @@ def tabulate(cell: Cell, taken: Taken, clock: str) -> Table:
         kind=cell.kind,
         threads=cell.threads,
         clock=clock,
-        read_bytes=WEIGHT_BYTES[cell.kind] * matrix_values(model) + cache,
+        read_bytes=read_bytes(model, cell.kind),
         bandwidth=1 / byte_s,
         seconds=figures,
         samples=taken.samples,
         absent=taken.absent,
     )
+
+
+def read_bytes(model: str, stored: str) -> float:
+    """What a token reads of weights in that format and of the cache."""
+    cache = CACHE_BYTES * cached_values(model, CONTEXT)
+    return WEIGHT_BYTES[stored] * matrix_values(model) + cache
 
 
 def seconds(sample: Sample, clock: str) -> float:

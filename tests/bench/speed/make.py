@@ -15,7 +15,11 @@ from tests.bench.llamas import SHAPES, WEIGHTS, add_tokenizer, make_checkpoint
 from tests.bench.speed.places import DEVICES, GGUF_KINDS, bundle, checkpoint, genai, gguf
 
 GENAI_PRECISIONS = {"float32": "fp32", "int8": "int8", "int4": "int4"}
-QUANTIZE = {"float32": "none", "int8": "int8", "int4": "int4"}
+QUANTIZE = {
+    "float32": "none", "int8": "int8", "int4": "int4",
+    "int4-64": "{weights: int4, block: 64}", "int4-128": "{weights: int4, block: 128}",
+}  # fmt: skip
+"""Format as it is stored → what model.yaml says."""
 SEQUENCE = 640
 """The longest prompt and its answer."""
 

@@ -37,8 +37,9 @@ def bundle(place: Path, kind: str, processes: int) -> Path:
 
 
 def forget_bundles(place: Path, kind: str) -> None:
-    """Remove partc's of one format."""
-    shutil.rmtree(bundle(place, kind, 1).parent, ignore_errors=True)
+    """Remove partc's of one format, with blocks of any size."""
+    for folder in bundle(place, kind, 1).parent.parent.glob(f"{kind}*"):
+        shutil.rmtree(folder)
 
 
 def with_threads(build: Path, threads: int) -> Path:

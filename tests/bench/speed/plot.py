@@ -19,12 +19,15 @@ from tests.bench.speed.contestants import (
     TRANSFORMERS,
     TWO,
     UNCUT,
+    UNCUT_64,
+    UNCUT_128,
 )
 from tests.bench.speed.engines.contract import CONTEXT, PROMPT
 from tests.bench.speed.figures import Table
 
 STYLES = {
-    UNCUT: ("#009e73", ""), RING: ("#009e73", "//"), TWO: ("#009e73", ".."), THREE: ("#009e73", "xx"),
+    UNCUT: ("#009e73", ""), UNCUT_64: ("#009e73", "\\\\"), UNCUT_128: ("#009e73", "--"),
+    RING: ("#009e73", "//"), TWO: ("#009e73", ".."), THREE: ("#009e73", "xx"),
     ORT_GENAI: ("#0072b2", ""), LLAMA_CPP: ("#d55e00", ""), LLAMA_RPC: ("#d55e00", ".."),
     TRANSFORMERS: ("#7f7f7f", ""),
 }  # fmt: skip

@@ -13,12 +13,14 @@ import pytest
 from tests.bench.llamas import SHAPES, matrix_values
 from tests.bench.speed.aims import outcomes
 from tests.bench.speed.clocks import Sample, process_clock
-from tests.bench.speed.contestants import CONTESTANTS, LLAMA_CPP, ORT_GENAI, UNCUT
+from tests.bench.speed.contestants import CONTESTANTS, LLAMA_CPP, ORT_GENAI, TWO, UNCUT, UNCUT_128
 from tests.bench.speed.figures import Figure, Table, tabulate
 from tests.bench.speed.gguf_file import gguf_name, interleaved
 from tests.bench.speed.machine import Machine
-from tests.bench.speed.tables import document
-from tests.bench.speed.turns import READ, Cell, Taken
+from tests.bench.speed.make import QUANTIZE
+from tests.bench.speed.places import FORMATS, bundle, forget_bundles
+from tests.bench.speed.tables import LARGER_BLOCKS, document
+from tests.bench.speed.turns import PHASES, READ, Cell, Taken, turns
 
 MACHINE = Machine("a processor", 2, 2**34, 0.0, 0.5, 0.0, 0.0)
 QUIET, BUSY = 1.0, 3.0
@@ -71,6 +73,34 @@ def test_the_document_says_what_is_missing_and_whether_the_machine_was_idle() ->
 
 def test_a_contestant_that_is_not_installed_is_noticed() -> None:
     assert replace(CONTESTANTS[LLAMA_CPP], needs=("numpy", "no_such_module")).missing == ["no_such_module"]
+
+
+def test_turns_are_short_where_contestants_stay_loaded() -> None:
+    cell, names = Cell(Path("110M"), "int4", 1), (READ, UNCUT, TWO)
+    fine = list(turns(cell, names, PHASES, stay=True))
+    assert [name for name, _ in fine[:6]] == [*names, *names]
+    assert all(len(words) == 1 for _, words in fine)
+    whole = dict(turns(cell, names, PHASES, stay=False))
+    assert list(whole) == list(names)
+    for name, words in whole.items():
+        assert sorted(words) == sorted(word for asked, (word,) in fine if asked == name)
+    assert set(whole[READ]) == {"decode"}
+    assert set(whole[TWO]) - set(whole[UNCUT]) == {"pair", "hop"}
+    assert "decode" not in dict(turns(cell, names, ["prefill"], stay=False))[TWO]
+
+
+def test_rows_with_larger_blocks_are_named_and_have_files_of_their_own(tmp_path: Path) -> None:
+    found = table(0.5, 1.0)
+    assert LARGER_BLOCKS not in document(MACHINE, {}, [found], [], {}, 3)
+    coarse = replace(found, seconds={**found.seconds, UNCUT_128: found.seconds[UNCUT]})
+    assert LARGER_BLOCKS in document(MACHINE, {}, [coarse], [], {}, 3)
+    assert coarse.of_the_limit(UNCUT_128) < coarse.of_the_limit(UNCUT) == found.limit_s / 0.5
+    stored = {one.stored(kind) for one in CONTESTANTS.values() for kind in one.formats}
+    assert stored == {*FORMATS, "int4-64", "int4-128"} == set(QUANTIZE)
+    for kind in stored:
+        bundle(tmp_path, kind, 1).mkdir(parents=True)
+    forget_bundles(tmp_path, "int4")
+    assert {path.name for path in (tmp_path / "partc").iterdir()} == {"float32", "int8"}
 
 
 def test_names_in_gguf() -> None:

@@ -1,4 +1,8 @@
-"""Contestants taking turns, round by round, so that what else runs on the machine hits all of them."""
+"""Contestants taking turns, round by round, so that what else runs on the machine hits all of them.
+
+A machine may change its speed for seconds at a time, so the turns of a round are short where contestants stay loaded:
+all are asked for a few tokens, one behind the other, then all for a prompt, and so on.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +22,13 @@ from typing import IO, Any
 from tests.bench.bandwidth import BLAS_THREADS
 from tests.bench.speed.clocks import Sample
 from tests.bench.speed.contestants import CONTESTANTS, RING, THREE, TWO
+from tests.bench.speed.engines.contract import median
 
 READ = "streaming read"
+STEPS = 8
+"""Tokens of one turn of decode."""
+PAIR_STEPS = 16
+"""The same for two requests at once and for hops, which have one turn in a round."""
 PHASES = ("decode", "prefill")
 EXTRA = {TWO: ("pair", "hop"), THREE: ("hop",), RING: ("pair",)}
 """What rings are asked besides."""
@@ -45,9 +54,9 @@ class Cell:
     threads: int
 
     @property
-    def steps(self) -> int:
-        """Tokens of one turn: about a second of them."""
-        return 32 if self.place.name == "110M" else 8
+    def turns(self) -> int:
+        """Turns of decode in a round. A ring takes in a prompt before each, which a large model needs long for."""
+        return 4 if self.place.name == "110M" else 2
 
 
 @dataclass
@@ -66,8 +75,8 @@ class Child:
         engine, processes = "read", 1
         if name != READ:
             engine, processes = CONTESTANTS[name].engine, CONTESTANTS[name].processes
-        command = [sys.executable, "-m", "tests.bench.speed.worker", engine, str(cell.place), cell.kind]
-        command += [str(cell.threads), str(processes)]
+        command = [sys.executable, "-m", "tests.bench.speed.worker", engine, str(cell.place)]
+        command += [_stored(cell, name), str(cell.threads), str(processes)]
         self._errors = errors
         # The others are told their number of threads; torch would otherwise make more than it uses.
         environment = {**os.environ, **BLAS_THREADS, "OMP_NUM_THREADS": str(cell.threads)}
@@ -123,6 +132,10 @@ class Child:
         return lines[-1] if lines else f"it ended with {self._process.returncode}"
 
 
+def _stored(cell: Cell, name: str) -> str:
+    return cell.kind if name == READ else CONTESTANTS[name].stored(cell.kind)
+
+
 def take_turns(cell: Cell, names: Sequence[str], phases: Sequence[str], rounds: int) -> Taken:
     """Measure all of them; every round begins with another one.
 
@@ -131,18 +144,54 @@ def take_turns(cell: Cell, names: Sequence[str], phases: Sequence[str], rounds: 
     taken = Taken({name: {} for name in (READ, *names)})
     order = deque((READ, *names))
     with ExitStack() as stack:
-        room = _Room(cell, stack if _fits(cell, names) else None)
+        stay = _fits(cell, names)
+        room = _Room(cell, stack if stay else None)
         for _ in range(rounds):
-            for name in [name for name in order if name not in taken.absent]:
-                try:
-                    with room.child(name) as child:
-                        _ask_all(cell, name, child, phases, taken.samples[name])
-                except TurnError as error:
-                    taken.absent[name] = str(error)
+            _take_round(room, list(turns(cell, order, phases, stay)), taken)
             order.rotate(-1)
     for name in taken.absent:
         del taken.samples[name]
     return taken
+
+
+def turns(
+    cell: Cell, names: Iterable[str], phases: Sequence[str], stay: bool
+) -> Iterator[tuple[str, list[str]]]:
+    """The turns of a round: who is asked what. Who does not stay loaded is asked everything in one."""
+    half = ["decode"] * (cell.turns // 2)
+    asked = {name: _asked(cell, name, phases) for name in names}
+    words = (*half, "prefill", "pair", "hop", *half)
+    if not stay:
+        yield from ((name, [word for word in words if word in asked[name]]) for name in asked)
+        return
+    for word in words:
+        yield from ((name, [word]) for name in asked if word in asked[name])
+
+
+def _asked(cell: Cell, name: str, phases: Sequence[str]) -> tuple[str, ...]:
+    extra = EXTRA.get(name, ()) if "decode" in phases and cell.threads == 1 else ()
+    return ("decode",) if name == READ else (*phases, *extra)
+
+
+def _take_round(room: _Room, order: Iterable[tuple[str, list[str]]], taken: Taken) -> None:
+    """One round: a sample of each contestant and word, the median over its turns."""
+    found: dict[tuple[str, str], list[Sample]] = {}
+    for name, words in order:
+        if name in taken.absent:
+            continue
+        try:
+            with room.child(name) as child:
+                for word in words:
+                    found.setdefault((name, word), []).append(child.ask(_question(word)))
+        except TurnError as error:
+            taken.absent[name] = str(error)
+    for (name, word), samples in found.items():
+        taken.samples[name].setdefault(word, []).append(median(samples))
+
+
+def _question(word: str) -> str:
+    tokens = {"decode": STEPS, "pair": PAIR_STEPS, "hop": PAIR_STEPS}
+    return f"{word} {tokens[word]}" if word in tokens else word
 
 
 class _Room:
@@ -176,20 +225,10 @@ def _child(cell: Cell, name: str) -> Iterator[Child]:
             child.close()
 
 
-def _ask_all(
-    cell: Cell, name: str, child: Child, phases: Sequence[str], samples: dict[str, list[Sample]]
-) -> None:
-    asked = phases if name != READ else ("decode",)
-    extra = EXTRA.get(name, ()) if "decode" in phases and cell.threads == 1 else ()
-    for word in (*asked, *extra):
-        words = word if word == "prefill" else f"{word} {cell.steps}"
-        samples.setdefault(word, []).append(child.ask(words))
-
-
 def _fits(cell: Cell, names: Sequence[str]) -> bool:
     """Whether all may stay loaded; counted twice, as some keep a packed copy beside what they read."""
     sizes = [
-        _size(CONTESTANTS[name].files.paths(cell.place, cell.kind, CONTESTANTS[name].processes))
+        _size(CONTESTANTS[name].files.paths(cell.place, _stored(cell, name), CONTESTANTS[name].processes))
         for name in names
     ]
     return 2 * sum(sizes) < RESIDENT * _available_bytes()

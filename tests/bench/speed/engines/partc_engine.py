@@ -14,7 +14,7 @@ class _Stepper:
         self._model = Uncut(bundle(place, kind, 1), DEVICES[0], threads)
 
     def fill(self, tokens: int) -> None:
-        self._model.step(tokens, 0)
+        self._model.prefill(tokens)
 
     def step(self) -> None:
         self._model.step(1, CONTEXT)

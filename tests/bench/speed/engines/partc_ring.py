@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from partc.runtime.launch import launch_local
-from tests.bench.ring import hops
+from tests.bench.ring.requests import hop_times
 from tests.bench.speed.clocks import Mark, Sample, now
 from tests.bench.speed.engines.contract import CONTEXT, PROMPT
 from tests.bench.speed.places import bundle, with_threads
@@ -54,8 +54,7 @@ class Ring:
     def hop(self, steps: int) -> Sample:
         """What lies between one device's computing and the next one's: the median of so many tokens."""
         result = self._submit(steps, []).result()
-        found, _ = hops(result, self._client.manifest.ring)
-        return Sample(statistics.median(found) / 1e6, 0.0)
+        return Sample(statistics.median(hop_times(result, self._client.manifest.ring)), 0.0)
 
     def close(self) -> None:
         """End the processes."""

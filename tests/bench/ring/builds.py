@@ -1,0 +1,36 @@
+"""The rings that are compared: equal devices, the load in balance."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+RINGS = {"uncut": ("a", 64, 128), "two": ("ab", 64, 128), "three": ("abc", 64, 128), "prompt": ("ab", 512, 8)}
+"""Ring → the names of its devices, and the prompt and the new tokens that it is planned for."""
+
+
+def build(folder: Path, name: str, checkpoint: Path, quantize: str, fresh: bool = False) -> Path:
+    """The build of a ring, compiled where it is missing or `fresh` is asked for."""
+    bundle = folder / name
+    if fresh:
+        shutil.rmtree(bundle, ignore_errors=True)
+    if bundle.exists():
+        return bundle
+    folder.mkdir(parents=True, exist_ok=True)
+    model, devices = folder / f"{name}.model.yaml", folder / f"{name}.yaml"
+    members, prompt, new = RINGS[name]
+    model.write_text(
+        f"model: {checkpoint}\ntask: text-generation\ndtype: float32\nquantize: {quantize}\nmax_requests: 2\n"
+        f"max_sequence: 640\nworkload: {{prompt: {prompt}, generate: {new}}}\n"
+    )
+    figures = "target: ort, threads: 1, flops: 60 GFLOP/s, memory_bandwidth: 12 GB/s, memory: 32 GB"
+    lines = [f"  {device}: {{{figures}}}" for device in members]
+    devices.write_text(
+        "\n".join(("source: a", "objective: throughput", "devices:", *lines,
+                   "links:", "  default: {bandwidth: 4 Gbit/s, latency: 0.2 ms}", ""))
+    )  # fmt: skip
+    command = [sys.executable, "-m", "partc.cli.main", "compile", str(model), "--target", str(devices)]
+    subprocess.run([*command, "-o", str(bundle)], check=True, stdout=subprocess.DEVNULL)
+    return bundle
