@@ -36,7 +36,9 @@ class CoarsenSubmodules(Pass):
         """Merge in `module.submodules`; nodes that only one is left to share sink into it."""
         if self.max_submodules < 1:
             raise UserError(
-                "there must be at least one sub-module", where="coarsen-submodules{max_submodules}"
+                "there must be at least one sub-module",
+                where="coarsen-submodules{max_submodules}",
+                hint="give 1 or more",
             )
         before = module.submodules or []
         if self.none or len(before) < 2:

@@ -14,6 +14,7 @@ from partc.ir.graph import Module
 from partc.pipeline.contract import Context, Pass
 from partc.plan.evaluate import Interval, intervals_of
 from partc.plan.problem import Problem
+from partc.plan.problem_json import read_problem
 
 MAX_LABELS = 1000
 """Partial choices that are kept at a time: more than an interval has sub-modules, so more than rings need in which no
@@ -38,7 +39,7 @@ class OverlapSubmodules(Pass):
         if plan is None or not plan.get("problem"):
             what = "there is no plan" if plan is None else "the plan does not say what devices can hold"
             raise PlanError(what, where="overlap-submodules", hint="run partition-graph before")
-        problem = Problem.from_json(plan["problem"], "plan: problem")
+        problem = read_problem(plan["problem"], "plan: problem")
         module.plan = {**plan, "overlap": overlap_of(problem, plan["answer"]["assignment"])}
         return plan != module.plan
 

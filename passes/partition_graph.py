@@ -22,6 +22,17 @@ from partc.pipeline.default import Default
 from partc.plan.answer import Plan
 from partc.plan.evaluate import evaluate
 from partc.plan.file import plan_json
+from partc.plan.lacks import (
+    Lacks,
+    check_lacks,
+    check_pins,
+    check_place,
+    idle,
+    lacks_of,
+    left_out,
+    remedies,
+    without_lacks,
+)
 from partc.plan.layers import Shape, shape_of
 from partc.plan.placement import assignment_of, check_strategy, plan_placed
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
@@ -75,6 +86,8 @@ class Decision:
     problem: Problem
     answer: Plan
     """Without an explanation."""
+    lacks: Lacks
+    """What devices cannot run."""
     free: bool
     """Whether the planner chose the assignment as the best it knew."""
 
@@ -85,25 +98,35 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
     Raises:
         PlanError: nothing meets the constraints; the message says which one, and which pin or ban.
     """
-    whole = _whole_problem(module, devices)
     shape = shape_of(module.submodules or ())
     rules = rules_of(devices, shape)
+    lacks = lacks_of(module.submodules or (), devices)
+    check_lacks(lacks, devices, shape, where)
+    every = _whole_problem(module, devices)
+    whole = without_lacks(every, lacks)
     problem = restrict(whole, rules)
     if devices.place:
-        answer = plan_placed(problem, assignment_of(devices, shape, rules), shape, where)
-        return Decision(module, problem, answer, free=False)
+        assignment = assignment_of(devices, shape, rules)
+        check_place(lacks, devices, shape, assignment)
+        return Decision(module, problem, plan_placed(problem, assignment, shape, where), lacks, free=False)
+    check_pins(lacks, rules, shape)
     answer = solve(problem, strategy, explained=False)
     if not answer.feasible:
         constraint = str(answer.constraint)
         said = blame(whole, rules, _with_layers(constraint, shape), partial(_is_feasible, strategy))
+        lacking = bool(lacks) and _is_feasible(strategy, restrict(every, rules))
+        if lacking:
+            said = f"{said}; {left_out(lacks, shape)}"
         if strategy != "optimal" and _is_feasible("optimal", problem):
             hint = f"{strategy} finds no plan, though there is one: use --strategy optimal"
+        elif lacking:
+            hint = remedies(lacks)
         elif any(f"`{rule}`" in said for rule in rules):
             hint = "remove or change that pin or ban"
         else:
             hint = model_remedy(module.info, module.profile or (), devices, constraint)
         raise PlanError(f"no plan fits: {said}", where=where, hint=hint)
-    return Decision(module, problem, answer, free=strategy == "optimal")
+    return Decision(module, problem, answer, lacks, free=strategy == "optimal")
 
 
 def _with_layers(constraint: str, shape: Shape) -> str:
@@ -190,17 +213,31 @@ def planned(decision: Decision, notes: Mapping[str, object] | None = None) -> di
     predicted = evaluate(problem, answer.assignment or ())
     if not predicted.feasible:
         raise InternalError(f"{answer.method} breaks a constraint: {'; '.join(predicted.violations)}")
-    noted = replace(answer, explain={**answer.explain, **(notes or {})})
+    noted = replace(answer, explain={**answer.explain, **_why_unused(decision, answer), **(notes or {})})
     return plan_json(problem, noted, predicted)
 
 
+def _why_unused(decision: Decision, answer: Plan) -> dict[str, object]:
+    """`unused` of the explanation, with the operator that keeps a device from all sub-modules; empty without any."""
+    unused = answer.explain.get("unused")
+    reasons = idle(decision.lacks, shape_of(decision.module.submodules or ()))
+    if not isinstance(unused, dict) or not reasons:
+        return {}
+    return {"unused": {name: reasons.get(name, text) for name, text in unused.items()}}
+
+
 def problem_of(module: Module, devices: DevicesConfig) -> Problem:
-    """The planning problem of a profiled module on these devices (DESIGN 11), pins and bans applied."""
-    return restrict(_whole_problem(module, devices), rules_of(devices, shape_of(module.submodules or ())))
+    """The planning problem of a profiled module on these devices (DESIGN 11), without times for what they cannot run.
+
+    That is what targets lack, and what pins and bans keep from them.
+    """
+    submodules = module.submodules or ()
+    able = without_lacks(_whole_problem(module, devices), lacks_of(submodules, devices))
+    return restrict(able, rules_of(devices, shape_of(submodules)))
 
 
 def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
-    """The planning problem without pins and bans."""
+    """The planning problem, as if every device could run every sub-module."""
     profile, names = module.profile, sorted(devices.devices)
     if profile is None:
         raise UserError(

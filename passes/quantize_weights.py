@@ -9,15 +9,16 @@ from typing import ClassVar, cast
 import numpy as np
 
 from partc.errors import ModelError
-from partc.ir.costs import QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.costs import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
 from partc.ir.graph import Attribute, Constant, Graph, Module, Node, Value, Weight
 from partc.ir.quantization import BITS, Quantization, data_shape, scales_shape
 from partc.ir.weights import Step, WeightExpr
 from partc.pipeline.contract import Context, Pass
-from passes.rewrites.edit import Names
+from passes.rewrites.edit import Names, drop_dead
+from passes.rewrites.expert_products import ExpertProduct, expert, expert_products
 from passes.rewrites.fold_weights import FLOATS, append
 
-_QUANTIZED = (QUANTIZED_MATMUL, QUANTIZED_GATHER)
+_QUANTIZED = (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS)
 _PRODUCTS = ("MatMul", "Gemm")
 _CHOICES = frozenset(
     {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Gather", "Transpose", "Expand"}
@@ -50,7 +51,7 @@ class QuantizeWeights(Pass):
             raise ModelError(
                 "there is nothing to quantise: no product with a matrix of weights, no table of tokens",
                 where=f"graph {module.graph.name}",
-                hint="write `quantize: none`; convolutions and experts in one tensor keep their precision",
+                hint="write `quantize: none`; convolutions keep their precision",
             )
         return changed
 
@@ -64,14 +65,21 @@ def quantize_weights(graph: Graph, wanted: Quantization) -> int:
     """
     writer = _Writer(graph, wanted.block)
     heads = _products_behind(graph.outputs, _BEHIND_HEAD)
-    routers = _products_behind((n.inputs[0] for n in graph.nodes if n.op == "TopK"), _BEHIND_ROUTER) - heads
+    experts = expert_products(graph) if wanted.weights in BITS else {}
+    choices = ("TopK", "ArgMax") if experts else ("TopK",)
+    routers = _products_behind((n.inputs[0] for n in graph.nodes if n.op in choices), _BEHIND_ROUTER) - heads
     requested = _requested(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
+        if node in experts:
+            nodes.extend(writer.experts(node, experts[node], BITS[wanted.weights]))
+            continue
         precision = None if node in routers else _precision(node, wanted, heads, requested)
         nodes.extend(writer.quantized(node, BITS[precision]) if precision in BITS else [node])
     replaced = set(graph.nodes).difference(nodes)
     graph.nodes = nodes
+    if experts:
+        drop_dead(graph)  # what picked the experts
     return len(replaced)
 
 
@@ -162,6 +170,21 @@ class _Writer:
         if rows is not output:
             bounds = [self._integers(number) for number in (0, width, -1)]
             yield Node("Slice", [rows, *bounds], [output], {}, node.scope)
+
+    def experts(self, node: Node, product: ExpertProduct, bits: int) -> Iterator[Node]:
+        """The nodes that take the place of a product with experts in one tensor: each has its own data and scales."""
+        whole, output = product.experts, node.outputs[0]
+        rows, columns = (cast("int", size) for size in (whole.shape or ())[1:])
+        weights: list[Value] = []
+        for index in range(cast("int", (whole.shape or ())[0])):
+            name = f"{whole.name}.{index}"
+            matrix = Weight(name, whole.dtype, (rows, columns), source=expert(whole, index))
+            weights.extend(self._pair(matrix, bits, turned=product.turned))
+        name = self._names.fresh(f"{node.name}.product")
+        result = Value(name, output.dtype, ((product.x.shape or ())[0], columns if product.turned else rows))
+        attributes: dict[str, Attribute] = {"bits": bits, "block": self._block_of(bits)}
+        yield Node(QUANTIZED_EXPERTS, [product.x, product.chosen, *weights], [result], attributes, node.scope)
+        yield Node("Unsqueeze", [result, self._integers(product.axis)], [output], {}, node.scope)
 
     def _block_of(self, bits: int) -> int:
         return 0 if bits == 8 else self._block

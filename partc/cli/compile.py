@@ -77,18 +77,13 @@ def compile_command(
     from partc.cli.order import check_fresh
     from partc.cli.places import check_folder
     from partc.config.devices import load_devices
-    from partc.pipeline.default import configure, default_pipeline
-    from partc.pipeline.registry import load_passes
     from partc.plan.placement import check_strategy
     from partc.verify.origin import write_origin
 
     # Before the long work: a mistake in these should not cost minutes.
     devices = load_devices(target)
     check_strategy(devices, strategy)
-    if passes is None:
-        steps = default_pipeline(target, strategy, cut_rule, output, disable=disable)
-    else:
-        steps = configure(load_passes(passes), target, strategy, cut_rule, output, disable)
+    steps = _steps(passes, target, strategy, cut_rule, output, disable)
     if not cache:
         steps = [_anew(step) for step in steps]
     wrote = next((Path(vars(step)["output"]) for step in steps if step.name == "emit-bundle"), None)
@@ -102,6 +97,18 @@ def compile_command(
     if wrote is not None:
         write_origin(wrote, model, devices, module.info.quantize, disable)
     _report(module, wrote, as_json)
+
+
+def _steps(
+    passes: str | None, target: Path, strategy: str, cut_rule: str, output: Path, disable: tuple[str, ...]
+) -> list[Pass]:
+    """The passes that the user lists, else the default pipeline, with the options of the command line."""
+    from partc.pipeline.default import configure, default_pipeline
+    from partc.pipeline.registry import load_passes
+
+    if passes is None:
+        return default_pipeline(target, strategy, cut_rule, output, disable=disable)
+    return configure(load_passes(passes), target, strategy, cut_rule, output, disable)
 
 
 def _anew(step: Pass) -> Pass:

@@ -104,7 +104,7 @@ def _show(module: Module, as_json: bool) -> None:
 def _answer(file: str, strategy: str, as_json: bool) -> None:
     """Solve the problem in `file` and print the answer; an infeasible one ends with exit code 1."""
     from partc.cli.load import read_text
-    from partc.plan.problem import parse_problem
+    from partc.plan.problem_json import parse_problem
     from partc.plan.strategies import solve
 
     problem = parse_problem(read_text(file, "give a planning problem as JSON, or - for standard input"), file)
@@ -125,6 +125,7 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
     """
     from partc.cli.tables import print_summary
     from partc.plan.evaluate import evaluate
+    from partc.plan.problem_json import problem_json
     from partc.plan.summary import summarize
 
     if answer.assignment is None:
@@ -132,7 +133,7 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
         raise PlanError(answer.constraint or "no plan meets the constraints", where=file, hint=hint)
     predicted = evaluate(problem, answer.assignment).to_json()
     print_summary(
-        summarize({"problem": problem.to_json(), "answer": answer.to_json(), "predicted": predicted})
+        summarize({"problem": problem_json(problem), "answer": answer.to_json(), "predicted": predicted})
     )
 
 

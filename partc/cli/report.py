@@ -11,7 +11,9 @@ import click
 from partc.cli.options import FILE, example, json_option, print_json
 
 if TYPE_CHECKING:
-    from partc.report.measured import Compared
+    from collections.abc import Iterator
+
+    from partc.report.measured import Compared, Measured
     from partc.report.sources import Subject
 
 _FILE = "report.html"
@@ -101,18 +103,23 @@ def _compared_json(item: Compared) -> dict[str, Any]:
 def _print(subject: Subject) -> None:
     """Predicted against measured, where there is a run."""
     from partc.cli.tables import show, table
-    from partc.config.units import format_seconds
-    from partc.report.figures import FORMATS
     from partc.report.measured import Measured
-    from partc.report.page import ONE_MACHINE, headline, meaning
-    from partc.report.timelines import say_requests
 
     if subject.record is None:
         click.echo("no run of this plan yet: partc run BUILD --prompt TEXT")
         return
     measured = Measured(subject.plan, subject.record)
     columns = ["device or link", "phase", "predicted", "mean", "ratio", "median"]
-    rows = [
+    rows = _rows(measured)
+    title = "Predicted against measured (one step)"
+    show(table(title, columns, rows, right=columns[2:]), *_lines(measured))
+
+
+def _rows(measured: Measured) -> list[list[str]]:
+    from partc.config.units import format_seconds
+    from partc.report.figures import FORMATS
+
+    return [
         [
             item.name,
             item.phase,
@@ -123,21 +130,28 @@ def _print(subject: Subject) -> None:
         ]
         for item in measured.compared()
     ]
-    figures = headline(subject.plan, measured)
-    requests = say_requests(subject.plan, measured.requests)
+
+
+def _lines(measured: Measured) -> Iterator[str]:
+    """What is said below the table: the whole, what it means, and what was not as planned."""
+    from partc.report.page import ONE_MACHINE, headline, meaning
+    from partc.report.timelines import say_requests
+
+    plan = measured.plan
+    figures = headline(plan, measured)
     real, ratio = figures["measured"], figures["ratio"]
-    per = f"per {subject.plan.unit}" if subject.plan.is_latency else f"{subject.plan.unit}s/s"
+    per = f"per {plan.unit}" if plan.is_latency else f"{plan.unit}s/s"
     median = f", median {figures['median'].text}" if figures["median"] else ""
     expected = figures["expected"]
+    requests = say_requests(plan, measured.requests)
     beside = f"the {expected.text} simulated for {requests}" if expected else "predicted"
     mark = "" if measured.is_planned_work else "*"
     against = f", {ratio.text}{mark} of {beside}" if ratio else ""
-    lines = [f"measured {real.text} {per}{against}{median}" if real else "nothing measured"]
-    if real and (said := meaning(subject.plan, measured)):
-        lines.append(f"  {said}")
-    if subject.record.local:
-        lines.append(ONE_MACHINE)
+    yield f"measured {real.text} {per}{against}{median}" if real else "nothing measured"
+    if real and (said := meaning(plan, measured)):
+        yield f"  {said}"
+    if measured.record.local:
+        yield ONE_MACHINE
     if mark:
-        lines.append(f"* not the planned work: {'; '.join(map(str, measured.asked))}")
-        lines.append(f"  the plan is for {measured.planned}")
-    show(table("Predicted against measured (one step)", columns, rows, right=columns[2:]), *lines)
+        yield f"* not the planned work: {'; '.join(map(str, measured.asked))}"
+        yield f"  the plan is for {measured.planned}"

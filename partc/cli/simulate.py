@@ -194,7 +194,9 @@ def _links(problem: Problem, bandwidth: tuple[str, ...]) -> dict[tuple[str, str]
         link, factor = _factor(text, "--bandwidth", f"--bandwidth {names[0]}-{names[-1]}=2x")
         pairs = [pair for pair in _ends(link, problem) if pair in problem.link_of]
         if not pairs:
-            raise PlanError(f"the plan has no link {link}", where="--bandwidth")
+            known = ", ".join(f"{a}->{b}" for a, b in problem.link_of)
+            hint = f"links: {known}" if known else "its devices have no links"
+            raise PlanError(f"the plan has no link {link}", where="--bandwidth", hint=hint)
         for a, b in pairs:
             _refuse_second((a, b) in factors, f"{a}->{b}", "--bandwidth")
             factors[a, b] = factor

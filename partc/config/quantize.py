@@ -16,7 +16,7 @@ def read_quantization(top: Section) -> Quantization | None:
     """What stands under `quantize`; None where nothing is to be quantised.
 
     Raises:
-        ConfigError: an unknown precision or key, a block that is no power of two, or one without int4.
+        ConfigError: an unknown precision or key, a block that is none of `BLOCKS`, or one without int4.
     """
     if top.data.get("quantize") is None:  # YAML reads a bare `null` as nothing, which can only mean none
         return None

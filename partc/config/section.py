@@ -33,7 +33,9 @@ class Section:
         self.lines = lines or {}
         if not isinstance(data, Mapping):
             raise ConfigError(
-                f"expected a mapping of keys to values, found {describe(data)}", where=self.place()
+                f"expected a mapping of keys to values, found {describe(data)}",
+                where=self.place(),
+                hint="write `key: value`, one on a line",
             )
         self.data = cast("Mapping[str, object]", data)
 

@@ -45,9 +45,9 @@ def parse_yaml(text: str, file: str) -> Section:
             hint="save the file as plain UTF-8 text",
         ) from error
     except RecursionError as error:
-        raise ConfigError("nested too deeply", where=file) from error
+        raise ConfigError("nested too deeply", where=file, hint="is it a configuration file?") from error
     if data is None:
-        raise ConfigError("the file is empty", where=file)
+        raise ConfigError("the file is empty", where=file, hint="the README shows what stands in it")
     return Section(data, file, (), lines)
 
 
@@ -58,13 +58,14 @@ def _read(path: FilePath) -> str:
             what, where=str(path), hint="check the path; it is relative to the folder you are in"
         )
     if path.stat().st_size > _MAX_BYTES:
-        raise ConfigError("too large for a configuration file", where=str(path))
+        raise ConfigError("too large for a configuration file", where=str(path), hint="is it another file?")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError("not UTF-8 text", where=str(path), hint="save the file as UTF-8") from error
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        hint = "see who owns it and who may read it"
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from error
 
 
 def _compose(text: str, file: str) -> yaml.Node | None:
@@ -121,6 +122,7 @@ def _scalar(node: yaml.Node, file: str) -> object:
         raise ConfigError(
             f"cannot read `{shorten(node.value)}`: {str(error).partition(';')[0]}",
             where=f"{file}:{node.start_mark.line + 1}",
+            hint="write another value, in quotes if it is a text",
         ) from error
     finally:
         loader.dispose()

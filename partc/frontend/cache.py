@@ -26,7 +26,7 @@ from partc.runtime.digests import data_digest
 
 LIMIT_BYTES = 256_000_000
 """Of all entries; those not used for the longest time go first. A Llama-2-7B shape takes 0.4 MB."""
-_CODE = ("partc.config", "partc.frontend", "partc.ir")
+_CODE = ("partc.config", "partc.dims", "partc.frontend", "partc.ir")
 """Packages that decide what the import of a model is."""
 
 

@@ -12,6 +12,7 @@ from partc.config.model import ModelConfig
 from partc.dims import symbols
 from partc.errors import ModelError
 from partc.frontend.onnx_import import INLINE_BYTES, import_onnx
+from partc.frontend.onnx_versions import check_versions
 from partc.ir.graph import Graph, ModelInfo, Module
 from partc.ir.types import BY_ONNX
 from partc.ir.weights import Leaf
@@ -21,9 +22,11 @@ def load_onnx_file(config: ModelConfig, path: Path) -> Module:
     """The graph of the file `path`, its initializers as references.
 
     Raises:
-        ModelError: not an ONNX model, external data outside its folder, or a symbolic size without a limit.
+        ModelError: not an ONNX model, or one too new for onnxruntime, external data outside its folder, or a symbolic
+            size without a limit.
     """
     model = read_onnx(path)
+    check_versions(model, path)
     large = {
         tensor.name
         for tensor in model.graph.initializer

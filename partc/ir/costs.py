@@ -41,6 +41,7 @@ ATTENTION = frozenset({"partc.Attention", "Attention"})
 UPDATE_STATE = "partc.UpdateState"
 QUANTIZED_MATMUL = "partc.QuantizedMatMul"
 QUANTIZED_GATHER = "partc.QuantizedGather"
+QUANTIZED_EXPERTS = "partc.QuantizedExperts"
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
 _MOVES = UNMOVED | _PICKS | {
     UPDATE_STATE, "Transpose", "Concat", "Cast", "Expand", "Tile", "Pad", "Where", "Constant",
@@ -210,6 +211,7 @@ _PRODUCTS: Mapping[str, Callable[[Node, Step], int]] = {
     "QLinearMatMul": _matmul,
     "MatMulNBits": _matmul,
     "QuantizedMatMul": _matmul,
+    "QuantizedExperts": _matmul,
     "Conv": _conv,
     "ConvInteger": _conv,
     "ConvTranspose": _conv,
@@ -231,6 +233,8 @@ def _moved(node: Node, step: Step) -> int:
         return written + _attention_reads(node, step)
     if node.op == QUANTIZED_GATHER:
         return written + _quantized_rows(node, step)
+    if node.op == QUANTIZED_EXPERTS:
+        return written + _expert_reads(node, step)
     return written + sum(value.bytes(step.sizes) for value in dict.fromkeys(node.operands))
 
 
@@ -240,6 +244,18 @@ def _quantized_rows(node: Node, step: Step) -> int:
     held = max(1, evaluate((table[0].shape or ())[0], step.sizes))
     rows = sum(value.bytes(step.sizes) for value in table) * elements(indices, step) // held
     return rows + indices.bytes(step.sizes)
+
+
+def _expert_reads(node: Node, step: Step) -> int:
+    """Rows with their choice, and the experts that are chosen: as many as there are rows, until all are."""
+    x, chosen, *weights = node.operands
+    count = len(weights) // 2
+    read = min(count, elements(chosen, step))
+    return (
+        x.bytes(step.sizes)
+        + chosen.bytes(step.sizes)
+        + sum(w.bytes(step.sizes) for w in weights) * read // count
+    )
 
 
 def _attention_reads(node: Node, step: Step) -> int:

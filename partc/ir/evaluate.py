@@ -33,6 +33,14 @@ def _quantized_gather(node: Node, operands: Sequence[Array]) -> Array:
     return found.reshape(*indices.shape, -1)
 
 
+def _quantized_experts(node: Node, operands: Sequence[Array]) -> Array:
+    """Row n of X · Wᵀ with the weights of its expert; operands are X, the choice, then data and scales of each."""
+    x, chosen, *weights = operands
+    pairs = list(zip(weights[::2], weights[1::2], strict=True))
+    rows = [_quantized_matmul(node, [row, *pairs[index]]) for row, index in zip(x, chosen, strict=True)]
+    return np.asarray(rows, x.dtype).reshape(len(x), len(weights[0]))
+
+
 def _bits(node: Node) -> int:
     bits = node.attributes["bits"]
     assert isinstance(bits, int)
@@ -42,6 +50,7 @@ def _bits(node: Node) -> int:
 OWN_OPERATORS: dict[str, Callable[[Node, Sequence[Array]], Array]] = {
     "partc.QuantizedMatMul": _quantized_matmul,
     "partc.QuantizedGather": _quantized_gather,
+    "partc.QuantizedExperts": _quantized_experts,
 }
 """Operators of our own that are plain arithmetic; those with a state are none."""
 

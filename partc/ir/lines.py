@@ -56,7 +56,10 @@ class Line:
     def string(self) -> str:
         """Take a JSON string."""
         text = self.take(r'"(?:[^"\\]|\\.)*"', "a text in quotes")
-        return str(json.loads(text))
+        try:
+            return str(json.loads(text))
+        except json.JSONDecodeError as error:
+            self.fail(f"not a text as JSON writes it: {error.msg}")
 
     def name(self) -> str:
         """Take a plain or quoted name."""

@@ -1,18 +1,13 @@
-"""Parses the text form whose grammar stands in `partc.ir.text`."""
+"""Parses the text form whose grammar stands in `partc.ir.text`: modules, graphs and the lines that they are made of."""
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, TypeVar
 
-import numpy as np
-
-from partc.dims import Dim, Shape, symbols
+from partc.dims import Shape
 from partc.ir.graph import (
-    Attribute,
     Constant,
     DependencyMap,
     Graph,
@@ -30,9 +25,9 @@ from partc.ir.graph import (
 )
 from partc.ir.lines import Line, Reader
 from partc.ir.printer import VERSION
-from partc.ir.quantization import Quantization
+from partc.ir.quantization import BITS, NONE, Quantization
+from partc.ir.terms import parse_array, parse_attributes, parse_expr, parse_type
 from partc.ir.types import BY_SHORT
-from partc.ir.weights import JOINS, STEPS, Argument, Array, Join, Leaf, Step, WeightExpr
 
 _V = TypeVar("_V", bound=Value)
 
@@ -63,6 +58,8 @@ def _header(line: Line) -> None:
 
 def _info(line: Line) -> ModelInfo:
     data = line.data()
+    if not isinstance(data, dict):
+        line.fail("the model header is not a JSON object")
     known = set(ModelInfo.__dataclass_fields__)
     for key in data:
         if key not in known:
@@ -82,7 +79,13 @@ def _quantization(line: Line, data: object) -> Quantization:
     known = Quantization.__dataclass_fields__
     if not isinstance(data, dict) or not data.keys() <= known.keys():
         line.fail(f"'quantize' in the model header is a mapping of {', '.join(known)}")
-    return Quantization(**data)
+    found, precisions = Quantization(**data), (NONE, *BITS)
+    for value in (found.weights, found.head, found.embeddings):
+        if value not in precisions:
+            line.fail(f"'quantize' in the model header knows {', '.join(precisions)}, not {value!r}")
+    if type(found.block) is not int or found.block < 2 or found.block.bit_count() != 1:
+        line.fail(f"the block of 'quantize' in the model header is a power of two, not {found.block!r}")
+    return found
 
 
 def _parse_body(reader: Reader, info: ModelInfo) -> tuple[Module, dict[str, Value]]:
@@ -129,7 +132,7 @@ def _graph_line(line: Line, graph: Graph, values: dict[str, Value], marks: _Mark
         line.expect("%")
         name = line.name()
         line.expect("=")
-        array = _array(line)
+        array = parse_array(line)
         dtype = next(t.short for t in BY_SHORT.values() if t.numpy == array.dtype)
         _define(line, values, Constant(name, dtype, array.shape, array=array))
     elif line.accept("state "):
@@ -155,122 +158,16 @@ def _typed(line: Line) -> tuple[str, str | None, Shape | None]:
     line.expect("%")
     name = line.name()
     line.expect(":")
-    return (name, *_type(line))
-
-
-def _type(line: Line) -> tuple[str | None, Shape | None]:
-    dtype = None if line.accept("?") else line.take(r"[a-z0-9]+", "an element type")
-    if dtype is not None and dtype not in BY_SHORT:
-        line.fail(f"unknown element type {dtype!r}; known: {', '.join(BY_SHORT)}")
-    line.expect("[")
-    if line.accept("?"):
-        line.expect("]")
-        return dtype, None
-    text = line.take(r"[^\]]*", "sizes").strip()
-    line.expect("]")
-    return dtype, tuple(_dim(line, item.strip()) for item in text.split(",")) if text else ()
-
-
-def _dim(line: Line, text: str) -> Dim:
-    if re.fullmatch(r"-?\d+", text):
-        return int(text)
-    try:
-        symbols(text)
-    except ValueError:
-        line.fail(f"not a size: {text!r}")
-    return text
+    return (name, *parse_type(line))
 
 
 def _weight(line: Line) -> Weight:
     line.expect("%")
     name = line.name()
     line.expect("=")
-    dtype, shape = _type(line)
+    dtype, shape = parse_type(line)
     line.expect("from")
-    return Weight(name, dtype, shape, source=_expr(line))
-
-
-def _expr(line: Line) -> WeightExpr:
-    expr = _expr_head(line)
-    while line.accept("|>"):
-        op = line.name()
-        if op not in STEPS:
-            line.fail(f"unknown transform {op!r}; known: {', '.join(STEPS)}")
-        line.expect("(")
-        expr = Step(op, _arguments(line), expr)
-    return expr
-
-
-def _expr_head(line: Line) -> WeightExpr:
-    if line.peek('"'):
-        file = line.string()
-        line.expect("#")
-        return Leaf(file, line.string())
-    op = line.name()
-    if op not in JOINS:
-        line.fail(f'expected a tensor ("file"#"key") or one of {", ".join(JOINS)}')
-    line.expect("(")
-    axis = line.integer()
-    parts: list[WeightExpr] = []
-    while line.accept(","):
-        parts.append(_expr(line))
-    line.expect(")")
-    return Join(op, axis, tuple(parts))
-
-
-def _arguments(line: Line) -> tuple[Argument, ...]:
-    arguments: list[Argument] = []
-    while not line.accept(")"):
-        word = line.take(r"[^,()\s]+", "an argument")
-        arguments.append(_number_or_word(word))
-        line.accept(",")
-    return tuple(arguments)
-
-
-def _number_or_word(word: str) -> Argument:
-    for kind in (int, float):
-        try:
-            return kind(word)
-        except ValueError:
-            continue
-    return word
-
-
-def _array(line: Line) -> Array:
-    dtype, shape = _type(line)
-    if dtype is None or shape is None or not all(isinstance(dim, int) for dim in shape):
-        line.fail("a constant needs an element type and fixed sizes")
-    kind, sizes = BY_SHORT[dtype].numpy, [int(dim) for dim in shape]
-    if line.accept("base64"):
-        return _raw_array(line, kind, sizes)
-    line.expect("[")
-    text = line.take(r"[^\]]*", "elements").strip()
-    line.expect("]")
-    items = [item.strip() for item in text.split(",")] if text else []
-    try:
-        flat = (
-            np.array([item == "true" for item in items], bool)
-            if dtype == "bool"
-            else np.array(items, dtype=str)
-        )
-        return (flat if dtype == "bool" else _numbers(flat, kind)).reshape(sizes)
-    except ValueError as error:
-        line.fail(f"bad constant: {error}")
-
-
-def _raw_array(line: Line, kind: np.dtype[np.generic], sizes: list[int]) -> Array:
-    try:
-        return np.frombuffer(base64.b64decode(line.string(), validate=True), kind).reshape(sizes).copy()
-    except ValueError as error:
-        line.fail(f"bad constant: {error}")
-
-
-def _numbers(items: Array, kind: np.dtype[np.generic]) -> Array:
-    if items.size == 0:
-        return np.empty(0, kind)
-    if kind.kind in "iu":
-        return np.array([int(item) for item in items], kind)
-    return np.array([float(item) for item in items], np.float64).astype(kind)
+    return Weight(name, dtype, shape, source=parse_expr(line))
 
 
 def _uses(line: Line, values: Mapping[str, Value]) -> list[Value]:
@@ -296,7 +193,7 @@ def _node(line: Line, values: dict[str, Value]) -> Node:
     op = line.name()
     line.expect("(")
     inputs = _operands(line, values)
-    attributes = _attributes(line)
+    attributes = parse_attributes(line)
     scope = line.name() if line.accept("@") else ""
     node = Node(op, inputs, outputs, attributes, scope)
     for output in outputs:
@@ -310,36 +207,6 @@ def _operands(line: Line, values: dict[str, Value]) -> list[Value | None]:
         inputs.append(None if line.accept("_") else _use(line, values))
         line.accept(",")
     return inputs
-
-
-def _attributes(line: Line) -> dict[str, Attribute]:
-    attributes: dict[str, Attribute] = {}
-    if not line.accept("{"):
-        return attributes
-    while not line.accept("}"):
-        key = line.name()
-        line.expect("=")
-        attributes[key] = _attribute(line)
-        line.accept(",")
-    return attributes
-
-
-def _attribute(line: Line) -> Attribute:
-    if line.accept("tensor"):
-        return _array(line)
-    if line.peek('"'):
-        return line.string()
-    if line.accept("["):
-        items: list[Any] = []
-        while not line.accept("]"):
-            items.append(_attribute(line))
-            line.accept(",")
-        return tuple(items)
-    word = line.take(r"[-+.\w]+", "a number")
-    value = _number_or_word(word)
-    if isinstance(value, str):
-        line.fail(f"expected a number, a text in quotes or a list, not {word!r}")
-    return value
 
 
 def _parse_fact(reader: Reader, line: Line, module: Module, values: dict[str, Value]) -> None:

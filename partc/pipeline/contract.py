@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
-from partc.ir.graph import Graph, ModelInfo, Module, Part, Weight
+from partc.errors import UserError
+from partc.ir.graph import Graph, ModelInfo, Module, Node, Part, Weight
 
 Progress = Callable[[str, int, int], None]
 """Called as (what, done, total) during long work; total in bytes where `what` begins with "write ", else in items."""
@@ -83,6 +84,13 @@ class Target(ABC):
         Raises:
             UserError: something is wrong or missing; says how to get it.
         """
+
+    def refusal(self, node: Node) -> UserError | None:
+        """Why `lower` refuses every graph with this node, where the node itself tells; plans go by it.
+
+        Asked before the model is cut, of a target whose tools may not be there.
+        """
+        return None
 
     def identity(self) -> object:
         """What its files depend on besides the graphs, as data for JSON: options, and the versions of tools."""

@@ -48,6 +48,7 @@ COMMON_OPTIONS = ("provider", "threads", "arch")
 """What every target is given, and leaves where it does not care."""
 
 _KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
+_SAMPLES = {"int": "4", "float": "0.5", "str": "name", "bool": "true"}
 _TYPES: Mapping[str, type] = {"int": int, "str": str, "bool": bool}
 
 
@@ -128,10 +129,18 @@ def _option(option: str, value: object, kind: str) -> object:
     if item == kind:
         if type(value) is wanted:
             return value
-        raise UserError(f"expected a {_KINDS[item]}, found {value!r}", where=option)
+        raise UserError(
+            f"expected a {_KINDS[item]}, found {value!r}",
+            where=option,
+            hint=f"write `{option}: {_SAMPLES[item]}`",
+        )
     if isinstance(value, (list, tuple)) and all(type(part) is wanted for part in value):
         return tuple(value)
-    raise UserError(f"expected a list, each a {_KINDS[item]}; found {value!r}", where=option)
+    raise UserError(
+        f"expected a list, each a {_KINDS[item]}; found {value!r}",
+        where=option,
+        hint=f"write `{option}: [{_SAMPLES[item]}]`",
+    )
 
 
 def _load(table: Mapping[str, str], name: str, what: str) -> Any:
@@ -174,4 +183,5 @@ def _convert(kind: str, text: str, where: str) -> object:
     try:
         return converters[wanted](text)  # type: ignore[operator]
     except (ValueError, KeyError) as error:
-        raise UserError(f"{text!r} is no {_KINDS[wanted]}", where=where) from error
+        hint = f"write {_SAMPLES[wanted]}, for instance"
+        raise UserError(f"{text!r} is no {_KINDS[wanted]}", where=where, hint=hint) from error

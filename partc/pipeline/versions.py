@@ -10,31 +10,33 @@ from pathlib import Path
 import partc
 
 LIBRARIES = (
-    "apache-tvm", "ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch", "transformers",
+    "apache-tvm", "ml_dtypes", "numpy", "onnx", "onnx-ir", "onnx_graphsurgeon", "onnxruntime", "onnxscript", "torch",
+    "transformers",
 )  # fmt: skip
 """Those that can change what is imported or emitted."""
 
 
 @cache
 def code_version(*packages: str) -> dict[str, str]:
-    """Versions of partc and of the libraries, and a hash of the sources of `packages`.
+    """Versions of partc and of the libraries, and a hash of the sources of `packages` (or single modules).
 
     The hash is for checkouts, where the code changes more often than its version; some milliseconds.
     """
     digest = hashlib.sha256()
     for package in packages:
-        folder = _folder(package)
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(f"{package} {path.relative_to(folder)} ".encode() + path.read_bytes())
+        origin = _origin(package)
+        is_package = origin.name == "__init__.py"
+        for path in sorted(origin.parent.rglob("*.py")) if is_package else [origin]:
+            digest.update(f"{package} {path.relative_to(origin.parent)} ".encode() + path.read_bytes())
     found = {name: version for name in LIBRARIES if (version := _version(name))}
     return {"partc": partc.__version__, "sources": digest.hexdigest(), **found}
 
 
-def _folder(package: str) -> Path:
+def _origin(package: str) -> Path:
     spec = util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None
-    return Path(spec.origin).parent
+    return Path(spec.origin)
 
 
 def _version(library: str) -> str | None:

@@ -4,7 +4,7 @@
 {"format": "partc-plan/1", "problem": {…}, "answer": {…}, "predicted": {…}, "overlap": {…}}
 ```
 
-`problem` as in `partc.plan.problem`, `answer` as in `partc.plan.answer`, `predicted` is the timeline that
+`problem` as in `partc.plan.problem_json`, `answer` as in `partc.plan.answer`, `predicted` is the timeline that
 `partc.plan.evaluate` finds; `overlap`, where it was asked for, is of `passes/overlap_submodules.py`.
 """
 
@@ -19,6 +19,7 @@ from partc.errors import PlanError
 from partc.plan.answer import Plan
 from partc.plan.evaluate import Evaluation
 from partc.plan.problem import Problem
+from partc.plan.problem_json import problem_json
 
 FORMAT = "partc-plan/1"
 PLAN_FILE = "plan.json"
@@ -37,7 +38,7 @@ def plan_json(problem: Problem, answer: Plan, predicted: Evaluation) -> Json:
     """plan.json as data."""
     return {
         "format": FORMAT,
-        "problem": problem.to_json(),
+        "problem": problem_json(problem),
         "answer": answer.to_json(),
         "predicted": predicted.to_json(),
     }

@@ -105,7 +105,9 @@ def _total_need(problem: Problem) -> float:
 
 
 def _total_memory(problem: Problem) -> float:
-    return sum(max(0.0, device.memory_bytes - device.overhead_bytes) for device in problem.devices)
+    """Of the devices that can run anything."""
+    able = (device for device in problem.devices if device.name in problem.able)
+    return sum(max(0.0, device.memory_bytes - device.overhead_bytes) for device in able)
 
 
 def _pairs(problem: Problem) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from partc.ir.graph import SubmoduleProfile
-from partc.plan.problem import Problem
+from partc.plan.problem_json import read_problem
 from partc.plan.words import say_value
 
 
@@ -77,7 +77,7 @@ class Summary:
 def summarize(plan: Mapping[str, Any], profile: Sequence[SubmoduleProfile] | None = None) -> Summary:
     """The rows of a feasible plan.json; `profile` tells weights from caches."""
     answer, phases = plan["answer"], plan["predicted"]["phases"]
-    problem = Problem.from_json(plan["problem"])
+    problem = read_problem(plan["problem"])
     return Summary(
         objective=problem.objective,
         value=answer["value"],

@@ -6,16 +6,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar
 
-from partc.errors import PartcError, RunError
+from partc.errors import RunError
 from partc.runtime.client import Client
-from partc.runtime.keys import CLIENT, Keys, load_client_keys
+from partc.runtime.connection import Connection
+from partc.runtime.keys import Keys, load_client_keys
 from partc.runtime.manifest import Manifest, load_manifest
 from partc.runtime.measure_ring import ring_manifest
-from partc.runtime.transport import Down, Event, Message, Rejected, Transport, Up
-from partc.runtime.wire import Fields, client_frame_limit, decode, encode_control
+from partc.runtime.wire import Fields
 
 CONNECT_S = 10.0
 """How long a device may take to answer at all, seconds."""
@@ -57,7 +56,7 @@ class Fleet:
         """
         probe = Probe(self.manifest(device), self.keys, self.addresses[device])
         try:
-            self.facts[device] = probe.await_welcome()
+            self.facts[device] = probe.await_facts()
         except BaseException:
             probe.close()
             raise
@@ -92,46 +91,23 @@ def end_ring(client: Client) -> None:
     client.close()
 
 
-class Probe:
+class Probe(Connection):
     """A connection to one device that measures. Not for use by several threads."""
+
+    gone_hint: ClassVar[str] = "see what its runner says, start it again with --measure, and profile again"
+    key_hint: ClassVar[str] = "copy this profile's folder of the device to it again, keys included"
 
     def __init__(self, manifest: Manifest, keys: Keys | None, address: str) -> None:
         """Begin to connect."""
-        self._manifest = manifest
-        self._address = address
+        super().__init__(manifest, keys, address, CONNECT_S)
         self._tickets = 0
-        self._welcome: Fields | None = None
-        self._failure: PartcError | None = None
         self._answers: dict[int, Fields] = {}
-        self._transport = Transport(keys, client_frame_limit(manifest), CONNECT_S)
-        try:
-            self._transport.connect(manifest.device, address)
-        except BaseException:
-            self.close()
-            raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Hang up."""
-        self._transport.close()
-
-    def await_welcome(self) -> Mapping[str, Any]:
+    def await_facts(self) -> Mapping[str, Any]:
         """Wait until the device answers; what it says of its machine."""
-        end = time.monotonic() + CONNECT_S
-        device = self._manifest.device
-        while self._welcome is None:
-            if time.monotonic() >= end or self._failure is not None:
-                hint = f"start it there: partc-runner --bundle devices/{device} --listen HOST:PORT --measure"
-                raise self._failure or RunError(f"{device} does not answer", where=self._address, hint=hint)
-            self._pump(end - time.monotonic())
-        facts = self._welcome["info"]
+        device = self.manifest.device
+        hint = f"start it there: partc-runner --bundle devices/{device} --listen HOST:PORT --measure"
+        facts = self._await_welcome(CONNECT_S, hint)["info"]
         if not facts.get("measures"):
             hint = "stop it, and start it again with --measure"
             raise RunError(f"the runner of {device} does not measure", where=self._address, hint=hint)
@@ -144,48 +120,22 @@ class Probe:
             RunError: the device refuses it, or is gone.
         """
         self._tickets += 1
-        self._tell(kind, request=self._tickets, **fields)
+        self.tell(kind, request=self._tickets, **fields)
         end = time.monotonic() + ANSWER_S
         while self._tickets not in self._answers:
             if self._failure is not None:
                 raise self._failure
             if time.monotonic() >= end:
-                raise RunError(f"no answer within {ANSWER_S:.0f} s", where=self._manifest.device)
+                message = f"no answer within {ANSWER_S:.0f} s"
+                raise RunError(message, where=self.manifest.device, hint=self.gone_hint)
             self._pump(end - time.monotonic())
         found = self._answers.pop(self._tickets)
         if found["kind"] != answer:
             raise RunError(found["message"], where=found["where"], hint=found["hint"])
         return found
 
-    def _tell(self, kind: str, **fields: Any) -> None:
-        header = encode_control(kind, bytes.fromhex(self._manifest.plan_id), self._manifest.epoch, fields)
-        self._transport.send(self._manifest.device, [header])
-
-    def _pump(self, timeout_s: float) -> None:
-        for event in self._transport.poll(timeout_s):
-            self._handle(event)
-
-    def _handle(self, event: Event) -> None:
-        device = self._manifest.device
-        match event:
-            case Up():
-                self._tell("hello", name=CLIENT, session=0)
-            case Message(frames=frames):
-                self._take(decode(frames[0].buffer, client_frame_limit(self._manifest)))
-            case Down() if self._welcome is not None:
-                self._failure = RunError(f"{device} closed its connection", where=self._address)
-            case Rejected():
-                hint = "copy this profile's folder of the device to it again, keys included"
-                self._failure = RunError(f"{device} does not take this client's key", where="keys", hint=hint)
-            case _:
-                pass
-
-    def _take(self, fields: Fields) -> None:
+    def _take(self, fields: Fields, frames: list[memoryview]) -> None:
         match fields["kind"]:
-            case "welcome":
-                self._welcome = fields
-            case "refuse":
-                self._failure = RunError(fields["message"], where=fields["where"], hint=fields["hint"])
             case "measured" | "joined" | "error" if fields["request"] is not None:
                 self._answers[fields["request"]] = fields
             case _:

@@ -7,32 +7,23 @@ several requests in flight need no threads.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from partc.errors import BundleError, PartcError, RunError
+from partc.runtime.connection import Connection
 from partc.runtime.dtypes import Array
 from partc.runtime.jobs import check_prompts, check_tensors, dtype_name
-from partc.runtime.keys import CLIENT, Keys, load_client_keys
+from partc.runtime.keys import Keys, load_client_keys
 from partc.runtime.manifest import MANIFEST_FILE, Manifest, load_manifest
 from partc.runtime.protocol import LEAST_PATIENCE_S, patience_s, step_s
 from partc.runtime.results import Crossing, Result, Timings, Tokens, read_tensors
 from partc.runtime.sampling import Sampling
-from partc.runtime.transport import Down, Event, Message, Rejected, Transport, Up
-from partc.runtime.wire import (
-    Fields,
-    client_frame_limit,
-    decode,
-    encode_control,
-    header_limit,
-    to_frame,
-)
+from partc.runtime.wire import Fields, header_limit, to_frame
 
 Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 """One prompt or several, as text or as token ids."""
@@ -70,7 +61,7 @@ class Request:
         if isinstance(self.outcome, Result):
             return self.outcome
         if self.outcome is None:
-            raise RunError(f"no result within {timeout_s} s")
+            raise RunError(f"no result within {timeout_s} s", hint="wait for it again, or cancel it")
         raise self.outcome
 
     def cancel(self) -> None:
@@ -78,28 +69,29 @@ class Request:
         self.client.tell("cancel", request=self.ticket)
 
 
-class Client:
+class Client(Connection):
     """A connection to the source of a ring. Not for use by several threads."""
+
+    gone_hint: ClassVar[str] = "see what its runner says, start it again, and repeat the request"
+    key_hint: ClassVar[str] = (
+        "use the build folder that these devices were set up from, or make new keys: partc keys"
+    )
 
     def __init__(
         self,
         manifest: Manifest,
-        transport: Transport,
+        keys: Keys | None,
+        address: str,
         floor_s: float,
         explain: Explain = lambda error: error,
     ) -> None:
-        """Over a transport that is connecting; use `connect` instead."""
-        self.manifest = manifest
-        """The source's."""
-        self._transport = transport
-        self._events: deque[Event] = deque()
+        """Begin to connect to the source, whose manifest it is; use `connect` instead."""
+        super().__init__(manifest, keys, address, floor_s)
         self._floor_s = floor_s
         self._explain = explain
         self._requests: dict[int, Request] = {}
         self._tickets = 0
-        self._welcome = False
-        self._failure: PartcError | None = None
-        self._heard = self._asked = time.monotonic()
+        self._asked = self._heard
 
     @classmethod
     def connect(
@@ -142,27 +134,13 @@ class Client:
         if not found:
             hint = "give its address, or `address` in devices.yaml"
             raise RunError("the address of the source is not known", where=manifest.source, hint=hint)
-        transport = Transport(keys, client_frame_limit(manifest), floor_s)
-        client = cls(manifest, transport, floor_s, explain)
+        client = cls(manifest, keys, found, floor_s, explain)
         try:
-            transport.connect(manifest.source, found)
-            client._await_welcome(found)
+            client._await_welcome(floor_s, "start its partc-runner, and see that the address is right")
         except BaseException:
             client.close()
             raise
         return client
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Hang up; requests in flight are cancelled by the source."""
-        self._transport.close()
 
     def generate(
         self, prompts: Prompts, max_new_tokens: int, sampling: Sampling = GREEDY, **options: Any
@@ -251,19 +229,6 @@ class Client:
         """Ask all runners of the ring to end."""
         self.tell("shutdown")
 
-    def tell(self, kind: str, frames: Sequence[memoryview] = (), **fields: Any) -> None:
-        """Send a message to the source.
-
-        Raises:
-            RunError: it would not take it, since its fields are wrong or too large.
-        """
-        header = encode_control(kind, bytes.fromhex(self.manifest.plan_id), self.manifest.epoch, fields)
-        most = header_limit(self.manifest)
-        if len(header) > most:
-            message = f"the request has {len(header)} bytes without its tensors, at most {most} are allowed"
-            raise RunError(message, where=kind, hint="send shorter prompts, and fewer stop tokens")
-        self._transport.send(self.manifest.source, [header, *frames])
-
     def _check(
         self, texts: list[str], ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int
     ) -> None:
@@ -283,17 +248,6 @@ class Client:
         sizes += [array.size for array in arrays.values()]
         return step_s(self.manifest.predicted, "prefill", rows, max(sizes, default=1))
 
-    def _await_welcome(self, address: str) -> None:
-        end = time.monotonic() + self._floor_s
-        while not self._welcome:
-            if self._failure is not None:
-                raise self._failure
-            if time.monotonic() >= end:
-                hint = "start its partc-runner, and see that the address is right"
-                message = f"{self.manifest.source} does not answer"
-                raise RunError(message, where=address, hint=hint)
-            self._pump(end - time.monotonic())
-
     def _check_alive(self) -> None:
         """Ask the source for a sign of life when it is silent; give up when it stays so."""
         now = time.monotonic()
@@ -302,49 +256,15 @@ class Client:
         if now - self._heard >= patience:
             hint = "see whether it hangs, start its runner again, and repeat the request"
             message = f"no sign of life for {patience:.1f} s"
-            self._fail_all(RunError(message, where=self.manifest.source, hint=hint))
+            self._fail(RunError(message, where=self.manifest.source, hint=hint))
         elif now - max(self._heard, self._asked) >= self._floor_s / 4:
             self._asked = now
             self.tell("ping", token=0)
 
-    def _pump(self, timeout_s: float) -> None:
-        # What is left here is what a callback kept from being handled, by an exception.
-        self._events.extend(self._transport.poll(0.0 if self._events else timeout_s))
-        while self._events:
-            self._handle(self._events.popleft())
-
-    def _handle(self, event: Event) -> None:
-        source = self.manifest.source
-        match event:
-            case Up():
-                self.tell("hello", name=CLIENT, session=0)
-            case Message():
-                self._heard = time.monotonic()
-                self._message(event)
-            case Down() if self._welcome:
-                hint = "see what its runner says, start it again, and repeat the request"
-                error = RunError(f"{source} closed its connection", where=source, hint=hint)
-                self._fail_all(self._explain(error))
-            case Rejected():
-                hint = (
-                    "use the build folder that these devices were set up from, or make new keys: partc keys"
-                )
-                self._fail_all(RunError(f"{source} does not take this client's key", where="keys", hint=hint))
-            case _:
-                pass
-
-    def _message(self, event: Message) -> None:
-        fields = decode(event.frames[0].buffer, client_frame_limit(self.manifest))
-        frames = [memoryview(frame.buffer) for frame in event.frames[1:]]
-        kind = fields["kind"]
-        if kind == "welcome":
-            self._welcome = True
-        elif kind == "refuse":
-            self._fail_all(RunError(fields["message"], where=fields["where"], hint=fields["hint"]))
-        elif kind != "pong":
-            request = self._requests.get(fields.get("request", -1))
-            if request is not None:
-                self._of_request(request, kind, fields, frames)
+    def _take(self, fields: Fields, frames: list[memoryview]) -> None:
+        request = self._requests.get(fields.get("request", -1))
+        if request is not None:
+            self._of_request(request, fields["kind"], fields, frames)
 
     def _of_request(self, request: Request, kind: str, fields: Fields, frames: list[memoryview]) -> None:
         match kind:
@@ -377,10 +297,11 @@ class Client:
         request.outcome = outcome
         self._requests.pop(request.ticket, None)
 
-    def _fail_all(self, error: PartcError) -> None:
-        self._failure = error
+    def _fail(self, error: PartcError) -> None:
+        explained = self._explain(error)
+        super()._fail(explained)
         for request in list(self._requests.values()):
-            self._end(request, error)
+            self._end(request, explained)
 
 
 def source_manifest(build_dir: Path) -> Manifest:

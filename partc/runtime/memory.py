@@ -9,7 +9,9 @@ import mmap
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ from partc.runtime.manifest_types import RECOMPILE
 _IS_LINUX = sys.platform == "linux"
 ALIGNMENT = 64
 """Bytes that compiled code expects the address of a tensor to be a multiple of: a cache line."""
+_RELEASE_EVERY_S = 0.002
+_MOST_READ_BYTES = 16 << 20
+"""How much of mapped files may be in memory while they are packed into a form of the engine's own."""
 _NAMES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
@@ -56,6 +61,49 @@ def aligned_zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     block = np.zeros(size + ALIGNMENT, np.uint8)
     skip = -block.ctypes.data % ALIGNMENT
     return block[skip : skip + size].view(dtype).reshape(shape)
+
+
+class MappedFiles:
+    """Files mapped to be read, for an engine that keeps most of what it reads in a form of its own."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        """Raises OSError or ValueError where a path is no file that holds something."""
+        self.of: dict[Path, mmap.mmap] = {}
+        """Path → its bytes."""
+        for path in paths:
+            with path.open("rb") as file:
+                self.of[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Take again and again out of memory what is read of the files meanwhile; else they were there twice.
+
+        A thread of its own does so: whoever reads lets nobody know how far it is. What it reads again comes back from
+        the system's cache. Only these mappings are touched, whose addresses are nobody else's as long as this lives.
+        """
+        if not (_IS_LINUX and self.of):
+            yield
+            return
+        done = threading.Event()
+        thread = threading.Thread(target=self._release_often, args=(done, _mapped_bytes()), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _release_often(self, done: threading.Event, before: int) -> None:
+        while not done.wait(_RELEASE_EVERY_S):
+            if _mapped_bytes() - before > _MOST_READ_BYTES:
+                for data in self.of.values():
+                    data.madvise(mmap.MADV_DONTNEED)
+                before = _mapped_bytes()
+
+
+def _mapped_bytes() -> int:
+    """What this process has of files in its memory."""
+    return int(Path("/proc/self/statm").read_bytes().split()[2]) * mmap.PAGESIZE
 
 
 def release_mapped(folder: Path) -> None:

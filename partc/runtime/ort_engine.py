@@ -9,6 +9,7 @@ any more. Large ones are bound where they lie, and copied by nobody.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +22,9 @@ import numpy as np
 from partc.errors import BundleError, RunError
 from partc.runtime.dtypes import DTYPES, Array
 from partc.runtime.engine import States
-from partc.runtime.huge_pages import gather_memory, use_huge_pages
+from partc.runtime.huge_pages import in_huge_pages
 from partc.runtime.manifest import RECOMPILE, EngineSpec, Manifest, Submodule
-from partc.runtime.memory import release_mapped
+from partc.runtime.memory import MappedFiles, release_mapped
 from partc.runtime.processor import usable_cores
 
 _PROVIDERS = {
@@ -48,6 +49,10 @@ _ONNX_TYPES = {
     "bfloat16": 16,
 }
 _STAYS_BELOW_BYTES = 1 << 20
+_SMALL_THINGS_BYTES = 32 << 20
+"""Room for what sessions have beside weights."""
+_READS_LENT_FILES = (1, 31)
+"""The first onnxruntime of which we know that it uses files in memory where they lie; older ones copy them."""
 
 
 @dataclass(slots=True)
@@ -87,13 +92,14 @@ class OrtEngine:
         slots = range(manifest.model.max_requests)
         self._loaded: dict[str, _Loaded] = {}
         shares_arena = len(manifest.submodules) > 1
-        gather_memory()
-        for module in manifest.submodules.values():
-            session = _session(manifest.engine, folder, module, shares_arena)
-            bound = [_Slot(session.io_binding()) for _ in slots]
-            self._loaded[module.name] = _Loaded(module, session, bound)
-            _check_interface(session, module, folder)
-        use_huge_pages()
+        self._files, stored = _map_weights(manifest, folder)
+        # MatMulNBits packs 4 bits each and a scale for 32 of them into 6/5 of that, all others into less.
+        with in_huge_pages(stored * 6 // 5 + _SMALL_THINGS_BYTES), self._files.released():
+            for module in manifest.submodules.values():
+                session = _session(manifest.engine, folder, module, shares_arena, self._files)
+                bound = [_Slot(session.io_binding()) for _ in slots]
+                self._loaded[module.name] = _Loaded(module, session, bound)
+                _check_interface(session, module, folder)
         release_mapped(folder)
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
@@ -163,7 +169,32 @@ def _bind(bind: Any, name: str, dtype: str, array: Array) -> None:
     bind(name, "cpu", 0, _ONNX_TYPES[dtype] if dtype == "bfloat16" else array.dtype, array.shape, address)
 
 
-def _session(engine: EngineSpec, folder: Path, module: Submodule, shares_arena: bool) -> Any:
+def _map_weights(manifest: Manifest, folder: Path) -> tuple[MappedFiles, int]:
+    """What sessions read from mappings of this process, nothing where they make their own; and the bytes of all files.
+
+    Raises:
+        BundleError: a file is not there, or is empty.
+    """
+    paths = {folder / file for module in manifest.submodules.values() for file in module.weights}
+    lends = manifest.engine.provider == "cpu" and _reads_lent_files()
+    try:
+        return MappedFiles(paths if lends else ()), sum(path.stat().st_size for path in paths)
+    except (OSError, ValueError) as error:
+        raise BundleError(f"cannot map the weights: {error}", where=str(folder), hint=RECOMPILE) from error
+
+
+def _reads_lent_files() -> bool:
+    try:
+        import onnxruntime
+    except ImportError:
+        return False
+    major, minor, *_ = onnxruntime.__version__.split(".")
+    return (int(major), int(minor)) >= _READS_LENT_FILES
+
+
+def _session(
+    engine: EngineSpec, folder: Path, module: Submodule, shares_arena: bool, files: MappedFiles
+) -> Any:
     try:
         import onnxruntime
     except ImportError:
@@ -179,6 +210,14 @@ def _session(engine: EngineSpec, folder: Path, module: Submodule, shares_arena: 
     if shares_arena:
         _register_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
+    # ONNX names files as seen from where the graph lies.
+    place = (folder / module.file).parent
+    paths = [folder / name for name in module.weights]
+    lent = {os.path.relpath(path, place): files.of[path] for path in paths if path in files.of}
+    if lent:
+        sizes = [len(data) for data in lent.values()]
+        options.add_external_initializers_from_files_in_memory([*lent], [*lent.values()], sizes)
+        options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
     for key, value in engine.options.items():
         options.add_session_config_entry(str(key), str(value))
     provider = _PROVIDERS.get(engine.provider)

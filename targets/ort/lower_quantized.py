@@ -11,6 +11,7 @@ from partc.errors import UserError
 from partc.ir.graph import Constant, Node, Value, Weight
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import Step
+from targets.ort.lower_experts import expert_lowering
 from targets.rewrite import Lowering, Rewriter
 
 ACCURACY_LEVELS = {0: "the engine's choice", 1: "float32", 2: "float16", 3: "bfloat16", 4: "int8"}
@@ -49,16 +50,22 @@ def check_int8_products(kind: str) -> None:
 def quantized_lowerings(accuracy_level: int, int8_products: str) -> Mapping[str, Lowering]:
     """Operator → its lowering, for one accuracy level of MatMulNBits and one kind of products in 8 bits."""
 
+    def block_product(node: Node, r: Rewriter) -> None:
+        write = _write_block_product if node.attributes["bits"] == 4 else _write_wide_block_product
+        write(node, r, accuracy_level)
+
     def product(node: Node, r: Rewriter) -> bool:
-        if node.attributes["bits"] == 4:
-            _write_block_product(node, r, accuracy_level)
-        elif _takes_blocks(node, r, int8_products):
-            _write_wide_block_product(node, r, accuracy_level)
+        if node.attributes["bits"] == 4 or _takes_blocks(node, r, int8_products):
+            block_product(node, r)
         else:
             _write_dynamic_product(node, r)
         return True
 
-    return {"partc.QuantizedMatMul": product, "partc.QuantizedGather": lower_quantized_gather}
+    return {
+        "partc.QuantizedMatMul": product,
+        "partc.QuantizedGather": lower_quantized_gather,
+        "partc.QuantizedExperts": expert_lowering(block_product),  # few rows each, as a decoded token has
+    }
 
 
 def _write_block_product(node: Node, r: Rewriter, accuracy_level: int) -> None:
@@ -81,13 +88,18 @@ def _write_block_product(node: Node, r: Rewriter, accuracy_level: int) -> None:
 
 
 def _takes_blocks(node: Node, r: Rewriter, int8_products: str) -> bool:
-    """Where asked for, and where every step has one row, as a head has; a table of tokens keeps what it shares."""
-    x, data, _ = node.inputs
+    """As `may_take_blocks`; a table of tokens keeps what it shares."""
+    data = node.inputs[1]
     assert data is not None
-    shape = x.shape if x is not None and x.shape is not None else ()
-    is_one_row = len(shape) > 2 and shape[-2] == 1
     is_shared = any(user.op != node.op for user in r.users.get(data, ()))
-    return (int8_products == "blocks" or is_one_row) and not is_shared
+    return may_take_blocks(node, int8_products) and not is_shared
+
+
+def may_take_blocks(node: Node, int8_products: str) -> bool:
+    """Where asked for, and where every step has one row, as a head has."""
+    x = node.inputs[0]
+    shape = x.shape if x is not None and x.shape is not None else ()
+    return int8_products == "blocks" or (len(shape) > 2 and shape[-2] == 1)
 
 
 def _write_wide_block_product(node: Node, r: Rewriter, accuracy_level: int) -> None:

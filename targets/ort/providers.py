@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from partc.errors import ConfigError
 
@@ -24,20 +24,20 @@ class Provider:
     """What was made sure of when a bundle was compiled, for the manifest."""
 
 
-_CPU = {
-    "attention": frozenset({"f32", "f16"}),
+_CPU = Provider(
+    attention=frozenset({"f32", "f16"}),
     # Its kernels for these are scalar: a sum and a norm of 512 rows of 768 take 0.2 ms, in one operator 0.5 ms (RMS) or
     # 2.1 ms (layer norm); one row takes 1.2 or 2.6 times as long.
-    "slow": frozenset({"skip-normalization"}),
+    slow=frozenset({"skip-normalization"}),
     # The same fusions, which onnxruntime does by itself when it loads a graph.
-    "options": {
+    options={
         "optimization.disable_specified_optimizers": "SkipLayerNormFusion;BiasSkipLayerNormFusion;BiasGeluFusion"
     },
-}
+)
 _GPU_ATTENTION = frozenset({"f16", "bf16"})
 PROVIDERS: Mapping[str, Provider] = {
-    "cpu": Provider(**_CPU, verified="kernels of this onnxruntime; not run when compiled"),  # type: ignore[arg-type]
-    "xnnpack": Provider(**_CPU),  # type: ignore[arg-type]
+    "cpu": replace(_CPU, verified="kernels of this onnxruntime; not run when compiled"),
+    "xnnpack": _CPU,
     "cuda": Provider(_GPU_ATTENTION, frozenset({"bias"}), is_gpu=True),
     # Its parser knows operators of ONNX; those of com.microsoft run on the CUDA provider behind it.
     "tensorrt": Provider(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partc.ir.graph import Constant, Graph, ModelInfo, Part, Value, Weight
+from partc.errors import UserError
+from partc.ir.graph import Constant, Graph, ModelInfo, Node, Part, Value, Weight
 from partc.ir.types import BY_SHORT
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.ort.export import outputs_of, write_onnx
@@ -15,10 +16,15 @@ from targets.ort.fusions import ATTENTION, FUSIONS, check_names, fuse_lowered
 from targets.ort.kernels import check_kernels
 from targets.ort.layout import merge_layout
 from targets.ort.lower_attention import lower_attention
-from targets.ort.lower_quantized import check_accuracy_level, check_int8_products, quantized_lowerings
+from targets.ort.lower_quantized import (
+    check_accuracy_level,
+    check_int8_products,
+    may_take_blocks,
+    quantized_lowerings,
+)
 from targets.ort.lower_swish import lower_swish
 from targets.ort.lower_update_state import lower_update_state
-from targets.ort.providers import find_provider
+from targets.ort.providers import PROVIDERS, find_provider
 from targets.ort.share_transposed import share_transposed
 from targets.rewrite import Lowering, Rewriter, clone, remove_dead_nodes, rewrite, state_outputs
 from targets.weights import Placed, write_weights
@@ -58,6 +64,20 @@ class OrtTarget(Target):
         check_accuracy_level(self.accuracy_level)
         check_int8_products(self.int8_products)
         check_names(self.disable, "options.disable")
+
+    def refusal(self, node: Node) -> UserError | None:
+        """See `Target`: products of integers on a GPU, which has no fast ones."""
+        provider = PROVIDERS.get(self.provider)
+        is_integer = node.op == "partc.QuantizedMatMul" and node.attributes["bits"] == 8
+        if provider is None or not provider.is_gpu or not is_integer:
+            return None
+        if may_take_blocks(node, self.int8_products):
+            return None
+        return UserError(
+            f"the provider {self.provider} has no kernel for {node.op} with 8 bits",
+            where=f"node {node.name}",
+            hint="write `quantize: int4` or none in model.yaml, or `provider: cpu` for this device",
+        )
 
     def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
         """The graphs in operators of ONNX and com.microsoft; those given stay as they are.

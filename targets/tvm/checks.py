@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import importlib.util
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from partc.errors import ConfigError, UserError
 from partc.ir.graph import Graph, Node
 
-_QUANTIZED = ("partc.QuantizedMatMul", "partc.QuantizedGather")
+_QUANTIZED = ("partc.QuantizedMatMul", "partc.QuantizedGather", "partc.QuantizedExperts")
 _SHORT = frozenset(("f16", "bf16"))
 _OTHER_TARGET = "use `target: ort` for this device"
 
@@ -25,35 +27,46 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
         )
 
 
-def check_quantized(graph: Graph) -> None:
-    """Refuse weights of 4 and 8 bits, by the operators that read them.
+def refusal_of(node: Node) -> UserError | None:
+    """Why there is no code for a node, whatever its sizes; None where there may be some.
 
-    Raises:
-        UserError: names the first node.
+    Weights of 4 and 8 bits have no kernels. Sums in 16 bits are what TVM makes of operands that have 16: digits and
+    large sums would be lost.
     """
-    for node in graph.nodes:
-        if node.op in _QUANTIZED:
-            hint = "use `target: ort` for the devices of a quantised model, or write `quantize: none` in model.yaml"
-            raise _refused(node, f"the tvm target has no code for {node.op}", hint)
+    if node.op in _QUANTIZED:
+        hint = (
+            "use `target: ort` for the devices of a quantised model, or write `quantize: none` in model.yaml"
+        )
+        return _refused(node, f"the tvm target has no code for {node.op}", hint)
+    short = next((value for value in node.operands if value.dtype in _SHORT), None)
+    if short is not None and node.op in _adding():
+        what = f"the tvm target computes {node.op} in f32, and %{short.name} is {short.dtype}"
+        hint = f"write `dtype: float32` in model.yaml (an ONNX file: export it so), or {_OTHER_TARGET}"
+        return _refused(node, what, hint)
+    return None
 
 
-def check_types(graph: Graph) -> None:
-    """Refuse to add up in 16 bits, as TVM does where the operands have 16: digits and large sums would be lost.
-
-    Raises:
-        UserError: names the first node.
-    """
+@cache
+def _adding() -> frozenset[str]:
+    """The operators that add up; none where TVM, whose code tells, is not installed."""
+    if importlib.util.find_spec("tvm") is None:
+        return frozenset()
     from targets.tvm.operators.attention import ATTENTION
     from targets.tvm.operators.products import PRODUCTS
     from targets.tvm.operators.reductions import REDUCTIONS
 
-    adding: Collection[str] = {*PRODUCTS, *REDUCTIONS, *ATTENTION}
+    return frozenset((*PRODUCTS, *REDUCTIONS, *ATTENTION))
+
+
+def check_nodes(graph: Graph) -> None:
+    """Refuse nodes that there is no code for, whatever their sizes.
+
+    Raises:
+        UserError: names the first node.
+    """
     for node in graph.nodes:
-        short = next((value for value in node.operands if value.dtype in _SHORT), None)
-        if node.op in adding and short is not None:
-            what = f"the tvm target computes {node.op} in f32, and %{short.name} is {short.dtype}"
-            hint = f"write `dtype: float32` in model.yaml (an ONNX file: export it so), or {_OTHER_TARGET}"
-            raise _refused(node, what, hint)
+        if (refusal := refusal_of(node)) is not None:
+            raise refusal
 
 
 def check_operators(graph: Graph, known: Mapping[str, Any]) -> None:

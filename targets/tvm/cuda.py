@@ -44,7 +44,8 @@ def kernel_compiler(nvcc: Nvcc, arch: str, folder: Path) -> Compile:
         text.write_bytes(source)
         command = [*nvcc.command, "--cubin", "-O3", f"-arch={arch}", "-o", str(binary), str(text)]
         if problem := run_tool(command, _SECONDS).problem:
-            raise UserError(f"nvcc failed: {problem[:2000]}", where=nvcc.version)
+            hint = "take the nvcc of the device's CUDA version: the option `nvcc`, or the variable NVCC"
+            raise UserError(f"nvcc failed: {problem[:2000]}", where=nvcc.version, hint=hint)
         return binary.read_bytes()
 
     return compile_source

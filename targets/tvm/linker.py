@@ -81,9 +81,11 @@ def split_command(named: str, where: str) -> list[str]:
     try:
         words = shlex.split(named)
     except ValueError as error:
-        raise ConfigError(f"{named!r} is no command: {error}", where=where) from None
+        message = f"{named!r} is no command: {error}"
+        raise ConfigError(message, where=where, hint="quote it as a shell wants it") from None
     if not words:
-        raise ConfigError(f"{named!r} is no command", where=where)
+        hint = "write a command, or leave it out: partc looks for one"
+        raise ConfigError(f"{named!r} is no command", where=where, hint=hint)
     return words
 
 

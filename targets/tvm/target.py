@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partc.errors import ConfigError, InternalError
-from partc.ir.graph import Graph, ModelInfo, Part, State, Weight
+from partc.errors import ConfigError, InternalError, UserError
+from partc.ir.graph import Graph, ModelInfo, Node, Part, State, Weight
 from partc.ir.types import BY_SHORT
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
-from targets.tvm.checks import check_forms, check_operators, check_quantized, check_sizes, check_types
+from targets.tvm.checks import check_forms, check_nodes, check_operators, check_sizes, refusal_of
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
 from targets.tvm.machine import Machine, machine_of
 from targets.tvm.padding import check_padding, check_states
@@ -73,6 +73,10 @@ class TvmTarget(Target):
             )
         find_toolchain(self.machine, self.linker, self.nvcc)
 
+    def refusal(self, node: Node) -> UserError | None:
+        """See `Target`: quantised weights, and sums in 16 bits."""
+        return refusal_of(node)
+
     def identity(self) -> object:
         """Options and the versions of the tools that link.
 
@@ -92,8 +96,7 @@ class TvmTarget(Target):
         known = emitters_for(self.machine)
         entries = entries_of(graphs, info, self.batches, self.chunks)
         for graph in graphs:
-            check_quantized(graph)
-            check_types(graph)
+            check_nodes(graph)
             check_padding(graph, info)
             check_states(graph)
         for entry in dict.fromkeys((entries[0], entries[-1])):  # what lies between has the same operators

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from partc.errors import ConfigError
@@ -66,6 +67,12 @@ def find_nvcc(arch: str, option: str = "") -> Nvcc:
             where="provider: cuda",
             hint="install the CUDA toolkit (the wheel of TVM does not hold it), or name it in `nvcc` or NVCC",
         )
+    return _tried_nvcc(tuple(command), arch)
+
+
+@cache
+def _tried_nvcc(command: tuple[str, ...], arch: str) -> Nvcc:
+    """Tried once in a process, since that takes seconds; one that fails is tried again."""
     version = _nvcc_version(command)
     known = run_tool([*command, "--list-gpu-code"], ASK_SECONDS)
     if not known.problem and arch not in known.text.split():  # one of before CUDA 11 cannot list them
@@ -75,7 +82,7 @@ def find_nvcc(arch: str, option: str = "") -> Nvcc:
             hint=f"it has {', '.join(known.text.split())}; older GPUs need an older CUDA toolkit, newer ones a newer",
         )
     _try_kernel(command, arch, version)
-    return Nvcc(tuple(command), version)
+    return Nvcc(command, version)
 
 
 def _nvcc_command(option: str) -> list[str] | None:

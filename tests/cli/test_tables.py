@@ -12,6 +12,7 @@ from partc.ir.graph import PhaseCost, SubmoduleProfile
 from partc.plan.answer import feasible_plan
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.plan.problem_json import problem_json
 from partc.plan.strategies import solve, with_explanation
 from partc.plan.summary import Summary, summarize
 
@@ -38,7 +39,7 @@ def summary_of(problem: Problem, assignment: tuple[str, ...] | None = None) -> S
         plan = with_explanation(problem, feasible_plan(assignment, value, None, "given", {}), free=False)
     predicted = evaluate(problem, plan.assignment or ())
     data: dict[str, Any] = {
-        "problem": problem.to_json(),
+        "problem": problem_json(problem),
         "answer": plan.to_json(),
         "predicted": predicted.to_json(),
     }

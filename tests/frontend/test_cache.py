@@ -119,6 +119,18 @@ def test_the_version_of_code_sees_what_moves_and_what_changes(
     assert version() == seen[-1]
 
 
+def test_the_version_of_a_module_sees_that_module_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seen = []
+    for name, text in (("one_file", "1"), ("other_file", "1"), ("one_file", "2")):
+        (tmp_path / f"{name}.py").write_text(text)
+        versions.code_version.cache_clear()
+        seen.append(versions.code_version("one_file")["sources"])
+    assert seen[0] == seen[1] != seen[2]
+
+
 def test_where_a_key_stands_in_model_yaml_does_not_count(tmp_path: Path, imports: list[ModelConfig]) -> None:
     config = checkpoint(tmp_path)
     load_cached(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,8 +31,14 @@ def _model(folder: Path, location: str, length: int = 64) -> Path:
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
     path = folder / "model" / "net.onnx"
     path.parent.mkdir()
-    onnx.save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    _save(path, graph)
     return path
+
+
+def _save(path: Path, graph: onnx.GraphProto, ir_version: int = 9, opset: int = 17, domain: str = "") -> None:
+    opsets = {"": 17, domain: opset}
+    imports = [helper.make_opsetid(*entry) for entry in opsets.items()]
+    onnx.save_model(helper.make_model(graph, ir_version=ir_version, opset_imports=imports), path)
 
 
 def _load(path: Path) -> None:
@@ -91,3 +98,49 @@ def test_a_truncated_model_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(ModelError, match=r"not an ONNX model|no nodes"):
         _load(path)
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    ("domain", "opset", "what"),
+    [("", 99, "opset 99"), ("ai.onnx", 99, "opset 99"), ("ai.onnx.ml", 99, "ai.onnx.ml opset 99")],
+)
+def test_a_newer_opset_than_onnxruntime_reads_is_refused(
+    domain: str, opset: int, what: str, tmp_path: Path
+) -> None:
+    path = _model(tmp_path, "weights.bin")
+    _data(path.parent / "weights.bin")
+    _save(path, onnx.load(path, load_external_data=False).graph, opset=opset, domain=domain)
+    with pytest.raises(ModelError, match=f"the file has {what}; the installed onnxruntime") as caught:
+        _load(path)
+    assert caught.value.where == str(path)
+    (most,) = re.findall(r"reads up to (?:ai.onnx.ml )?opset (\d+)$", caught.value.message)
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith(f"opset {most}")
+    _save(path, onnx.load(path, load_external_data=False).graph, opset=int(most), domain=domain)
+    _load(path)
+
+
+@pytest.mark.ort
+def test_a_newer_file_format_than_onnxruntime_reads_is_refused(tmp_path: Path) -> None:
+    path = _model(tmp_path, "weights.bin")
+    _data(path.parent / "weights.bin")
+    _save(path, onnx.load(path, load_external_data=False).graph, ir_version=99, opset=99)
+    with pytest.raises(ModelError, match="the file has IR version 99 and opset 99") as caught:
+        _load(path)
+    most, opset = map(
+        int, re.findall(r"reads up to IR version (\d+) and opset (\d+)$", caught.value.message)[0]
+    )
+    assert f"`model.ir_version = {most}`" in str(caught.value.hint)
+    _save(path, onnx.load(path, load_external_data=False).graph, ir_version=most, opset=opset)
+    _load(path)
+
+
+def test_versions_are_no_matter_where_onnxruntime_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _model(tmp_path, "weights.bin")
+    _data(path.parent / "weights.bin")
+    _save(path, onnx.load(path, load_external_data=False).graph, ir_version=99)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    _load(path)

@@ -69,14 +69,28 @@ def test_everything_survives_a_round_trip() -> None:
         ("f32[4, 8] from", "f99[4, 8] from", "unknown element type 'f99'"),
         ("transpose(1, 0)", "rotate(1, 0)", "unknown transform 'rotate'"),
         ("const %c", "const %x", "%x is defined twice"),
+        ("f32[2] [0.1, nan]", "u8[2] [255, 256]", "bad constant: Python integer 256 out of bounds"),
+        ("f32[2] [0.1, nan]", "bool[2] [true, yes]", "expected true or false, found 'yes'"),
+        ("f32[2] [0.1, nan]", "f32[3] [0.1, nan]", "bad constant: cannot reshape"),
+        ('"a.b"', r'"a\.b"', "not a text as JSON writes it"),
         ("sdm 0 -> 1", "sdn 0 -> 1", "expected sdm, rdm"),
         ('"task"', '"tusk"', "unknown key 'tusk'"),
+        ('"task"', '"quantize": {"weights": "int5"}, "task"', "knows none, int4, int8, not 'int5'"),
+        ('"task"', '"quantize": {"block": 24}, "task"', "a power of two, not 24"),
+        ('"task"', '"quantize": {"block": true}, "task"', "a power of two, not True"),
+        ('"task"', '"quantize": "int8", "task"', "a mapping of weights, head, embeddings, block"),
     ],
 )
 def test_bad_text_names_file_line_and_reason(old: str, new: str, said: str) -> None:
     with pytest.raises(UserError, match=r"f\.partc:") as caught:
         parse_module(TEXT.replace(old, new, 1), file="f.partc")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("header", ["3", "[1]", '"text"', "null"])
+def test_a_header_that_is_no_object_is_refused(header: str) -> None:
+    with pytest.raises(UserError, match=r"f\.partc:2:.*: the model header is not a JSON object"):
+        parse_module(f"partc-ir 1\nmodel {header}\ngraph t opset 24 {{\n}}\n", file="f.partc")
 
 
 def test_a_text_that_stops_early_is_refused() -> None:

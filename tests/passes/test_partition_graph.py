@@ -14,7 +14,7 @@ from partc.ir.text import parse_module, print_module
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.plan.evaluate import evaluate
-from partc.plan.problem import Problem
+from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.roofline import roofline_s
 from passes.partition_graph import NEARLY, PartitionGraph, problem_of
 from tests.passes.models import HIDDEN, VOCAB, decoder, graph
@@ -97,7 +97,7 @@ def test_the_plan_is_plain_data_and_the_graph_is_untouched(tmp_path: Path) -> No
     assert plan is not None
     assert set(plan) == {"format", "problem", "answer", "predicted"}
     assert plan["format"] == "partc-plan/1"
-    problem = Problem.from_json(plan["problem"])
+    problem = read_problem(plan["problem"])
     assert problem == problem_of(module, load_devices(path))
     assert plan["predicted"] == evaluate(problem, plan["answer"]["assignment"]).to_json()
     module.plan = plan
@@ -190,7 +190,7 @@ def test_the_batch_that_makes_most_tokens_is_chosen(tmp_path: Path, objective: s
     assert info.batches == ()
     # Just as if it had been given.
     given = profiled(max_batch=best["batch"], batch=best["batch"], dims=info.dims)
-    assert problem == problem_of(given, load_devices(path)).to_json()
+    assert problem == problem_json(problem_of(given, load_devices(path)))
     assert module.profile == given.profile
     before = print_module(module)
     (run,) = run_passes(module, [PartitionGraph(target=str(path))])

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partc.plan.evaluate import evaluate
-from partc.plan.problem import Problem
+from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.strategies import solve
 
 Json = dict[str, Any]
@@ -234,7 +234,7 @@ def _links(draw: st.DrawFn, names: str, kinds: list[int]) -> list[Json]:
 @settings(max_examples=PROBLEMS, deadline=None)
 @given(data=problems())
 def test_optimal_equals_brute_force(data: Json, counts: Counter[str]) -> None:
-    problem = Problem.from_json(data)
+    problem = read_problem(data)
     plan, best = solve(problem, explained=False), brute_best(data)
     if best is None:
         assert not plan.feasible and plan.value is None
@@ -253,7 +253,7 @@ def test_optimal_equals_brute_force(data: Json, counts: Counter[str]) -> None:
 def test_evaluator_equals_naive_evaluation(data: Json, random: Any) -> None:
     plan = random.choice(list(interval_plans(data)))
     assignment = [name for name, first, end in plan for _ in range(first, end)]
-    result, expected = evaluate(Problem.from_json(data), assignment), brute_value(data, plan)
+    result, expected = evaluate(read_problem(data), assignment), brute_value(data, plan)
     assert result.feasible == (expected is not None)
     if expected is not None:
         assert result.value is not None and math.isclose(result.value, expected, rel_tol=1e-12)
@@ -262,8 +262,8 @@ def test_evaluator_equals_naive_evaluation(data: Json, random: Any) -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=problems())
 def test_even_is_never_better_and_round_trips(data: Json, counts: Counter[str]) -> None:
-    problem = Problem.from_json(data)
-    assert Problem.from_json(problem.to_json()) == problem
+    problem = read_problem(data)
+    assert read_problem(problem_json(problem)) == problem
     even = solve(problem, "even", explained=False)
     if even.value is None:
         counts["even: infeasible"] += 1

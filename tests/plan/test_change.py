@@ -7,6 +7,7 @@ import pytest
 from partc.plan.change import with_bandwidths, with_devices, with_speeds
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.plan.problem_json import problem_json, read_problem
 
 TIMES = {"a": 1.0, "b": 4.0, "c": 2.0}
 
@@ -41,4 +42,4 @@ def test_fewer_devices(phased: bool) -> None:
     assert set(fewer.link_of) == {("a", "b"), ("b", "a")}
     assert all(set(times) == {"a", "b"} for phase in fewer.steps for times in phase.time_s)
     assert evaluate(fewer, "ab") == evaluate(given, "ab")
-    assert Problem.from_json(fewer.to_json()) == fewer
+    assert read_problem(problem_json(fewer)) == fewer

@@ -24,6 +24,7 @@ from partc.plan.exact.solution import Solution, cost_of, named
 from partc.plan.exact.tables import Forced, Tables
 from partc.plan.exact.windows import Windows
 from partc.plan.problem import Device, Problem
+from partc.plan.problem_json import read_problem
 from tests.bench.random_problems import Family, draw_problem
 from tests.bench.testbed import edgeshard_testbed
 from tests.plan.test_against_brute_force import Json, brute_best, problems
@@ -71,7 +72,7 @@ def planned() -> Iterator[list[float]]:
 @settings(max_examples=40, deadline=None)
 @given(data=problems())
 def test_bounds_hold_for_problems_with_all_that_can_go_wrong(data: Json, planned: list[float]) -> None:
-    problem, best = Problem.from_json(data), brute_best(data)
+    problem, best = read_problem(data), brute_best(data)
     found = search_large(problem, 1e8)
     if best is None:
         assert found.best is None

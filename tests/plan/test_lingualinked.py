@@ -16,6 +16,7 @@ from partc.plan.baselines.lingualinked import plan_lingualinked
 from partc.plan.evaluate import evaluate, intervals_of
 from partc.plan.exact.optimal import find_best
 from partc.plan.problem import Device, Edge, Link, Problem, Submodule
+from partc.plan.problem_json import problem_json
 from partc.plan.strategies import solve
 from tests.plan.small_problems import draw_small
 
@@ -248,7 +249,7 @@ def test_without_a_solver_and_without_a_plan_of_intervals() -> None:
 
 def test_the_solver_reads_and_writes_json() -> None:
     problem = back_and_forth()
-    request: dict[str, object] = {"problem": problem.to_json(), "start": None, "limit_s": 10.0}
+    request: dict[str, object] = {"problem": problem_json(problem), "start": None, "limit_s": 10.0}
     answer = solver_process.ask_solver(json.loads(json.dumps(request)), 10.0)
     assert answer.assignment == ["a", "b", "a", "b"] and answer.proven
     assert answer.bound_s is not None and answer.bound_s <= 4.8 * (1 + 1e-6)

@@ -12,6 +12,7 @@ from partc.plan.answer import feasible_plan
 from partc.plan.evaluate import evaluate
 from partc.plan.file import EMPTY_PLAN, parse_plan, plan_json, read_plan
 from partc.plan.problem import Device, Problem, Submodule
+from partc.plan.problem_json import problem_json, read_problem
 
 PROBLEM = Problem("latency", "a", (Device("a", 9.0),), (Submodule(1.0, {"a": 0.5}),), ())
 PLAN = plan_json(PROBLEM, feasible_plan(("a",), 0.5, 0.5, "given", {}), evaluate(PROBLEM, "a"))
@@ -21,7 +22,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(PLAN))
     assert read_plan(file) == PLAN
-    assert Problem.from_json(read_plan(file)["problem"]) == PROBLEM
+    assert read_problem(read_plan(file)["problem"]) == PROBLEM
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ("{", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
         ("[]", "not a JSON object"),
-        (json.dumps(PROBLEM.to_json()), "this is a planning problem"),
+        (json.dumps(problem_json(PROBLEM)), "this is a planning problem"),
         (json.dumps({**PLAN, "format": "partc-plan/9"}), "the format is 'partc-plan/9'"),
         (json.dumps({key: PLAN[key] for key in ("problem", "answer")}), "the format is missing"),
         (json.dumps(EMPTY_PLAN), "there is no plan in it"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from partc.errors import ConfigError, PlanError
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.plan.problem_json import problem_json
 from partc.plan.simulate import MODES, Simulation, simulate_plan
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load, Noise
@@ -158,7 +159,12 @@ def ring(seconds: dict[str, float], *, bandwidth: float = 1e9, size: float = 0.0
 def plan_json(problem: Problem, assignment: list[str]) -> dict[str, object]:
     predicted = evaluate(problem, assignment).to_json()
     answer = {"feasible": True, "assignment": assignment}
-    return {"format": "partc-plan/1", "problem": problem.to_json(), "answer": answer, "predicted": predicted}
+    return {
+        "format": "partc-plan/1",
+        "problem": problem_json(problem),
+        "answer": answer,
+        "predicted": predicted,
+    }
 
 
 def test_figure_5() -> None:
@@ -279,7 +285,7 @@ def test_what_is_no_plan_is_refused() -> None:
     problem = ring({"a": 1.0, "b": 1.0})
     plan = plan_json(problem, ["a", "b"])
     for wrong, message in (
-        (problem.to_json(), "planning problem"),
+        (problem_json(problem), "planning problem"),
         ({}, "the format is missing"),
         ({"format": "partc-plan/1"}, "no problem and no answer"),
         ({**plan, "format": "partc-plan/9"}, "partc-plan/9"),

@@ -1,54 +1,85 @@
-"""Which memory is put into large pages."""
+"""Which memory is born in large pages, in processes of their own, for the allocator remembers what it was told."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
-import numpy as np
 import pytest
 
-from partc.runtime.huge_pages import _private_memory, use_huge_pages
-
-_MAPS = """7f0000100000-7f0001100000 rw-p 00000000 00:00 0
-7f0002000000-7f0003000000 r--p 00000000 00:00 0
-7f0004000000-7f0005000000 rw-p 00000000 08:01 12 /weights.safetensors
-7f0006000000-7f0006300000 rw-p 00000000 00:00 0
-55d000000000-55d001000000 rw-p 00000000 00:00 0                          [heap]
-7ffc00000000-7ffc01000000 rw-p 00000000 00:00 0                          [stack]
-"""
-
-
-def test_large_private_memory_alone_in_whole_pages() -> None:
-    found = list(_private_memory(_MAPS))
-    assert found == [(0x7F0000200000, 0x7F0001000000), (0x55D000000000, 0x55D001000000)]
-
-
-def test_contents_stay() -> None:
-    array = np.arange(4_000_000)
-    use_huge_pages()
-    assert int(array.sum()) == 4_000_000 * 3_999_999 // 2
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
-def test_what_is_allocated_lies_side_by_side() -> None:
-    """In a process of its own, for the allocator remembers what it was told."""
-    code = """
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+_ADVICE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_START = """
 import ctypes, sys
-from partc.runtime.huge_pages import gather_memory
+from contextlib import nullcontext
+from pathlib import Path
+from partc.runtime.huge_pages import in_huge_pages
+MIB = 1 << 20
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]
-if sys.argv[1] == "gather":
-    gather_memory()
-places = [libc.malloc(3 << 19) for _ in range(8)]
-heap = next(line for line in open("/proc/self/maps") if "[heap]" in line)
-start, stop = (int(number, 16) for number in heap.split()[0].split("-"))
-print(sum(start <= place < stop for place in places))
+libc.free.argtypes = [ctypes.c_void_p]
+def heap():
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    spans = [line.split("-") for line in (line.split()[0] for line in lines if "[heap]" in line)]
+    return [range(int(start, 16), int(stop, 16)) for start, stop in spans]
+def held(what):
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(what)) // 1024
+context = in_huge_pages(64 * MIB) if sys.argv[1] == "large" else nullcontext()
 """
-    found = [
-        int(subprocess.run([sys.executable, "-c", code, how], capture_output=True, check=True).stdout)
-        for how in ("plain", "gather")
-    ]
-    assert found == [0, 8]
+
+
+def told(code: str, how: str) -> list[int]:
+    """What a process prints that runs `code`, in large pages or not."""
+    command = [sys.executable, "-c", _START + code, how]
+    return [int(word) for word in subprocess.run(command, capture_output=True, check=True).stdout.split()]
+
+
+def test_what_is_allocated_lies_side_by_side_however_large() -> None:
+    code = """
+with context:
+    places = [libc.malloc(size * MIB) for size in (1, 3, 40, 2)]
+print(*(+any(place in span for span in heap()) for place in places))
+"""
+    assert told(code, "plain") == [0, 0, 0, 0]
+    assert told(code, "large") == [1, 1, 1, 1]
+
+
+def test_later_large_blocks_have_mappings_of_their_own_again() -> None:
+    code = """
+with context:
+    pass
+places = [libc.malloc(size * MIB) for size in (3, 80)]
+print(*(+any(place in span for span in heap()) for place in places))
+"""
+    assert told(code, "large") == [1, 0]
+
+
+@pytest.mark.skipif(not _ADVICE.exists() or "[never]" in _ADVICE.read_text(), reason="no large pages here")
+def test_large_pages_from_the_start_and_only_where_something_was_written() -> None:
+    code = """
+before = held("Rss:")
+with context:
+    for _ in range(16):
+        ctypes.memset(libc.malloc(3 * MIB), 1, 3 * MIB)
+print(held("AnonHugePages:"), held("Rss:") - before)
+"""
+    large, resident = told(code, "large")
+    assert large >= 40
+    assert resident < 60
+    assert told(code, "plain")[0] < 40 or "[always]" in _ADVICE.read_text()
+
+
+def test_a_failure_meanwhile_leaves_the_allocator_as_it_was() -> None:
+    code = """
+try:
+    with context:
+        raise KeyError
+except KeyError:
+    place = libc.malloc(80 * MIB)
+print(+any(place in span for span in heap()))
+"""
+    assert told(code, "large") == [0]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import mmap
 import sys
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from partc.runtime.engine import States
 from partc.runtime.manifest import load_manifest
-from partc.runtime.memory import LazyZeros, release_mapped
+from partc.runtime.memory import LazyZeros, MappedFiles, release_mapped
 from tests.runtime.bundles import language_model
 
 MIB = 1 << 20
@@ -47,6 +49,28 @@ def test_mapped_files_are_released_unless_they_were_written_to(tmp_path: Path) -
     release_mapped(tmp_path)
     assert 24 * MIB < before - resident("RssFile") < 40 * MIB, "one of the two"
     assert (held[0][5], held[1][5]) == (ord("x"), ord("y"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("is_released", [True, False])
+def test_files_are_released_while_they_are_read(tmp_path: Path, is_released: bool) -> None:
+    (tmp_path / "weights").write_bytes(bytes(range(256)) * (128 * MIB // 256))
+    files = MappedFiles([tmp_path / "weights"])
+    data = files.of[tmp_path / "weights"]
+    before = resident("RssFile")
+    with files.released() if is_released else nullcontext():
+        assert data[::4096].count(0) == len(data) // 4096
+        end = time.monotonic() + (10.0 if is_released else 0.1)
+        while resident("RssFile") - before > 32 * MIB and time.monotonic() < end:
+            time.sleep(0.005)
+        held = resident("RssFile") - before
+    assert (held <= 32 * MIB) == is_released
+    assert data[257] == 1
+
+
+def test_a_missing_file_is_not_mapped(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="weights"):
+        MappedFiles([tmp_path / "weights"])
 
 
 def test_no_bytes_at_all() -> None:

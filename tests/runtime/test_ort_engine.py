@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 
+from partc.errors import BundleError
 from partc.runtime import ort_engine
 from partc.runtime.dtypes import Array
-from partc.runtime.manifest import load_manifest
+from partc.runtime.manifest import Manifest, load_manifest
 from partc.runtime.ort_engine import OrtEngine
-from tests.runtime.bundles import graph_model
+from tests.runtime.bundles import graph_model, make_model
+from tests.runtime.test_memory import MIB, resident
 
 pytestmark = pytest.mark.ort
 
@@ -56,6 +63,48 @@ def test_large_tensors_are_bound_where_they_lie(engine: OrtEngine, monkeypatch: 
     for number in range(3):
         np.testing.assert_array_equal(given[number], filled(number))
         np.testing.assert_array_equal(kept[number], filled(number + 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("lends", [True, False], ids=["lent", "mapped by onnxruntime"])
+def test_weights_lie_where_their_file_is_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lends: bool
+) -> None:
+    if not lends:
+        monkeypatch.setattr(ort_engine, "_READS_LENT_FILES", (1 << 20, 0))
+    manifest, folder = table(tmp_path)
+    before = resident()
+    engine = OrtEngine(manifest, folder)
+    assert resident() - before < 24 * MIB, "no copy of its 64 MiB"
+    x = np.array([[0, 1, 2, 3], [7, 70, 700, 16_000_000]], np.float32)
+    np.testing.assert_array_equal(engine.run("part_0", 0, [x], {"rows": 2})[0], x + 1)
+    assert len(engine._files.of) == lends
+
+
+def test_weights_that_are_not_there_are_a_fault_of_the_bundle(tmp_path: Path) -> None:
+    manifest, folder = table(tmp_path)
+    (folder / "weights.bin").write_bytes(b"")
+    with pytest.raises(BundleError, match="weights"):
+        OrtEngine(manifest, folder)
+
+
+def table(build: Path) -> tuple[Manifest, Path]:
+    """y = numbers[x], the numbers 1, 2, 3 ... in a file of their own."""
+    folder = graph_model().write(build / "build") / "devices" / "a"
+    np.arange(1, (16 << 20) + 1, dtype=np.float32).tofile(folder / "weights.bin")
+    nodes = [
+        onnx.helper.make_node("Cast", ["x"], ["i"], to=onnx.TensorProto.INT64),
+        onnx.helper.make_node("Gather", ["numbers", "i"], ["middle"]),
+    ]
+    shape: list[int | str] = ["rows", 4]
+    model = make_model(nodes, [("x", "float32", shape)], [("middle", "float32", shape)], {})
+    numbers = model.graph.initializer.add(name="numbers", data_type=onnx.TensorProto.FLOAT, dims=[16 << 20])
+    numbers.data_location = onnx.TensorProto.EXTERNAL
+    numbers.external_data.add(key="location", value="weights.bin")
+    onnx.save(model, folder / "part_0.onnx")
+    manifest = load_manifest(folder)
+    module = replace(manifest.submodules["part_0"], weights=("weights.bin",))
+    return replace(manifest, submodules={"part_0": module}), folder
 
 
 def run(engine: OrtEngine, number: int) -> Array:

@@ -10,9 +10,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from partc.errors import UserError
+from partc.ir.graph import Node
 from partc.ir.text import parse_module
 from targets.ort import OrtTarget
-from targets.ort.fusions import FUSIONS
+from targets.ort.fusions import FUSIONS, rotary_in_attention
 from tests.targets.numpy_attention import Array
 from tests.targets.ort_session import Session
 
@@ -180,6 +181,24 @@ def test_a_rotary_that_the_attention_cannot_do_stays(folder: Path, width: int, p
     """Too narrow a part of the head, and tables that are no function of position + index."""
     text = graph(folder, attention(width=width, positions=positions), "q k v")
     assert Session(text, folder / "graph").operators().count("RotaryEmbedding") == 2
+
+
+def test_a_table_that_is_made_of_shared_values_is_read_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Node] = []
+    keeps_rows = rotary_in_attention._keeps_rows
+
+    def counted(node: Node) -> bool:
+        seen.append(node)
+        return keeps_rows(node)
+
+    monkeypatch.setattr(rotary_in_attention, "_keeps_rows", counted)
+    text, half = attention(width=SIZE), f"f32[batch,sequence,{SIZE // 2}]"
+    doubled = "".join(f"%d{i + 1}: {half} = Add(%d{i}, %d{i})\n" for i in range(12))
+    text = text.replace("%angle:", "%d0:").replace("%cos:", f"{doubled}%cos:").replace("(%angle)", "(%d12)")
+    assert "RotaryEmbedding" not in Session(graph(folder, text, "q k v"), folder / "graph").operators()
+    assert len(seen) == len(set(seen)) > 12
 
 
 @pytest.mark.parametrize("bias", [False, True])

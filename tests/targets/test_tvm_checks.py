@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from partc.errors import ConfigError, UserError
-from partc.ir.graph import Graph
+from partc.ir.graph import Graph, Module
 from partc.ir.text import parse_module
 from partc.pipeline.registry import load_target
 
@@ -16,9 +16,13 @@ pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 
-def lowered(lines: str, options: Mapping[str, Any] | None = None) -> list[Graph]:
+def module_of(lines: str) -> Module:
     header = '{"name": "m", "task": "graph"}'
-    module = parse_module(f"partc-ir 1\nmodel {header}\ngraph part_0 opset 24 {{\n{lines}\noutput %y\n}}\n")
+    return parse_module(f"partc-ir 1\nmodel {header}\ngraph part_0 opset 24 {{\n{lines}\noutput %y\n}}\n")
+
+
+def lowered(lines: str, options: Mapping[str, Any] | None = None) -> list[Graph]:
+    module = module_of(lines)
     return load_target("tvm", options or {}).lower([module.graph], module.info)
 
 
@@ -31,6 +35,11 @@ weight %scales = f32[8, 1] from "m"#"scales"
 weight %data = u8[8, 1, 16] from "m"#"data"
 weight %scales = f32[8, 1] from "m"#"scales"
 %y: f32[2, 32] = partc.QuantizedGather(%data, %scales, %x) {bits = 4, block = 32}""",
+    "partc.QuantizedExperts": """input %x: f32[2, 32]
+input %chosen: i64[2]
+weight %data = u8[8, 1, 16] from "m"#"data"
+weight %scales = f32[8, 1] from "m"#"scales"
+%y: f32[2, 8] = partc.QuantizedExperts(%x, %chosen, %data, %scales) {bits = 4, block = 32}""",
 }
 
 
@@ -58,6 +67,23 @@ def test_nothing_is_added_up_in_16_bits(op: str, short: str) -> None:
         lowered(lines.replace("T[", f"{short}["))
     assert "`dtype: float32`" in (caught.value.hint or "")
     assert lowered(lines.replace("T[", "f32["))
+
+
+def test_plans_are_told_of_the_same_nodes_as_compile() -> None:
+    """Whatever `refusal` says of a node alone, `lower` says of a graph with it, in the same words."""
+    short = [f"input %x: f16[2, 2]\n{line.replace('T[', 'f16[')}" for line in ADDING.values()]
+    for lines in (*QUANTIZED.values(), *short):
+        with pytest.raises(UserError) as caught:
+            lowered(lines)
+        found = load_target("tvm").refusal(module_of(lines).graph.nodes[0])
+        assert found is not None
+        assert (found.message, found.where, found.hint) == (
+            caught.value.message,
+            caught.value.where,
+            caught.value.hint,
+        )
+    plain = module_of("input %x: f32[2, 2]\n%y: f32[2, 2] = MatMul(%x, %x)")
+    assert load_target("tvm").refusal(plain.graph.nodes[0]) is None
 
 
 def test_16_bits_may_be_moved_and_widened() -> None:

@@ -268,6 +268,17 @@ def test_an_nvcc_that_does_not_know_the_gpu_or_finds_no_compiler(bare: Path) -> 
         find_nvcc("sm_87")
 
 
+def test_an_nvcc_that_works_is_tried_once(bare: Path, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    says = '[ "$1" = --version ] && echo "Cuda compilation tools, release 12.4" && exit\n'
+    knows = '[ "$1" = --list-gpu-code ] && echo "sm_75 sm_87" && exit\n'
+    _program(bare, "nvcc", f"echo $1 >> {calls}\n{says}{knows}{_makes(tmp_path / 'made', 190)}")
+    assert find_nvcc("sm_87") == find_nvcc("sm_87")
+    assert calls.read_text().split() == ["--version", "--list-gpu-code", "-arch=sm_87"]
+    find_nvcc("sm_75")
+    assert calls.read_text().split()[3:] == ["--version", "--list-gpu-code", "-arch=sm_75"], "another GPU is"
+
+
 # Libraries
 
 

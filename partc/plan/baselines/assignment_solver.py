@@ -20,6 +20,7 @@ import numpy as np
 from partc.plan.baselines.assignment_programme import Programme
 from partc.plan.baselines.solver_process import Answer
 from partc.plan.problem import Problem
+from partc.plan.problem_json import read_problem
 
 _TOLERANCE = 1e-9
 
@@ -118,7 +119,7 @@ def main() -> None:
     """Standard input to standard output."""
     _limit_memory()
     request = json.load(sys.stdin)
-    answer = solve_programme(Problem.from_json(request["problem"]), request["start"], request["limit_s"])
+    answer = solve_programme(read_problem(request["problem"]), request["start"], request["limit_s"])
     json.dump(asdict(answer), sys.stdout)
 
 

@@ -8,13 +8,13 @@ from partc.plan.problem import Problem
 
 
 def plan_even(problem: Problem) -> Plan:
-    """Sub-modules in equal numbers over the devices in their order, round from the source.
+    """Sub-modules in equal numbers over the devices that can run any, in their order, round from the source.
 
     The numbers differ by one at most, the larger ones first; with more devices than sub-modules the last
     ones get nothing. Speeds, memory and links are not looked at: where they forbid it, the plan is
     infeasible. The bound is that of the best plan, so that the gap says what the baseline gives away.
     """
-    names = list(problem.device_of)
+    names = [name for name in problem.device_of if name in problem.able or name == problem.source]
     first = names.index(problem.source)
     ring = (names[first:] + names[:first])[: len(problem.submodules)]
     size, larger = divmod(len(problem.submodules), len(ring))

@@ -21,6 +21,7 @@ from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import plan_optimal, seek_best
 from partc.plan.exact.solution import Solution
 from partc.plan.problem import Problem
+from partc.plan.problem_json import problem_json
 
 _METHOD = "LinguaLinked's Eq. 5 as a MILP (HiGHS)"
 
@@ -38,7 +39,7 @@ def plan_lingualinked(problem: Problem, limit_s: float = 30.0, solver: Sequence[
     """
     start = _best_intervals(problem, limit_s)
     request = {
-        "problem": problem.to_json(),
+        "problem": problem_json(problem),
         "start": list(start.assignment) if start else None,
         "limit_s": limit_s,
     }

@@ -11,6 +11,7 @@ from partc.plan.check import check_predicted
 from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.file import check_plan
 from partc.plan.problem import Problem
+from partc.plan.problem_json import read_problem
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.events import Simulator
 from partc.plan.simulate.result import MODES, Simulation
@@ -43,7 +44,7 @@ def read_case(plan: Mapping[str, Any], where: str = "plan.json") -> Case:
     """
     check_plan(plan, where)
     names = plan["answer"]["assignment"]
-    case = Case(Problem.from_json(plan["problem"], f"{where}: problem"), tuple(names))
+    case = Case(read_problem(plan["problem"], f"{where}: problem"), tuple(names))
     check_predicted(plan, check_case(case, where), where)
     return case
 
@@ -60,7 +61,8 @@ def check_case(case: Case, where: str = "plan.json") -> Evaluation:
         raise PlanError(f"nothing says in which order the phases {names} come", where=where, hint=hint)
     evaluation = evaluate(case.problem, case.assignment)
     if evaluation.violations:
-        raise PlanError(f"the plan does not fit its problem: {evaluation.violations[0]}", where=where)
+        message = f"the plan does not fit its problem: {evaluation.violations[0]}"
+        raise PlanError(message, where=where, hint="plan again: partc plan, or partc compile")
     return evaluation
 
 
@@ -113,6 +115,6 @@ def _check_load(load: Load) -> None:
         ("requests", load.requests), ("tokens", load.tokens), ("in flight", load.in_flight)
     ):  # fmt: skip
         if number < 1:
-            raise PlanError(f"{number} {name}: at least one is needed")
+            raise PlanError(f"{number} {name}: at least one is needed", hint="give 1 or more")
     if not 0 <= load.jitter <= 10:
         raise PlanError(f"a jitter of {load.jitter:g} cannot be", hint="0.1 varies times by about 10 %")

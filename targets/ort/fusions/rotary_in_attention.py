@@ -65,10 +65,12 @@ class _Tables:
 
     def __init__(self, r: Rewriter) -> None:
         self._r = r
+        self._sums: dict[Value, Node | None] = {}
+        """Value → what `_sum_of_steps` found, so that each is looked at once."""
 
     def of(self, table: Value, rows: int) -> Value | None:
         """The values of `table` for positions 0 … rows - 1; None where it cannot be proved to depend on them alone."""
-        if len(table.shape or ()) != 3 or _sum_of_steps(table) is None:
+        if len(table.shape or ()) != 3 or self._sum_of_steps(table) is None:
             return None
         return self._r.once(("table", table, rows), lambda: self._squeezed(table, rows))
 
@@ -94,16 +96,19 @@ class _Tables:
         )
         return self._r.op(node.op, inputs, value.dtype, shape, f"{value.name}.table", **node.attributes)
 
+    def _sum_of_steps(self, value: Value) -> Node | None:
+        """The node position + index that `value` is computed from, element by element; None where there is more."""
+        if value not in self._sums:
+            self._sums[value] = self._found_sum(value.producer)
+        return self._sums[value]
 
-def _sum_of_steps(value: Value) -> Node | None:
-    """The node position + index that `value` is computed from, element by element; None where there is more."""
-    node = value.producer
-    if node is None or _is_position(node):
-        return node
-    if node.op not in _ELEMENTWISE or not _keeps_rows(node):
-        return None
-    sums = {_sum_of_steps(operand) for operand in _varying(node)}
-    return sums.pop() if len(sums) == 1 else None
+    def _found_sum(self, node: Node | None) -> Node | None:
+        if node is None or _is_position(node):
+            return node
+        if node.op not in _ELEMENTWISE or not _keeps_rows(node):
+            return None
+        sums = {self._sum_of_steps(operand) for operand in _varying(node)}
+        return sums.pop() if len(sums) == 1 else None
 
 
 def _varying(node: Node) -> list[Value]:

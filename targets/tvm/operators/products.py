@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tvm import relax
 
@@ -25,6 +25,9 @@ from targets.tvm.operators.reading import (
 op = relax.op
 _LETTERS = {3: "W", 4: "HW", 5: "DHW"}
 """Rank of an image → the letters of its axes."""
+_CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+_TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose}
+"""Axes of an image besides batch and channels → what convolves over them."""
 
 
 def _matmul(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
@@ -60,9 +63,8 @@ def _window(node: Node) -> tuple[list[int], list[int], list[int]]:
     strides, dilations = integers(node, "strides", ones), integers(node, "dilations", ones)
     kind = text(node, "auto_pad", "NOTSET")
     if kind in ("NOTSET", "VALID"):
-        pads = (
-            integers(node, "pads", (0,) * 2 * len(spatial)) if kind == "NOTSET" else (0,) * 2 * len(spatial)
-        )
+        none = (0,) * 2 * len(spatial)
+        pads = integers(node, "pads", none) if kind == "NOTSET" else none
         return list(strides), list(dilations), list(pads)
     before, after = [], []
     for size, width, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
@@ -74,22 +76,40 @@ def _window(node: Node) -> tuple[list[int], list[int], list[int]]:
 
 
 def _conv(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    return _convolved(b, node, operands, _CONVOLUTIONS, "OI")
+
+
+def _conv_transpose(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    rank = len(input_shape(node)) - 2
+    if rank > 2 or "output_shape" in node.attributes or text(node, "auto_pad", "NOTSET") != "NOTSET":
+        raise unsupported(node, "with a shape of its own")
+    padding = list(integers(node, "output_padding", (0,) * rank))
+    return _convolved(b, node, operands, _TRANSPOSED, "IO", output_padding=padding)
+
+
+def _convolved(
+    b: FunctionBuilder,
+    node: Node,
+    operands: list[Expr],
+    functions: Mapping[int, Callable[..., Expr]],
+    channels: str,
+    **options: object,
+) -> Expr:
+    """A convolution of either direction and its bias; `channels` names the first two axes of the kernel."""
     strides, dilations, pads = _window(node)
     letters = _letters(node)
-    function = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}[len(strides)]
-    found = b.emit(
-        function(
-            operands[0],
-            operands[1],
-            strides=strides,
-            padding=pads,
-            dilation=dilations,
-            groups=integer(node, "group", 1),
-            data_layout=f"NC{letters}",
-            kernel_layout=f"OI{letters}",
-        )
+    found = functions[len(strides)](
+        operands[0],
+        operands[1],
+        strides=strides,
+        padding=pads,
+        dilation=dilations,
+        groups=integer(node, "group", 1),
+        data_layout=f"NC{letters}",
+        kernel_layout=f"{channels}{letters}",
+        **options,
     )
-    return _with_bias(b, node, found, operands)
+    return _with_bias(b, node, b.emit(found), operands)
 
 
 def _with_bias(b: FunctionBuilder, node: Node, found: Expr, operands: list[Expr]) -> Expr:
@@ -97,28 +117,6 @@ def _with_bias(b: FunctionBuilder, node: Node, found: Expr, operands: list[Expr]
         return found
     shape = (shape_of(node)[1], *(1 for _ in shape_of(node)[2:]))
     return op.add(found, b.emit(op.reshape(operands[2], shape)))
-
-
-def _conv_transpose(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    strides, dilations, pads = _window(node)
-    if len(strides) > 2 or "output_shape" in node.attributes or text(node, "auto_pad", "NOTSET") != "NOTSET":
-        raise unsupported(node, "with a shape of its own")
-    letters = _letters(node)
-    function = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose}[len(strides)]
-    found = b.emit(
-        function(
-            operands[0],
-            operands[1],
-            strides=strides,
-            padding=pads,
-            output_padding=list(integers(node, "output_padding", (0,) * len(strides))),
-            dilation=dilations,
-            groups=integer(node, "group", 1),
-            data_layout=f"NC{letters}",
-            kernel_layout=f"IO{letters}",
-        )
-    )
-    return _with_bias(b, node, found, operands)
 
 
 def _letters(node: Node) -> str:

@@ -1,0 +1,282 @@
+"""What is known of one node's outputs: element types, sizes and small contents, in every sample.
+
+Concrete sizes go through ONNX's own shape inference and small tensors through ONNX's reference, so no operator
+of the standard needs a rule here; those of the `partc` domain have theirs in `OWN_RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import shape_inference
+
+from partc.dims import Dim
+from partc.ir.evaluate import RANDOM_OPERATORS, evaluate_node, node_proto, split_op
+from partc.ir.graph import Node
+from partc.ir.samples import Samples
+from partc.ir.types import BY_ONNX, BY_SHORT
+from partc.ir.weights import Array
+
+MAX_CONTENT_ELEMENTS = 256
+"""Tensors of more elements are never looked into."""
+
+Sizes = tuple[int, ...]
+TypedSizes = tuple[str, Sizes]
+"""Element type and shape of a tensor in one sample."""
+TypedShapes = tuple[str, tuple[Sizes, ...]]
+"""The same in every sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fact:
+    """What is known of a value in every sample. Facts are interned: equal facts are the same object."""
+
+    dtype: str
+    shapes: tuple[Sizes, ...]
+    """The shape in each sample; they have one rank."""
+    contents: tuple[Array, ...] | None = None
+    """The elements in each sample, where they follow from sizes and constants."""
+
+    @property
+    def has_one_shape(self) -> bool:
+        """Whether no size of it depends on a symbol."""
+        return all(shape == self.shapes[0] for shape in self.shapes)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing that is known of it depends on a symbol."""
+        contents = self.contents
+        return self.has_one_shape and (contents is None or all(a is contents[0] for a in contents))
+
+    @property
+    def constant(self) -> Array | None:
+        """The contents if they are the same whatever the sizes."""
+        if self.contents is None or not self.has_one_shape:
+            return None
+        first = self.contents[0]
+        return first if all(a is first or first.tobytes() == a.tobytes() for a in self.contents) else None
+
+
+class UnknownSizeError(Exception):
+    """The sizes of a node's outputs do not follow from those of its inputs; the text says why."""
+
+
+def node_facts(node: Node, operands: Sequence[Fact | None], samples: Samples, opset: int) -> list[Fact]:
+    """What is known of a node's outputs; tells `samples` of the rounded quotients that it finds among sizes.
+
+    Raises:
+        UnknownSizeError: it depends on data, or no rule says it.
+    """
+    runs = _runs(node, operands, len(samples.bindings), opset)
+    outputs = [(runs[0][k][0], tuple(run[k][1] for run in runs)) for k in range(len(node.outputs))]
+    for _, shapes in outputs:
+        if len({len(shape) for shape in shapes}) > 1:
+            raise UnknownSizeError("the number of dimensions depends on a size")
+    _name_quotients(node, operands, outputs, samples)
+    contents = _contents(node, operands, outputs, opset)
+    return [Fact(*output, content) for output, content in zip(outputs, contents, strict=True)]
+
+
+def _runs(node: Node, operands: Sequence[Fact | None], count: int, opset: int) -> list[list[TypedSizes]]:
+    """Types and shapes of the outputs, per sample."""
+    if node.op in OWN_RULES:
+        present = [fact for fact in operands if fact is not None]
+        return [OWN_RULES[node.op]([(f.dtype, f.shapes[k]) for f in present]) for k in range(count)]
+    if split_op(node.op)[0]:
+        raise UnknownSizeError(f"no size rule for the operator {node.op}")
+    if all(fact is None or fact.is_fixed for fact in operands):
+        return [_standard(node, operands, 0, opset)] * count
+    return [_standard(node, operands, k, opset) for k in range(count)]
+
+
+def _contents(
+    node: Node, operands: Sequence[Fact | None], outputs: Sequence[TypedShapes], opset: int
+) -> list[tuple[Array, ...] | None]:
+    """The elements of each output in every sample, None where they are too many or do not follow."""
+    nothing: list[tuple[Array, ...] | None] = [None] * len(outputs)
+    first = operands[0] if operands else None
+    if node.op in ("Shape", "Size") and first is not None:
+        return [tuple(_size_contents(node, shape) for shape in first.shapes)]
+    if node.op in RANDOM_OPERATORS or any(fact is not None and fact.contents is None for fact in operands):
+        return nothing
+    every = [shape for _, shapes in outputs for shape in shapes]
+    if any(np.prod(shape, dtype=object) > MAX_CONTENT_ELEMENTS for shape in every):
+        return nothing
+    if node.op == "Equal" and _undecided(operands):
+        return nothing
+    runs = _evaluated(node, operands, len(outputs[0][1]), opset)
+    return nothing if runs is None else [tuple(run[k] for run in runs) for k in range(len(outputs))]
+
+
+def _evaluated(
+    node: Node, operands: Sequence[Fact | None], count: int, opset: int
+) -> list[list[Array]] | None:
+    """The outputs as the reference computes them, per sample; None where it cannot."""
+    fixed = all(fact is None or fact.is_fixed for fact in operands)
+    runs = [
+        evaluate_node(node, [_content(fact, k) for fact in operands], opset)
+        for k in range(1 if fixed else count)
+    ]
+    known = [run for run in runs if run is not None]
+    if len(known) < len(runs):
+        return None
+    return known * count if fixed else known
+
+
+def _name_quotients(
+    node: Node, operands: Sequence[Fact | None], outputs: Sequence[TypedShapes], samples: Samples
+) -> None:
+    """Tell the samples about sizes that are rounded quotients, before anything is fitted to them."""
+    first = operands[0] if operands else None
+    if first is None:
+        return
+    if node.op == "Div" and first.dtype in ("i64", "i32"):
+        _name_division(operands, samples)
+    for _, shapes in outputs:
+        if len(shapes[0]) != len(first.shapes[0]) or not samples.symbols:
+            continue
+        for axis, column in enumerate(zip(*shapes, strict=True)):
+            before = samples.dim(tuple(shape[axis] for shape in first.shapes))
+            if before is not None and samples.dim(column) is None:
+                for text in _quotients(node, operands, axis, before):
+                    samples.name(column, text)
+
+
+def _name_division(operands: Sequence[Fact | None], samples: Samples) -> None:
+    left, right = operands[0], operands[1]
+    by = None if right is None else right.constant
+    if left is None or left.contents is None or by is None or by.size != 1:
+        return
+    divisor = int(by.reshape(-1)[0])
+    for column in zip(*(array.reshape(-1).tolist() for array in left.contents), strict=False):
+        dim = samples.dim(column)
+        if isinstance(dim, str) and divisor > 0:
+            samples.name(tuple(v // divisor for v in column), _quotient(dim, 0, divisor))
+
+
+def _content(fact: Fact | None, sample: int) -> Array | None:
+    return None if fact is None or fact.contents is None else fact.contents[sample]
+
+
+def _undecided(operands: Sequence[Fact | None]) -> bool:
+    """Whether two compared sizes may be equal where no sample is: their difference changes sign."""
+    left, right = operands[0], operands[1]
+    if left is None or right is None or left.contents is None or right.contents is None:
+        return True
+    if left.is_fixed and right.is_fixed:
+        return False
+    pairs = zip(left.contents, right.contents, strict=True)
+    signs = np.stack([np.sign(a.astype(np.float64) - b.astype(np.float64)) for a, b in pairs])
+    return bool(np.any(signs.min(axis=0) != signs.max(axis=0)))
+
+
+def _size_contents(node: Node, shape: Sizes) -> Array:
+    if node.op == "Size":
+        return np.array(int(np.prod(shape)), np.int64)
+    start, end = node.attributes.get("start", 0), node.attributes.get("end")
+    return np.array(shape[int(start) : None if end is None else int(end)], np.int64)  # type: ignore[arg-type]
+
+
+def _standard(node: Node, operands: Sequence[Fact | None], sample: int, opset: int) -> list[TypedSizes]:
+    """Element types and shapes that ONNX's own inference finds for one sample."""
+    names = ["" if fact is None else f"i{index}" for index, fact in enumerate(operands)]
+    outputs = [f"o{index}" for index in range(len(node.outputs))]
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for name, fact in zip(names, operands, strict=True):
+        if fact is None:
+            continue
+        types[name] = onnx.helper.make_tensor_type_proto(BY_SHORT[fact.dtype].onnx, fact.shapes[sample])
+        if fact.contents is not None:
+            data[name] = onnx.numpy_helper.from_array(np.asarray(fact.contents[sample], order="C"))
+    try:
+        schema = onnx.defs.get_schema(node.op, opset, "")
+        versions = [onnx.helper.make_opsetid("", opset)]
+        proto = node_proto(node, names, outputs)
+        found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=versions)
+    except onnx.defs.SchemaError as error:
+        raise UnknownSizeError(f"ONNX opset {opset} has no operator {node.op}") from error
+    except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        raise UnknownSizeError(" ".join(str(error).split())) from error
+    return [_type_of(found.get(name)) for name in outputs]
+
+
+def _type_of(found: onnx.TypeProto | None) -> TypedSizes:
+    tensor = None if found is None else found.tensor_type
+    if tensor is None or tensor.elem_type not in BY_ONNX or not tensor.HasField("shape"):
+        raise UnknownSizeError("it depends on data, or on a size that is not known")
+    if not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+        raise UnknownSizeError("it depends on data")
+    if any(dim.dim_value < 0 for dim in tensor.shape.dim):
+        raise UnknownSizeError("it would be negative")
+    return BY_ONNX[tensor.elem_type].short, tuple(dim.dim_value for dim in tensor.shape.dim)
+
+
+def _quotients(node: Node, operands: Sequence[Fact | None], axis: int, before: Dim) -> list[str]:
+    """Expressions that the size of `axis` may be after a strided operator, most exact first."""
+    attributes = node.attributes
+    if node.op == "Slice":
+        steps = operands[4].constant if len(operands) > 4 and operands[4] is not None else None
+        lengths = [] if steps is None else [abs(int(step)) for step in steps.reshape(-1)]
+        return [_quotient(before, length - 1, length) for length in lengths]
+    spatial = axis - 2
+    strides = attributes.get("strides")
+    stride = int(strides[spatial]) if isinstance(strides, tuple) and spatial >= 0 else 1
+    if spatial < 0 or stride == 1:
+        return []
+    weight = operands[1].shapes[0] if len(operands) > 1 and operands[1] is not None else ()
+    kernel, pads = attributes.get("kernel_shape", weight[2:]), attributes.get("pads", ())
+    if not isinstance(kernel, tuple) or not isinstance(pads, tuple) or len(kernel) <= spatial:
+        return [_quotient(before, stride - 1, stride)]
+    dilations = attributes.get("dilations", ())
+    dilation = int(dilations[spatial]) if isinstance(dilations, tuple) and dilations else 1
+    padding = int(pads[spatial]) + int(pads[spatial + len(pads) // 2]) if pads else 0
+    offset = padding - dilation * (int(kernel[spatial]) - 1) - 1 + stride
+    return [_quotient(before, o, stride) for o in (offset, offset + stride - 1, stride - 1)]
+
+
+def _quotient(dim: Dim, offset: int, divisor: int) -> str:
+    if offset == 0:
+        return f"{dim}//{divisor}" if str(dim).isidentifier() else f"({dim})//{divisor}"
+    return f"({dim} {'+' if offset > 0 else '-'} {abs(offset)})//{divisor}"
+
+
+def _attention(operands: list[TypedSizes]) -> list[TypedSizes]:
+    (dtype, query), _, (_, value) = operands[:3]
+    if len(query) != 4 or len(value) != 4:
+        raise UnknownSizeError("partc.Attention wants [batch, heads, sequence, d] for query, key and value")
+    return [(dtype, (*query[:3], value[3]))]
+
+
+def _update_state(operands: list[TypedSizes]) -> list[TypedSizes]:
+    return [operands[0]]
+
+
+def _quantized_matmul(operands: list[TypedSizes]) -> list[TypedSizes]:
+    (dtype, x), (_, data), _ = operands
+    return [(dtype, (*x[:-1], data[0]))]
+
+
+def _quantized_gather(operands: list[TypedSizes]) -> list[TypedSizes]:
+    """Two values a byte where the data has blocks."""
+    (_, data), (dtype, _), (_, indices) = operands
+    columns = data[1] * data[2] * 2 if len(data) == 3 else data[1]
+    return [(dtype, (*indices, columns))]
+
+
+def _quantized_experts(operands: list[TypedSizes]) -> list[TypedSizes]:
+    (dtype, x), _, (_, data), *_ = operands
+    return [(dtype, (x[0], data[0]))]
+
+
+OWN_RULES: dict[str, Callable[[list[TypedSizes]], list[TypedSizes]]] = {
+    "partc.Attention": _attention,
+    "partc.UpdateState": _update_state,
+    "partc.QuantizedMatMul": _quantized_matmul,
+    "partc.QuantizedGather": _quantized_gather,
+    "partc.QuantizedExperts": _quantized_experts,
+}
+"""Sizes of our own operators: (type, shape) of the operands that are there → of the outputs."""

@@ -1,0 +1,147 @@
+"""What devices cannot run: sub-modules with an operator that the device's target has no code for.
+
+Targets say so of a node before anything is lowered (`Target.refusal`). The planner keeps these sub-modules from these
+devices as a `ban` does; what only lowering can tell is refused there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from partc.config.devices import DevicesConfig
+from partc.errors import PlanError, UserError
+from partc.ir.graph import Node, Submodule
+from partc.pipeline.contract import Target
+from partc.pipeline.registry import load_target
+from partc.plan.change import Times, with_times
+from partc.plan.layers import Shape
+from partc.plan.problem import Problem
+from partc.plan.rules import Rule
+
+Lacks = Mapping[str, Mapping[int, UserError]]
+"""Device → the sub-modules that it cannot run, each with its first refusal; devices that can run all have no entry."""
+
+
+def lacks_of(submodules: Sequence[Submodule], devices: DevicesConfig) -> Lacks:
+    """What every device cannot run. O(nodes) for each target with options of its own."""
+    known: dict[Target, Mapping[int, UserError]] = {}
+    found = {}
+    for name, device in devices.devices.items():
+        target = load_target(device.target, device.target_options)
+        if target not in known:
+            known[target] = _refusals(target, submodules)
+        if known[target]:
+            found[name] = known[target]
+    return found
+
+
+def _refusals(target: Target, submodules: Sequence[Submodule]) -> dict[int, UserError]:
+    firsts = ((part.index, _first(target, part.nodes)) for part in submodules)
+    return {index: refusal for index, refusal in firsts if refusal is not None}
+
+
+def _first(target: Target, nodes: Iterable[Node]) -> UserError | None:
+    return next((refusal for node in nodes if (refusal := target.refusal(node)) is not None), None)
+
+
+def without_lacks(problem: Problem, lacks: Lacks) -> Problem:
+    """The problem in which devices have no time for what they cannot run."""
+
+    def able(index: int, times: Times) -> Times:
+        return {name: seconds for name, seconds in times.items() if index not in lacks.get(name, {})}
+
+    return with_times(problem, able) if lacks else problem
+
+
+def check_lacks(lacks: Lacks, devices: DevicesConfig, shape: Shape, where: str | None) -> None:
+    """Refuse a model of which some sub-module is left to no device, or the first one not to the source.
+
+    Raises:
+        PlanError: names the operator, the devices and what to do.
+    """
+    names = list(devices.devices)
+    homeless = [j for j in range(shape.count) if all(j in lacks.get(name, {}) for name in names)]
+    if homeless:
+        first = homeless[0]
+        raise PlanError(
+            f"no device can run {shape.describe(homeless)}: {_reasons(lacks, first)}",
+            where=where,
+            hint=lacks[names[0]][first].hint,
+        )
+    refusal = lacks.get(devices.source, {}).get(0)
+    if refusal is not None:
+        able = ", ".join(f"`source: {name}`" for name in names if 0 not in lacks.get(name, {}))
+        raise PlanError(
+            f"the source {devices.source} cannot run sub-module 0, which must be on it: {refusal.message}",
+            where=where,
+            hint=f"{refusal.hint}; or choose another source: {able}",
+        )
+
+
+def _reasons(lacks: Lacks, index: int) -> str:
+    """`the tvm target has no code for partc.QuantizedMatMul (board, old)`."""
+    devices: dict[str, list[str]] = {}
+    for name, refused in lacks.items():
+        if index in refused:
+            devices.setdefault(refused[index].message, []).append(name)
+    return "; ".join(f"{message} ({', '.join(names)})" for message, names in devices.items())
+
+
+def check_place(lacks: Lacks, devices: DevicesConfig, shape: Shape, assignment: Sequence[str]) -> None:
+    """Refuse a `place` that gives a device what it cannot run.
+
+    Raises:
+        PlanError: names the operator and the place.
+    """
+    for name, refused in lacks.items():
+        against = [j for j, holder in enumerate(assignment) if holder == name and j in refused]
+        if against:
+            place = devices.place[name]
+            part = next((part for part in place if against[0] in shape.indices(part)), place[0])
+            raise _given("`place`", part.where, name, against, shape, refused[against[0]])
+
+
+def check_pins(lacks: Lacks, rules: Iterable[Rule], shape: Shape) -> None:
+    """Refuse a `pin` that gives a device what it cannot run.
+
+    Raises:
+        PlanError: names the operator and the pin.
+    """
+    for rule in rules:
+        refused = lacks.get(rule.device, {}) if rule.kind == "pin" else {}
+        if against := [j for j in sorted(rule.indices) if j in refused]:
+            raise _given(f"`{rule}`", rule.range.where, rule.device, against, shape, refused[against[0]])
+
+
+def _given(
+    what: str, where: str, device: str, against: Collection[int], shape: Shape, refusal: UserError
+) -> PlanError:
+    gives = f"{what} gives {shape.describe(against)} to {device}, which cannot run it"
+    return PlanError(f"{gives}: {refusal.message}", where=where, hint=refusal.hint)
+
+
+def idle(lacks: Lacks, shape: Shape) -> dict[str, str]:
+    """Device → why it can run nothing, the first sub-module aside, which is the source's."""
+    others = set(range(1, shape.count))
+    return {
+        name: f"it cannot run {shape.describe(refused)}: {_first_of(refused).message}"
+        for name, refused in lacks.items()
+        if others <= refused.keys()
+    }
+
+
+def left_out(lacks: Lacks, shape: Shape) -> str:
+    """`board cannot run layers 0-3: the tvm target has no code for partc.QuantizedMatMul`."""
+    return "; ".join(
+        f"{name} cannot run {shape.describe(refused)}: {_first_of(refused).message}"
+        for name, refused in lacks.items()
+    )
+
+
+def remedies(lacks: Lacks) -> str:
+    """What to do, so that devices can run all."""
+    return "; ".join(dict.fromkeys(hint for refused in lacks.values() if (hint := _first_of(refused).hint)))
+
+
+def _first_of(refused: Mapping[int, UserError]) -> UserError:
+    return refused[min(refused)]

@@ -1,0 +1,128 @@
+"""A client's connection to one device: to the source of a ring, or to a device that measures.
+
+What both share: greeting, messages, and what is said of a device that is silent, gone, or takes no such key. Events
+are handled only while somebody waits; there is no thread.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from partc.errors import PartcError, RunError
+from partc.runtime.keys import CLIENT, Keys
+from partc.runtime.manifest import Manifest
+from partc.runtime.transport import Down, Event, Message, Rejected, Transport, Up
+from partc.runtime.wire import Fields, client_frame_limit, decode, encode_control, header_limit
+
+
+class Connection(ABC):
+    """A connection to one device, which it greets. Not for use by several threads."""
+
+    gone_hint: ClassVar[str]
+    """What to do when the device hung up."""
+    key_hint: ClassVar[str]
+    """What to do when it does not take the key."""
+
+    def __init__(self, manifest: Manifest, keys: Keys | None, address: str, floor_s: float) -> None:
+        """Begin to connect to the device of `manifest` at `address` (HOST:PORT); without keys, not encrypted.
+
+        Raises:
+            RunError: there is no such address.
+        """
+        self.manifest = manifest
+        """The device's."""
+        self._address = address
+        self._events: deque[Event] = deque()
+        self._welcome: Fields | None = None
+        self._failure: PartcError | None = None
+        self._heard = time.monotonic()
+        self._transport = Transport(keys, client_frame_limit(manifest), floor_s)
+        try:
+            self._transport.connect(manifest.device, address)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; a source cancels the requests of whoever does."""
+        self._transport.close()
+
+    def tell(self, kind: str, frames: Sequence[memoryview] = (), **fields: Any) -> None:
+        """Send a message to the device.
+
+        Raises:
+            RunError: it would not take it, since its fields are wrong or too large.
+        """
+        header = encode_control(kind, bytes.fromhex(self.manifest.plan_id), self.manifest.epoch, fields)
+        most = header_limit(self.manifest)
+        if len(header) > most:
+            message = f"the request has {len(header)} bytes without its tensors, at most {most} are allowed"
+            raise RunError(message, where=kind, hint="send shorter prompts, and fewer stop tokens")
+        self._transport.send(self.manifest.device, [header, *frames])
+
+    @abstractmethod
+    def _take(self, fields: Fields, frames: list[memoryview]) -> None:
+        """Handle a message that is about more than the connection."""
+
+    def _fail(self, error: PartcError) -> None:
+        """The connection is of no more use."""
+        self._failure = error
+
+    def _await_welcome(self, patience_s: float, hint: str) -> Fields:
+        """Wait until the device answers at all; `hint` is for when it does not within `patience_s` seconds."""
+        end = time.monotonic() + patience_s
+        while self._welcome is None:
+            if self._failure is not None:
+                raise self._failure
+            left = end - time.monotonic()
+            if left <= 0:
+                message = f"{self.manifest.device} does not answer"
+                raise RunError(message, where=self._address, hint=hint)
+            self._pump(left)
+        return self._welcome
+
+    def _pump(self, timeout_s: float) -> None:
+        # What is left here is what a callback kept from being handled, by an exception.
+        self._events.extend(self._transport.poll(0.0 if self._events else timeout_s))
+        while self._events:
+            self._handle(self._events.popleft())
+
+    def _handle(self, event: Event) -> None:
+        device = self.manifest.device
+        match event:
+            case Up():
+                self.tell("hello", name=CLIENT, session=0)
+            case Message():
+                self._heard = time.monotonic()
+                self._message(event)
+            case Down() if self._welcome is not None:
+                message = f"{device} closed its connection"
+                self._fail(RunError(message, where=device, hint=self.gone_hint))
+            case Rejected():
+                message = f"{device} does not take this client's key"
+                self._fail(RunError(message, where="keys", hint=self.key_hint))
+            case _:
+                pass
+
+    def _message(self, message: Message) -> None:
+        fields = decode(message.frames[0].buffer, client_frame_limit(self.manifest))
+        match fields["kind"]:
+            case "welcome":
+                self._welcome = fields
+            case "refuse":
+                self._fail(RunError(fields["message"], where=fields["where"], hint=fields["hint"]))
+            case _:
+                self._take(fields, [memoryview(frame.buffer) for frame in message.frames[1:]])
