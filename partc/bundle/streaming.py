@@ -7,7 +7,7 @@ and converted once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,31 +38,46 @@ _PIECE_BYTES = 1 << 22
 def stream_weights(weights: Sequence[Weight], read: Reader, info: ModelInfo) -> Iterator[tuple[str, Array]]:
     """The rows of all weights as (name, next rows of it); weights that read the same tensors take turns.
 
-    Peak memory is a few pieces where all transforms work row by row, else one tensor and its result.
+    Peak memory is a few pieces where all transforms work row by row; one result where that is then transposed, as int8
+    matrices are for some products; else one tensor and its result.
 
     Raises:
         ModelError: the checkpoint lacks a tensor, or it becomes another type or shape than the graph expects; one that
             is to be quantised holds what is no finite number.
     """
-    for group in _groups(weights):
+    exprs = {weight: views_first(_source(weight)) for weight in weights}
+    for group in _groups(exprs):
         rows = _Rows(read)
-        exprs = {weight: views_first(_source(weight)) for weight in group}
         count = _row_count(group[0])
-        step = max(1, _PIECE_BYTES // max(1, *(_row_bytes(weight, rows, count) for weight in group)))
+        step = max(
+            1, _PIECE_BYTES // max(1, *(_row_bytes(weight, exprs[weight], rows, count) for weight in group))
+        )
         for start in range(0, max(count, 1), step):
             for weight in group:
                 yield weight.name, _piece(weight, exprs[weight], rows, start, min(start + step, count), info)
             rows.forget_pieces()
 
 
-def _groups(weights: Sequence[Weight]) -> Iterator[list[Weight]]:
-    """Weights that read the same tensors and have equally many rows; groups of the same tensors follow each other."""
-    found: dict[tuple[Leaf, ...], dict[int, list[Weight]]] = {}
-    for weight in weights:
-        same = found.setdefault(tuple(leaves(_source(weight))), {})
-        same.setdefault(_row_count(weight), []).append(weight)
-    for by_rows in found.values():
-        yield from by_rows.values()
+def _groups(exprs: Mapping[Weight, WeightExpr]) -> Iterator[list[Weight]]:
+    """Weights that read the same and have equally many rows; groups of the same tensors follow each other."""
+    found: dict[tuple[Leaf, ...], dict[object, list[Weight]]] = {}
+    for weight, expr in exprs.items():
+        same = found.setdefault(tuple(leaves(expr)), {})
+        same.setdefault((_row_count(weight), *_reads(expr)), []).append(weight)
+    for groups in found.values():
+        yield from groups.values()
+
+
+def _reads(expr: WeightExpr) -> Iterator[WeightExpr]:
+    """What `expr` takes of the checkpoint: tensors, and rows of them, such as one expert of many."""
+    match expr:
+        case Leaf() | Step(op="slice", arguments=(0, *_), source=Leaf()):
+            yield expr
+        case Join(parts=parts):
+            for part in parts:
+                yield from _reads(part)
+        case Step(source=source):
+            yield from _reads(source)
 
 
 def _source(weight: Weight) -> WeightExpr:
@@ -76,16 +91,25 @@ def _row_count(weight: Weight) -> int:
     return int(weight.shape[0]) if weight.shape else 1
 
 
-def _row_bytes(weight: Weight, rows: _Rows, count: int) -> int:
-    stored = sum(rows.whole(leaf).nbytes for leaf in dict.fromkeys(leaves(_source(weight))))
+def _row_bytes(weight: Weight, expr: WeightExpr, rows: _Rows, count: int) -> int:
+    stored = sum(_stored_bytes(part, rows) for part in dict.fromkeys(_reads(expr)))
     return max(stored, weight.bytes({})) // max(count, 1)
+
+
+def _stored_bytes(part: WeightExpr, rows: _Rows) -> int:
+    """Of what `_reads` found; whether the tensor has rows at all is looked at when they are read."""
+    match part:
+        case Step(arguments=(_, int(start), int(stop)), source=leaf):
+            return np.atleast_1d(rows.whole(leaf))[start:stop].nbytes
+    return rows.whole(part).nbytes
 
 
 def _piece(weight: Weight, expr: WeightExpr, rows: _Rows, start: int, stop: int, info: ModelInfo) -> Array:
     """Rows of a weight, checked against the type and shape that the graph expects."""
     source = list(dict.fromkeys(leaves(expr)))
     where = ", ".join(f"{Path(info.folder) / leaf.file}: {leaf.key}" for leaf in source)
-    expected, hint = _type(weight.dtype, weight.shape), "does config.json belong to these files?"
+    expected = _type(weight.dtype, weight.shape)
+    hint = f"does {'the graph' if info.task == 'graph' else 'config.json'} belong to these files?"
     try:
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for below
             piece = rows.piece(expr, start, stop) if weight.shape else rows.whole(expr)
@@ -166,11 +190,15 @@ class _Rows:
         """All values of what works row by row; what it is made from is never there as a whole."""
         count, stored = self.count(expr), sum(self.whole(leaf).nbytes for leaf in set(leaves(expr)))
         step = max(1, count * _PIECE_BYTES // max(stored, 1))
-        pieces = []
-        for start in range(0, max(count, 1), step):
-            pieces.append(self._compute(expr, start, min(start + step, count)))
+        whole = self._compute(expr, 0, min(step, count))
+        if count > step:
+            first, whole = whole, np.empty((count, *whole.shape[1:]), whole.dtype)
+            whole[:step] = first
+        for start in range(step, count, step):
             self.forget_pieces()
-        return np.concatenate(pieces)
+            whole[start : start + step] = self._compute(expr, start, min(start + step, count))
+        self.forget_pieces()
+        return whole
 
     def count(self, expr: WeightExpr) -> int:
         """The number of rows."""

@@ -16,7 +16,7 @@ from partc.verify.inputs import Requests
 from partc.verify.judge import GENERATION, choose_judge
 from partc.verify.origin import Build, read_build, read_origin, say
 from partc.verify.passages import MOST_TOKENS
-from partc.verify.quantized import Uncut
+from partc.verify.quantized import SameQuantization
 from partc.verify.reference import open_reference
 from partc.verify.report import Report
 from partc.verify.requests import Generation, OneStep
@@ -69,7 +69,8 @@ def verify_build(
     judge = choose_judge(build, config, built.manifest, asked, text, text_tokens) if cost else None
     with tempfile.TemporaryDirectory(prefix="partc-verify-") as folder:
         alone = compile_uncut(whole, built.device, Path(folder), built.disable, progress)
-        report = _compare(build, Uncut(alone, built.manifest.model, _types(build, built)), asked, progress)
+        uncut = SameQuantization(alone, built.manifest.model, _types(build, built))
+        report = _compare(build, uncut, asked, progress)
         found = judge.cost(alone, progress) if judge else None
     return replace(report, cost=found, note=_note(built))
 

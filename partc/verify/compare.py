@@ -12,6 +12,9 @@ from partc.runtime.results import Crossing
 
 Array = npt.NDArray[Any]
 
+_FILL = float(np.finfo(np.float32).max) / 2
+"""From here on a value stands for an infinity, as masks are filled with, and says nothing of the size of others."""
+
 
 def valid_rows(mask: Array | None, *arrays: Array) -> list[Array]:
     """Without the rows behind the end of a sentence, which mean nothing; other outputs as they are."""
@@ -30,15 +33,29 @@ def shapes_to_watch(arrays: Iterable[Array], length: int) -> set[tuple[int, ...]
 
 
 def difference(found: Array, right: Array) -> float:
-    """The largest absolute difference; infinite where the sizes differ or either holds what is no number."""
+    """The largest absolute difference; infinite where the sizes differ or either holds what is no number.
+
+    An infinity differs from everything but itself.
+    """
     if found.shape != right.shape:
         return float("inf")
-    error = float(np.abs(found.astype(np.float64) - right).max(initial=0.0))
+    a, b = found.astype(np.float64), right.astype(np.float64)
+    with np.errstate(over="ignore"):
+        error = float(np.abs(np.subtract(a, b, out=np.zeros_like(a), where=a != b)).max(initial=0.0))
     return error if np.isfinite(error) else float("inf")
 
 
+def largest(array: Array) -> float:
+    """The largest absolute value, to judge an error by; what is infinite, or stands for it in a mask, does not count.
+
+    Else the one value that is masked would excuse any error of the others.
+    """
+    sizes = np.abs(array.astype(np.float64))
+    return float(sizes.max(initial=0.0, where=sizes < _FILL))
+
+
 def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
-    """The largest difference to the nearest tensor of the same sizes, and the largest value of that tensor.
+    """The largest difference to the nearest tensor of the same sizes, and the `largest` value of that tensor.
 
     Of a tensor with more rows the last ones are taken.
     """
@@ -46,7 +63,7 @@ def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
     for other in seen:
         rows = other[:, -array.shape[1] :] if array.ndim > 2 and other.ndim > 2 else other
         if rows.shape == array.shape:
-            best = min(best, (difference(array, rows), float(np.abs(rows).max(initial=0.0))))
+            best = min(best, (difference(array, rows), largest(rows)))
     return best
 
 

@@ -73,7 +73,9 @@ def cost_of_text(
     text: str,
     progress: Progress,
 ) -> Cost:
-    """The cost on passages of tokens; a decode step of both for each token.
+    """The cost on passages of tokens.
+
+    Time: a decode step of the quantised model for each token, one run of the original for each passage.
 
     Memory: the original's logits of one passage, 4 · tokens · vocabulary bytes.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def read_origin(build: Path, model: str | None = None) -> ModelConfig:
     """The config of the original; `model` wins over what is remembered.
 
     Raises:
-        BundleError: nothing is remembered.
+        BundleError: nothing is remembered, or what was is damaged.
         ConfigError: the original is not there any more.
     """
     if model is None:
@@ -79,16 +79,20 @@ def read_origin(build: Path, model: str | None = None) -> ModelConfig:
                 where=str(build),
                 hint=f"name the original: partc verify {build} --model model.yaml",
             )
-        model = str(json.loads(file.read_text())["model"])
+        model = str(_read(file)["model"])
     return load_model_config(model)
 
 
 def read_build(build: Path) -> Build:
-    """How the devices of a build compute; where that was not remembered, as the manifest of the source says."""
+    """How the devices of a build compute; where that was not remembered, as the manifest of the source says.
+
+    Raises:
+        BundleError: what was remembered is damaged.
+    """
     from partc.runtime.client import source_manifest
 
     manifest, file = source_manifest(build), build / _FILE
-    content = json.loads(file.read_text()) if file.exists() else {}
+    content = _read(file) if file.exists() else {}
     known = content.get("devices", {})
     source = known.get(manifest.source) or {
         "target": manifest.target,
@@ -98,6 +102,52 @@ def read_build(build: Path) -> Build:
     unlike = (name for name in manifest.ring if name in known and _way(known[name]) != _way(source))
     disabled = tuple(content.get("disable", ()))
     return Build(manifest, source, tuple(unlike), content.get("quantize"), disabled)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What `write_origin` wrote."""
+    try:
+        content = json.loads(file.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        what = error.strerror if isinstance(error, OSError) else "it is no JSON, or cut off"
+        raise _damaged(file, str(what)) from error
+    if not isinstance(content, dict):
+        raise _damaged(file, "it is no JSON object")
+    found = {"quantize": None, "disable": [], "devices": {}, **content}
+    for key, is_right in _KEYS.items():
+        if key not in found:
+            raise _damaged(file, f"`{key}` is missing")
+        if not is_right(found[key]):
+            raise _damaged(file, f"`{key}` cannot be {json.dumps(found[key])[:40]}")
+    return found
+
+
+def _damaged(file: Path, what: str) -> BundleError:
+    return BundleError(
+        f"what the build was compiled from cannot be read: {what}",
+        where=str(file),
+        hint="run `partc compile` again, which writes it",
+    )
+
+
+def _is_devices(value: object) -> bool:
+    """A name → how the device computes."""
+    return isinstance(value, dict) and all(
+        isinstance(device, dict) and device.keys() <= set(_OF_A_DEVICE) for device in value.values()
+    )
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+_KEYS: dict[str, Callable[[object], bool]] = {
+    "model": lambda value: isinstance(value, str),
+    "quantize": lambda value: value is None or isinstance(value, str),
+    "disable": _is_names,
+    "devices": _is_devices,
+}
+"""Key → whether a value can be its own."""
 
 
 def _way(device: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from partc.runtime.dtypes import as_float32
 from partc.runtime.jobs import prompt_ends
 from partc.runtime.manifest import Model, TensorType
 from partc.runtime.results import Crossing, Result
-from partc.verify.compare import difference, join_steps
+from partc.verify.compare import difference, join_steps, largest
 from partc.verify.inputs import Given
 from partc.verify.report import QUANTIZED_TOLERANCE, UNCUT
 from partc.verify.right import Errors, Place, Right
@@ -23,7 +23,7 @@ from partc.verify.uncut import UncutModel
 Array = npt.NDArray[Any]
 
 
-class Uncut(Right):
+class SameQuantization(Right):
     """The uncut model of the same quantisation, with the same steps.
 
     Tokens must be identical. Errors need not be 0: where a fused operator would span a cut, each side of the cut
@@ -96,6 +96,6 @@ class Uncut(Right):
         dtype = self._types[name].dtype
         found = as_float32(array, dtype)
         if name not in seen:
-            return None, float(np.abs(found).max(initial=0.0))
+            return None, largest(found)
         right = as_float32(seen[name], dtype)
-        return difference(found, right), float(np.abs(right).max(initial=0.0))
+        return difference(found, right), largest(right)

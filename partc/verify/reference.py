@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,13 @@ import numpy.typing as npt
 from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomModel
 from partc.errors import ModelError
 
+if TYPE_CHECKING:
+    import onnx
+
 Array = npt.NDArray[Any]
+
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+"""onnxruntime's option: where the external data lies of a model that is no file."""
 
 
 class Reference(ABC):
@@ -60,7 +66,7 @@ class TransformersReference(Reference):
                 self.network = MODEL_CLASSES[config.task].from_pretrained(folder, dtype=dtype).eval()
             except Exception as error:  # transformers raises what its loading code comes across
                 raise ModelError(
-                    f"transformers cannot load it: {str(error).splitlines()[0]}",
+                    f"transformers cannot load it: {_first_line(error)}",
                     where=str(folder),
                     hint="is this the checkpoint that the build was made from?",
                 ) from error
@@ -126,6 +132,18 @@ def _numbers(tensor: Any) -> Array:
     return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
 
 
+def _first_line(error: Exception) -> str:
+    """Of what it says, or its name where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _takes_folder() -> bool:
+    """Whether onnxruntime knows the option `_WEIGHTS_FOLDER`: from 1.21 on."""
+    import onnxruntime as ort
+
+    return tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 21)
+
+
 class OnnxReference(Reference):
     """The whole ONNX file in onnxruntime."""
 
@@ -133,25 +151,53 @@ class OnnxReference(Reference):
         self.path = path
 
     def outputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The graph's outputs."""
-        import onnxruntime as ort
-
-        session = ort.InferenceSession(str(self.path), providers=["CPUExecutionProvider"])
-        names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+        """The graph's outputs; raises ModelError where onnxruntime cannot run it."""
+        return self._run(None, inputs)
 
     def activations(self, inputs: Mapping[str, Array], shapes: set[tuple[int, ...]]) -> list[Array]:
-        """Every value of the graph, made an output of a copy that is run without graph optimisations."""
-        import onnx
-        import onnxruntime as ort
+        """Every value of the graph, made an output of a copy that is run without graph optimisations.
 
-        model = onnx.load(self.path)
+        Weights beside the file stay there: with them the copy might be more than the 2 GB that protobuf writes. Where
+        onnxruntime is too old for that, such a model raises ModelError.
+        """
+        import onnx
+
+        model = onnx.load(self.path, load_external_data=not _takes_folder())
         known = {output.name for output in model.graph.output}
         for node in model.graph.node:
             for name in filter(None, node.output):
                 if name not in known:
                     model.graph.output.append(onnx.ValueInfoProto(name=name))
+        found = self._run(model, inputs)
+        return [value for value in found.values() if np.shape(value) in shapes]
+
+    def _run(self, copy: onnx.ModelProto | None, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs of the file; those of a copy, whose weights lie beside the file, without graph optimisations."""
+        import onnxruntime as ort
+
         options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        return [value for value in session.run(None, dict(inputs)) if np.shape(value) in shapes]
+        if copy is not None:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.add_session_config_entry(_WEIGHTS_FOLDER, str(self.path.parent.resolve()))
+        try:
+            model = str(self.path) if copy is None else copy.SerializeToString()
+            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            names = [output.name for output in session.get_outputs()]
+            return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+        except Exception as error:  # onnxruntime's exceptions have no base of their own
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> ModelError:
+        """What to do about an original that onnxruntime cannot load or run: versions that are too new come first."""
+        from partc.frontend.onnx_file import read_onnx
+        from partc.frontend.onnx_versions import check_versions
+
+        try:
+            check_versions(read_onnx(self.path), self.path)
+        except ModelError as newer:
+            return newer
+        return ModelError(
+            f"onnxruntime cannot run the original: {_first_line(error)}",
+            where=str(self.path),
+            hint="does it run in onnxruntime by itself? If not, mend or export it again, and compile that",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,7 +26,7 @@ class CutError:
     """Over all steps of all requests. To the nearest tensor of the original that has the same sizes; for a quantised
     model to the value of that name in the uncut one, None where that does not compute it as a value of its own."""
     largest: float
-    """The largest absolute value there, to judge the error by."""
+    """The largest absolute value there that is finite, to judge the error by."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Report:
     cuts: Sequence[CutError]
     tolerance: float
     largest_output: float
-    """The largest absolute logit or output that is right."""
+    """The largest absolute logit or output that is right and finite."""
     against: str = ORIGINAL
     """What the cut model was compared with."""
     cost: Cost | None = None
@@ -106,9 +107,13 @@ class Report:
     @property
     def equal(self) -> bool:
         """Tokens identical, and every cut and output within tolerance."""
-        outputs = self.max_abs_error <= self.tolerance * max(1.0, self.largest_output)
-        cuts = all((cut.max_abs_error or 0.0) <= self.tolerance * max(1.0, cut.largest) for cut in self.cuts)
+        outputs = self._is_small(self.max_abs_error, self.largest_output)
+        cuts = all(self._is_small(cut.max_abs_error or 0.0, cut.largest) for cut in self.cuts)
         return outputs and cuts and self.identical_tokens is not False
+
+    def _is_small(self, error: float, largest: float) -> bool:
+        """Whether an error is within tolerance beside values of this size; nothing is beside infinite ones."""
+        return error <= self.tolerance * max(1.0, largest) < math.inf
 
     def to_json(self) -> dict[str, Any]:
         """As data; `against` and `quantization` are there for a quantised build alone."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from partc.pipeline.contract import Progress
 from partc.runtime.client import Client
 from partc.runtime.manifest import Manifest
 from partc.runtime.results import Crossing, Result
-from partc.verify.compare import difference, join_steps, same, valid_rows
+from partc.verify.compare import difference, join_steps, largest, same, valid_rows
 from partc.verify.inputs import Requests, built_in_prompts, built_in_requests, count_tokens
 from partc.verify.report import Case, CutError, Report
 from partc.verify.right import Errors, Place, Right
@@ -36,7 +35,7 @@ class _Check:
 
     def error(self, found: Array, right: Array) -> float:
         """Largest difference of an output, and notes how large outputs are."""
-        self.largest = max(self.largest, float(np.abs(right).max(initial=0.0)))
+        self.largest = max(self.largest, largest(right))
         return difference(found, right)
 
 

@@ -83,16 +83,20 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
         [
             row["precision"],
             format_bytes(row["weights_bytes"]),
-            f"{row['top1_agreement']:.2%}",
-            f"{row['kl_nats']:.2g}",
-            f"{row['perplexity']:.4f}",
+            _figure(row["top1_agreement"], ".2%"),
+            _figure(row["kl_nats"], ".2g"),
+            _figure(row["perplexity"], ".4f"),
         ]
         for row in rows
     ]
     title = f"What quantisation costs ({rows[0]['text']}, {rows[0]['tokens']} predictions)"
-    show(
-        table(title, columns, cells, right=columns[1:]), f"of the original: {rows[0]['perplexity_full']:.4f}"
-    )
+    full = _figure(rows[0]["perplexity_full"], ".4f")
+    show(table(title, columns, cells, right=columns[1:]), f"of the original: {full}")
+
+
+def _figure(value: float | None, form: str) -> str:
+    """A dash where it means nothing, as the perplexity where a token was thought impossible."""
+    return "-" if value is None else format(value, form)
 
 
 if __name__ == "__main__":

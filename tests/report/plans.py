@@ -12,6 +12,7 @@ from partc.plan.answer import Plan
 from partc.plan.evaluate import evaluate
 from partc.plan.file import plan_json
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.plan.problem_json import read_problem
 from partc.plan.simulate import simulate_plan
 from partc.plan.strategies import solve
 from passes.overlap_submodules import overlap_of
@@ -116,7 +117,7 @@ def _with_notes(plan: Json) -> Json:
         {"batch": size, "value": None, "tokens_per_s": rate, "feasible": rate is not None}
         for size, rate in rates
     ]
-    plan["overlap"] = overlap_of(Problem.from_json(plan["problem"]), plan["answer"]["assignment"])
+    plan["overlap"] = overlap_of(read_problem(plan["problem"]), plan["answer"]["assignment"])
     return plan
 
 

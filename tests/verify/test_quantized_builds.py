@@ -15,7 +15,7 @@ from partc.config.model import load_model_config
 from partc.runtime.launch import launch_local
 from partc.runtime.results import Crossing
 from partc.verify.compare import difference, join_steps
-from partc.verify.quantized import Uncut
+from partc.verify.quantized import SameQuantization
 from partc.verify.uncut import UncutModel, compile_uncut
 from tests.families.check import devices_file
 
@@ -136,7 +136,7 @@ def test_a_long_prompt_on_one_device(folder: Path) -> None:
     assert min(crossing.step for crossing in result.trace) == 1, "two parts"
     (logits,) = join_steps(result.trace).values()
     for size in (None, 128):
-        uncut = Uncut(folder / "build" / "devices" / "a", replace(model, prompt_chunk=size), types)
+        uncut = SameQuantization(folder / "build" / "devices" / "a", replace(model, prompt_chunk=size), types)
         tokens, right = uncut.generate(result)
         assert tokens == result.tokens[0]
         np.testing.assert_allclose(logits, right, atol=1e-5)

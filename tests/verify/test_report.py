@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
+import pytest
 
-from partc.verify.compare import difference, nearest
+from partc.runtime.client import Client
+from partc.verify.compare import difference, largest, nearest
 from partc.verify.report import Case, CutError, Report
+from partc.verify.requests import OneStep
+from partc.verify.right import Right
 
 
 def _report(*errors: float, cuts: tuple[float, ...] = (), identical: int = 4) -> Report:
@@ -31,6 +38,58 @@ def test_what_is_no_number_is_infinitely_wrong() -> None:
     assert difference(right[:, :2], right) == math.inf
     assert nearest(spoiled, [right])[0] == math.inf
     assert not _report(1e-6, difference(spoiled, right)).equal
+
+
+def _compared(found: Sequence[float], right: Sequence[float]) -> Report:
+    """The report on one output that is also what crosses a link."""
+    a, b = np.array([found], np.float32), np.array([right], np.float32)
+    kind = cast(Right, SimpleNamespace(tolerance=1e-4, what="the original"))
+    check = OneStep(cast(Client, SimpleNamespace(manifest=None)), kind, lambda what, done, total: None)
+    check.cases.append(Case("input 1", None, None, check.error(a, b)))
+    return check.report([CutError("v", "a", "b", *nearest(a, [b]))])
+
+
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("found", "right"),
+    [
+        ([900, -INF], [1, -INF]),
+        ([1, -INF], [1, 2]),
+        ([1, 2], [1, -INF]),
+        ([1, INF], [1, -INF]),
+        ([1, -3e38], [1, -INF]),
+        ([900, -3.4e38], [1, -3.4e38]),
+        ([math.nan, -INF], [math.nan, -INF]),
+        ([math.nan, 1], [math.nan, 1]),
+    ],
+)
+def test_an_infinity_excuses_no_error(found: list[float], right: list[float]) -> None:
+    """As in logits that are masked, with an infinity or with the lowest number of the type."""
+    report = _compared(found, right)
+    assert not report.equal
+    assert report.cuts[0].max_abs_error is not None
+    assert max(report.cuts[0].max_abs_error, report.max_abs_error) > 1
+    lone = Report(report.cases, [], 1e-4, report.largest_output)
+    assert not lone.equal
+    assert not Report([], report.cuts, 1e-4, 1.0).equal
+
+
+@pytest.mark.parametrize("fill", [-INF, INF, -3.4e38])
+def test_infinities_at_equal_places_are_equal(fill: float) -> None:
+    report = _compared([1, fill, 500.01], [1, fill, 500])
+    assert report.equal
+    assert report.largest_output == report.cuts[0].largest == 500
+    assert math.isclose(report.max_abs_error, 0.01, rel_tol=0.01)
+
+
+def test_the_largest_value_is_finite() -> None:
+    assert largest(np.array([math.nan, -INF, -7.0, 3.0])) == 7
+    assert largest(np.array([-INF])) == largest(np.array([])) == 0
+    assert largest(np.array([-65504.0], np.float16)) == 65504
+    assert largest(np.array([True, False])) == 1
+    assert not Report([Case("a", None, None, 1.0)], [], 1e-4, INF).equal
 
 
 def test_the_nearest_tensor_of_the_same_sizes_is_found() -> None:
