@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
 __version__ = "0.1.0"
+
+# Unless told otherwise before it is loaded, onnxruntime keeps a number for this machine and reports how it is used.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

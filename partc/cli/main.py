@@ -58,6 +58,7 @@ _RIGHT = "change who may read and write there, or give another place"
 _SURROUNDINGS = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
+    errno.EFBIG: "raise the limit (ulimit -f), or give a place whose file system takes such files (FAT: 4 GiB)",
     errno.EROFS: _RIGHT,
     errno.EACCES: _RIGHT,
     errno.EPERM: _RIGHT,

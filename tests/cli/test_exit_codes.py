@@ -63,6 +63,7 @@ def test_a_bug_that_a_runner_told_is_told_once(capsys: pytest.CaptureFixture[str
         (click.UsageError("no such option"), 2),
         (OSError(errno.ENOSPC, "No space left on device", "build/x"), 1),
         (OSError(errno.ENOSPC, "No space left on device"), 1),
+        (OSError(errno.EFBIG, "File too large", "build/x"), 1),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "nodir/x"), 1),
         (FileNotFoundError(errno.ENOENT, "No such file or directory"), 70),
         (NotADirectoryError(errno.ENOTDIR, "Not a directory", "file/x"), 1),
