@@ -51,7 +51,7 @@ class QuantizeWeights(Pass):
             raise ModelError(
                 "there is nothing to quantise: no product with a matrix of weights, no table of tokens",
                 where=f"graph {module.graph.name}",
-                hint="write `quantize: none`; convolutions keep their precision",
+                hint="write `quantize: none`; convolutions and matrices of a few numbers keep their precision",
             )
         return changed
 

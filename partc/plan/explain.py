@@ -181,10 +181,18 @@ def _why_idle(problem: Problem, wanted: Forced, value: float, solve: Solve | Non
         return f"the best plan found does without it (what it would cost is {_LARGE})"
     other = solve(problem, wanted)
     if other.solution is None and other.proven:
-        return "no plan with it meets the limits of memory, links and times"
+        limits = "no plan with it meets the limits of memory, links and times"
+        return f"{limits}{_unable(able, count)}"
     if other.solution is None:
         return "no plan with it was found"
     return f"the best plan found with it {compare(problem, other.solution.value, value)}"
+
+
+def _unable(able: list[int], count: int) -> str:
+    """The sub-modules that a device cannot run, behind what else keeps it out."""
+    others = [str(j) for j in range(count) if j not in able]
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return f", and it cannot run sub-module {', '.join(others[:_NAMED])}{more}" if others else ""
 
 
 def _nothing_left(problem: Problem, able: list[int]) -> str:
