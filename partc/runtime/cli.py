@@ -68,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
         help="a peer without progress for this long, or 4 x the predicted step, counts as gone (default: 5)",
     )
     parser.add_argument(
+        "--frugal",
+        action="store_true",
+        help="sleep until a message comes instead of looking out for it: saves power, a hop takes 0.1-0.2 ms longer",
+    )
+    parser.add_argument(
         "--stdio",
         action="store_true",
         help="for programs: JSON lines in (peers) and out (progress); ends with standard input",
@@ -92,6 +97,7 @@ def _run(options: argparse.Namespace) -> int:
         peers=dict(options.peer),
         insecure=options.insecure,
         patience_s=options.patience,
+        frugal=options.frugal,
         stdio=options.stdio,
     )
     if options.measure:

@@ -131,6 +131,11 @@ class Executor:
         """Whether an execution can go on."""
         return bool(self._ready)
 
+    @property
+    def has_requests(self) -> bool:
+        """Whether a request is open."""
+        return bool(self._requests)
+
     def begin(self, step: Step, inputs: Mapping[str, Array]) -> None:
         """Start a step whose inputs are here (on the source), once the request's last one is done here.
 

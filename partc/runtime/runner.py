@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partc.errors import PartcError, RunError
+from partc.runtime.anticipation import Anticipation
 from partc.runtime.dtypes import Array
 from partc.runtime.engine import load_engine
 from partc.runtime.executor import Executor, StepError
@@ -19,7 +20,7 @@ from partc.runtime.manifest import Manifest, load_manifest, verify_files
 from partc.runtime.settings import Settings, listen_address, peer_addresses, stop_signals
 from partc.runtime.source import Source, problem
 from partc.runtime.timings import Timing, timing_table
-from partc.runtime.transport import Input, Origin, Transport
+from partc.runtime.transport import Event, Input, Origin, Transport
 from partc.runtime.wire import Step, frame_limit, to_frames
 
 
@@ -58,6 +59,7 @@ class Runner:
         self._source: Source | None = None
         if manifest.is_source:
             self._source = Source(manifest, settings.bundle, self, time.monotonic, settings.patience_s)
+        self._anticipation = Anticipation(self._transport.poll)
         self._stopping = False
         self._was_complete = False
         self._due: tuple[float | None, float | None] = 0.0, None
@@ -142,14 +144,18 @@ class Runner:
             self._check_complete()
 
     def _turn(self) -> None:
-        timeout = 0.0 if self._executor.ready else self._timeout()
-        for event in self._transport.poll(timeout):
+        waits = not self._executor.ready
+        for event in self._events():
             for found in self._links.handle(event, time.monotonic()):
                 self._handle(found)
-        # On the source a step ends with next to no work, and the next one begins.
-        for _ in range(2 if self._source is not None else 1):
-            if self._executor.ready:
+        if self._executor.ready:
+            if waits:
+                self._anticipation.end()
+            self._advance()
+            # On the source a step ends with next to no work, and the next one begins.
+            if self._source is not None and self._executor.ready:
                 self._advance()
+            self._anticipation.begin()
         # All that can wait comes after that.
         if self._source is not None:
             self._source.tell()
@@ -157,6 +163,13 @@ class Runner:
         if not self._executor.ready:
             self._executor.look_ahead()
             self._links.look_ahead()
+
+    def _events(self) -> Sequence[Event]:
+        if self._executor.ready:
+            return self._transport.poll(0.0)
+        if self._settings.frugal or not self._executor.has_requests:
+            return self._transport.poll(self._timeout())
+        return self._anticipation.wait(self._timeout())
 
     def _timeout(self) -> float | None:
         due = [moment for moment in self._due if moment is not None]

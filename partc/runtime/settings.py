@@ -29,6 +29,8 @@ class Settings:
     """Neither encrypt nor authenticate; loopback addresses only."""
     patience_s: float = LEAST_PATIENCE_S
     """The shortest time without progress after which a peer counts as gone."""
+    frugal: bool = False
+    """Sleep through every wait (`anticipation.py`)."""
     stdio: bool = False
     """Take the peers from standard input, tell progress on standard output as JSON, end with the input."""
 
