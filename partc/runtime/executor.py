@@ -150,7 +150,7 @@ class Executor:
     def look_ahead(self) -> None:
         """Prepare the steps that follow on those that began since the last time, while there is time."""
         for number, step in self._latest.items():
-            if number in self._requests and step.phase != CHUNK and "decode" in self._manifest.programs:
+            if step.phase != CHUNK and "decode" in self._manifest.programs:
                 self._prepared[number] = self._prepare(step.next_token(), self._requests[number])
         self._latest.clear()
 
@@ -188,6 +188,7 @@ class Executor:
         self.next_request = max(self.next_request, number + 1)
         self._requests.pop(number, None)
         self._prepared.pop(number, None)
+        self._latest.pop(number, None)
         execution = self._executions.pop(number, None)
         if execution is not None:
             self._ready = [entry for entry in self._ready if entry[1] != number]

@@ -8,6 +8,7 @@ read. Any other header is read, and written, as if there were no foresight.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,6 +16,8 @@ from typing import Protocol
 from partc.errors import RunError
 from partc.runtime.wire import Data, Step, encode_data
 
+_KEPT = 256
+"""Messages to look back on: more come without a pause only while nobody has time to look ahead."""
 Kind = tuple[str, int, tuple[str, ...]]
 """Peer, slot and names of the values: what comes once in every step of a request."""
 
@@ -123,7 +126,7 @@ class _Chains:
     """The last message of every kind, and all since `following` was asked for."""
 
     last: dict[Kind, Data] = field(default_factory=dict)
-    fresh: list[tuple[str, Data]] = field(default_factory=list)
+    fresh: deque[tuple[str, Data]] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def following(self) -> Iterator[tuple[Kind, Data | None]]:
         """Of every kind that had a message: the next one, or None where that cannot be said."""

@@ -41,6 +41,13 @@ class Network:
             while executor.ready:
                 executor.advance()
 
+    def settle(self) -> None:
+        """All that follows from what is ready, message by message."""
+        self.advance()
+        while self.air:
+            self.deliver(0)
+            self.advance()
+
 
 @dataclass
 class Outlet:
@@ -103,10 +110,7 @@ def run_alone(build: Path, request: int, steps: int) -> list[list[int]]:
     net = network(build)
     for step in range(steps):
         begin(net, request, step)
-        net.advance()
-        while net.air:
-            net.deliver(0)
-            net.advance()
+        net.settle()
     return net.tokens[request]
 
 
@@ -144,10 +148,7 @@ def _is_first_of_its_link(net: Network, index: int) -> bool:
 def test_a_step_that_was_prepared_is_not_begun_in_the_place_of_another(build: Path) -> None:
     net = network(build)
     begin(net, 0, 0)
-    net.advance()
-    while net.air:
-        net.deliver(0)
-        net.advance()
+    net.settle()
     net.executors["a"].look_ahead()
     with pytest.raises(RunError, match="does not follow"):
         net.executors["a"].begin(step_of(0, 1, off=1), {"input_ids": np.ones((1, 1), np.int64)})
@@ -179,10 +180,7 @@ def test_messages_of_a_closed_request_are_dropped(build: Path) -> None:
     for executor in net.executors.values():
         executor.close(0)
         executor.close(0)
-    net.advance()
-    while net.air:
-        net.deliver(0)
-        net.advance()
+    net.settle()
     assert net.tokens == {}
     assert all(executor.doing() == "idle" for executor in net.executors.values())
 
@@ -200,10 +198,7 @@ def test_the_source_opens_nothing_for_a_message(build: Path) -> None:
     net.executors["a"].deliver("c", step_of(0, 0), token)
     assert not net.executors["a"].ready
     begin(net, 1, 0)
-    net.advance()
-    while net.air:
-        net.deliver(0)
-        net.advance()
+    net.settle()
     with pytest.raises(RunError, match="has not begun"):
         net.executors["a"].deliver("c", step_of(1, 1), token)
 
@@ -211,10 +206,7 @@ def test_the_source_opens_nothing_for_a_message(build: Path) -> None:
 def test_steps_must_follow(build: Path) -> None:
     net = network(build)
     begin(net, 0, 0)
-    net.advance()
-    while net.air:
-        net.deliver(0)
-        net.advance()
+    net.settle()
     hidden = {"hidden_1": np.zeros((1, 1, 8), np.float32)}
     with pytest.raises(RunError, match="does not follow"):
         net.executors["b"].deliver("a", step_of(0, 2), hidden)
@@ -259,10 +251,7 @@ def test_doing_names_what_is_awaited(build: Path) -> None:
 def test_timings(build: Path) -> None:
     net = network(build)
     begin(net, 0, 0)
-    net.advance()
-    while net.air:
-        net.deliver(0)
-        net.advance()
+    net.settle()
     (timing,) = net.executors["c"].timings_of(0)
     assert timing.compute_s > 0
     assert set(timing.wait_s) <= {"a", "b"}
