@@ -46,7 +46,8 @@ def test_it_is_on_by_default(graph: Path, tmp_path: Path) -> None:
 def left_at_home(graph: Path, home: Path, *arguments: str) -> list[Path]:
     """The files that a process which loads `graph` leaves in an empty home."""
     home.mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORT_", "XDG_"))}
+    # Nothing else of the environment: onnxruntime is silent where it takes a machine for one that runs tests (CI).
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     command = [sys.executable, "-c", _RUN, str(graph), *arguments]
     subprocess.run(command, check=True, env={**kept, "HOME": str(home)})
     return [path for path in home.rglob("*") if path.is_file() and "icrosoft" in str(path)]
