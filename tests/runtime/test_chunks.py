@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -363,6 +364,8 @@ def test_a_part_that_fails_ends_the_request(tmp_path: Path) -> None:
     with launch_local(build) as ring, ring.client() as client:
         with pytest.raises(RunError, match="no step of 'chunk'"):
             client.generate(PROMPT, COUNT)
+        # Every part fails by itself, and with each all that is in flight.
+        time.sleep(0.5)
         assert client.generate(PROMPT[:CHUNK], COUNT, ignore_eos=True).tokens == [
             expected_tokens(PROMPT[:CHUNK], COUNT)
         ]
