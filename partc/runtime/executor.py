@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from partc.errors import InternalError, RunError
 from partc.runtime.dtypes import Array, as_float32
 from partc.runtime.engine import Engine
+from partc.runtime.execution import Execution, OpenRequest
 from partc.runtime.manifest import Manifest
 from partc.runtime.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, reads
 from partc.runtime.sampling import Sampling, sample
@@ -42,62 +42,6 @@ class Outlet(Protocol):
         """A traced request received these from `peer`; from this very device come the logits it samples."""
 
 
-@dataclass(slots=True)
-class _Request:
-    number: int
-    slot: int
-    sampling: Sampling
-    trace: bool
-    idle_since: float
-    next_step: int = 0
-    next_position: tuple[int, ...] | None = None
-    phase: str = ""
-    """Of its last step."""
-    parts: int = 0
-    """Steps of its prompt before the prefill."""
-    queued: deque[tuple[Step, Mapping[str, Array]]] = field(default_factory=deque)
-    """Steps that begin here when the one before is done."""
-    early: list[tuple[str, Step, Mapping[str, Array]]] = field(default_factory=list)
-    """Messages of later steps."""
-
-    def is_next(self, step: Step) -> bool:
-        """Whether a step follows the last one."""
-        fits = step.step == self.next_step and self.next_position in (None, step.position)
-        return (
-            fits
-            and step.slot == self.slot
-            and (step.phase == "decode") == (self.phase in ("prefill", "decode"))
-        )
-
-
-@dataclass(slots=True)
-class _Execution:
-    step: Step
-    request: _Request
-    program: Program
-    timing: Timing
-    values: dict[str, Array]
-    order: int = 0
-    """How many steps have begun here when it does."""
-    inbox: dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, Array], float]] = field(default_factory=dict)
-    """(sender, names) → values, and when they came; the names tell the messages of one sender apart."""
-    came: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
-    """All that has been in the inbox."""
-    at: int = 0
-    waiting_since: float | None = None
-    ready_since: float = 0.0
-    emitted: Mapping[str, Array] = field(default_factory=dict)
-
-    def awaits(self) -> Recv | None:
-        """The message that it waits for, unless that has come."""
-        if self.at == len(self.program):
-            return None
-        instruction = self.program[self.at]
-        if isinstance(instruction, Recv) and (instruction.device, instruction.values) not in self.inbox:
-            return instruction
-        return None
-
-
 class Executor:
     """All executions of one device."""
 
@@ -109,11 +53,11 @@ class Executor:
         self._engine = engine
         self._outlet = outlet
         self._clock = clock
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, OpenRequest] = {}
         self._slots: dict[int, int] = {}
         self._closed: deque[int] = deque(maxlen=_KEPT_NUMBERS)
-        self._executions: dict[int, _Execution] = {}
-        self._prepared: dict[int, _Execution] = {}
+        self._executions: dict[int, Execution] = {}
+        self._prepared: dict[int, Execution] = {}
         self._latest: dict[int, Step] = {}
         """Request → its last step, of those that began since `look_ahead`."""
         self._ready: list[tuple[int, int]] = []
@@ -229,7 +173,7 @@ class Executor:
                 waits.append(f"waits for {what} (step {execution.step.step})")
         return "; ".join(waits) or "idle"
 
-    def _joined(self, step: Step) -> _Execution | None:
+    def _joined(self, step: Step) -> Execution | None:
         """The execution of a step that a message is the first to tell of; none once a request is closed.
 
         At the source no message is the first: one that tells of an unknown request was for its former life.
@@ -247,7 +191,7 @@ class Executor:
         """Whether a message is late: on another link, the end of its request may have overtaken it."""
         return step.request in self._closed or step.request < self._slots.get(step.slot, 0)
 
-    def _start(self, step: Step, inputs: Mapping[str, Array]) -> _Execution:
+    def _start(self, step: Step, inputs: Mapping[str, Array]) -> Execution:
         execution = self._prepared.pop(step.request, None)
         if execution is None or execution.step != step:
             execution = self._admit(step)
@@ -265,7 +209,7 @@ class Executor:
             self._wake(execution)
         return execution
 
-    def _admit(self, step: Step) -> _Execution:
+    def _admit(self, step: Step) -> Execution:
         """The execution of a step that nobody has prepared."""
         request = self._requests.get(step.request) or self._open(step)
         if not request.is_next(step):
@@ -275,17 +219,17 @@ class Executor:
             request.parts = step.step
         return self._prepare(step, request)
 
-    def _prepare(self, step: Step, request: _Request) -> _Execution:
+    def _prepare(self, step: Step, request: OpenRequest) -> Execution:
         number = 0 if step.phase == CHUNK else step.step - request.parts
         program, values = self._manifest.programs[step.phase], self._step_inputs(step)
-        return _Execution(step, request, program, Timing(step.request, number), values)
+        return Execution(step, request, program, Timing(step.request, number), values)
 
-    def _open(self, step: Step) -> _Request:
+    def _open(self, step: Step) -> OpenRequest:
         assert step.opening is not None
         if step.slot in self._slots:
             self.close(self._slots[step.slot])
         sampling = _sampling(step.opening.sampling)
-        request = _Request(step.request, step.slot, sampling, step.opening.trace, self._clock())
+        request = OpenRequest(step.request, step.slot, sampling, step.opening.trace, self._clock())
         self._engine.reset(step.slot, step.dims)
         self._requests[step.request] = request
         self._slots[step.slot] = step.request
@@ -301,11 +245,11 @@ class Executor:
             "index": np.arange(step.dims.get("sequence", 1), dtype=np.int64),
         }
 
-    def _wake(self, execution: _Execution) -> None:
+    def _wake(self, execution: Execution) -> None:
         execution.ready_since = self._clock()
         heapq.heappush(self._ready, (execution.order, execution.step.request))
 
-    def _advance(self, execution: _Execution) -> None:
+    def _advance(self, execution: Execution) -> None:
         dead = self._dead[execution.step.phase]
         while execution.at < len(execution.program):
             instruction = execution.program[execution.at]
@@ -323,7 +267,7 @@ class Executor:
                 return
         self._finish(execution)
 
-    def _instruct(self, execution: _Execution, instruction: Instruction) -> None:
+    def _instruct(self, execution: Execution, instruction: Instruction) -> None:
         values = execution.values
         match instruction:
             case Run(submodule=name, inputs=inputs, outputs=outputs):
@@ -340,7 +284,7 @@ class Executor:
             case Emit(values=names):
                 execution.emitted = {name: values[name] for name in names}
 
-    def _receive(self, execution: _Execution, instruction: Recv) -> None:
+    def _receive(self, execution: Execution, instruction: Recv) -> None:
         peer = instruction.device
         came, at = execution.inbox.pop((peer, instruction.values))
         execution.values.update(came)
@@ -349,7 +293,7 @@ class Executor:
             execution.timing.wait_s[peer] = execution.timing.wait_s.get(peer, 0.0) + waited
             execution.waiting_since = None
 
-    def _sample(self, execution: _Execution, name: str) -> Array:
+    def _sample(self, execution: Execution, name: str) -> Array:
         logits = as_float32(execution.values[name], self._manifest.types[name].dtype)
         if logits.ndim != 3 or logits.shape[1] != 1:
             raise InternalError(f"logits have the shape {logits.shape}, not (batch, 1, vocabulary)")
@@ -362,7 +306,7 @@ class Executor:
         execution.timing.compute_s += self._clock() - began
         return tokens
 
-    def _finish(self, execution: _Execution) -> None:
+    def _finish(self, execution: Execution) -> None:
         """The step is over; what it emits goes out last, since the request's next step begins with it."""
         number, step, request = execution.step.request, execution.step, execution.request
         del self._executions[number]
