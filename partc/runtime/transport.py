@@ -291,22 +291,18 @@ class Transport:
     def _messages(self, ready: Mapping[Any, int]) -> Iterator[Message]:
         for out in self._outgoing.values():
             if out.socket in ready or out.monitor in ready:
-                yield from self._batch(out.socket)
+                yield from self._all_received(out.socket)
         if self._router is not None and (self._router in ready or self._router_monitor in ready):
-            yield from self._batch(self._router)
+            yield from self._all_received(self._router)
 
-    def _batch(self, socket: zmq.Socket[bytes]) -> Iterator[Message]:
-        """The messages that lie ready, but not so many that other sockets starve."""
-        for _ in range(_BATCH):
-            message = self._received(socket)
-            if message is None:
-                return
-            yield message
+    def _all_received(self, socket: zmq.Socket[bytes]) -> Iterator[Message]:
+        return (self._message(socket, frames) for frames in _receive_all(socket))
 
     def _received(self, socket: zmq.Socket[bytes]) -> Message | None:
         frames = _receive(socket)
-        if frames is None:
-            return None
+        return None if frames is None else self._message(socket, frames)
+
+    def _message(self, socket: zmq.Socket[bytes], frames: Sequence[zmq.Frame]) -> Message:
         name = self._carriers[socket]
         if name is not None:
             return Message(name, None, frames)
@@ -351,7 +347,7 @@ class Transport:
     def _authenticate(self) -> None:
         """Answer ZAP requests: 200 with the peer's name for a key that we know, else 400."""
         assert self._zap is not None and self._keys is not None
-        while (frames := _receive(self._zap)) is not None:
+        for frames in _receive_all(self._zap):
             version, request, _domain, _address, _identity, mechanism, *credentials = (
                 frame.bytes for frame in frames
             )
@@ -375,6 +371,15 @@ def require_loopback(address: str) -> None:
     if not loopback:
         hint = "--insecure is for loopback addresses (127.0.0.1) only; leave it out to encrypt"
         raise RunError("without encryption, nothing may leave this machine", where=address, hint=hint)
+
+
+def _receive_all(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
+    """The messages that lie ready, but not so many that others starve."""
+    for _ in range(_BATCH):
+        frames = _receive(socket)
+        if frames is None:
+            return
+        yield frames
 
 
 def _receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
