@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import ClassVar
 
-from partc.dims import Dim, symbols
 from partc.errors import ModelError
+from partc.format.dims import Dim, symbols
 from partc.ir.costs import ATTENTION, UNMOVED, Step, is_buffer, largest, node_cost, score_bytes, workload
 from partc.ir.flow import needed
 from partc.ir.graph import (

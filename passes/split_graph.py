@@ -10,12 +10,12 @@ from typing import ClassVar
 
 from partc.config.devices import load_devices
 from partc.errors import InternalError, PlanError
+from partc.format.program import Emit, Instruction, Recv, Run, Sample, Send, print_program
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Module, Node, Part, Submodule, Value, fresh_name
 from partc.ir.text import print_module
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.runtime.program import Emit, Instruction, Recv, Run, Sample, Send, print_program
 from passes.map_dependencies import maker_of
 from passes.profile_submodules import homes
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from partc.dims import Shape
+from partc.format.dims import Shape
 from partc.ir.flow import needed
 from partc.ir.graph import Attribute, Constant, Graph, Node, State, Value, fresh_name
 from partc.ir.types import BY_NUMPY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from partc.runtime.digests import canonical_json, data_digest, file_digest
+from partc.format.digests import canonical_json, data_digest, file_digest
 
 __all__ = ["canonical_json", "hash_data", "hash_folder"]
 

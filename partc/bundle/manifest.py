@@ -10,8 +10,8 @@ from typing import Any
 from partc.bundle.hashing import hash_data
 from partc.bundle.programs import traffic_of
 from partc.config.devices import DevicesConfig
-from partc.dims import element_count
 from partc.errors import InternalError
+from partc.format.dims import element_count
 from partc.ir.graph import Graph, ModelInfo, Module, Part, Value
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from partc.runtime.program import Emit, Instruction, Recv, Sample, Send, parse_program, reads, writes
+from partc.format.program import Emit, Instruction, Recv, Sample, Send, parse_program, reads, writes
 
 
 @dataclass(frozen=True)

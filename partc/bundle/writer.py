@@ -128,7 +128,7 @@ def _keep_runs(folder: Path, old: Path) -> None:
 
 
 def _keep_or_make_keys(folder: Path, old: Path, ring: Sequence[str]) -> None:
-    from partc.runtime.keys import make_keys
+    from partc.runtime.shell.keys import make_keys
 
     if _devices_of(old) == (ring[0], sorted(ring)):
         for place in (Path("keys"), *(Path("devices", name, "keys") for name in ring)):

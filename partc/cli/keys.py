@@ -18,8 +18,8 @@ def keys_command(build: Path, as_json: bool) -> None:
     The secret key of a device lies in its own folder only. Copy each device's keys folder to it again.
     """
     from partc.cli.load import load_build
-    from partc.runtime.keys import load_client_keys, make_keys
     from partc.runtime.manifest import load_manifest
+    from partc.runtime.shell.keys import load_client_keys, make_keys
 
     source = load_build(build)
     # In a profile every device is a source, for the client that measures it.

@@ -39,7 +39,7 @@ def load_build(build: Path) -> Manifest:
     Raises:
         BundleError: it is no build; the hint says what was meant, as far as that can be seen.
     """
-    from partc.runtime.client import source_manifest
+    from partc.runtime.client.client import source_manifest
 
     if build.is_file():
         compiling = f"partc compile {build} --target devices.yaml -o build; then give build"

@@ -12,8 +12,8 @@ from partc.cli.load import read_text
 from partc.errors import RunError
 
 if TYPE_CHECKING:
-    from partc.runtime.client import Prompts
-    from partc.runtime.dtypes import Array
+    from partc.format.dtypes import Array
+    from partc.runtime.client.client import Prompts
 
 
 def check_task(task: str, has_prompts: bool, has_tensors: bool) -> None:

@@ -14,8 +14,8 @@ from partc.cli.tables import show, table
 from partc.config.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from partc.runtime.dtypes import Array
-    from partc.runtime.results import Result, Timings, Tokens
+    from partc.format.dtypes import Array
+    from partc.runtime.client.results import Result, Timings, Tokens
 
 Labels = Sequence[str] | None
 _WAIT = "wait_s:"

@@ -15,11 +15,11 @@ import click
 from partc.cli.options import FILE, example, json_option, print_json
 
 if TYPE_CHECKING:
-    from partc.runtime.client import Client, Prompts
-    from partc.runtime.dtypes import Array
+    from partc.format.dtypes import Array
+    from partc.runtime.client.client import Client, Prompts
+    from partc.runtime.client.results import Result, Tokens
+    from partc.runtime.core.sampling import Sampling
     from partc.runtime.manifest_types import Model
-    from partc.runtime.results import Result, Tokens
-    from partc.runtime.sampling import Sampling
 
 
 @click.command(
@@ -120,7 +120,7 @@ def run_command(
     from partc.cli.places import check_file
     from partc.cli.requests import check_task, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
-    from partc.runtime.sampling import Sampling
+    from partc.runtime.core.sampling import Sampling
 
     if not prompts and not token_ids and tensors is None:
         raise click.UsageError(
@@ -163,8 +163,8 @@ def _new_tokens(model: Model, asked: int | None) -> int:
 def _client(build: Path, connect: str | None, insecure: bool) -> Iterator[Client]:
     """A connection to the devices: to running ones, or to local processes that end with the block."""
     from partc.cli.progress import progress_bar
-    from partc.runtime.client import Client
-    from partc.runtime.launch import launch_local
+    from partc.runtime.client.client import Client
+    from partc.runtime.shell.launch import launch_local
 
     if connect is not None:
         address = None if connect == "auto" else connect

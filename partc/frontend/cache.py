@@ -16,17 +16,17 @@ from pathlib import Path
 from partc.config.model import ModelConfig, OnnxFile, RandomModel
 from partc.config.profiles import user_cache
 from partc.errors import ModelError, UserError
+from partc.format.digests import data_digest
 from partc.frontend import load_module
 from partc.frontend.folder import model_folder, read_index
 from partc.ir.graph import Module
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.contract import Progress, no_progress
 from partc.pipeline.versions import code_version
-from partc.runtime.digests import data_digest
 
 LIMIT_BYTES = 256_000_000
 """Of all entries; those not used for the longest time go first. A Llama-2-7B shape takes 0.4 MB."""
-_CODE = ("partc.config", "partc.dims", "partc.frontend", "partc.ir")
+_CODE = ("partc.config", "partc.format.dims", "partc.frontend", "partc.ir")
 """Packages that decide what the import of a model is."""
 
 

@@ -9,8 +9,8 @@ import onnx
 from onnx.inliner import inline_local_functions
 
 from partc.config.model import ModelConfig
-from partc.dims import symbols
 from partc.errors import ModelError
+from partc.format.dims import symbols
 from partc.frontend.onnx_import import INLINE_BYTES, import_onnx
 from partc.frontend.onnx_versions import check_versions
 from partc.ir.graph import Graph, ModelInfo, Module

@@ -11,8 +11,8 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
-from partc.dims import Dim, Shape
 from partc.errors import ModelError
+from partc.format.dims import Dim, Shape
 from partc.ir.graph import Attribute, Constant, Graph, Input, Node, State, Value, Weight
 from partc.ir.types import BY_NUMPY, BY_ONNX
 from partc.ir.weights import Array, WeightExpr

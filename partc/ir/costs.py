@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from partc.dims import element_count, evaluate
+from partc.format.dims import element_count, evaluate
 from partc.ir.graph import ModelInfo, Node, State, Value
 
 

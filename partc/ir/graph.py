@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-from partc.dims import Dim, Shape, element_count
+from partc.format.dims import Dim, Shape, element_count
 from partc.ir.quantization import Quantization
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import Array, WeightExpr
@@ -238,7 +238,7 @@ class Part:
     graphs: list[Graph]
     """In the order in which a step runs them; more than one where a step returns to the device."""
     programs: dict[str, str]
-    """Phase → text of the program (`partc.runtime.program`)."""
+    """Phase → text of the program (`partc.format.program`)."""
     target: str = "null"
 
 

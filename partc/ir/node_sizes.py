@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import shape_inference
 
-from partc.dims import Dim
+from partc.format.dims import Dim
 from partc.ir.evaluate import RANDOM_OPERATORS, evaluate_node, node_proto, split_op
 from partc.ir.graph import Node
 from partc.ir.samples import Samples

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from partc.dims import Shape
+from partc.format.dims import Shape
 from partc.ir.graph import (
     Constant,
     DependencyMap,

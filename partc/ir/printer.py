@@ -10,8 +10,8 @@ from dataclasses import asdict
 
 import numpy as np
 
-from partc.dims import Shape
 from partc.errors import InternalError
+from partc.format.dims import Shape
 from partc.ir.graph import (
     Attribute,
     Constant,

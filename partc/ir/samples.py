@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from partc.dims import Dim, evaluate
+from partc.format.dims import Dim, evaluate
 
 Vector = tuple[int, ...]
 """One number a sample."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from partc.dims import Dim, Shape, symbols
+from partc.format.dims import Dim, Shape, symbols
 from partc.ir.graph import Attribute, Constant, Graph, ModelInfo, Node, State, Value
 from partc.ir.node_sizes import MAX_CONTENT_ELEMENTS, Fact, Sizes, UnknownSizeError, node_facts
 from partc.ir.samples import Samples

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from partc.dims import Dim, Shape, symbols
+from partc.format.dims import Dim, Shape, symbols
 from partc.ir.graph import Attribute
 from partc.ir.lines import Line
 from partc.ir.types import BY_SHORT

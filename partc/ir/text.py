@@ -20,7 +20,7 @@ attributes = "{" name "=" (number | string | list | "tensor" array) ("," …)* "
 fact     = ("sdm" | "rdm") ("none" | int "->" int ":" value ("," value)*)
          | "profile" int JSON | "plan" JSON
          | "part" name "target" name "{" program* graph+ "}"           a graph per interval
-program  = "program" phase, instructions, "end"          see partc.runtime.program
+program  = "program" phase, instructions, "end"          see partc.format.program
 ```
 
 A line that starts with `//` is a comment. A line is a statement.

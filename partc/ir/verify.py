@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from partc.errors import InternalError
+from partc.format.program import Program, Recv, Run, Send, parse_program, print_instruction, reads, writes
 from partc.ir.graph import STEP_INPUTS, Constant, Graph, Input, Module, Part, State, Value, Weight
-from partc.runtime.program import Program, Recv, Run, Send, parse_program, print_instruction, reads, writes
 
 
 def verify(module: Module, stage: str) -> None:

@@ -22,9 +22,9 @@ from partc.pipeline.contract import Artifact, Progress
 from partc.pipeline.registry import load_target
 from partc.profiler.graphs import LONGEST_PROMPT, VOCABULARY, probe_graphs, write_numbers
 from partc.profiler.work import WORK_FILE, Work, save_work
-from partc.runtime.keys import make_keys
 from partc.runtime.manifest import FORMAT, seal
-from partc.runtime.measure_ring import HEAD, LOGITS, PAYLOAD, PROMPT, SENT, TOKEN, TOUCH, TOUCHED
+from partc.runtime.measure.ring import HEAD, LOGITS, PAYLOAD, PROMPT, SENT, TOKEN, TOUCH, TOUCHED
+from partc.runtime.shell.keys import make_keys
 
 Json = dict[str, Any]
 CONTENTS = frozenset({"devices", "keys", WORK_FILE, "devices.yaml", "times.json"})
@@ -128,7 +128,7 @@ def _described(values: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _program() -> str:
-    """The ring of one device (`partc.runtime.measure_ring`), so that the manifest is whole by itself."""
+    """The ring of one device (`partc.runtime.measure.ring`), so that the manifest is whole by itself."""
     runs = ((TOUCH, "length", TOUCHED), (PAYLOAD, PROMPT, SENT), (HEAD, SENT, LOGITS))
     lines = [f"run {name} ({given}) -> ({made})" for name, given, made in runs]
     return "\n".join([*lines, f"sample {LOGITS} -> {TOKEN}", f"emit {TOKEN}"])

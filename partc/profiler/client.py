@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from partc.errors import RunError
-from partc.runtime.client import Client
-from partc.runtime.connection import Connection
-from partc.runtime.keys import Keys, load_client_keys
+from partc.runtime.client.client import Client
+from partc.runtime.client.connection import Connection
 from partc.runtime.manifest import Manifest, load_manifest
-from partc.runtime.measure_ring import ring_manifest
+from partc.runtime.measure.ring import ring_manifest
+from partc.runtime.shell.keys import Keys, load_client_keys
 from partc.runtime.wire import Fields
 
 CONNECT_S = 10.0

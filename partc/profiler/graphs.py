@@ -5,7 +5,7 @@
 | `probe_flops` | a product of two square matrices | FLOP/s (LinguaLinked 3.1's test model) |
 | `probe_stream` | a vector times a matrix larger than caches | memory bandwidth |
 | `probe_call_1`, `probe_call_9` | a chain of one or nine small products | what a call costs by itself |
-| `probe_touch`, `probe_payload`, `probe_head` | the rings of `partc.runtime.measure_ring` | cost of hops |
+| `probe_touch`, `probe_payload`, `probe_head` | the rings of `partc.runtime.measure.ring` | cost of hops |
 | `sub_K` | sub-module K of a model, shared nodes as inputs | its time, with a call's overhead |
 | `sub_K_xN` | N sub-modules from K on, as a device would have them | what they take together |
 """
@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from partc.bundle.safetensors_file import Entry, write_safetensors
-from partc.dims import Dim
+from partc.format.dims import Dim
 from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Node, State, Submodule, Value, Weight
 from partc.ir.weights import Leaf, Step
-from partc.runtime.measure_ring import HEAD, LOGITS, PAYLOAD, PROMPT, SENT, TOUCH, TOUCHED
+from partc.runtime.measure.ring import HEAD, LOGITS, PAYLOAD, PROMPT, SENT, TOUCH, TOUCHED
 
 FLOPS, STREAM, CALL = "probe_flops", "probe_stream", ("probe_call_1", "probe_call_9")
 CHAIN = (1, 9)

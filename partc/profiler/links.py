@@ -17,8 +17,8 @@ import numpy as np
 
 from partc.profiler.client import Fleet, end_ring
 from partc.profiler.graphs import PAYLOAD_FLOATS
-from partc.runtime.client import Client
-from partc.runtime.results import Timings
+from partc.runtime.client.client import Client
+from partc.runtime.client.results import Timings
 
 TOKEN_BYTES = PAYLOAD_FLOATS * 4
 """What crosses a link for every token of a prompt."""

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from partc.errors import PlanError
+from partc.format.dtypes import Array
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.plan.summary import is_return
 from partc.report.expected import device_s, message_s
 from partc.report.figures import Json, Plan
 from partc.report.records import WAIT, RequestRecord, RunRecord
-from partc.runtime.dtypes import Array
-from partc.runtime.results import Timings
+from partc.runtime.client.results import Timings
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from partc.format.dtypes import DTYPES
 from partc.report.figures import Figure, Json, Plan, pointer
 from partc.report.lanes import percent
-from partc.runtime.dtypes import DTYPES
 from partc.runtime.manifest import Manifest
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from partc.config.section import LARGEST, Section
 from partc.errors import BundleError, ConfigError
-from partc.runtime.results import Result, Timings
+from partc.runtime.client.results import Result, Timings
 
 FORMAT = "partc-run/1"
 RUNS = "runs"

@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from partc.runtime.settings import Settings
+    from partc.runtime.shell.settings import Settings
 
     if options.stdio:
         _die_with_parent()
@@ -101,7 +101,7 @@ def _run(options: argparse.Namespace) -> int:
         stdio=options.stdio,
     )
     if options.measure:
-        from partc.runtime.measure import MeasureService
+        from partc.runtime.measure.service import MeasureService
 
         MeasureService(settings).serve()
         return 0

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from partc.runtime.dtypes import Array
-from partc.runtime.program import Program, Recv
-from partc.runtime.sampling import Sampling
-from partc.runtime.timings import Timing
+from partc.format.dtypes import Array
+from partc.format.program import Program, Recv
+from partc.runtime.core.sampling import Sampling
+from partc.runtime.core.timings import Timing
 from partc.runtime.wire import Step
 
 

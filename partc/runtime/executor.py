@@ -16,13 +16,13 @@ from typing import Protocol
 import numpy as np
 
 from partc.errors import InternalError, RunError
-from partc.runtime.dtypes import Array, as_float32
-from partc.runtime.engine import Engine
+from partc.format.dtypes import Array, as_float32
+from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, reads
+from partc.runtime.core.sampling import Sampling, sample
+from partc.runtime.core.timings import Timing, whole_steps
+from partc.runtime.engines.contract import Engine
 from partc.runtime.execution import Execution, OpenRequest
 from partc.runtime.manifest import Manifest
-from partc.runtime.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, reads
-from partc.runtime.sampling import Sampling, sample
-from partc.runtime.timings import Timing, whole_steps
 from partc.runtime.wire import Step
 
 _KEPT_TIMINGS = 8192

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from partc.dims import symbols
 from partc.errors import RunError
-from partc.runtime.dtypes import DTYPES, Array
+from partc.format.dims import symbols
+from partc.format.dtypes import DTYPES, Array
+from partc.format.program import CHUNK
+from partc.runtime.client.text import TextStream
+from partc.runtime.core.link import Progress
+from partc.runtime.core.sampling import Sampling
 from partc.runtime.manifest import Manifest, Model, TensorType
-from partc.runtime.program import CHUNK
-from partc.runtime.protocol import Progress
-from partc.runtime.sampling import Sampling
-from partc.runtime.text import TextStream
-from partc.runtime.transport import Origin
+from partc.runtime.shell.transport import Origin
 from partc.runtime.wire import Fields, Opening, Step, check_values, read_specs, to_array
 
 GENERATION = "text-generation"

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partc.errors import PartcError, RunError
-from partc.runtime.dtypes import Array
+from partc.format.dtypes import Array
+from partc.format.program import Recv, Send
+from partc.runtime.core.link import Receiver, Sender
 from partc.runtime.foresight import Foreseen, Foresight
-from partc.runtime.keys import CLIENT
 from partc.runtime.manifest import Manifest
-from partc.runtime.program import Recv, Send
-from partc.runtime.protocol import Receiver, Sender
-from partc.runtime.transport import Down, Event, Input, Message, Origin, Rejected, Transport, Up
+from partc.runtime.shell.keys import CLIENT
+from partc.runtime.shell.transport import Down, Event, Input, Message, Origin, Rejected, Transport, Up
 from partc.runtime.wire import (
     Data,
     Fields,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
-from partc.runtime.digests import data_digest
+from partc.format.digests import data_digest
 from partc.runtime.manifest_files import refuse_link, verify_file, verify_listed
 from partc.runtime.manifest_reader import read_manifest
 from partc.runtime.manifest_types import (

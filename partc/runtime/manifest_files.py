@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from partc.errors import BundleError
-from partc.runtime.digests import file_digest
+from partc.format.digests import file_digest
 from partc.runtime.manifest_types import KEYS_FOLDER, MANIFEST_FILE, RECOMPILE, FileEntry
 
 

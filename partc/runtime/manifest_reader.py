@@ -8,8 +8,23 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from partc.dims import Dim, evaluate, symbols
 from partc.errors import BundleError
+from partc.format.dims import Dim, evaluate, symbols
+from partc.format.program import (
+    CHUNK,
+    DEVICE_NAME,
+    Emit,
+    Program,
+    Recv,
+    Run,
+    Sample,
+    Send,
+    chunk_program,
+    parse_program,
+    print_instruction,
+    reads,
+    writes,
+)
 from partc.runtime.manifest_entries import Entries
 from partc.runtime.manifest_types import (
     FORMAT,
@@ -25,21 +40,6 @@ from partc.runtime.manifest_types import (
     TensorType,
     TvmFunctions,
     TvmOptions,
-)
-from partc.runtime.program import (
-    CHUNK,
-    DEVICE_NAME,
-    Emit,
-    Program,
-    Recv,
-    Run,
-    Sample,
-    Send,
-    chunk_program,
-    parse_program,
-    print_instruction,
-    reads,
-    writes,
 )
 
 _HEX64 = re.compile(r"[0-9a-f]{64}")

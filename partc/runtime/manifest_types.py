@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from partc.dims import Shape, evaluate
-from partc.runtime.program import Emit, Program, Sample
+from partc.format.dims import Shape, evaluate
+from partc.format.program import Emit, Program, Sample
 
 FORMAT = "partc-bundle/1"
 MANIFEST_FILE = "manifest.json"

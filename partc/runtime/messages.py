@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from partc.errors import RunError
-from partc.runtime.dtypes import DTYPES
+from partc.format.dtypes import DTYPES
 
 
 def check_fields(kind: object, fields: Mapping[str, Any]) -> None:

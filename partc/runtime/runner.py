@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partc.errors import PartcError, RunError
-from partc.runtime.anticipation import Anticipation
-from partc.runtime.dtypes import Array
-from partc.runtime.engine import load_engine
+from partc.format.dtypes import Array
+from partc.runtime.core.timings import Timing, timing_table
+from partc.runtime.engines.contract import load_engine
 from partc.runtime.executor import Executor, StepError
-from partc.runtime.keys import CLIENT, load_device_keys
 from partc.runtime.links import Arrived, Barred, Control, Failed, Linked, LinkEvent, Links, Lost
 from partc.runtime.manifest import Manifest, load_manifest, verify_files
-from partc.runtime.settings import Settings, listen_address, peer_addresses, stop_signals
+from partc.runtime.shell.keys import CLIENT, load_device_keys
+from partc.runtime.shell.settings import Settings, listen_address, peer_addresses, stop_signals
+from partc.runtime.shell.spin_wait import SpinWait
+from partc.runtime.shell.transport import Event, Input, Origin, Transport
 from partc.runtime.source import Source, problem
-from partc.runtime.timings import Timing, timing_table
-from partc.runtime.transport import Event, Input, Origin, Transport
 from partc.runtime.wire import Step, frame_limit, to_frames
 
 
@@ -59,7 +59,7 @@ class Runner:
         self._source: Source | None = None
         if manifest.is_source:
             self._source = Source(manifest, settings.bundle, self, time.monotonic, settings.patience_s)
-        self._anticipation = Anticipation(self._transport.poll)
+        self._spin_wait = SpinWait(self._transport.poll)
         self._stopping = False
         self._was_complete = False
         self._due: tuple[float | None, float | None] = 0.0, None
@@ -150,12 +150,12 @@ class Runner:
                 self._handle(found)
         if self._executor.ready:
             if waits:
-                self._anticipation.end()
+                self._spin_wait.end()
             self._advance()
             # On the source a step ends with next to no work, and the next one begins.
             if self._source is not None and self._executor.ready:
                 self._advance()
-            self._anticipation.begin()
+            self._spin_wait.begin()
         # All that can wait comes after that.
         if self._source is not None:
             self._source.tell()
@@ -169,7 +169,7 @@ class Runner:
             return self._transport.poll(0.0)
         if self._settings.frugal or not self._executor.has_requests:
             return self._transport.poll(self._timeout())
-        return self._anticipation.wait(self._timeout())
+        return self._spin_wait.wait(self._timeout())
 
     def _timeout(self) -> float | None:
         due = [moment for moment in self._due if moment is not None]

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from partc.errors import PartcError, RunError
-from partc.runtime.dtypes import Array
+from partc.format.dtypes import Array
+from partc.runtime.client.text import Tokenizer
+from partc.runtime.core.link import Progress, patience_s, step_s
+from partc.runtime.core.timings import Timing, timing_table
 from partc.runtime.jobs import GENERATION, Job, fill_prompts, fill_tensors, opening_of, prompt_steps
 from partc.runtime.links import Control
 from partc.runtime.manifest import Manifest
-from partc.runtime.protocol import Progress, patience_s, step_s
-from partc.runtime.text import Tokenizer
-from partc.runtime.timings import Timing, timing_table
-from partc.runtime.transport import Origin
+from partc.runtime.shell.transport import Origin
 from partc.runtime.wire import Step, to_frame, to_frames
 
 _MOST_QUEUED = 1024

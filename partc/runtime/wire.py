@@ -16,10 +16,10 @@ import msgpack
 import numpy as np
 
 from partc.errors import RunError
-from partc.runtime.dtypes import DTYPES, Array
+from partc.format.dtypes import DTYPES, Array
+from partc.format.program import CHUNK, Recv
 from partc.runtime.manifest import Manifest, TensorType
 from partc.runtime.messages import check_fields
-from partc.runtime.program import CHUNK, Recv
 
 VERSION = 1
 MIN_FRAME_LIMIT = 64 * 1024

@@ -10,8 +10,8 @@ from pathlib import Path
 from partc.config.model import ModelConfig
 from partc.errors import BundleError, UserError
 from partc.pipeline.contract import Progress, no_progress
-from partc.runtime.launch import launch_local
 from partc.runtime.manifest import TensorType, load_manifest
+from partc.runtime.shell.launch import launch_local
 from partc.verify.inputs import Requests
 from partc.verify.judge import GENERATION, choose_judge
 from partc.verify.origin import Build, read_build, read_origin, say

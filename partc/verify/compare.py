@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from partc.runtime.results import Crossing
+from partc.runtime.client.results import Crossing
 
 Array = npt.NDArray[Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from partc.dims import evaluate
+from partc.format.dims import evaluate
 from partc.runtime.manifest import Manifest, Model
 
 Array = npt.NDArray[Any]

@@ -9,8 +9,8 @@ from pathlib import Path
 from partc.config.model import ModelConfig
 from partc.errors import UserError
 from partc.pipeline.contract import Progress
+from partc.runtime.client.text import TOKENIZER_FILE, Tokenizer
 from partc.runtime.manifest import Manifest
-from partc.runtime.text import TOKENIZER_FILE, Tokenizer
 from partc.verify.cost import cost_of_outputs, cost_of_text
 from partc.verify.inputs import Requests, built_in_prompts, built_in_requests
 from partc.verify.passages import Passage, find_text, own_passages, read_passages

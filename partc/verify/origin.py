@@ -89,7 +89,7 @@ def read_build(build: Path) -> Build:
     Raises:
         BundleError: what was remembered is damaged.
     """
-    from partc.runtime.client import source_manifest
+    from partc.runtime.client.client import source_manifest
 
     manifest, file = source_manifest(build), build / _FILE
     content = _read(file) if file.exists() else {}

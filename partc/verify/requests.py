@@ -8,9 +8,9 @@ from typing import Any
 import numpy.typing as npt
 
 from partc.pipeline.contract import Progress
-from partc.runtime.client import Client
+from partc.runtime.client.client import Client
+from partc.runtime.client.results import Crossing, Result
 from partc.runtime.manifest import Manifest
-from partc.runtime.results import Crossing, Result
 from partc.verify.compare import difference, join_steps, largest, same, valid_rows
 from partc.verify.inputs import Requests, built_in_prompts, built_in_requests, count_tokens
 from partc.verify.report import Case, CutError, Report

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from partc.runtime.results import Result
+from partc.runtime.client.results import Result
 from partc.verify.compare import nearest, shapes_to_watch
 from partc.verify.inputs import Given
 from partc.verify.reference import Reference

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.config.model import ModelConfig
+from partc.format.dtypes import as_float32
 from partc.pipeline.contract import Context, Progress, no_progress
-from partc.runtime.dtypes import as_float32
-from partc.runtime.engine import load_engine
+from partc.runtime.client.results import Crossing
+from partc.runtime.engines.contract import load_engine
 from partc.runtime.jobs import check_tensors
 from partc.runtime.manifest import Manifest, Submodule, TensorType, load_manifest
-from partc.runtime.results import Crossing
 
 Array = npt.NDArray[Any]
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from partc.dims import Shape
+from partc.format.dims import Shape
 from partc.ir.graph import Constant, Graph, Node, Value, Weight
 from partc.ir.match import number
 from partc.ir.sizes import Inferred

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from partc.dims import Dim, Shape, symbols
+from partc.format.dims import Dim, Shape, symbols
 from partc.ir.graph import STEP_INPUTS, Constant, Graph, Node, Value
 from partc.ir.sizes import Inferred, attributes_key
 from partc.ir.types import BY_SHORT

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from partc.dims import Shape
+from partc.format.dims import Shape
 from partc.ir.graph import Constant, Graph, Node, Value
 from partc.ir.match import number
 from partc.ir.sizes import Inferred

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from partc.dims import Dim
+from partc.format.dims import Dim
 from partc.ir.graph import Value
 from targets.rewrite import Rewriter
 

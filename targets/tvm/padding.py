@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from partc.dims import Dim, factors, symbols
 from partc.errors import UserError
+from partc.format.dims import Dim, factors, symbols
 from partc.ir.graph import Constant, Graph, ModelInfo, Node, Value
 
 ROWS = ("batch", "sequence")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partc.dims import evaluate, symbols
 from partc.errors import UserError
+from partc.format.dims import evaluate, symbols
 from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Value, fresh_name
 from partc.pipeline.contract import Context
 from partc.pipeline.registry import load_passes

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from partc.runtime.engine import load_engine
+from partc.runtime.engines.contract import load_engine
 from partc.runtime.jobs import prompt_ends
 from partc.runtime.manifest import load_manifest
 

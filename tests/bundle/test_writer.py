@@ -22,8 +22,8 @@ from partc.errors import BundleError, ModelError
 from partc.ir.graph import Graph, ModelInfo, Node, Value, Weight
 from partc.ir.weights import Leaf, Step
 from partc.pipeline.registry import load_target
-from partc.runtime.keys import SECRET_FILE
 from partc.runtime.manifest import load_manifest, verify_files
+from partc.runtime.shell.keys import SECRET_FILE
 from targets.null import NullTarget
 from tests.bundle.tiny import module, write_checkpoint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partc.cli.results import print_limits, print_results, print_tokens
-from partc.runtime.results import Result, Tokens
+from partc.runtime.client.results import Result, Tokens
 
 
 def _result(tokens: int, finish: str, prompt: int = 4) -> Result:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from partc.runtime.dtypes import Array
-from partc.runtime.engine import load_engine
+from partc.format.dtypes import Array
+from partc.format.program import CHUNK, chunk_program
+from partc.runtime.client.results import Crossing
+from partc.runtime.core.link import Progress
+from partc.runtime.engines.contract import load_engine
 from partc.runtime.executor import Executor
 from partc.runtime.jobs import Job, prompt_steps
 from partc.runtime.manifest import Manifest, load_manifest
-from partc.runtime.program import CHUNK, chunk_program
-from partc.runtime.protocol import Progress
-from partc.runtime.results import Crossing
 from partc.runtime.wire import Opening, Step
 
 

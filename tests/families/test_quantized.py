@@ -18,6 +18,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from partc.config.model import CheckpointFolder, ModelConfig
+from partc.format.dtypes import Array
 from partc.frontend import load_module
 from partc.ir.graph import Module
 from partc.ir.quantization import Quantization
@@ -25,7 +26,6 @@ from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import PHASES
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
-from partc.runtime.dtypes import Array
 from partc.verify.report import QUANTIZED_TOLERANCE
 from tests.families.check import (
     CONTROLS,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from partc.dims import evaluate
+from partc.format.dims import evaluate
 from partc.ir.evaluate import evaluate_node
 from partc.ir.graph import Constant, Graph, Node, State, Value, Weight
 from partc.ir.types import BY_SHORT

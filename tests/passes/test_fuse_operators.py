@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from partc.dims import evaluate
 from partc.errors import UserError
+from partc.format.dims import evaluate
 from partc.ir.graph import Module
 from partc.ir.text import parse_module, print_module
 from partc.ir.verify import verify

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partc.dims import evaluate
 from partc.errors import UserError
+from partc.format.dims import evaluate
 from partc.ir.graph import Module, Value
 from partc.ir.samples import Samples
 from partc.ir.sizes import SizeInference

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import PlanError
+from partc.format.program import Emit, Recv, Run, Sample, Send, parse_program
 from partc.ir.graph import Input, Module, Part
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.plan.evaluate import intervals_of, traffic_between
 from partc.plan.problem import Edge
-from partc.runtime.program import Emit, Recv, Run, Sample, Send, parse_program
 from passes.split_graph import SplitGraph
 from tests.passes.models import decoder, graph
 from tests.passes.random_graphs import Term, compute, modules, request

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partc.format.dtypes import Array
+from partc.format.program import Run
 from partc.plan.problem import Link
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.script import Script, Workflow
-from partc.runtime.dtypes import Array
-from partc.runtime.engine import NullEngine
+from partc.runtime.engines.contract import NullEngine
 from partc.runtime.executor import Executor
 from partc.runtime.manifest import Manifest, load_manifest
-from partc.runtime.program import Run
 from partc.runtime.wire import Opening, Step
 from tests.runtime.bundles import Build, Device, Part, language_model
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from partc.profiler.links import TOKEN_BYTES, Ring, Sample, idle_s, link_figures
-from partc.runtime.results import Timings
+from partc.runtime.client.results import Timings
 
 
 def ring(first: str, last: str, fixed_s: float, per_byte_s: float) -> Ring:

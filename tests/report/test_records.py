@@ -13,7 +13,7 @@ import pytest
 
 from partc.errors import BundleError
 from partc.report.records import KEPT, read_record, record_files, write_record
-from partc.runtime.results import Result, Timings
+from partc.runtime.client.results import Result, Timings
 
 WHEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes", "wait_s:board")

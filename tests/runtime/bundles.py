@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from partc.runtime.keys import make_keys
+from partc.format.program import Recv, Send, parse_program
 from partc.runtime.manifest import seal
-from partc.runtime.program import Recv, Send, parse_program
+from partc.runtime.shell.keys import make_keys
 
 PLAN = hashlib.sha256(b"plan").hexdigest()
 VOCABULARY, HIDDEN, LENGTH = 17, 8, 24

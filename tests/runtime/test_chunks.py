@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import BundleError, RunError
+from partc.format.program import chunk_program, parse_program, print_program
+from partc.runtime.core.link import Progress
 from partc.runtime.jobs import Job, prompt_ends, prompt_steps
-from partc.runtime.launch import LocalRing, launch_local
 from partc.runtime.manifest import Manifest, TensorType, load_manifest
-from partc.runtime.program import chunk_program, parse_program, print_program
-from partc.runtime.protocol import Progress
+from partc.runtime.shell.launch import LocalRing, launch_local
 from partc.runtime.wire import Opening, Step, check_step
 from tests.runtime.bundles import HIDDEN, LENGTH, Build, Device, expected_tokens, language_model, reseal
 from tests.runtime.returning import PROGRAM_A, PROGRAM_B, returning_model

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import RunError
-from partc.runtime.dtypes import Array
-from partc.runtime.engine import NullEngine
+from partc.format.dtypes import Array
+from partc.runtime.engines.contract import NullEngine
 from partc.runtime.executor import Executor
 from partc.runtime.manifest import load_manifest
 from partc.runtime.wire import Opening, Step

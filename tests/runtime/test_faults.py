@@ -18,11 +18,11 @@ import pytest
 import zmq
 
 from partc.errors import BundleError, InternalError, PartcError, RunError
-from partc.runtime.client import Client
-from partc.runtime.keys import KeyPair, Keys, load_client_keys, load_device_keys, make_keys
-from partc.runtime.launch import LocalRing, launch_local
+from partc.runtime.client.client import Client
 from partc.runtime.manifest import load_manifest
-from partc.runtime.transport import Down, Message, Transport, Up
+from partc.runtime.shell.keys import KeyPair, Keys, load_client_keys, load_device_keys, make_keys
+from partc.runtime.shell.launch import LocalRing, launch_local
+from partc.runtime.shell.transport import Down, Message, Transport, Up
 from partc.runtime.wire import (
     Data,
     Opening,
@@ -110,7 +110,7 @@ def test_a_device_that_hangs_but_answers_sockets(tmp_path: Path) -> None:
     (hang / "sitecustomize.py").write_text(
         "import os, sys, time\n"
         "if 'devices/b' in ' '.join(sys.orig_argv):\n"
-        "    from partc.runtime import engine\n"
+        "    from partc.runtime.engines import contract as engine\n"
         "    engine.NullEngine.run = lambda *_: time.sleep(60)\n"
     )
     path = os.pathsep.join(filter(None, (str(hang), os.environ.get("PYTHONPATH"))))
@@ -128,7 +128,7 @@ def test_a_bug_in_a_runner_is_told_with_its_traceback(tmp_path: Path) -> None:
     (broken / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'devices/c' in ' '.join(sys.orig_argv):\n"
-        "    from partc.runtime import engine\n"
+        "    from partc.runtime.engines import contract as engine\n"
         "    engine.NullEngine.run = lambda *_: 1 / 0\n"
     )
     path = os.pathsep.join(filter(None, (str(broken), os.environ.get("PYTHONPATH"))))
@@ -314,7 +314,7 @@ def test_an_interrupt_while_the_runners_start(build: Path, monkeypatch: pytest.M
 
 def test_nothing_is_left_when_the_parent_is_killed(build: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from partc.runtime.launch import launch_local\n"
+        "import sys, time; from pathlib import Path; from partc.runtime.shell.launch import launch_local\n"
         f"ring = launch_local(Path({str(build)!r})); print(*ring.pids.values(), flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

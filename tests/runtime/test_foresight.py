@@ -15,7 +15,7 @@ from partc.errors import RunError
 from partc.runtime.foresight import Foresight
 from partc.runtime.links import Arrived, Failed, LinkEvent, Links
 from partc.runtime.manifest import load_manifest
-from partc.runtime.transport import Message, Origin, Transport
+from partc.runtime.shell.transport import Message, Origin, Transport
 from partc.runtime.wire import Data, Opening, Step, decode, encode_control, encode_data, to_frame
 from tests.runtime.bundles import HIDDEN, LENGTH, PLAN, language_model
 

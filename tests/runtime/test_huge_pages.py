@@ -15,7 +15,7 @@ _START = """
 import ctypes, sys
 from contextlib import nullcontext
 from pathlib import Path
-from partc.runtime.huge_pages import in_huge_pages
+from partc.runtime.engines.huge_pages import in_huge_pages
 MIB = 1 << 20
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

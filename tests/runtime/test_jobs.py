@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import RunError
-from partc.runtime.dtypes import DTYPES
+from partc.format.dtypes import DTYPES
+from partc.runtime.core.link import Progress
 from partc.runtime.jobs import Job, fill_prompts, fill_tensors, opening_of
 from partc.runtime.manifest import Manifest, load_manifest
-from partc.runtime.protocol import Progress
 from partc.runtime.wire import Opening, to_frame
 from tests.runtime.bundles import classifier, language_model
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from partc.errors import BundleError
-from partc.runtime.keys import load_client_keys, load_device_keys, make_keys
+from partc.runtime.shell.keys import load_client_keys, load_device_keys, make_keys
 
 
 def test_each_secret_in_one_place(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import zmq
 
 from partc.runtime.links import Arrived, LinkEvent, Links
 from partc.runtime.manifest import load_manifest
-from partc.runtime.transport import Message, Origin, Transport
+from partc.runtime.shell.transport import Message, Origin, Transport
 from partc.runtime.wire import Data, Opening, Step, decode, encode_control, encode_data, to_frame
 from tests.runtime.bundles import HIDDEN, PLAN, language_model
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import BundleError
-from partc.runtime.digests import canonical_json
+from partc.format.digests import canonical_json
 from partc.runtime.manifest import load_manifest, parse_manifest, seal, verify_files
 from tests.runtime.bundles import language_model, reseal
 

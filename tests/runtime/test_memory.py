@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partc.runtime.engine import States
+from partc.runtime.engines.contract import States
+from partc.runtime.engines.memory import LazyZeros, MappedFiles, release_mapped
 from partc.runtime.manifest import load_manifest
-from partc.runtime.memory import LazyZeros, MappedFiles, release_mapped
 from tests.runtime.bundles import language_model
 
 MIB = 1 << 20

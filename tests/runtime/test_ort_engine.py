@@ -11,10 +11,10 @@ import onnx
 import pytest
 
 from partc.errors import BundleError
-from partc.runtime import ort_engine
-from partc.runtime.dtypes import Array
+from partc.format.dtypes import Array
+from partc.runtime.engines import ort as ort_engine
+from partc.runtime.engines.ort import OrtEngine
 from partc.runtime.manifest import Manifest, load_manifest
-from partc.runtime.ort_engine import OrtEngine
 from tests.runtime.bundles import graph_model, make_model
 from tests.runtime.test_memory import MIB, resident
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import BundleError
-from partc.runtime.program import (
+from partc.format.program import (
     Emit,
     Instruction,
     Recv,

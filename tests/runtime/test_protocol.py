@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import RunError
-from partc.runtime.protocol import Progress, Receiver, Sender, patience_s, step_s
+from partc.runtime.core.link import Progress, Receiver, Sender, patience_s, step_s
 
 PLAN = bytes(32)
 Packet = tuple[int, int, int, str]

@@ -12,11 +12,11 @@ import pytest
 from onnx import helper
 
 from partc.errors import BundleError, RunError
-from partc.runtime.engine import load_engine
-from partc.runtime.launch import launch_local
+from partc.runtime.engines.contract import load_engine
 from partc.runtime.links import Arrived, Failed, LinkEvent, Links
 from partc.runtime.manifest import load_manifest
-from partc.runtime.transport import Message, Origin, Transport
+from partc.runtime.shell.launch import launch_local
+from partc.runtime.shell.transport import Message, Origin, Transport
 from partc.runtime.wire import Data, Opening, Step, decode, encode_control, encode_data, to_frame
 from tests.runtime.bundles import HIDDEN, PLAN, Build, Device, Part, expected_tokens, make_model, reseal
 from tests.runtime.returning import PROGRAM_B, returning_model

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from partc.errors import RunError
-from partc.runtime.sampling import Sampling, sample
+from partc.runtime.core.sampling import Sampling, sample
 
 ROWS = hnp.arrays(
     np.float32, st.tuples(st.integers(1, 4), st.integers(1, 30)), elements=st.floats(-20, 20, width=32)

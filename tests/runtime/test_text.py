@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import RunError
-from partc.runtime.text import TextStream, Tokenizer
+from partc.runtime.client.text import TextStream, Tokenizer
 
 
 class Bytes(Tokenizer):

@@ -15,15 +15,15 @@ import pytest
 
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, RunError
+from partc.format.dtypes import Array
 from partc.ir.text import parse_module
-from partc.runtime import tvm_runtime
-from partc.runtime.dtypes import Array
-from partc.runtime.engine import load_engine
+from partc.runtime.engines import tvm_runtime
+from partc.runtime.engines.contract import load_engine
+from partc.runtime.engines.memory import ALIGNMENT, map_tensors
+from partc.runtime.engines.tvm import TvmEngine
+from partc.runtime.engines.tvm_memory import Memory
+from partc.runtime.engines.tvm_runtime import start_runtime
 from partc.runtime.manifest import Manifest, load_manifest, parse_manifest
-from partc.runtime.memory import ALIGNMENT, map_tensors
-from partc.runtime.tvm_engine import TvmEngine
-from partc.runtime.tvm_memory import Memory
-from partc.runtime.tvm_runtime import start_runtime
 from tests.bundle.tiny import MAX, WIDTH, module, numpy_logits, write_checkpoint
 from tests.families.ring import DirectRing
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from partc.errors import RunError
-from partc.runtime.dtypes import DTYPES, as_float32
+from partc.format.dtypes import DTYPES, as_float32
 from partc.runtime.manifest import Manifest, load_manifest
 from partc.runtime.wire import (
     MIN_FRAME_LIMIT,

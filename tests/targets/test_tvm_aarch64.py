@@ -17,7 +17,8 @@ from partc.pipeline.default import PHASES as DEFAULT
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
-from partc.runtime import tvm_engine, tvm_runtime
+from partc.runtime.engines import tvm as tvm_engine
+from partc.runtime.engines import tvm_runtime
 from partc.runtime.manifest import Manifest
 from partc.verify.reference import open_reference
 from tests.families.check import save_tiny, simplified

@@ -12,8 +12,8 @@ import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.errors import UserError
+from partc.runtime.client.text import Tokenizer
 from partc.runtime.manifest import Model
-from partc.runtime.text import Tokenizer
 from partc.verify.passages import Passage, find_text, own_passages, read_passages
 
 BEGIN = 99

@@ -12,8 +12,8 @@ import pytest
 
 from partc.cli.main import run
 from partc.config.model import load_model_config
-from partc.runtime.launch import launch_local
-from partc.runtime.results import Crossing
+from partc.runtime.client.results import Crossing
+from partc.runtime.shell.launch import launch_local
 from partc.verify.compare import difference, join_steps
 from partc.verify.quantized import SameQuantization
 from partc.verify.uncut import UncutModel, compile_uncut

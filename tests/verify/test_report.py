@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from partc.runtime.client import Client
+from partc.runtime.client.client import Client
 from partc.verify.compare import difference, largest, nearest
 from partc.verify.report import Case, CutError, Report
 from partc.verify.requests import OneStep

@@ -8,13 +8,13 @@ from math import prod
 from pathlib import Path
 
 from partc.errors import BundleError
+from partc.format.dtypes import DTYPES
+from partc.format.program import Run, Send
 from partc.plan.evaluate import intervals_of
 from partc.plan.problem import Phase
 from partc.plan.simulate.case import Case
 from partc.plan.simulate.script import Script, Workflow, stage_runs, workflow_of
-from partc.runtime.dtypes import DTYPES
 from partc.runtime.manifest import RECOMPILE, Manifest, load_manifest
-from partc.runtime.program import Run, Send
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from partc.errors import InternalError
+from partc.format.program import Recv, Run, Send
 from partc.plan.simulate.demand import Load, Noise
 from partc.plan.simulate.result import Simulation, Span, Transfer
 from partc.plan.simulate.script import Script, Workflow
-from partc.runtime.program import Recv, Run, Send
 
 Mail = tuple[str, tuple[str, ...]]
 """Sender and values, which tell the messages of one step apart on the device that receives them."""

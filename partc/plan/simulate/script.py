@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from partc.format.program import Emit, Instruction, Program, Recv, Run, Send
 from partc.plan.evaluate import Interval, ValueKey, intervals_of, traffic_between
 from partc.plan.problem import Link, Phase, Problem
 from partc.plan.simulate.result import Limit
-from partc.runtime.program import Emit, Instruction, Program, Recv, Run, Send
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from partc.runtime.client import Client, Request
-from partc.runtime.results import Result, Tokens
+from partc.runtime.client.client import Client, Request
+from partc.runtime.client.results import Result, Tokens
 
 Seconds = npt.NDArray[np.float64]
 

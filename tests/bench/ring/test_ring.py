@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from partc.runtime.results import Result, Timings
+from partc.runtime.client.results import Result, Timings
 from tests.bench.ring.figures import Times, summary, table
 from tests.bench.ring.requests import hop_times, pair_time, token_times
 from tests.bench.ring.turns import Measured

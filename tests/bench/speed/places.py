@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from partc.runtime.digests import canonical_json
+from partc.format.digests import canonical_json
 from partc.runtime.manifest import MANIFEST_FILE, seal
 
 FORMATS = ("float32", "int8", "int4")

@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from partc.errors import PartcError, RunError
-from partc.runtime.digests import data_digest
+from partc.format.digests import data_digest
+from partc.format.program import Emit, Program, Recv, Run, Sample, Send
 from partc.runtime.links import LinkEvent
 from partc.runtime.manifest import Manifest
-from partc.runtime.program import Emit, Program, Recv, Run, Sample, Send
 from partc.runtime.runner import Runner
-from partc.runtime.settings import Settings
-from partc.runtime.transport import Input
+from partc.runtime.shell.settings import Settings
+from partc.runtime.shell.transport import Input
 
 TOUCH, PAYLOAD, HEAD = "probe_touch", "probe_payload", "probe_head"
 """The sub-modules of the rings."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from partc.runtime import launch, processor
-from partc.runtime.launch import launch_local
-from partc.runtime.processor import shared_out, usable_cores
+from partc.runtime.shell import cores, launch
+from partc.runtime.shell.cores import shared_out, usable_cores
+from partc.runtime.shell.launch import launch_local
 from tests.runtime.bundles import language_model
 
 needs_affinity = pytest.mark.skipif(
@@ -44,7 +44,7 @@ def test_cores_are_shared_out(
 ) -> None:
     """Four cores of two threads each."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    monkeypatch.setattr(processor, "_core", lambda number: str(number % 4))
+    monkeypatch.setattr(cores, "_core", lambda number: str(number % 4))
     assert shared_out(threads) == expected
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from partc.runtime.anticipation import Anticipation
-from partc.runtime.launch import launch_local
+from partc.runtime.shell.launch import launch_local
+from partc.runtime.shell.spin_wait import SpinWait
 from tests.runtime.bundles import language_model
 
 
@@ -36,9 +36,9 @@ class World:
         return ["event"] if self.now >= self.event else []
 
 
-def after_a_wait(seconds: float) -> tuple[World, Anticipation[str]]:
+def after_a_wait(seconds: float) -> tuple[World, SpinWait[str]]:
     world = World()
-    anticipation = Anticipation(world.poll, world.clock)
+    anticipation = SpinWait(world.poll, world.clock)
     anticipation.begin()
     world.now += seconds
     anticipation.end()

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from partc.runtime.dtypes import DTYPES, Array
-from partc.runtime.memory import aligned_zeros
+from partc.format.dtypes import DTYPES, Array
+from partc.runtime.engines.memory import aligned_zeros
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType
 
 from partc.errors import RunError
+from partc.runtime.core.link import LEAST_PATIENCE_S
 from partc.runtime.manifest import Manifest
-from partc.runtime.protocol import LEAST_PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)

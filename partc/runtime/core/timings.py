@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from partc.runtime.dtypes import Array
+from partc.format.dtypes import Array
 
 _FIXED_COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes")
 

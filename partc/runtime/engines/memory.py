@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from partc.errors import BundleError
-from partc.runtime.dtypes import DTYPES, Array
+from partc.format.dtypes import DTYPES, Array
 from partc.runtime.manifest_types import RECOMPILE
 
 _IS_LINUX = sys.platform == "linux"

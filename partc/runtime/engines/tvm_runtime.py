@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
+from partc.runtime.engines.tvm_memory import Memory
 from partc.runtime.manifest import RECOMPILE, EngineSpec, Manifest, TvmOptions, verify_file
-from partc.runtime.processor import architecture
-from partc.runtime.tvm_memory import Memory
+from partc.runtime.shell.cores import architecture
 
 _CPU, _CUDA, _POOLED = 1, 2, 2
 """DLPack's numbers of devices, and TVM's of the allocator."""

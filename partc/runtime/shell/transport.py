@@ -27,7 +27,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from partc.errors import BundleError, RunError
-from partc.runtime.keys import Keys
+from partc.runtime.shell.keys import Keys
 from partc.runtime.wire import COPY_BELOW_BYTES
 
 Origin = str | bytes

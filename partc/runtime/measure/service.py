@@ -31,17 +31,17 @@ from typing import Any
 import numpy as np
 
 from partc.errors import PartcError, RunError
-from partc.runtime.dtypes import DTYPES, Array, as_float32
-from partc.runtime.engine import Engine, load_engine
-from partc.runtime.keys import CLIENT, load_device_keys
+from partc.format.dtypes import DTYPES, Array, as_float32
+from partc.runtime.core.sampling import Sampling, sample
+from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.links import Control, Failed, LinkEvent, Links
 from partc.runtime.manifest import Manifest, load_manifest, verify_files
-from partc.runtime.measure_ring import RingRunner, ring_manifest
-from partc.runtime.processor import architecture
-from partc.runtime.sampling import Sampling, sample
-from partc.runtime.settings import Settings, listen_address, stop_signals
+from partc.runtime.measure.ring import RingRunner, ring_manifest
+from partc.runtime.shell.cores import architecture
+from partc.runtime.shell.keys import CLIENT, load_device_keys
+from partc.runtime.shell.settings import Settings, listen_address, stop_signals
+from partc.runtime.shell.transport import Input, Transport
 from partc.runtime.source import problem
-from partc.runtime.transport import Input, Transport
 from partc.runtime.wire import Fields, Step, check_step, frame_limit
 
 MOST_REPEATS = 1000

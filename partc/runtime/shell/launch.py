@@ -23,10 +23,10 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from partc.errors import InternalError, PartcError, RunError
-from partc.runtime.client import Client, source_manifest
+from partc.runtime.client.client import Client, source_manifest
+from partc.runtime.core.link import LEAST_PATIENCE_S
 from partc.runtime.manifest import load_manifest
-from partc.runtime.processor import shared_out
-from partc.runtime.protocol import LEAST_PATIENCE_S
+from partc.runtime.shell.cores import shared_out
 
 _STOP_S = 2.0
 _LAST_WORDS_S = 0.5

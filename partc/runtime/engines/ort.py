@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from partc.errors import BundleError, RunError
-from partc.runtime.dtypes import DTYPES, Array
-from partc.runtime.engine import States
-from partc.runtime.huge_pages import in_huge_pages
+from partc.format.dtypes import DTYPES, Array
+from partc.runtime.engines.contract import States
+from partc.runtime.engines.huge_pages import in_huge_pages
+from partc.runtime.engines.memory import MappedFiles, release_mapped
 from partc.runtime.manifest import RECOMPILE, EngineSpec, Manifest, Submodule
-from partc.runtime.memory import MappedFiles, release_mapped
-from partc.runtime.processor import usable_cores
+from partc.runtime.shell.cores import usable_cores
 
 _PROVIDERS = {
     "cpu": "CPUExecutionProvider",

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from partc.dims import factors, symbols
 from partc.errors import BundleError, RunError
-from partc.runtime.dtypes import DTYPES, Array
+from partc.format.dims import factors, symbols
+from partc.format.dtypes import DTYPES, Array
+from partc.runtime.engines.memory import aligned_zeros, map_tensors
+from partc.runtime.engines.tvm_memory import Buffer
+from partc.runtime.engines.tvm_runtime import open_library, start_runtime
 from partc.runtime.manifest import RECOMPILE, Manifest, Submodule, TensorType
-from partc.runtime.memory import aligned_zeros, map_tensors
-from partc.runtime.tvm_memory import Buffer
-from partc.runtime.tvm_runtime import open_library, start_runtime
 
 _Entry = tuple[int, int]
 """Batch and sequence that a function is for."""

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from partc.errors import PartcError, RunError
-from partc.runtime.keys import CLIENT, Keys
 from partc.runtime.manifest import Manifest
-from partc.runtime.transport import Down, Event, Message, Rejected, Transport, Up
+from partc.runtime.shell.keys import CLIENT, Keys
+from partc.runtime.shell.transport import Down, Event, Message, Rejected, Transport, Up
 from partc.runtime.wire import Fields, client_frame_limit, decode, encode_control, header_limit
 
 

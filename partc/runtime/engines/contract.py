@@ -17,9 +17,9 @@ from typing import Protocol
 import numpy as np
 
 from partc.errors import BundleError
-from partc.runtime.dtypes import DTYPES, Array
+from partc.format.dtypes import DTYPES, Array
+from partc.runtime.engines.memory import ALIGNMENT, LazyZeros
 from partc.runtime.manifest import Manifest, Submodule, TensorType
-from partc.runtime.memory import ALIGNMENT, LazyZeros
 
 
 class Engine(Protocol):
@@ -41,9 +41,9 @@ class Engine(Protocol):
 
 
 _ENGINES = {
-    "ort": ("partc.runtime.ort_engine", "OrtEngine"),
-    "tvm": ("partc.runtime.tvm_engine", "TvmEngine"),
-    "null": ("partc.runtime.engine", "NullEngine"),
+    "ort": ("partc.runtime.engines.ort", "OrtEngine"),
+    "tvm": ("partc.runtime.engines.tvm", "TvmEngine"),
+    "null": ("partc.runtime.engines.contract", "NullEngine"),
 }
 
 

@@ -27,7 +27,7 @@ _LONGEST_S = 0.01
 computes beside it (1.1B parameters cut in two, waits of 20 ms: a hop 0.2 ms shorter, computing 2 ms longer)."""
 
 
-class Anticipation(Generic[T]):
+class SpinWait(Generic[T]):
     """How long the waits of a device take, and what follows from it for the next one."""
 
     def __init__(

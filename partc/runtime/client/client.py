@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from partc.errors import BundleError, PartcError, RunError
-from partc.runtime.connection import Connection
-from partc.runtime.dtypes import Array
+from partc.format.dtypes import Array
+from partc.runtime.client.connection import Connection
+from partc.runtime.client.results import Crossing, Result, Timings, Tokens, read_tensors
+from partc.runtime.core.link import LEAST_PATIENCE_S, patience_s, step_s
+from partc.runtime.core.sampling import Sampling
 from partc.runtime.jobs import check_prompts, check_tensors, dtype_name
-from partc.runtime.keys import Keys, load_client_keys
 from partc.runtime.manifest import MANIFEST_FILE, Manifest, load_manifest
-from partc.runtime.protocol import LEAST_PATIENCE_S, patience_s, step_s
-from partc.runtime.results import Crossing, Result, Timings, Tokens, read_tensors
-from partc.runtime.sampling import Sampling
+from partc.runtime.shell.keys import Keys, load_client_keys
 from partc.runtime.wire import Fields, header_limit, to_frame
 
 Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]

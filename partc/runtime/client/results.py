@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partc.runtime.dtypes import DTYPES, Array
+from partc.format.dtypes import DTYPES, Array
 from partc.runtime.wire import Fields, read_specs, to_array
 
 

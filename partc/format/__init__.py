@@ -1,0 +1,15 @@
+"""What the compiler, the runner and every other runtime share: data and their codecs, no behaviour.
+
+```
+dims         sizes of tensors: numbers and expressions of symbols
+dtypes       the table of element types
+digests      SHA-256 of files and of data, canonical JSON
+safetensors  reader and writer of weight files
+program      instructions, their text, and the checker
+build        what a compile made and a re-plan cannot change
+placement    what a re-plan changes: epoch, stages, programs, peers
+messages     one struct a message, and the codec
+```
+
+Needs the standard library, numpy and msgspec alone.
+"""

@@ -1,0 +1,1 @@
+"""Clients of a ring: requests, results, and text to tokens and back."""

@@ -1,0 +1,1 @@
+"""Measurements on a device, for `partc profile`."""

@@ -1,0 +1,1 @@
+"""The core's connection to the world: sockets, keys, processes, signals."""
