@@ -6,15 +6,30 @@ PartcError
 │   ├── ConfigError    a key, unit or value of model.yaml or devices.yaml
 │   ├── ModelError     a checkpoint, a config or an ONNX file
 │   ├── PlanError      no device fits, or a plan cannot be met
-│   ├── BundleError    a bundle that is damaged, foreign or incomplete
-│   └── RunError       a request that failed: a lost peer, a refused client, a prompt that is too long
+│   └── BundleError    a bundle that is damaged, foreign or incomplete
+├── RunError       a request or a runner failed; `cause` tells why
 └── InternalError  a bug of ours: exit code 70, with its traceback
 ```
 
-`partc.cli.main.exit_code` is the one place that turns them into exit codes.
+A RunError is no UserError: a device that was lost is nobody's mistake. Its cause travels between processes with it:
+
+| cause | meaning | exit code |
+| --- | --- | --- |
+| `input` | the request, an address or an option is wrong | 1 |
+| `refused` | the other side does not take us: other keys, another build, too many clients | 1 |
+| `lost-peer` | a device or its connection is gone; the same request may succeed later | 1 |
+| `stalled` | a device is there but makes no progress; the same request may succeed later | 1 |
+| `bug` | a broken invariant in a runner | 70 |
+
+`partc.cli.main.exit_code` is the one place that turns errors into exit codes.
 """
 
 from __future__ import annotations
+
+from typing import Literal
+
+Cause = Literal["lost-peer", "stalled", "refused", "input", "bug"]
+"""Why a request or a runner failed."""
 
 
 class PartcError(Exception):
@@ -59,8 +74,16 @@ class BundleError(UserError):
     """A bundle is damaged, incomplete or belongs to another plan."""
 
 
-class RunError(UserError):
-    """A request to the runners failed."""
+class RunError(PartcError):
+    """A request or a runner failed."""
+
+    def __init__(
+        self, message: str, *, where: str | None = None, hint: str | None = None, cause: Cause = "input"
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.cause: Cause = cause
+        """Why it failed; the only thing that a program may decide by."""
+        self.exit_code = 70 if cause == "bug" else 1
 
 
 class InternalError(PartcError):

@@ -3,7 +3,7 @@
 | exit code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | the user's input: a file, a model, a plan that cannot be met; says what, where and what to do |
+| 1 | a file, a model, a plan that cannot be met, a device that was lost; says what, where and what to do |
 | 2 | the command line itself |
 | 70 | a bug of partc, with its traceback |
 | 130, 141, 143 | stopped by Ctrl-C, by a closed pipe, by a termination signal |
@@ -37,7 +37,7 @@ from partc.cli.report import report_command
 from partc.cli.run import run_command
 from partc.cli.simulate import simulate_command
 from partc.cli.verify import verify_command
-from partc.errors import UserError
+from partc.errors import PartcError
 
 COMMANDS = (
     compile_command,
@@ -124,7 +124,7 @@ def exit_code(error: BaseException) -> int:
             return code if isinstance(code, int) else int(code is not None)
         case click.exceptions.Exit(exit_code=code):
             return int(code)
-        case UserError():
+        case PartcError(exit_code=1):
             _complain(error.message, error.where, error.hint)
             return 1
         case click.ClickException():

@@ -6,6 +6,7 @@ import errno
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from partc.cli.main import exit_code, partc, run
 from partc.errors import (
     BundleError,
+    Cause,
     ConfigError,
     InternalError,
     ModelError,
@@ -29,6 +31,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_users_mistake_is_1(kind: type[PartcError], capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(kind("it is wrong", where="a.yaml:3", hint="mend it")) == 1
     assert capsys.readouterr().err == "error: it is wrong\n  where: a.yaml:3\n  hint: mend it\n"
+
+
+@pytest.mark.parametrize("cause", get_args(Cause))
+def test_what_a_failed_request_means_to_the_shell(cause: Cause) -> None:
+    error = RunError("it failed", cause=cause)
+    assert exit_code(error) == error.exit_code == (70 if cause == "bug" else 1)
+    assert not isinstance(error, UserError)
 
 
 def test_a_mistake_without_place_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
