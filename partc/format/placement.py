@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 Share = Literal["one", "heads", "columns", "sequence"]
-"""How the devices of a stage share it: one device alone; attention by heads; products by columns; positions by ranges."""
+"""How devices share a stage: one device has all of it; attention by heads; products by columns; positions by ranges."""
 
 
 class Stage(Struct, frozen=True):
