@@ -64,13 +64,17 @@ def _makers(node: Node) -> list[Node]:
 
 
 def light_nodes(graph: Graph, free: Set[Node]) -> set[Node]:
-    """Nodes that merely dress up what the request brings; free nodes are not among them; O(V + E)."""
+    """Nodes that merely dress up what the request brings; free nodes are not among them; O(V + E).
+
+    A graph of which that is true altogether (its weights are made when it runs) has work to divide all the same: then
+    no node is light.
+    """
     light: set[Node] = set()
     for node in graph.nodes:
         plain = not any(_is_parameter(value) for value in node.operands)
         if plain and node not in free and all(maker in light or maker in free for maker in _makers(node)):
             light.add(node)
-    return light
+    return light if len(light) + len(free) < len(graph.nodes) else set()
 
 
 def _is_parameter(value: Value) -> bool:

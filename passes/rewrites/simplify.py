@@ -54,10 +54,13 @@ def _identity(node: Node, inferred: Inferred) -> Value | None:
 
 
 def _dropout(node: Node, inferred: Inferred) -> Value | None:
-    """`Dropout` is the identity unless its third operand says that the model is being trained."""
+    """`Dropout` is the identity unless its third operand says that the model is being trained.
+
+    Old exporters write its mask too, which only training reads; a node whose mask is read stays.
+    """
     training = node.inputs[2] if len(node.inputs) > 2 else None
     off = training is None or (isinstance(training, Constant) and not np.any(training.array))
-    return node.inputs[0] if off and len(node.outputs) == 1 else None
+    return node.inputs[0] if off else None
 
 
 def _cast(node: Node, inferred: Inferred) -> Value | None:

@@ -1,7 +1,10 @@
-"""ONNX files: a convolution network with skip connections, and a skip over two devices that travels once, directly."""
+"""ONNX files: a convolution network with skip connections, a skip over two devices that travels once, directly, and
+the networks that the onnx package brings for its own tests.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,17 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.backend.test.loader import DATA_DIR
 
+from partc.cli.main import run
 from partc.config.model import ModelConfig, OnnxFile
 from tests.families.check import compile_ring, devices_file, simplified
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 
 CHANNELS = 8
+LIGHT = Path(DATA_DIR) / "light"
+"""Nine well-known networks whose weights are made when they run, so that the files are small."""
 
 
 class _Net:
@@ -100,3 +107,24 @@ def test_a_skip_over_two_devices_travels_once_and_directly(tmp_path: Path) -> No
     far = [entry for entry in crossed if entry[1] != "a" and ord(entry[1]) - ord(entry[0]) > 1]
     assert len(far) == 1
     assert [entry for entry in crossed if entry[2] == far[0][2]] == far
+
+
+def test_there_are_nine_light_networks() -> None:
+    assert len(list(LIGHT.glob("*.onnx"))) == 9
+
+
+@pytest.mark.parametrize("network", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
+def test_a_light_network_cut_in_three(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, build = tmp_path / "model.yaml", str(tmp_path / "build")
+    model.write_text(f"model: {{onnx: {network}}}\ntask: graph\n")
+    devices = str(devices_file(tmp_path, 3))
+    assert run(["compile", str(model), "--target", devices, "--strategy", "even", "-o", build]) == 0
+    capsys.readouterr()
+    assert run(["verify", build, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["equal"]
+    links = {cut["sender"] + cut["receiver"] for cut in report["cuts"]}
+    assert links >= {"ab", "bc", "ca"}
+    assert all(cut["max_abs_error"] <= 1e-4 * cut["largest"] for cut in report["cuts"])

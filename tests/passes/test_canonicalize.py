@@ -231,6 +231,22 @@ def test_nodes_that_change_nothing_go() -> None:
     )
 
 
+@pytest.mark.parametrize("opset", [9, 10, 13])
+def test_dropout_goes_although_it_makes_a_mask(opset: int) -> None:
+    result = module(
+        """
+        input %x: f32[batch, 4]
+        %a: ?[?] = Relu(%x)
+        %b: ?[?], %mask: ?[?] = Dropout(%a)
+        %y: ?[?] = Sqrt(%b)
+        output %y
+        """,
+        opset,
+    )
+    canonicalize(result)
+    assert [node.op for node in result.graph.nodes] == ["Relu", "Sqrt"]
+
+
 @pytest.mark.parametrize(
     "line",
     [
