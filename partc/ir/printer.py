@@ -59,12 +59,9 @@ def _json(data: object) -> str:
 
 
 def _info_data(info: ModelInfo) -> dict[str, object]:
-    """The fields that say something; a token id of 0 does."""
-    return {key: value for key, value in asdict(info).items() if not _is_empty(value)}
-
-
-def _is_empty(value: object) -> bool:
-    return value is None or value is False or value in ((), {})
+    """Name, task, and the fields that differ from their defaults: what is special about the model."""
+    fields, defaults = asdict(info), asdict(ModelInfo("", ""))
+    return {key: fields[key] for key in fields if key in ("name", "task") or fields[key] != defaults[key]}
 
 
 def _profile_data(profile: SubmoduleProfile) -> dict[str, object]:

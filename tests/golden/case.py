@@ -4,25 +4,34 @@
 prose                       what the case is about
 ~~~sh [marker ...]          real command lines; words after `sh` are pytest markers (hf, ort)
 ~~~file NAME                an input file, in the folder where the commands run
+~~~file NAME from CASE      that file of the case CASE.md beside this one, with edits: the block holds
+                            `regular expression => replacement`, one a line
+~~~show                     paths into JSON, one a line: of every JSON object that is printed (and of the
+                            plan in IR text) these are shown, as lines `path = value`, and nothing else
+~~~filter                   `regular expression => replacement`, one a line: what differs from run to run, noise
 ~~~stdout  ~~~stderr        what the commands print; a stream without a block prints nothing
+~~~diff NAME                instead of `stdout`: the lines in which stdout differs from the file NAME, with one
+                            line around them; empty where nothing differs
 ~~~exit                     the exit code of the last command, 0 without a block
-~~~filter                   `regular expression => replacement`, one a line, for what differs from run to run
 ```
 
 Fences are three backquotes. `{root}` in a command is the folder of the project. Commands run one after
-another until one fails, in this process; each is `partc …`, or `cat FILE`, and `|` joins them.
+another until one fails, in this process; each is `partc …`, `partc-runner …` or `cat FILE`; `|` joins
+them, and `> FILE` keeps what one of them prints.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.golden.views import difference, picked, substituted
+
 _FENCE = re.compile(r"^```(.*)$")
-EXPECTED = ("stdout", "stderr", "exit")
-_KINDS = ("sh", "file", "filter", *EXPECTED)
+EXPECTED = ("stdout", "diff", "stderr", "exit")
+_KINDS = ("sh", "file", "show", "filter", *EXPECTED)
 
 
 class CaseError(Exception):
@@ -47,10 +56,10 @@ class Outcome:
     exit: int
 
     def text(self, kind: str) -> str:
-        """What a block of this kind must hold; empty where there must be none."""
+        """The text that a block of this kind must hold; empty where there must be none."""
         if kind == "exit":
             return f"{self.exit}\n" if self.exit else ""
-        return self.stdout if kind == "stdout" else self.stderr
+        return self.stderr if kind == "stderr" else self.stdout
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Case:
     @property
     def commands(self) -> list[str]:
         """Command lines."""
-        return [line for block in self.of("sh") for line in block.text.splitlines() if line.strip()]
+        return self._lines("sh")
 
     @property
     def markers(self) -> list[str]:
@@ -76,8 +85,25 @@ class Case:
 
     @property
     def files(self) -> dict[str, str]:
-        """Input files: name → text."""
-        return {block.argument: block.text for block in self.of("file")}
+        """Input files: name → text, or the edits of a file `from` another case."""
+        return {block.argument.partition(" from ")[0]: block.text for block in self.of("file")}
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """The other case that an input file comes from: name of the file → name of the case."""
+        parts = [block.argument.partition(" from ") for block in self.of("file")]
+        return {name: origin for name, _, origin in parts if origin}
+
+    @property
+    def base(self) -> str | None:
+        """The file that stdout is shown as a difference from; None where it is shown as it is."""
+        blocks = self.of("diff")
+        return blocks[0].argument if blocks else None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The kinds of block that hold what this case expects."""
+        return ("stdout" if self.base is None else "diff", "stderr", "exit")
 
     @property
     def has_expectation(self) -> bool:
@@ -88,21 +114,27 @@ class Case:
         """The text of the block of this kind, empty where there is none."""
         return "".join(block.text for block in self.of(kind))
 
-    def filtered(self, outcome: Outcome) -> Outcome:
-        """`outcome` with the case's own filters applied to both streams."""
-        for line in "".join(block.text for block in self.of("filter")).splitlines():
-            pattern, _, replacement = line.partition(" => ")
-            outcome = replace(
-                outcome,
-                stdout=re.sub(pattern, replacement, outcome.stdout),
-                stderr=re.sub(pattern, replacement, outcome.stderr),
-            )
-        return outcome
+    def viewed(self, outcome: Outcome, files: Mapping[str, str]) -> Outcome:
+        """`outcome` as the case shows it: JSON picked, filtered, and as a difference from one of `files`."""
+        stdout, stderr = self._shown(outcome.stdout), substituted(outcome.stderr, self._lines("filter"))
+        if self.base is not None:
+            stdout = difference(self._shown(files.get(self.base, "")), stdout)
+        return replace(outcome, stdout=stdout, stderr=stderr)
+
+    def _shown(self, text: str) -> str:
+        return substituted(picked(text, self._lines("show")), self._lines("filter"))
+
+    def _lines(self, kind: str) -> list[str]:
+        return [line for block in self.of(kind) for line in block.text.splitlines() if line.strip()]
 
     def with_outcome(self, outcome: Outcome) -> Case:
         """The same case, expecting `outcome`."""
         kept = tuple(block for block in self.blocks if block.kind not in EXPECTED)
-        new = [Block(kind, "", outcome.text(kind)) for kind in EXPECTED if outcome.text(kind)]
+        new = [
+            Block(kind, self.base or "" if kind == "diff" else "", outcome.text(kind))
+            for kind in self.streams
+            if outcome.text(kind) or kind == "diff"
+        ]
         return replace(self, blocks=(*kept, *(new or [Block("stdout", "", "")])))
 
     def unused_files(self) -> list[str]:

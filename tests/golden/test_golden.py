@@ -10,7 +10,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from partc.pipeline.registry import PASSES, fusion_names, load_pass
-from tests.golden.case import EXPECTED, Case, Outcome, parse_case, print_case
+from tests.golden.case import Case, Outcome, parse_case, print_case
 from tests.golden.shell import ROOT, run_case
 
 GOLDEN = ROOT / "golden"
@@ -32,7 +32,7 @@ def test_case(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
-    outcome = run_case(case, tmp_path)
+    outcome = run_case(case, tmp_path, path.parent)
     assert outcome.exit != 70, f"a bug in partc:\n{outcome.stderr}"
     if request.config.getoption("--update-golden"):
         path.write_text(print_case(case.with_outcome(outcome)), encoding="utf-8")
@@ -45,7 +45,7 @@ def test_case(
 
 def _difference(case: Case, outcome: Outcome) -> str:
     lines: list[str] = []
-    for kind in EXPECTED:
+    for kind in case.streams:
         expected, actual = case.expected(kind).splitlines(), outcome.text(kind).splitlines()
         lines += difflib.unified_diff(expected, actual, f"expected {kind}", f"actual {kind}", lineterm="")
     return "\n".join(lines)
@@ -82,9 +82,13 @@ def test_every_fusion_of_a_target_has_a_case_before_and_after() -> None:
     assert cases.keys() == set(fusion_names("lower-target"))
     for name, case in cases.items():
         assert not case.expected("stderr")
-        off = [set(command.partition("disable=")[2].rstrip("}'").split(";")) for command in case.commands]
+        off = [set(_disabled(command)) for command in case.commands]
         assert [name in names for names in off] == [True, False]
         assert off[0] - off[1] == {name}
+
+
+def _disabled(command: str) -> list[str]:
+    return command.partition("disable=")[2].partition("}")[0].split(";")
 
 
 @pytest.mark.ort
@@ -104,7 +108,7 @@ def test_a_changed_pass_fails_its_own_cases_alone(
 def _fails(path: Path, folder: Path) -> bool:
     folder.mkdir(parents=True)
     case = parse_case(path.read_text(encoding="utf-8"))
-    return bool(_difference(case, run_case(case, folder)))
+    return bool(_difference(case, run_case(case, folder, path.parent)))
 
 
 def _commands(path: Path) -> list[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.golden.case import Block, Case, CaseError, Outcome, parse_case, print_case
-from tests.golden.shell import run_case
+from tests.golden.shell import input_files, run_case
+from tests.golden.views import difference, picked, substituted
 
 _TEXT = """A title.
 
@@ -89,3 +90,43 @@ def test_filters_hide_what_differs(tmp_path: Path) -> None:
     case = parse_case("```sh\npartc --version\n```\n```filter\n\\d+\\.\\d+\\.\\d+ => <version>\n```\n")
     assert isinstance(case, Case)
     assert run_case(case, tmp_path).stdout == "partc <version>\n"
+
+
+def test_json_is_shown_as_the_paths_that_a_case_names() -> None:
+    text = 'before\nplan {"a": {"b": [1, 2]}, "c": 3}\n{\n "a": null\n}\nafter\n'
+    assert picked(text, ["a.b.1", "c"]) == (
+        "before\nplan a.b.1 = 2\nplan c = 3\na.b.1 = missing\nc = missing\nafter\n"
+    )
+    assert picked(text, []) == text
+
+
+def test_a_difference_has_a_line_around_each_change() -> None:
+    before, after = "a\nb\nc\nd\n", "a\nb\nx\nd\n"
+    assert difference(before, after) == "@@\n b\n-c\n+x\n d\n"
+    assert difference(before, before) == ""
+
+
+def test_a_difference_stays_one_when_a_case_is_rewritten() -> None:
+    case = parse_case("```sh\npartc opt a\n```\n```file a\n```\n```diff a\n```\n")
+    assert case.with_outcome(Outcome("+b\n", "", 0)).blocks[2:] == (Block("diff", "a", "+b\n"),)
+    assert case.with_outcome(Outcome("", "", 0)).blocks[2:] == (Block("diff", "a", ""),)
+
+
+def test_the_difference_is_from_a_file_that_a_command_wrote(tmp_path: Path) -> None:
+    case = parse_case("```sh\ncat a > b\ncat c\n```\n```file a\n1\n```\n```file c\n2\n```\n```diff b\n```\n")
+    assert run_case(case, tmp_path).stdout == "@@\n-1\n+2\n"
+
+
+def test_a_file_of_another_case_is_taken_with_its_edits(tmp_path: Path) -> None:
+    (tmp_path / "first.md").write_text("```sh\ncat a\n```\n```file a\none two\n```\n", encoding="utf-8")
+    second = parse_case("```sh\ncat a\n```\n```file a from first\ntwo => 2\n```\n")
+    assert input_files(second, tmp_path) == {"a": "one 2\n"}
+    third = parse_case("```sh\ncat a\n```\n```file a from first\nthree => 3\n```\n")
+    with pytest.raises(CaseError, match="nothing matches 'three'"):
+        input_files(third, tmp_path)
+    with pytest.raises(CaseError, match="a from none"):
+        input_files(parse_case("```sh\ncat a\n```\n```file a from none\n```\n"), tmp_path)
+
+
+def test_a_rule_may_take_away() -> None:
+    assert substituted("a b\n", [" b =>"]) == "a\n"

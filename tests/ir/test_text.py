@@ -160,6 +160,13 @@ def test_the_header_keeps_every_field(info: ModelInfo) -> None:
     assert again.info == info
 
 
+def test_the_header_shows_what_differs_from_the_defaults() -> None:
+    node = Node("Identity", [Input("x")], [Value("y")])
+    info = ModelInfo("m", "graph", max_batch=2)
+    text = print_module(Module(info, Graph("g", [node.inputs[0]], node.outputs, [node])))  # type: ignore[list-item]
+    assert text.splitlines()[1] == 'model {"max_batch": 2, "name": "m", "task": "graph"}'
+
+
 def test_two_values_of_one_name_cannot_be_printed() -> None:
     given_twice = Input("x")
     node = Node("Identity", [given_twice], [Value("x")])
