@@ -3,6 +3,8 @@
 ```
 dims         sizes of tensors: numbers and expressions of symbols
 dtypes       the table of element types
+plain_files  files that somebody names or sends, read whole
+json_text    the one reader of JSON, which is strict
 digests      SHA-256 of files and of data, canonical JSON
 safetensors  reader and writer of weight files
 program      instructions, their text, and the checker

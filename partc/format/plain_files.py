@@ -1,0 +1,74 @@
+"""Files that somebody names or sends: plain files of a sensible size, read whole."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from partc.errors import UserError
+
+MOST_BYTES = 64 << 20
+"""No file that is read whole is larger, unless its reader says so."""
+
+
+def read_plain_file(
+    path: Path,
+    refused: type[UserError],
+    hint: str | None,
+    *,
+    missing: str = "no such file",
+    most_bytes: int = MOST_BYTES,
+) -> bytes:
+    """The content of a file; neither a folder, nor a pipe or a device that would be waited for.
+
+    Args:
+        path: the file; a symbolic link is followed.
+        refused: the error to raise.
+        hint: its remedy.
+        missing: its message where there is no such file.
+        most_bytes: a larger file is refused before it is read.
+
+    Raises:
+        UserError: `refused`, in every case where the content cannot be had.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:  # noqa: PTH123  (Path.open takes no opener)
+            problem = _problem(os.fstat(file.fileno()), most_bytes)
+            if problem is None:
+                return file.read(most_bytes)
+    except IsADirectoryError:
+        problem = "is a folder, not a file"
+    except (FileNotFoundError, NotADirectoryError):
+        problem = missing
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        problem = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    raise refused(problem, where=str(path), hint=hint)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe would else be waited for until somebody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _problem(status: os.stat_result, most_bytes: int) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "is no plain file"
+    return f"{status.st_size} bytes are too many" if status.st_size > most_bytes else None
+
+
+def read_plain_text(
+    path: Path,
+    refused: type[UserError],
+    hint: str | None,
+    *,
+    missing: str = "no such file",
+    most_bytes: int = MOST_BYTES,
+) -> str:
+    """The same as text: UTF-8, with or without a byte order mark."""
+    content = read_plain_file(path, refused, hint, missing=missing, most_bytes=most_bytes)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"not UTF-8 text: byte {error.start} is 0x{content[error.start]:02x}"
+        raise refused(message, where=str(path), hint=hint) from None
