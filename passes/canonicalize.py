@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from partc.ir.edit import drop_dead
 from partc.ir.graph import Module
 from partc.ir.sizes import SizeInference, assign_sizes
 from partc.pipeline.contract import Context, Pass
-from passes.rewrites.edit import drop_dead
 from passes.rewrites.fold_constants import fold_constants
 from passes.rewrites.fold_weights import fold_weights
 from passes.rewrites.merge_duplicates import merge_duplicates

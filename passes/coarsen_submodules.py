@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import ClassVar
 
 from partc.errors import UserError
-from partc.ir.costs import is_buffer, of_batch, workload
+from partc.ir.effects import is_buffer
 from partc.ir.flow import free_nodes, light_nodes, widths
 from partc.ir.graph import Graph, ModelInfo, Module, State, Submodule, Value
+from partc.ir.workload import of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from passes.form_submodules import arrange
 from passes.profile_submodules import crossing_bytes, homes, profile_submodules

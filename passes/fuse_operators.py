@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from partc.errors import UserError
+from partc.ir.edit import drop_dead
 from partc.ir.graph import Graph, Module
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
@@ -15,7 +16,6 @@ from passes.fusions.layer_normalization import fuse_layer_normalization
 from passes.fusions.rms_normalization import fuse_rms_normalization
 from passes.fusions.rotary_embedding import fuse_rotary_embedding
 from passes.fusions.swish import fuse_swish
-from passes.rewrites.edit import drop_dead
 
 FUSIONS: dict[str, tuple[int, Callable[[Graph], int]]] = {
     "layer-normalization": (

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, PlanError, UserError
-from partc.ir.costs import Step, of_batch, workload
 from partc.ir.graph import Module, SubmoduleProfile
+from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.plan.answer import Plan

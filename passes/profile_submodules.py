@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from partc.errors import ModelError
 from partc.format.dims import Dim, symbols
-from partc.ir.costs import ATTENTION, UNMOVED, Step, is_buffer, largest, node_cost, score_bytes, workload
+from partc.ir.costs import UNMOVED, node_cost, scratch_bytes
+from partc.ir.effects import is_buffer
 from partc.ir.flow import needed
 from partc.ir.graph import (
     Constant,
@@ -28,6 +29,7 @@ from partc.ir.graph import (
 )
 from partc.ir.weights import Join, Leaf, WeightExpr, leaves, print_expr
 from partc.ir.weights import Step as Transform
+from partc.ir.workload import Step, largest, workload
 from partc.pipeline.contract import Context, Pass
 from passes.map_dependencies import maker_of
 
@@ -176,7 +178,7 @@ def peak_bytes(nodes: Sequence[Node], kept: Set[Value], step: Step) -> int:
     running = peak = 0
     for node, delta in zip(nodes, change, strict=False):
         running += delta
-        peak = max(peak, running + (score_bytes(node, step) if node.op in ATTENTION else 0))
+        peak = max(peak, running + scratch_bytes(node, step))
     return peak
 
 

@@ -9,16 +9,16 @@ from typing import ClassVar, cast
 import numpy as np
 
 from partc.errors import ModelError
-from partc.ir.costs import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.edit import Names, drop_dead
 from partc.ir.graph import Attribute, Constant, Graph, Module, Node, Value, Weight
+from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
 from partc.ir.quantization import BITS, Quantization, data_shape, scales_shape
 from partc.ir.weights import Step, WeightExpr
 from partc.pipeline.contract import Context, Pass
-from passes.rewrites.edit import Names, drop_dead
 from passes.rewrites.expert_products import ExpertProduct, expert, expert_products
 from passes.rewrites.fold_weights import FLOATS, append
 
-_QUANTIZED = (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS)
+_QUANTIZED = tuple(operator.name for operator in (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS))
 _PRODUCTS = ("MatMul", "Gemm")
 _CHOICES = frozenset(
     {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Gather", "Transpose", "Expand"}
@@ -152,7 +152,7 @@ class _Writer:
         output = node.outputs[0]
         product = replace(output, name=self._names.fresh(f"{node.name}.product")) if any(bias) else output
         attributes: dict[str, Attribute] = {"bits": bits, "block": self._block_of(bits)}
-        yield Node(QUANTIZED_MATMUL, [x, data, scales], [product], attributes, node.scope)
+        yield Node(QUANTIZED_MATMUL.name, [x, data, scales], [product], attributes, node.scope)
         if any(bias):
             yield Node("Add", [product, *bias], [output], {}, node.scope)
 
@@ -166,7 +166,7 @@ class _Writer:
             name = self._names.fresh(f"{node.name}.rows")
             rows = Value(name, output.dtype, (*(output.shape or ())[:-1], stored))
         attributes: dict[str, Attribute] = {"bits": bits, "block": self._block_of(bits)}
-        yield Node(QUANTIZED_GATHER, [data, scales, indices], [rows], attributes, node.scope)
+        yield Node(QUANTIZED_GATHER.name, [data, scales, indices], [rows], attributes, node.scope)
         if rows is not output:
             bounds = [self._integers(number) for number in (0, width, -1)]
             yield Node("Slice", [rows, *bounds], [output], {}, node.scope)
@@ -183,7 +183,9 @@ class _Writer:
         name = self._names.fresh(f"{node.name}.product")
         result = Value(name, output.dtype, ((product.x.shape or ())[0], columns if product.turned else rows))
         attributes: dict[str, Attribute] = {"bits": bits, "block": self._block_of(bits)}
-        yield Node(QUANTIZED_EXPERTS, [product.x, product.chosen, *weights], [result], attributes, node.scope)
+        yield Node(
+            QUANTIZED_EXPERTS.name, [product.x, product.chosen, *weights], [result], attributes, node.scope
+        )
         yield Node("Unsqueeze", [result, self._integers(product.axis)], [output], {}, node.scope)
 
     def _block_of(self, bits: int) -> int:

@@ -11,8 +11,9 @@ from typing import ClassVar
 from partc.config.devices import load_devices
 from partc.errors import InternalError, PlanError
 from partc.format.program import Emit, Instruction, Recv, Run, Sample, Send, print_program
+from partc.ir.edit import Names
 from partc.ir.flow import needed
-from partc.ir.graph import Graph, Input, Module, Node, Part, Submodule, Value, fresh_name
+from partc.ir.graph import Graph, Input, Module, Node, Part, Submodule, Value
 from partc.ir.text import print_module
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
@@ -167,8 +168,7 @@ def _token(module: Module) -> Value | None:
     """What the last device returns instead of the logits."""
     if not module.info.has_states:
         return None
-    taken = (value.name for value in module.graph.values())
-    return Value(fresh_name("token", taken), "i64", ("batch",))
+    return Value(Names(module.graph).fresh("token"), "i64", ("batch",))
 
 
 def part_graph(whole: Graph, stage: Stage, name: str) -> Graph:

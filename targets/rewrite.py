@@ -1,4 +1,4 @@
-"""What lowerings share: a copy of a graph to work on, and a writer of new nodes."""
+"""Tools of lowerings: a copy of a graph to work on, and a writer of new nodes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import TypeVar
 import numpy as np
 
 from partc.format.dims import Shape
-from partc.ir.flow import needed
-from partc.ir.graph import Attribute, Constant, Graph, Node, State, Value, fresh_name
+from partc.ir.edit import Names
+from partc.ir.graph import Attribute, Constant, Graph, Node, State, Value
 from partc.ir.types import BY_NUMPY
 from partc.ir.weights import Array
 
 _T = TypeVar("_T")
-STATE_SUFFIX = ".out"
-"""The new contents of state `s` are the value `s.out`; an engine binds both names to one buffer."""
 
 
 class Rewriter:
@@ -27,7 +25,7 @@ class Rewriter:
         self.users = graph.consumers()
         """Readers of every value before the rewrite."""
         self.nodes: list[Node] = []
-        self._names = {value.name for value in graph.values()}
+        self._names = Names(graph)
         self._made: dict[Hashable, object] = {}
 
     def emit(
@@ -56,9 +54,7 @@ class Rewriter:
 
     def name(self, base: str) -> str:
         """A new name."""
-        name = fresh_name(base, self._names)
-        self._names.add(name)
-        return name
+        return self._names.fresh(base)
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """What `make` returned for the first call with this key."""
@@ -81,8 +77,8 @@ class Rewriter:
         return self.constant(np.array(number, np.int64), "integer")
 
     def name_state_output(self, value: Value, state: State) -> None:
-        """Give the value that holds the new contents of `state` the name that engines expect."""
-        value.name = self.name(state.name + STATE_SUFFIX)
+        """Call the value that holds the new contents of state `s` `s.out`."""
+        value.name = self.name(f"{state.name}.out")
 
 
 Lowering = Callable[[Node, Rewriter], bool]
@@ -112,20 +108,3 @@ def clone(graph: Graph) -> Graph:
     inputs = [twins[value] for value in graph.inputs]
     outputs = [twins.setdefault(value, copy.copy(value)) for value in graph.outputs]
     return Graph(graph.name, inputs, outputs, nodes, graph.opset)  # type: ignore[arg-type]
-
-
-def state_outputs(graph: Graph) -> dict[State, Value]:
-    """State → the value that holds its new contents, for states that the lowered graph updates."""
-    made = {value.name: value for node in graph.nodes for value in node.outputs}
-    found = {state: made.get(state.name + STATE_SUFFIX) for state in graph.states()}
-    return {state: value for state, value in found.items() if value is not None}
-
-
-def remove_dead_nodes(graph: Graph) -> bool:
-    """Drop nodes whose results nobody reads; True if there were any; O(edges)."""
-    outputs = {*graph.outputs, *state_outputs(graph).values()}
-    ends = {node for node in graph.nodes if not outputs.isdisjoint(node.outputs)}
-    live = ends | needed(ends, set(graph.nodes))
-    changed = len(live) < len(graph.nodes)
-    graph.nodes = [node for node in graph.nodes if node in live]
-    return changed

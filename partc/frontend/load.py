@@ -22,6 +22,7 @@ from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
 from partc.frontend.safetensors import StoredTensor
 from partc.frontend.source import Source, open_source
+from partc.ir.effects import updates
 from partc.ir.graph import Graph, ModelInfo, Module, Node
 from partc.ir.types import BY_LONG
 from partc.ir.weights import WeightExpr
@@ -131,8 +132,8 @@ def _rename(graph: Graph) -> None:
 
 def _described(node: Node) -> str:
     """The name of a value on the way: `model.layers.0.self_attn.transpose`, `cache.0.key.rows`."""
-    if node.op == "partc.UpdateState" and node.inputs[0] is not None:
-        return f"{node.inputs[0].name}.rows"
+    for state in updates(node):
+        return f"{state.name}.rows"
     return f"{node.scope}.{node.op.rpartition('.')[2].lower()}"
 
 

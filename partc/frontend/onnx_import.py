@@ -14,6 +14,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from partc.errors import ModelError
 from partc.format.dims import Dim, Shape
 from partc.ir.graph import Attribute, Constant, Graph, Input, Node, State, Value, Weight
+from partc.ir.operators import UPDATE_STATE
 from partc.ir.types import BY_NUMPY, BY_ONNX
 from partc.ir.weights import Array, WeightExpr
 
@@ -96,7 +97,7 @@ class _Importer:
         outputs = [self._output(tensor, node, index) for index, tensor in enumerate(node.outputs)]
         attributes = {key: _attribute(value, node, key) for key, value in node.attrs.items()}
         op = f"{node.domain}.{node.op}" if node.domain not in (None, "", "ai.onnx") else node.op
-        if op == "partc.UpdateState":
+        if op == UPDATE_STATE.name:
             inputs.insert(0, self._state(str(attributes.pop("state")), outputs[0]))
         return Node(op, inputs, outputs, attributes, scope=self.scopes.get(outputs[0].name, ""))
 

@@ -1,4 +1,4 @@
-"""What transformers models see while they are traced: our attention, our masks and our KV cache.
+"""Attention, masks and KV cache of partc, as transformers models see them while they are traced.
 
 `transformers` lets attention and masks be registered by name. Under the name `partc` a model's attention becomes one
 node (`partc.Attention`) instead of dozens, and its cache update another (`partc.UpdateState`), so every family that
@@ -22,31 +22,15 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
+from partc.ir.operators import ATTENTION, UPDATE_STATE
+from partc.ir.operators.attention import Visibility
+from partc.ir.operators.operator import Operator
+
 PROBED_QUERIES = 64
 """Rows of a mask that are compared with a named kind before it is believed to be that kind."""
 
 
-@dataclass(frozen=True)
-class MaskKind:
-    """A mask that `partc.Attention` expresses by attributes alone."""
-
-    causal: int = 1
-    window: int = 0
-    """Key j is visible to query i only if i - window < j; 0: no window."""
-    chunk: int = 0
-    """Key j is visible to query i only if i // chunk == j // chunk; 0: no chunks."""
-
-    def visible(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        """Whether each key may be seen by each query; both broadcast."""
-        result = key <= query
-        if self.window:
-            result = result & (key > query - self.window)
-        if self.chunk:
-            result = result & (torch.div(key, self.chunk, rounding_mode="floor") == query // self.chunk)
-        return result
-
-
-LOOKS_AHEAD = MaskKind(causal=0)
+LOOKS_AHEAD = Visibility(causal=False)
 """The kind of every mask that shows later tokens; it says nothing of what else the mask hides."""
 
 
@@ -69,7 +53,7 @@ class Trace:
     """i64[batch]: valid new tokens."""
     buffer: int | None
     """Rows of a cache (max_sequence); None where there are no caches."""
-    kinds: dict[int, tuple[torch.Tensor, MaskKind]] = field(default_factory=dict)
+    kinds: dict[int, tuple[torch.Tensor, Visibility]] = field(default_factory=dict)
     """id of a mask tensor → the tensor (kept alive) and its kind."""
     attentions: int = 0
     updates: int = 0
@@ -122,13 +106,13 @@ def _attention(
         inputs.pop()
     attributes: dict[str, Any] = {
         "scale": float(width**-0.5 if scaling is None else scaling),
-        "causal": kind.causal,
+        "causal": int(kind.causal),
         "window": kind.window,
         "chunk": kind.chunk,
         "softcap": float(softcap or 0.0),
     }
     output = torch.onnx.ops.symbolic(
-        "partc::Attention",
+        _symbolic_name(ATTENTION),
         inputs,
         attributes,
         dtype=query.dtype,
@@ -138,16 +122,21 @@ def _attention(
     return output.transpose(1, 2).contiguous(), None
 
 
+def _symbolic_name(operator: Operator) -> str:
+    """The name of an operator as torch wants it: `partc::Attention`."""
+    return operator.name.replace(".", "::")
+
+
 def _kind_of(
     trace: Trace, module: torch.nn.Module, mask: torch.Tensor | None, is_causal: bool | None
-) -> tuple[MaskKind, torch.Tensor | None]:
+) -> tuple[Visibility, torch.Tensor | None]:
     if mask is not None:
         kind = trace.kinds.get(id(mask), (mask, None))[1]
         if kind is LOOKS_AHEAD and trace.buffer is not None:
             raise NotCausalError
-        return (kind, None) if kind and kind is not LOOKS_AHEAD else (MaskKind(causal=0), mask)
+        return (kind, None) if kind and kind is not LOOKS_AHEAD else (Visibility(causal=False), mask)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    return MaskKind(causal=int(bool(causal))), None
+    return Visibility(causal=bool(causal)), None
 
 
 def _mask(
@@ -191,7 +180,7 @@ def _broadcast(mask_function: Callable[..., Any], rows: Any, query: Any, key: An
     return broadcast
 
 
-def _recognise(mask_function: Callable[..., Any], size: int) -> MaskKind | None:
+def _recognise(mask_function: Callable[..., Any], size: int) -> Visibility | None:
     """The kind of a mask, found by asking it: exact on the probed rows, None if it is of no named kind.
 
     The last row of the mask over `size` positions gives the only window and the only chunks that it can have; each
@@ -223,12 +212,12 @@ def _probed(size: int) -> torch.Tensor:
     return torch.tensor(sorted(rows))
 
 
-def _hypotheses(first: int, size: int) -> Iterator[MaskKind]:
+def _hypotheses(first: int, size: int) -> Iterator[Visibility]:
     """Every kind whose last row of `size` begins at key `first`."""
-    yield MaskKind()
-    yield MaskKind(window=size - first)
+    yield Visibility()
+    yield Visibility(window=size - first)
     if first:
-        yield from (MaskKind(chunk=c) for c in range(size - first, first + 1) if first % c == 0)
+        yield from (Visibility(chunk=c) for c in range(size - first, first + 1) if first % c == 0)
 
 
 class TraceLayer(CacheLayerMixin):
@@ -271,7 +260,7 @@ class TraceLayer(CacheLayerMixin):
         trace = _CURRENT.get()
         batch, heads, _, width = new.shape
         return torch.onnx.ops.symbolic(
-            "partc::UpdateState",
+            _symbolic_name(UPDATE_STATE),
             [new, trace.position],
             {"state": f"cache.{self.layer}.{kind}"},
             dtype=new.dtype,

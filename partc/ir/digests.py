@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from partc.ir.costs import Step
 from partc.ir.graph import Attribute, Constant, Node, State, Value, Weight
+from partc.ir.workload import Step
 
 
 def submodule_digest(nodes: Sequence[Node], step: Step) -> str:

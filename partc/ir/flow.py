@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence, Set
 from itertools import accumulate, pairwise
 
-from partc.ir.costs import is_buffer
+from partc.ir.effects import is_buffer, is_random
 from partc.ir.graph import Constant, Graph, Input, Node, State, Value, Weight
 
 FREE_WEIGHT_BYTES = 64 * 1024
@@ -24,7 +24,6 @@ AMBIENT_SPAN, AMBIENT_GAP = 0.5, 0.4
 """An ambient value lives through this part of the graph; this part of its life may pass without a reader."""
 AMBIENT_LAYERS, AMBIENT_LAYER = 3, 8
 """So many times at least so many nodes lie between two readers of an ambient value."""
-_NOT_REPEATABLE = ("Random", "Bernoulli", "Multinomial")
 
 
 def free_nodes(graph: Graph) -> set[Node]:
@@ -36,7 +35,7 @@ def free_nodes(graph: Graph) -> set[Node]:
     weights: dict[Node, frozenset[Weight]] = {}
     stepping: set[Node] = set()
     for node in graph.nodes:
-        if node.op.startswith(_NOT_REPEATABLE) or not all(_may_be_free(v, weights) for v in node.operands):
+        if is_random(node) or not all(_may_be_free(v, weights) for v in node.operands):
             continue
         makers = _makers(node)
         behind = frozenset(v for v in node.operands if isinstance(v, Weight)).union(

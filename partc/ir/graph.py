@@ -11,8 +11,7 @@ References are objects; names are only for people and for the text form (`partc.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,8 +41,12 @@ class Value:
     def bytes(self, bindings: Mapping[str, int]) -> int:
         """Size in bytes when symbols have these values; the value must have been inferred."""
         assert self.dtype is not None
+        return self.elements(bindings) * BY_SHORT[self.dtype].bytes
+
+    def elements(self, bindings: Mapping[str, int]) -> int:
+        """Number of elements when symbols have these values; the value must have been inferred."""
         assert self.shape is not None
-        return element_count(self.shape, bindings) * BY_SHORT[self.dtype].bytes
+        return element_count(self.shape, bindings)
 
 
 @dataclass(eq=False)
@@ -101,6 +104,12 @@ class Node:
     def operands(self) -> Iterator[Value]:
         """The inputs that are there."""
         return (value for value in self.inputs if value is not None)
+
+    def operand(self, place: int) -> Value:
+        """An input that must be there."""
+        value = self.inputs[place]
+        assert value is not None
+        return value
 
 
 @dataclass(eq=False)
@@ -267,14 +276,6 @@ class Module:
     """plan.json as data, set by `partition-graph`."""
     parts: list[Part] | None = None
     """Set by `split-graph`, rewritten by `lower-target`."""
-
-
-def fresh_name(base: str, taken: Iterable[str]) -> str:
-    """`base`, or `base` with the first number behind it that makes it new."""
-    names = taken if isinstance(taken, AbstractSet) else set(taken)
-    if base not in names:
-        return base
-    return next(name for name in (f"{base}_{n}" for n in range(1, len(names) + 2)) if name not in names)
 
 
 def dims_of(graph: Graph) -> list[Dim]:

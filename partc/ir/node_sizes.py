@@ -1,12 +1,12 @@
-"""What is known of one node's outputs: element types, sizes and small contents, in every sample.
+"""Element types, sizes and small contents of one node's outputs, in every sample.
 
 Concrete sizes go through ONNX's own shape inference and small tensors through ONNX's reference, so no operator
-of the standard needs a rule here; those of the `partc` domain have theirs in `OWN_RULES`.
+of the standard needs a rule here; those of the `partc` domain have theirs in `partc.ir.operators`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,11 @@ import onnx
 from onnx import shape_inference
 
 from partc.format.dims import Dim
-from partc.ir.evaluate import RANDOM_OPERATORS, evaluate_node, node_proto, split_op
+from partc.ir.effects import is_random
+from partc.ir.evaluate import evaluate_node, node_proto, split_op
 from partc.ir.graph import Node
+from partc.ir.operators import OPERATORS
+from partc.ir.operators.operator import MismatchError, Sizes, TypedSizes
 from partc.ir.samples import Samples
 from partc.ir.types import BY_ONNX, BY_SHORT
 from partc.ir.weights import Array
@@ -23,11 +26,8 @@ from partc.ir.weights import Array
 MAX_CONTENT_ELEMENTS = 256
 """Tensors of more elements are never looked into."""
 
-Sizes = tuple[int, ...]
-TypedSizes = tuple[str, Sizes]
-"""Element type and shape of a tensor in one sample."""
 TypedShapes = tuple[str, tuple[Sizes, ...]]
-"""The same in every sample."""
+"""Element type of a tensor, and its shape in every sample."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +82,26 @@ def node_facts(node: Node, operands: Sequence[Fact | None], samples: Samples, op
 
 def _runs(node: Node, operands: Sequence[Fact | None], count: int, opset: int) -> list[list[TypedSizes]]:
     """Types and shapes of the outputs, per sample."""
-    if node.op in OWN_RULES:
-        present = [fact for fact in operands if fact is not None]
-        return [OWN_RULES[node.op]([(f.dtype, f.shapes[k]) for f in present]) for k in range(count)]
+    if node.op in OPERATORS:
+        return [_own(node, operands, k) for k in range(count)]
     if split_op(node.op)[0]:
         raise UnknownSizeError(f"no size rule for the operator {node.op}")
     if all(fact is None or fact.is_fixed for fact in operands):
         return [_standard(node, operands, 0, opset)] * count
     return [_standard(node, operands, k, opset) for k in range(count)]
+
+
+def _own(node: Node, operands: Sequence[Fact | None], sample: int) -> list[TypedSizes]:
+    """Element types and shapes by the signature of an operator of ours, for one sample."""
+    try:
+        return OPERATORS[node.op].signature(node.attributes).sizes(typed_sizes(operands, sample))
+    except MismatchError as error:
+        raise UnknownSizeError(str(error)) from error
+
+
+def typed_sizes(operands: Sequence[Fact | None], sample: int) -> list[TypedSizes | None]:
+    """Element types and shapes of operands in one sample; None for one that is left out or not known."""
+    return [None if fact is None else (fact.dtype, fact.shapes[sample]) for fact in operands]
 
 
 def _contents(
@@ -100,7 +112,7 @@ def _contents(
     first = operands[0] if operands else None
     if node.op in ("Shape", "Size") and first is not None:
         return [tuple(_size_contents(node, shape) for shape in first.shapes)]
-    if node.op in RANDOM_OPERATORS or any(fact is not None and fact.contents is None for fact in operands):
+    if is_random(node) or any(fact is not None and fact.contents is None for fact in operands):
         return nothing
     every = [shape for _, shapes in outputs for shape in shapes]
     if any(np.prod(shape, dtype=object) > MAX_CONTENT_ELEMENTS for shape in every):
@@ -242,41 +254,3 @@ def _quotient(dim: Dim, offset: int, divisor: int) -> str:
     if offset == 0:
         return f"{dim}//{divisor}" if str(dim).isidentifier() else f"({dim})//{divisor}"
     return f"({dim} {'+' if offset > 0 else '-'} {abs(offset)})//{divisor}"
-
-
-def _attention(operands: list[TypedSizes]) -> list[TypedSizes]:
-    (dtype, query), _, (_, value) = operands[:3]
-    if len(query) != 4 or len(value) != 4:
-        raise UnknownSizeError("partc.Attention wants [batch, heads, sequence, d] for query, key and value")
-    return [(dtype, (*query[:3], value[3]))]
-
-
-def _update_state(operands: list[TypedSizes]) -> list[TypedSizes]:
-    return [operands[0]]
-
-
-def _quantized_matmul(operands: list[TypedSizes]) -> list[TypedSizes]:
-    (dtype, x), (_, data), _ = operands
-    return [(dtype, (*x[:-1], data[0]))]
-
-
-def _quantized_gather(operands: list[TypedSizes]) -> list[TypedSizes]:
-    """Two values a byte where the data has blocks."""
-    (_, data), (dtype, _), (_, indices) = operands
-    columns = data[1] * data[2] * 2 if len(data) == 3 else data[1]
-    return [(dtype, (*indices, columns))]
-
-
-def _quantized_experts(operands: list[TypedSizes]) -> list[TypedSizes]:
-    (dtype, x), _, (_, data), *_ = operands
-    return [(dtype, (x[0], data[0]))]
-
-
-OWN_RULES: dict[str, Callable[[list[TypedSizes]], list[TypedSizes]]] = {
-    "partc.Attention": _attention,
-    "partc.UpdateState": _update_state,
-    "partc.QuantizedMatMul": _quantized_matmul,
-    "partc.QuantizedGather": _quantized_gather,
-    "partc.QuantizedExperts": _quantized_experts,
-}
-"""Sizes of our own operators: (type, shape) of the operands that are there → of the outputs."""

@@ -10,6 +10,7 @@ free; O(nodes) dictionary look-ups beside about 30 µs a distinct node and sampl
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,9 @@ import numpy as np
 
 from partc.format.dims import Dim, Shape, symbols
 from partc.ir.graph import Attribute, Constant, Graph, ModelInfo, Node, State, Value
-from partc.ir.node_sizes import MAX_CONTENT_ELEMENTS, Fact, Sizes, UnknownSizeError, node_facts
+from partc.ir.node_sizes import MAX_CONTENT_ELEMENTS, Fact, UnknownSizeError, node_facts, typed_sizes
+from partc.ir.operators import OPERATORS
+from partc.ir.operators.operator import MismatchError, Sizes
 from partc.ir.samples import Samples
 from partc.ir.types import BY_NUMPY
 from partc.ir.weights import Array
@@ -135,20 +138,22 @@ class _Engine:
         raw = None if fact.contents is None else tuple(array.tobytes() for array in fact.contents)
         return self._facts.setdefault((fact.dtype, fact.shapes, raw), fact)
 
-    def _state(self, state: Value | None, new: Fact | None, answer: Inferred) -> None:
-        """A cache without sizes has those of what is written to it, and room for `max_sequence` rows."""
-        if (
-            isinstance(state, State)
-            and state not in answer.facts
-            and new is not None
-            and len(new.shapes[0]) == 4
-        ):
-            shapes = tuple((*shape[:2], self._max_sequence, shape[3]) for shape in new.shapes)
-            answer.facts[state] = self._interned(Fact(new.dtype, shapes))
+    def _states(self, node: Node, answer: Inferred) -> None:
+        """A state without sizes has those that its operator's signature gives it, by the other operands."""
+        for write in OPERATORS[node.op].writes:
+            state = node.inputs[write.operand]
+            if not isinstance(state, State) or state in answer.facts:
+                continue
+            facts = [None if value is None else answer.facts.get(value) for value in node.inputs]
+            samples = [typed_sizes(facts, k) for k in range(self._count)]
+            with contextlib.suppress(MismatchError):  # the node says so itself when it is its turn
+                signature = OPERATORS[node.op].signature(node.attributes)
+                sizes = [signature.state_sizes(write.operand, s, self._max_sequence) for s in samples]
+                answer.facts[state] = self._interned(Fact(sizes[0][0], tuple(shape for _, shape in sizes)))
 
     def _node(self, node: Node, answer: Inferred) -> None:
-        if node.op == "partc.UpdateState" and node.inputs[1] is not None:
-            self._state(node.inputs[0], answer.facts.get(node.inputs[1]), answer)
+        if node.op in OPERATORS:
+            self._states(node, answer)
         operands = [None if v is None else answer.facts.get(v) for v in node.inputs]
         if any(fact is None and v is not None for fact, v in zip(operands, node.inputs, strict=True)):
             found: list[Fact] | str = "the size of an operand is not known"

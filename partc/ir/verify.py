@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from partc.errors import InternalError
 from partc.format.program import Program, Recv, Run, Send, parse_program, print_instruction, reads, writes
-from partc.ir.graph import STEP_INPUTS, Constant, Graph, Input, Module, Part, State, Value, Weight
+from partc.ir.graph import STEP_INPUTS, Constant, Graph, Input, Module, Node, Part, State, Value, Weight
+from partc.ir.operators import DOMAIN, OPERATORS
+from partc.ir.operators.operator import MismatchError
 
 
 def verify(module: Module, stage: str) -> None:
@@ -44,9 +46,22 @@ def verify_graph(graph: Graph) -> None:
             if output.producer is not node:
                 raise InternalError(f"%{output.name} names another producer", where=f"node {node.name}")
         defined.update(node.outputs)
+        _check_operator(node)
     for value in graph.outputs:
         if value not in defined and not isinstance(value, Weight | Constant):
             raise InternalError(f"output %{value.name} is never made", where=f"graph {graph.name}")
+
+
+def _check_operator(node: Node) -> None:
+    """A node of the `partc` domain has the operands, attributes and states that its entry in the table names."""
+    if not node.op.startswith(f"{DOMAIN}."):
+        return
+    try:
+        if node.op not in OPERATORS:
+            raise MismatchError("there is no such operator")
+        OPERATORS[node.op].check(node)
+    except MismatchError as error:
+        raise InternalError(f"{node.op}: {error}", where=f"node {node.name}") from error
 
 
 def _check_names(graph: Graph) -> None:

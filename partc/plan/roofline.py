@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from partc.config.devices import DeviceConfig, DevicesConfig
-from partc.ir.costs import Step
 from partc.ir.digests import submodule_digest
 from partc.ir.graph import PhaseCost, Submodule
+from partc.ir.workload import Step
 
 
 def roofline_s(cost: PhaseCost, device: DeviceConfig) -> float:

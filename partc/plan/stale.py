@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from partc.config.devices import DevicesConfig
 from partc.config.times import Times, as_json
-from partc.ir.costs import settings
 from partc.ir.graph import Module
+from partc.ir.workload import settings
 
 _AGAIN = "profile again: partc profile MODEL --target DEVICES"
 

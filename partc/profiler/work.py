@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
-from partc.ir.costs import Step, settings, workload
 from partc.ir.digests import submodule_digest
 from partc.ir.graph import Graph, Module
+from partc.ir.workload import Step, settings, workload
 from partc.profiler.graphs import ProbeSizes, graph_name, model_bytes, submodules_graph, weight_bytes
 
 FORMAT = "partc-profile-work/1"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from partc.ir.edit import drop_dead
 from partc.ir.graph import Graph, Node, Value
 from partc.ir.match import Readers, become, either_order, made_by
 from passes.fusions.match import divided, is_last_axis, is_scale, mean_of_square, reduce_axes, root_of
-from passes.rewrites.edit import drop_dead
 
 
 def fuse_layer_normalization(graph: Graph) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from partc.ir.edit import Names, drop_dead
 from partc.ir.graph import Constant, Graph, Node, Value
 from partc.ir.match import Readers, become, either_order, made_by
 from partc.ir.types import BY_SHORT
 from passes.fusions.match import divided, is_scale, mean_of_square, rank, root_of
-from passes.rewrites.edit import Names, drop_dead
 
 _Core = tuple[Value, float, list[Node]]
 

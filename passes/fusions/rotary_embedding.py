@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from partc.ir.edit import Names, drop_dead
 from partc.ir.graph import Constant, Graph, Node, Value
 from partc.ir.match import Readers, become, either_order, made_by, number
 from passes.fusions.match import integers, rank, slice_of_last
-from passes.rewrites.edit import Names, drop_dead
 
 _Rotation = Callable[[Value], tuple[Value, list[Node]] | None]
 _Origin = Callable[[Node], Value | None]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from partc.ir.edit import substitute
 from partc.ir.evaluate import evaluate_node
 from partc.ir.graph import Constant, Graph, Node, Value
 from partc.ir.sizes import Inferred
 from partc.ir.types import BY_NUMPY, BY_SHORT
 from partc.ir.weights import Array
-from passes.rewrites.edit import substitute
 
 
 def fold_constants(graph: Graph, inferred: Inferred, max_bytes: int) -> bool:

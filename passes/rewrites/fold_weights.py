@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 
 from partc.format.dims import Shape
+from partc.ir.edit import Names, substitute
 from partc.ir.graph import Constant, Graph, Node, Value, Weight
 from partc.ir.match import number
 from partc.ir.sizes import Inferred
 from partc.ir.types import BY_ONNX, BY_SHORT
 from partc.ir.weights import Argument, Join, Step, WeightExpr
-from passes.rewrites.edit import Names, substitute
 
 MAX_COPY_BYTES = 64 * 1024
 """Up to here a changed copy of a weight that is also used as it is costs nothing worth talking about."""

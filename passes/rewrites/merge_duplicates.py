@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from partc.ir.evaluate import RANDOM_OPERATORS
+from partc.ir.edit import substitute
+from partc.ir.effects import is_random, updates
 from partc.ir.graph import Constant, Graph, Node, Value, Weight
 from partc.ir.sizes import attributes_key
-from passes.rewrites.edit import KEPT_OPERATORS, substitute
 
 
 def merge_duplicates(graph: Graph) -> bool:
@@ -15,7 +15,7 @@ def merge_duplicates(graph: Graph) -> bool:
     replacement: dict[Value, Value] = {}
     for node in graph.nodes:
         node.inputs = [None if v is None else replacement.get(v, v) for v in node.inputs]
-        if node.op in RANDOM_OPERATORS or node.op in KEPT_OPERATORS:
+        if is_random(node) or updates(node):
             continue
         key = (node.op, *map(id, node.inputs), len(node.outputs), attributes_key(node.attributes))
         first = firsts.setdefault(key, node)

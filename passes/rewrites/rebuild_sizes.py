@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from partc.format.dims import Dim, Shape, symbols
+from partc.ir.edit import Names
 from partc.ir.graph import STEP_INPUTS, Constant, Graph, Node, Value
 from partc.ir.sizes import Inferred, attributes_key
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import Array
-from passes.rewrites.edit import Names
 from passes.rewrites.fold_constants import constant
 
 _ARITHMETIC: dict[type[ast.operator], str] = {

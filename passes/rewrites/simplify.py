@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from partc.format.dims import Shape
+from partc.ir.edit import substitute
 from partc.ir.graph import Constant, Graph, Node, Value
 from partc.ir.match import number
 from partc.ir.sizes import Inferred
 from partc.ir.types import BY_SHORT
-from passes.rewrites.edit import substitute
 from passes.rewrites.fold_weights import FLOATS
 
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})

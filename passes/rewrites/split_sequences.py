@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from partc.ir.edit import Names
 from partc.ir.graph import Graph, Node, Value
 from partc.ir.sizes import Inferred
-from passes.rewrites.edit import Names
 from passes.rewrites.fold_constants import constant
 
 

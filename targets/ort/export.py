@@ -11,9 +11,9 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from partc.errors import InternalError
+from partc.ir.effects import updated_states
 from partc.ir.graph import Attribute, Constant, Graph, Input, Node, Value, Weight
 from partc.ir.types import BY_SHORT
-from targets.rewrite import state_outputs
 from targets.weights import Placed
 
 _IR_VERSIONS = ((23, 11), (21, 10), (19, 9), (1, 8))
@@ -40,7 +40,7 @@ def write_onnx(graph: Graph, places: Mapping[Weight, Placed], path: Path) -> Non
 def to_onnx(graph: Graph, places: Mapping[Weight, Placed]) -> onnx.ModelProto:
     """The ONNX model of a lowered graph; no names of producers, no documentation, no paths."""
     tensors = {value: _tensor(value, places) for value in graph.values()}
-    states = state_outputs(graph)
+    states = updated_states(graph)
     missing = [state.name for state in graph.states() if state not in states]
     if missing:
         raise InternalError(f"no node updates the states {', '.join(missing)}", where=f"graph {graph.name}")

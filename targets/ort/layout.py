@@ -11,8 +11,9 @@ from typing import cast
 import numpy as np
 
 from partc.errors import InternalError
+from partc.ir.edit import drop_dead
 from partc.ir.graph import Constant, Graph, Node, Value
-from targets.rewrite import Rewriter, remove_dead_nodes
+from targets.rewrite import Rewriter
 
 SWAP = (0, 2, 1, 3)
 """The permutation between the two layouts; its own inverse."""
@@ -52,7 +53,7 @@ def _four(value: Value) -> tuple[int | str, int, int | str, int]:
 def merge_layout(graph: Graph) -> None:
     """Cancel pairs of Transpose and of Reshape, in place, until nothing changes; O(nodes) a round."""
     while _merge_once(graph):
-        remove_dead_nodes(graph)
+        drop_dead(graph)
 
 
 def _merge_once(graph: Graph) -> bool:

@@ -14,9 +14,11 @@ from __future__ import annotations
 from typing import cast
 
 from partc.errors import InternalError
+from partc.ir.effects import updates
 from partc.ir.graph import Attribute, Node, Value
+from partc.ir.operators.attention import rule_of
 from targets.ort.layout import SWAP, from_hidden, to_hidden
-from targets.ort.masks import Visibility, combine, visible_keys
+from targets.ort.masks import combine, visible_keys
 from targets.ort.plain_attention import write_plain_attention
 from targets.ort.steps import axis_length, total_keys
 from targets.rewrite import Rewriter
@@ -51,7 +53,8 @@ def lower_attention(node: Node, r: Rewriter) -> bool:
 
 
 def _numbers(node: Node) -> dict[str, Attribute]:
-    return {name: float(cast("float", node.attributes.get(name, 0.0))) for name in ("scale", "softcap")}
+    rule = rule_of(node)
+    return {"scale": rule.scale, "softcap": rule.softcap}
 
 
 def _is_swapped(value: Value) -> bool:
@@ -74,7 +77,7 @@ def _write_flat_attention(r: Rewriter, node: Node, mask: Value | None) -> None:
 
 
 def _is_cache(key: Value) -> bool:
-    return key.producer is not None and key.producer.op in ("partc.UpdateState", "TensorScatter")
+    return key.producer is not None and key in updates(key.producer).values()
 
 
 def _spans_keys(mask: Value) -> bool:
@@ -108,8 +111,7 @@ def _for_all_rows(r: Rewriter, mask: Value, rows: Value) -> Value:
 def _mask(
     node: Node, r: Rewriter, position: Value | None, mask: Value | None, rows: Value, keys: Value
 ) -> Value | None:
-    attributes = {name: cast("int", node.attributes.get(name, 0)) for name in ("causal", "window", "chunk")}
-    rule = Visibility(attributes["causal"] == 1, attributes["window"], attributes["chunk"])
+    rule = rule_of(node).visibility
     if not rule.hides:
         return None if mask is None else _for_all_rows(r, mask, rows)
     visible = visible_keys(r, rule, position, rows, keys)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partc.ir.costs import QUANTIZED_MATMUL
 from partc.ir.graph import Node, Value
+from partc.ir.operators import QUANTIZED_MATMUL
 from partc.ir.types import BY_SHORT
 from targets.rewrite import Lowering, Rewriter
 
@@ -49,7 +49,9 @@ def expert_lowering(write_product: Callable[[Node, Rewriter], None]) -> Lowering
         products: list[Value | None] = []
         for part, pair in zip(parts, pairs, strict=True):
             product = r.value(f"{node.name}.part", output.dtype, ("rows", *(output.shape or ())[1:]))
-            write_product(Node(QUANTIZED_MATMUL, [part, *pair], [product], node.attributes, node.scope), r)
+            write_product(
+                Node(QUANTIZED_MATMUL.name, [part, *pair], [product], node.attributes, node.scope), r
+            )
             products.append(product)
         joined = r.op("Concat", products, output.dtype, output.shape, f"{node.name}.joined", axis=0)
         r.emit("Gather", [joined, route.back], [output], {"axis": 0}, node.scope)

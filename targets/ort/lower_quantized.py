@@ -9,6 +9,7 @@ import numpy as np
 
 from partc.errors import UserError
 from partc.ir.graph import Constant, Node, Value, Weight
+from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import Step
 from targets.ort.lower_experts import expert_lowering
@@ -62,9 +63,9 @@ def quantized_lowerings(accuracy_level: int, int8_products: str) -> Mapping[str,
         return True
 
     return {
-        "partc.QuantizedMatMul": product,
-        "partc.QuantizedGather": lower_quantized_gather,
-        "partc.QuantizedExperts": expert_lowering(block_product),  # few rows each, as a decoded token has
+        QUANTIZED_MATMUL.name: product,
+        QUANTIZED_GATHER.name: lower_quantized_gather,
+        QUANTIZED_EXPERTS.name: expert_lowering(block_product),  # few rows each, as a decoded token has
     }
 
 
@@ -231,7 +232,7 @@ def _flat(data: Weight, r: Rewriter) -> Weight:
 def _picked_rows(data: Weight, indices: Value, output: Value, r: Rewriter) -> Value:
     """Rows of the table as integers: columns of a tied head where there is one, so that it is stored once."""
     base = f"{output.name}.i8"
-    if not any(user.op == "partc.QuantizedMatMul" for user in r.users.get(data, ())):
+    if not any(user.op == QUANTIZED_MATMUL.name for user in r.users.get(data, ())):
         return r.op("Gather", [data, indices], "i8", output.shape, base, axis=0)
     *leading, width = output.shape or ()
     matrix = r.once(("turned", data), lambda: _turned(data, r))

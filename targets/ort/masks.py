@@ -1,32 +1,14 @@
-"""Which key each query sees, as a boolean tensor that attentions of the same kind share."""
+"""Masks: which key each query sees, as a boolean tensor that attentions of the same kind share."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from partc.ir.graph import Value
+from partc.ir.operators.attention import Visibility
 from partc.ir.types import BY_SHORT
 from targets.ort.steps import counting
 from targets.rewrite import Rewriter
-
-
-@dataclass(frozen=True)
-class Visibility:
-    """The rule of one attention: query at absolute position i, key at absolute position j."""
-
-    causal: bool
-    """j <= i; a window or a chunk asks for it too."""
-    window: int
-    """i - window < j; 0: no window."""
-    chunk: int
-    """i // chunk == j // chunk; 0: no chunks."""
-
-    @property
-    def hides(self) -> bool:
-        """Whether any key can be hidden."""
-        return self.causal or self.window > 0 or self.chunk > 0
 
 
 def visible_keys(r: Rewriter, rule: Visibility, position: Value | None, rows: Value, keys: Value) -> Value:

@@ -8,6 +8,7 @@ import numpy as np
 
 from partc.errors import InternalError
 from partc.ir.graph import Node, Value
+from partc.ir.operators.attention import rule_of
 from partc.ir.types import BY_SHORT
 from targets.rewrite import Rewriter
 
@@ -25,11 +26,11 @@ def write_plain_attention(
     key, value = (_repeat(r, operand, heads // kv_heads) for operand in (key, value))
     turned = r.op("Transpose", [key], dtype, None, "keys", perm=(0, 1, 3, 2))
     logits = r.op("MatMul", [query, turned], dtype, None, "logits")
-    logits = _scale(r, logits, dtype, float(cast("float", node.attributes["scale"])))
-    softcap = float(cast("float", node.attributes.get("softcap", 0.0)))
-    if softcap:
-        logits = r.op("Tanh", [_scale(r, logits, dtype, 1 / softcap)], dtype, None, "capped")
-        logits = _scale(r, logits, dtype, softcap)
+    rule = rule_of(node)
+    logits = _scale(r, logits, dtype, rule.scale)
+    if rule.softcap:
+        logits = r.op("Tanh", [_scale(r, logits, dtype, 1 / rule.softcap)], dtype, None, "capped")
+        logits = _scale(r, logits, dtype, rule.softcap)
     logits = _hide(r, logits, mask)
     logits = r.op("Concat", [logits, _sink_column(r, query, sinks, heads)], dtype, None, "logits", axis=-1)
     weights = r.op("Softmax", [logits], dtype, None, "weights", axis=-1)

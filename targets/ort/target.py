@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import UserError
+from partc.ir.edit import drop_dead
+from partc.ir.effects import updated_states
 from partc.ir.graph import Constant, Graph, ModelInfo, Node, Part, Value, Weight
+from partc.ir.operators import ATTENTION, QUANTIZED_MATMUL, UPDATE_STATE
 from partc.ir.types import BY_SHORT
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.ort.export import outputs_of, write_onnx
-from targets.ort.fusions import ATTENTION, FUSIONS, check_names, fuse_lowered
+from targets.ort.fusions import FUSIONS, GROUPED_ATTENTION, check_names, fuse_lowered
 from targets.ort.kernels import check_kernels
 from targets.ort.layout import merge_layout
 from targets.ort.lower_attention import lower_attention
@@ -26,12 +29,12 @@ from targets.ort.lower_swish import lower_swish
 from targets.ort.lower_update_state import lower_update_state
 from targets.ort.providers import PROVIDERS, find_provider
 from targets.ort.share_transposed import share_transposed
-from targets.rewrite import Lowering, Rewriter, clone, remove_dead_nodes, rewrite, state_outputs
+from targets.rewrite import Lowering, Rewriter, clone, rewrite
 from targets.weights import Placed, write_weights
 
 LOWERINGS: Mapping[str, Lowering] = {
-    "partc.UpdateState": lower_update_state,
-    "partc.Attention": lower_attention,
+    UPDATE_STATE.name: lower_update_state,
+    ATTENTION.name: lower_attention,
     "Swish": lower_swish,
 }
 """Operator → what writes it in operators that onnxruntime has; the others stay as they are."""
@@ -68,7 +71,7 @@ class OrtTarget(Target):
     def refusal(self, node: Node) -> UserError | None:
         """See `Target`: products of integers on a GPU, which has no fast ones."""
         provider = PROVIDERS.get(self.provider)
-        is_integer = node.op == "partc.QuantizedMatMul" and node.attributes["bits"] == 8
+        is_integer = node.op == QUANTIZED_MATMUL.name and node.attributes["bits"] == 8
         if provider is None or not provider.is_gpu or not is_integer:
             return None
         if may_take_blocks(node, self.int8_products):
@@ -90,14 +93,14 @@ class OrtTarget(Target):
         wanted = FUSIONS.keys() - {*self.disable} - provider.slow
         lowered = [clone(graph) for graph in graphs]
         for graph in lowered:
-            if ATTENTION in wanted and info.dtype in provider.attention:
-                FUSIONS[ATTENTION](graph)
+            if GROUPED_ATTENTION in wanted and info.dtype in provider.attention:
+                FUSIONS[GROUPED_ATTENTION](graph)
             rewrite(graph, {**LOWERINGS, **quantized_lowerings(self.accuracy_level, self.int8_products)})
         share_transposed(lowered)
         for graph in lowered:
             _copy_leaf_outputs(graph)
             merge_layout(graph)
-            remove_dead_nodes(graph)
+            drop_dead(graph)
             fuse_lowered(graph, wanted)
             check_kernels(graph, provider.is_gpu)
         return lowered
@@ -147,7 +150,7 @@ def _needs_single_row_steps(graph: Graph, info: ModelInfo) -> bool:
 
 
 def _submodule(graph: Graph, places: Mapping[Weight, Placed]) -> dict[str, Any]:
-    states = state_outputs(graph)
+    states = updated_states(graph)
     weights = sorted({places[weight].file for weight in graph.weights()})
     return {
         "name": graph.name,

@@ -9,8 +9,9 @@ from typing import Any
 
 from partc.errors import ConfigError, UserError
 from partc.ir.graph import Graph, Node
+from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
 
-_QUANTIZED = ("partc.QuantizedMatMul", "partc.QuantizedGather", "partc.QuantizedExperts")
+_QUANTIZED = tuple(operator.name for operator in (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS))
 _SHORT = frozenset(("f16", "bf16"))
 _OTHER_TARGET = "use `target: ort` for this device"
 
@@ -51,11 +52,11 @@ def _adding() -> frozenset[str]:
     """The operators that add up; none where TVM, whose code tells, is not installed."""
     if importlib.util.find_spec("tvm") is None:
         return frozenset()
-    from targets.tvm.operators.attention import ATTENTION
+    from targets.tvm.operators.attention import EMITTERS
     from targets.tvm.operators.products import PRODUCTS
     from targets.tvm.operators.reductions import REDUCTIONS
 
-    return frozenset((*PRODUCTS, *REDUCTIONS, *ATTENTION))
+    return frozenset((*PRODUCTS, *REDUCTIONS, *EMITTERS))
 
 
 def check_nodes(graph: Graph) -> None:

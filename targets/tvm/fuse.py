@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from partc.ir.edit import drop_dead
 from partc.ir.graph import Graph, Node, Value
+from partc.ir.operators import ATTENTION, UPDATE_STATE
 from targets.tvm.kernels.activate import activation_of
 from targets.tvm.kernels.attention import fits as fits_attention
 from targets.tvm.kernels.rotary import fits as fits_rotary
@@ -53,18 +55,8 @@ def fuse_for_processor(graph: Graph, packed: frozenset[str]) -> None:
     for rule in (_gated_product, _product_plus, _turned_operand, _turned_result):
         fuser = _Fuser(graph, packed)
         graph.nodes = [rule(fuser, node) or node for node in graph.nodes]
-        _drop_unread(graph)
+        drop_dead(graph)
     _join_products(_Fuser(graph, packed))
-
-
-def _drop_unread(graph: Graph) -> None:
-    """Remove nodes that only joined ones read; what changes a state stays, read or not. O(edges)."""
-    read, kept = set(graph.outputs), []
-    for node in reversed(graph.nodes):
-        if node.op == "partc.UpdateState" or not read.isdisjoint(node.outputs):
-            read.update(node.operands)
-            kept.append(node)
-    graph.nodes = kept[::-1]
 
 
 def _gated_product(f: _Fuser, node: Node) -> Node | None:
@@ -98,7 +90,7 @@ def _product_plus(f: _Fuser, node: Node) -> Node | None:
 
 
 def _turned_operand(f: _Fuser, node: Node) -> Node | None:
-    place, fits = {"RotaryEmbedding": (0, fits_rotary), "partc.UpdateState": (1, fits_update)}.get(
+    place, fits = {"RotaryEmbedding": (0, fits_rotary), UPDATE_STATE.name: (1, fits_update)}.get(
         node.op, (0, None)
     )
     turned = node.inputs[place] if fits is not None and fits(node) else None
@@ -111,7 +103,7 @@ def _turned_operand(f: _Fuser, node: Node) -> Node | None:
 
 def _turned_result(f: _Fuser, node: Node) -> Node | None:
     made = node.inputs[0].producer if _swaps_heads_and_rows(node) and node.inputs[0] is not None else None
-    if made is None or made.op != "partc.Attention" or not f.is_private(node.inputs[0]):
+    if made is None or made.op != ATTENTION.name or not f.is_private(node.inputs[0]):
         return None
     if not fits_attention(made):
         return None

@@ -1,4 +1,4 @@
-"""Which graphs may run in an entry that is larger than the step: their results must not depend on what is filled up.
+"""Checks that a graph may run in an entry larger than the step: its results must not depend on what is filled up.
 
 Models that partc traces are padded along `batch` and `sequence`: their rows do not look at rows of padding, since
 attention counts positions. Of an ONNX file nothing is known, so it is padded along the first axis alone, and only where
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from partc.errors import UserError
 from partc.format.dims import Dim, factors, symbols
+from partc.ir.effects import updates
 from partc.ir.graph import Constant, Graph, ModelInfo, Node, Value
 
 ROWS = ("batch", "sequence")
@@ -58,8 +59,8 @@ def check_states(graph: Graph) -> None:
     read = {*readers, *graph.outputs}
     for state in graph.states():
         nodes = readers.get(state, [])
-        updated = [node for node in nodes if node.op == "partc.UpdateState" and node.inputs[0] is state]
-        dropped = [node for node in updated if node.outputs[0] not in read]
+        updated = [node for node in nodes if state in updates(node)]
+        dropped = [node for node in updated if updates(node)[state] not in read]
         if len(nodes) != 1 or nodes != updated or dropped or state in graph.outputs:
             what = "is updated, and nobody reads it then" if dropped else "is read beside its update"
             raise UserError(

@@ -13,7 +13,8 @@ import numpy as np
 
 from partc.errors import UserError
 from partc.format.dims import evaluate, symbols
-from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Value, fresh_name
+from partc.ir.edit import Names
+from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Value
 from partc.pipeline.contract import Context
 from partc.pipeline.registry import load_passes
 from targets.rewrite import clone
@@ -98,13 +99,8 @@ def _count_rows(graph: Graph, rows: int) -> None:
     for value in graph.inputs:
         if value.is_step and value.name == "index":
             counted = np.arange(rows, dtype=np.int64)
-            graph.replace_uses(
-                {
-                    value: Constant(
-                        fresh_name("rows", {v.name for v in graph.values()}), "i64", (rows,), array=counted
-                    )
-                }
-            )
+            name = Names(graph).fresh("rows")
+            graph.replace_uses({value: Constant(name, "i64", (rows,), array=counted)})
 
 
 def _check_static(graph: Graph) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from partc.ir.costs import Step, largest, node_cost, score_bytes, workload
+from partc.ir.costs import node_cost, scratch_bytes
 from partc.ir.graph import ModelInfo
+from partc.ir.workload import Step, largest, workload
 from tests.passes.models import graph
 
 PREFILL = Step("prefill", {"batch": 1, "sequence": 32}, 32)
@@ -87,7 +88,7 @@ def test_attention_without_a_cache() -> None:
     flops, moved = cost(body)
     assert flops == 2 * 2 * 4 * 32 * 16 * 32 + 8 * 4 * 32 * 32
     assert moved == 4 * 4 * (4 * 32 * 16) + 32 * 32
-    assert score_bytes(graph(body).graph.nodes[-1], PREFILL) == 4 * 4 * 32 * 32
+    assert scratch_bytes(graph(body).graph.nodes[-1], PREFILL) == 4 * 4 * 32 * 32
 
 
 def test_an_update_moves_new_rows_only() -> None:

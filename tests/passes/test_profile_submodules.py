@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from partc.errors import ModelError
-from partc.ir.costs import Step
 from partc.ir.graph import Module, SubmoduleProfile
 from partc.ir.text import parse_module, print_module
+from partc.ir.workload import Step
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from passes.profile_submodules import peak_bytes

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from partc.ir.costs import Step as Workload
 from partc.ir.costs import node_cost
 from partc.ir.graph import Module, Weight
 from partc.ir.quantization import dequantize, quantize, scales
 from partc.ir.text import parse_module, print_module
 from partc.ir.weights import Array, Join, Leaf, Step, WeightExpr, leaves, materialize
+from partc.ir.workload import Step as Workload
 from partc.pipeline.contract import Context
 from partc.pipeline.registry import load_pass
 from passes.quantize_weights import QuantizeWeights

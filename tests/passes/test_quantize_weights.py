@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from partc.errors import ModelError
-from partc.ir.costs import Step, node_cost
+from partc.ir.costs import node_cost
 from partc.ir.evaluate import evaluate_node
 from partc.ir.graph import Constant, Module
 from partc.ir.quantization import dequantize, quantize, scales
 from partc.ir.text import parse_module, print_module
 from partc.ir.weights import Array, Leaf
+from partc.ir.workload import Step
 from partc.pipeline.contract import Context
 from partc.pipeline.registry import load_pass
 from passes.quantize_weights import QuantizeWeights

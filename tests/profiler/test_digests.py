@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from partc.ir.costs import workload
 from partc.ir.digests import submodule_digest
 from partc.ir.graph import Module
 from partc.ir.text import parse_module, print_module
+from partc.ir.workload import workload
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.profiler.work import longest_pattern

@@ -11,9 +11,9 @@ import pytest
 from partc.config.devices import DevicesConfig, load_devices
 from partc.config.times import DeviceTimes
 from partc.errors import ConfigError
-from partc.ir.costs import workload
 from partc.ir.digests import submodule_digest
 from partc.ir.graph import Module
+from partc.ir.workload import workload
 from partc.pipeline.contract import Context
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes

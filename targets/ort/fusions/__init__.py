@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from partc.errors import UserError
+from partc.ir.edit import drop_dead
 from partc.ir.graph import Graph
 from targets.ort.fusions.activation import fuse_activation
 from targets.ort.fusions.bias import fuse_bias
@@ -26,11 +27,10 @@ from targets.ort.fusions.grouped_attention import fuse_grouped_attention
 from targets.ort.fusions.pack_projections import pack_projections
 from targets.ort.fusions.rotary_in_attention import fuse_rotary_in_attention
 from targets.ort.fusions.skip_normalization import fuse_skip_normalization
-from targets.rewrite import remove_dead_nodes
 
-ATTENTION = "grouped-attention"
+GROUPED_ATTENTION = "grouped-attention"
 FUSIONS: dict[str, Callable[[Graph], int]] = {
-    ATTENTION: fuse_grouped_attention,
+    GROUPED_ATTENTION: fuse_grouped_attention,
     "bias": fuse_bias,
     "rotary-in-attention": fuse_rotary_in_attention,
     "pack-projections": pack_projections,  # after bias and rotary, which stand between a product and its attention
@@ -49,6 +49,6 @@ def check_names(names: Collection[str], where: str) -> None:
 def fuse_lowered(graph: Graph, wanted: Collection[str]) -> None:
     """Apply those of `wanted` that work on the lowered graph, in place."""
     for name, fuse in FUSIONS.items():
-        if name in wanted and name != ATTENTION:
+        if name in wanted and name != GROUPED_ATTENTION:
             fuse(graph)
-            remove_dead_nodes(graph)
+            drop_dead(graph)

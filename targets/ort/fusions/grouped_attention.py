@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from partc.ir.graph import Graph, Node, State, Value
+from partc.ir.operators import ATTENTION, UPDATE_STATE
+from partc.ir.operators.attention import rule_of
 from targets.ort.layout import from_hidden, to_hidden
 from targets.ort.steps import axis_length, key_ends, total_keys
 from targets.rewrite import Rewriter, rewrite
 
 Users = Mapping[Value, Sequence[Node]]
-ATTENTION = "com.microsoft.GroupQueryAttention"
+GROUPED = "com.microsoft.GroupQueryAttention"
 _HEAD_SINK = 11
 """Place of the operand `head_sink`."""
 _HEAD_UNIT = 8
@@ -29,7 +31,7 @@ def fuse_grouped_attention(graph: Graph) -> int:
             _write(node, r)
         return node in grouped
 
-    rewrite(graph, {"partc.Attention": attention, "partc.UpdateState": lambda node, r: node in updates})
+    rewrite(graph, {ATTENTION.name: attention, UPDATE_STATE.name: lambda node, r: node in updates})
     return len(grouped)
 
 
@@ -39,11 +41,11 @@ def _is_grouped(node: Node, users: Users) -> bool:
     The operator is causal, takes keys and values of one size that is a
     multiple of 8, and owns its cache: nothing else may read or write it.
     """
-    if node.op != "partc.Attention" or len(node.inputs) < 4:
+    if node.op != ATTENTION.name or len(node.inputs) < 4:
         return False
     query, key, value, position, mask = [*node.inputs, None][:5]
-    attributes = node.attributes
-    if mask is not None or attributes.get("causal") != 1 or attributes.get("chunk"):
+    rule = rule_of(node).visibility
+    if mask is not None or not rule.causal or rule.chunk:
         return False
     if not (_is_own_update(key, position, users) and _is_own_update(value, position, users)):
         return False
@@ -57,7 +59,7 @@ def _is_grouped(node: Node, users: Users) -> bool:
 
 def _is_own_update(full: Value | None, position: Value | None, users: Users) -> bool:
     update = full.producer if full is not None else None
-    if full is None or update is None or update.op != "partc.UpdateState":
+    if full is None or update is None or update.op != UPDATE_STATE.name:
         return False
     state = update.inputs[0]
     is_alone = len(users.get(full, [])) == 1 and isinstance(state, State) and len(users.get(state, [])) == 1
@@ -86,14 +88,14 @@ def _write(node: Node, r: Rewriter) -> None:
         inputs += [None] * (_HEAD_SINK - len(inputs)) + [node.inputs[5]]
     shape, heads = query.shape or (), cast("int", (query.shape or ())[1])
     hidden = r.value(f"{node.name}.hidden", query.dtype, (shape[0], shape[2], heads * cast("int", shape[3])))
-    attributes = node.attributes
+    rule = rule_of(node)
     outputs = [hidden, *(update.outputs[0] for update in updates)]
-    r.emit(ATTENTION, inputs, outputs, {
+    r.emit(GROUPED, inputs, outputs, {
         "num_heads": heads,
         "kv_num_heads": cast("int", (key.shape or ())[1]),
-        "scale": float(cast("float", attributes["scale"])),
-        "local_window_size": cast("int", attributes.get("window", 0)) or -1,
-        "softcap": float(cast("float", attributes.get("softcap", 0.0))),
+        "scale": rule.scale,
+        "local_window_size": rule.visibility.window or -1,
+        "softcap": rule.softcap,
         "do_rotary": 0,
     }, node.scope)  # fmt: skip
     from_hidden(r, hidden, node.outputs[0], heads)

@@ -9,7 +9,7 @@ from typing import cast
 from partc.ir.graph import Graph, Node, Value, Weight
 from partc.ir.match import Readers, made_by
 from partc.ir.weights import Join, WeightExpr
-from targets.ort.fusions.grouped_attention import ATTENTION
+from targets.ort.fusions.grouped_attention import GROUPED
 from targets.rewrite import Rewriter
 
 _COLUMNS: Mapping[str, Mapping[int, int]] = {
@@ -29,7 +29,7 @@ def pack_projections(graph: Graph) -> int:
     product makes all three, and only splits them for the attention, needs the split no more.
     """
     packer = _Packer(graph)
-    fused = sum(packer.pack(node) for node in list(graph.nodes) if node.op == ATTENTION)
+    fused = sum(packer.pack(node) for node in list(graph.nodes) if node.op == GROUPED)
     graph.nodes = [node for node in packer.nodes() if not packer.is_replaced(node)]
     return fused
 
@@ -47,7 +47,7 @@ class _Packer:
         return [new for node in self._graph.nodes for new in [*self._instead.get(node, ()), node]]
 
     def is_replaced(self, node: Node) -> bool:
-        return node in self._instead and node.op != ATTENTION
+        return node in self._instead and node.op != GROUPED
 
     def pack(self, attention: Node) -> bool:
         """Whether the attention reads its operands packed now."""

@@ -6,7 +6,7 @@ from typing import cast
 
 from partc.ir.graph import Constant, Graph, Input, Node, Value, Weight
 from partc.ir.match import Readers, made_by
-from targets.ort.fusions.grouped_attention import ATTENTION
+from targets.ort.fusions.grouped_attention import GROUPED
 from targets.rewrite import Rewriter
 
 _COS = 7
@@ -27,7 +27,7 @@ def fuse_rotary_in_attention(graph: Graph) -> int:
     """
     r, readers = Rewriter(graph), Readers(graph)
     tables = _Tables(r)
-    fused = sum(_fuse(node, readers, tables) for node in graph.nodes if node.op == ATTENTION)
+    fused = sum(_fuse(node, readers, tables) for node in graph.nodes if node.op == GROUPED)
     graph.nodes = [*r.nodes, *graph.nodes]
     return fused
 

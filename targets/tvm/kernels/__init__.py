@@ -1,4 +1,4 @@
-"""What is worth writing by hand for a processor: products, attention over the cache, normalisation, activations.
+"""Kernels that are written by hand for processors: products, attention over the cache, normalisation, activations.
 
 Each file holds kernels of one kind and the emitters that use them; `CPU_OPERATORS` is what a processor's table of
 operators is overlaid with. A kernel says in its docstring how many bytes it moves and how many operations it does.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from partc.ir.operators import ATTENTION, UPDATE_STATE
 from targets.tvm.builder import Emitter
 from targets.tvm.kernels.activate import activation
 from targets.tvm.kernels.attention import attention
@@ -24,8 +25,8 @@ CPU_OPERATORS: Mapping[str, Emitter] = {
     "RMSNormalization": rms_normalization,
     "RotaryEmbedding": rotary_embedding,
     "Swish": activation,
-    "partc.Attention": attention,
-    "partc.UpdateState": update_state,
+    ATTENTION.name: attention,
+    UPDATE_STATE.name: update_state,
     "tvm.GatherColumns": gather_columns,
     "tvm.GatedProduct": gated_product,
     "tvm.ProductPlus": product_plus,

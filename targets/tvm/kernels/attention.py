@@ -26,10 +26,12 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
+from partc.ir.operators import ATTENTION
+from partc.ir.operators.attention import rule_of
 from targets.tvm.builder import Expr, FunctionBuilder, type_of
 from targets.tvm.kernels.vector import exp, loop_of, tanh
 from targets.tvm.operators import OPERATORS, input_shape
-from targets.tvm.operators.reading import decimal, dtype_of, has, integer
+from targets.tvm.operators.reading import dtype_of, has, integer
 
 BLOCK_ROWS = 48
 """Queries of a head that one thread takes at a time: keys are turned once for all of them."""
@@ -86,7 +88,7 @@ def attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     are left to the plain form.
     """
     if not fits(node):
-        return OPERATORS["partc.Attention"](b, node, operands)
+        return OPERATORS[ATTENTION.name](b, node, operands)
     sizes = sizes_of(node)
     position = operands[3] if has(node, 3) else relax.const(np.zeros(sizes.batch, np.int64))
     kernel = attention_of_one if sizes.rows == 1 else attention_of_many
@@ -102,11 +104,11 @@ def sizes_of(node: Node) -> Sizes:
     """What a node asks for."""
     batch, heads, rows, d = input_shape(node)
     kv_heads, keys = input_shape(node, 1)[1:3]
-    window, chunk = integer(node, "window", 0), integer(node, "chunk", 0)
+    rule = rule_of(node)
+    seen = rule.visibility
     return Sizes(
         batch, heads, rows, d, kv_heads, keys, input_shape(node, 2)[3],
-        scale=decimal(node, "scale", d**-0.5), causal=bool(integer(node, "causal", 0) or window or chunk),
-        window=window, chunk=chunk, softcap=decimal(node, "softcap", 0.0),
+        scale=rule.scale, causal=seen.hides, window=seen.window, chunk=seen.chunk, softcap=rule.softcap,
         rows_first=integer(node, "rows_first", 0) == 1,
     )  # fmt: skip
 

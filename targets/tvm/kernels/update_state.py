@@ -14,6 +14,7 @@ from typing import Any
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
+from partc.ir.operators import UPDATE_STATE
 from targets.tvm.builder import Expr, FunctionBuilder, type_of
 from targets.tvm.kernels.vector import loop_of
 from targets.tvm.operators import OPERATORS, input_shape
@@ -26,7 +27,7 @@ def update_state(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     The rows are [batch, heads, rows, d], or with `rows_first` [batch, rows, heads, d].
     """
     if not fits(node):
-        return OPERATORS["partc.UpdateState"](b, node, operands)
+        return OPERATORS[UPDATE_STATE.name](b, node, operands)
     rows_first = integer(node, "rows_first", 0) == 1
     rows = input_shape(node, 1)[1 if rows_first else 2]
     return b.update(write_rows, operands, type_of(node.outputs[0]), *input_shape(node, 0), rows, rows_first)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from targets.tvm.builder import Emitter
-from targets.tvm.operators.attention import ATTENTION
+from targets.tvm.operators.attention import EMITTERS
 from targets.tvm.operators.elementwise import ELEMENTWISE
 from targets.tvm.operators.indexing import INDEXING
 from targets.tvm.operators.products import PRODUCTS
@@ -38,7 +38,7 @@ OPERATORS: Mapping[str, Emitter] = {
     **REDUCTIONS,
     **PRODUCTS,
     **ROTARY,
-    **ATTENTION,
+    **EMITTERS,
 }
 """Operator → what writes it."""
 

@@ -1,13 +1,7 @@
 """Attention and caches in plain operators: every form of the contract, on every machine.
 
-`partc.Attention(q, k, v, [position], [mask], [sinks])`, q [batch, heads, rows, d], k [batch, kv_heads, keys, d],
-v [batch, kv_heads, keys, e], sinks [heads]:
-
-    out = drop_last(softmax([softcap(scale · q·kᵀ) hidden by rule and mask, sinks])) · v
-
-Query row s of sequence b stands at i = position[b] + s, key row j at j. The rule shows j to i where causal → j ≤ i,
-window → i - window < j ≤ i, chunk → i // chunk = j // chunk, j ≤ i. What is hidden has the lowest finite score, so that
-a row of padding, which may see nothing at all, stays finite.
+The operators are those of `partc.ir.operators`. A hidden key has the lowest finite score, so that a row of padding,
+which may see nothing at all, stays finite.
 """
 
 # mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
@@ -23,14 +17,14 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
+from partc.ir.operators import ATTENTION, UPDATE_STATE
+from partc.ir.operators.attention import rule_of
 from targets.tvm.builder import Emitter, Expr, FunctionBuilder, type_of
 from targets.tvm.operators.reading import (
     array,
-    decimal,
     dtype_of,
     has,
     input_shape,
-    integer,
     lowest,
     number,
     operand,
@@ -70,21 +64,21 @@ def _scores(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """softcap(scale · q·kᵀ) [batch, heads, rows, keys]; the heads that share keys are rows of one product."""
     batch, heads, rows, size = input_shape(node)
     kv_heads, keys = input_shape(node, 1)[1:3]
-    dtype = dtype_of(node)
-    scaled = b.emit(operands[0] * number(decimal(node, "scale", size**-0.5), dtype))
+    dtype, rule = dtype_of(node), rule_of(node)
+    scaled = b.emit(operands[0] * number(rule.scale, dtype))
     grouped = b.emit(op.reshape(scaled, (batch, kv_heads, heads // kv_heads * rows, size)))
     turned = b.emit(op.permute_dims(operands[1], [0, 1, 3, 2]))
     logits = b.emit(op.matmul(grouped, turned))
-    softcap = decimal(node, "softcap", 0.0)
-    if softcap:
-        logits = b.emit(op.tanh(b.emit(logits * number(1 / softcap, dtype))) * number(softcap, dtype))
+    if rule.softcap:
+        capped = b.emit(op.tanh(b.emit(logits * number(1 / rule.softcap, dtype))))
+        logits = b.emit(capped * number(rule.softcap, dtype))
     return b.emit(op.reshape(logits, (batch, heads, rows, keys)))
 
 
 def _visible(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr | None:
     """Bool [batch or 1, 1, rows, keys] by the rule; None: everything is seen."""
-    window, chunk = integer(node, "window", 0), integer(node, "chunk", 0)
-    if not (integer(node, "causal", 0) or window or chunk):
+    rule = rule_of(node).visibility
+    if not rule.hides:
         return None
     rows, keys = input_shape(node)[2], input_shape(node, 1)[2]
     j = array(np.arange(keys, dtype=np.int64).reshape(1, 1, 1, keys))
@@ -92,10 +86,10 @@ def _visible(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr | Non
     if has(node, 3):
         i = b.emit(op.reshape(operands[3], (*input_shape(node, 3), 1, 1, 1)) + i)
     seen = b.emit(op.less_equal(j, i))
-    if window:
-        seen = b.emit(op.logical_and(seen, j > i - number(window, "int64")))
-    if chunk:
-        size = number(chunk, "int64")
+    if rule.window:
+        seen = b.emit(op.logical_and(seen, j > i - number(rule.window, "int64")))
+    if rule.chunk:
+        size = number(rule.chunk, "int64")
         same = b.emit(op.equal(op.floor_divide(j, size), op.floor_divide(i, size)))
         seen = b.emit(op.logical_and(seen, same))
     return seen
@@ -125,8 +119,8 @@ def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, dtype: str) -> Any:
     return kernel
 
 
-ATTENTION: Mapping[str, Emitter] = {
-    "partc.Attention": plain_attention,
-    "partc.UpdateState": update_state,
+EMITTERS: Mapping[str, Emitter] = {
+    ATTENTION.name: plain_attention,
+    UPDATE_STATE.name: update_state,
 }
 """Operator → what writes it."""

@@ -1,14 +1,12 @@
-"""Changes to a graph that every rewrite needs: replace values, drop what nobody reads, make names."""
+"""Changes to a graph that every rewrite needs: replacing values, dropping dead nodes, making names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from partc.ir.effects import updates
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Value
-
-KEPT_OPERATORS = frozenset({"partc.UpdateState"})
-"""Nodes that change a state: they stay even where nobody reads what they return, and are never merged."""
 
 
 class Names:
@@ -48,9 +46,12 @@ def substitute(graph: Graph, replacement: Mapping[Value, Value]) -> bool:
 
 
 def drop_dead(graph: Graph) -> bool:
-    """Remove nodes whose results nobody reads; True if there were any; O(nodes)."""
+    """Remove nodes whose results nobody reads; True if there were any; O(edges).
+
+    A node that changes a state stays, read or not.
+    """
     outputs = set(graph.outputs)
-    ends = {n for n in graph.nodes if n.op in KEPT_OPERATORS or not outputs.isdisjoint(n.outputs)}
+    ends = {node for node in graph.nodes if updates(node) or not outputs.isdisjoint(node.outputs)}
     live = ends | needed(ends, set(graph.nodes))
     changed = len(live) < len(graph.nodes)
     graph.nodes = [node for node in graph.nodes if node in live]

@@ -1,0 +1,36 @@
+"""The operators of the `partc` domain: one module each, and this table of them.
+
+Everything else asks the table: size inference, costs, the verifier, constant folding, passes over effects, the targets'
+tests and docs/operators.md (`python -m partc.ir.operators`). A new operator is a module with its `Operator`, a line
+here, and code for it in every target, or a refusal there; `tests/targets/test_operators.py` fails until that is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from partc.ir.operators.attention import ATTENTION
+from partc.ir.operators.operator import Operator
+from partc.ir.operators.quantized_experts import QUANTIZED_EXPERTS
+from partc.ir.operators.quantized_gather import QUANTIZED_GATHER
+from partc.ir.operators.quantized_matmul import QUANTIZED_MATMUL
+from partc.ir.operators.update_state import UPDATE_STATE
+
+DOMAIN = "partc"
+
+OPERATORS: Mapping[str, Operator] = {
+    operator.name: operator
+    for operator in (ATTENTION, UPDATE_STATE, QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS)
+}
+"""By the name that nodes have, domain included."""
+
+__all__ = [
+    "ATTENTION",
+    "DOMAIN",
+    "OPERATORS",
+    "QUANTIZED_EXPERTS",
+    "QUANTIZED_GATHER",
+    "QUANTIZED_MATMUL",
+    "UPDATE_STATE",
+    "Operator",
+]
