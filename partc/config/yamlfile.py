@@ -47,7 +47,9 @@ def parse_yaml(text: str, file: str) -> Section:
     except RecursionError as error:
         raise ConfigError("nested too deeply", where=file, hint="is it a configuration file?") from error
     if data is None:
-        raise ConfigError("the file is empty", where=file, hint="docs/model-yaml.md and docs/devices-yaml.md show its keys")
+        raise ConfigError(
+            "the file is empty", where=file, hint="docs/model-yaml.md and docs/devices-yaml.md show its keys"
+        )
     return Section(data, file, (), lines)
 
 

@@ -33,7 +33,7 @@ def read_plain_file(
         UserError: `refused`, in every case where the content cannot be had.
     """
     try:
-        with open(path, "rb", opener=_open_at_once) as file:  # noqa: PTH123  (Path.open takes no opener)
+        with open(path, "rb", opener=_open_at_once) as file:
             problem = _problem(os.fstat(file.fileno()), most_bytes)
             if problem is None:
                 return file.read(most_bytes)
