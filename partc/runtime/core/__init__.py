@@ -1,1 +1,23 @@
-"""The device as a state machine: events in, commands out; no sockets, clock, files or engine."""
+"""The device as a state machine: `Device.on(event, now)` returns commands.
+
+There are no sockets, clocks, files or engines here, so that rings of devices can be simulated, and traces of events
+and commands (`golden/protocol`) hold for every implementation.
+
+```
+events       all that can happen to a device
+commands     all that a device asks for
+step         one step of a request, and how it is held against the placement
+inputs       what clients ask for, checked against the model; prompts in parts
+sampling     logits to tokens
+timings      where the time of a step went
+link         sequence numbers, acknowledgements, sessions, epochs
+links        the handshake and the links of one device
+membership   whether the ring stands: loading, joining, complete, degraded
+request      one request on one device, through its states
+requests     all requests of one device, and which of them goes on next
+liveness     patience with what is under way
+job          one request at the source
+schedule     all requests at the source
+device       composes them; its docstring is the table state × event
+```
+"""

@@ -1,0 +1,490 @@
+"""The messages of wire 2: one struct a kind, and their bytes.
+
+A message is a header and raw frames behind it. The header is one msgpack map: `kind` names the struct, the other keys
+are its fields, exactly. Nothing is pickled and nothing is compressed. The structs check types and ranges while they
+are decoded; what depends on a build (names, sizes, positions) is checked by whoever takes the message.
+
+docs/wire.md has a table of all kinds, which `message_tables` writes from the structs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Union
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from partc.errors import Cause, PartcError, RunError
+from partc.format.dtypes import DTYPES, Array
+
+VERSION = 2
+"""Number of the wire; the two ends of a connection must have the same."""
+FRAME_LIMIT = 64 * 1024
+"""Every participant takes frames of this size, bytes; so control messages never depend on the build."""
+COPY_BELOW_BYTES = 16 * 1024
+"""Smaller frames are copied when they are made, which costs less than to keep track of their memory."""
+
+Count = Annotated[int, Meta(ge=0)]
+"""A msgpack integer from 0 to 2^64 - 1."""
+Ticket = Annotated[bytes, Meta(min_length=16, max_length=16)]
+"""Random bytes by which a client names its request: all clients share one key, so a number would not do."""
+Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Text = Annotated[str, Meta(max_length=FRAME_LIMIT)]
+
+
+class TensorSpec(Struct, frozen=True, array_like=True):
+    """`[name, dtype, shape]` of a tensor whose bytes lie in the frames."""
+
+    name: str
+    dtype: str
+    shape: Annotated[tuple[Count, ...], Meta(max_length=16)]
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"{self.dtype!r:.40} is no element type")
+
+
+class Row(Struct, frozen=True, array_like=True):
+    """`[request, row, step, position, length]`: one sequence in a step."""
+
+    request: Count
+    """Grows at the source from request to request, also over its restarts."""
+    row: Count
+    """Row of the states, below max_requests × max_batch."""
+    step: Count
+    """0, 1, 2, … of the request."""
+    position: Count
+    """Valid tokens in the cache; 0 for the task `graph`."""
+    length: Count
+    """Valid new tokens; 0 for the task `graph`."""
+
+
+class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the next token is chosen; the defaults are greedy.
+
+    Raises:
+        RunError: a parameter is out of range.
+    """
+
+    temperature: float = 0.0
+    """0 takes the most likely token; else logits are divided by this."""
+    top_k: int = 0
+    """Draw among this many most likely tokens only; 0 is all."""
+    top_p: float = 1.0
+    """Draw among the most likely tokens whose probabilities first reach this sum."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks = (
+            (0.0 <= self.temperature < math.inf, "temperature", "0 (greedy) or more"),
+            (_is_count(self.top_k), "top_k", "an integer: 0 (all tokens) or more"),
+            (0.0 < self.top_p <= 1.0, "top_p", "above 0, at most 1"),
+            (_is_count(self.seed) and self.seed < 2**64, "seed", "an integer from 0 to 2^64 - 1"),
+        )
+        for fine, name, hint in checks:
+            if not fine:
+                raise RunError(f"{getattr(self, name)} is out of range", where=name, hint=hint)
+
+
+class Opening(Struct, frozen=True, forbid_unknown_fields=True):
+    """What every device learns of a request with its step 0."""
+
+    request: Count
+    sampling: Sampling
+    trace: bool = False
+    """Whether every device returns the tensors that it receives."""
+
+
+class Problem(Struct, frozen=True, forbid_unknown_fields=True):
+    """An error on its way to another process."""
+
+    cause: Cause
+    """`lost-peer`, `stalled`, `refused`, `input` or `bug`; decisions depend on this, never on the text."""
+    message: Text
+    where: Text | None = None
+    """The device, link or field that is concerned."""
+    hint: Text | None = None
+    """What to change or to type next."""
+
+    @classmethod
+    def of(cls, error: PartcError) -> Problem:
+        """Describe an error; every error that is no RunError comes of the input or is a bug."""
+        cause: Cause = error.cause if isinstance(error, RunError) else "input" if error.exit_code == 1 else "bug"
+        return cls(cause, error.message, error.where, error.hint)
+
+    def error(self) -> RunError:
+        """The error again, to be raised."""
+        return RunError(self.message, where=self.where, hint=self.hint, cause=self.cause)
+
+
+class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
+    """Base of all messages."""
+
+    route: ClassVar[str]
+    """Who sends it to whom."""
+
+
+# -- the handshake of every connection
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """First message of a connection. Whoever opened it tells who it is and what it runs."""
+
+    route: ClassVar[str] = "any → any"
+    v: Literal[2] = VERSION
+    """Version of the wire."""
+    name: str
+    """Device name, or `client`."""
+    session: Count
+    """This life of the sender's end of the link."""
+    plan: Digest
+    """`plan_id` of the build."""
+    placement: Digest
+    """`placement_id` of the placement in force."""
+    epoch: Count
+    """Epoch of that placement."""
+    incarnation: Count
+    """64 random bits, drawn when the process started."""
+
+
+class Welcome(Message, frozen=True, kw_only=True):
+    """The connection is accepted."""
+
+    route: ClassVar[str] = "back"
+    name: str
+    """Device that answers."""
+    next: Count
+    """`seq` that it awaits on this link."""
+    info: Annotated[dict[str, bool | int | float | str], Meta(max_length=64)]
+    """Facts for whoever connected: `patience_s`, or the machine's description from a device that measures."""
+
+
+class Refuse(Message, frozen=True, kw_only=True):
+    """The connection is not accepted: another build, another placement, another name than the key's."""
+
+    route: ClassVar[str] = "back"
+    problem: Problem
+
+
+# -- links
+
+
+class Data(Message, frozen=True, kw_only=True):
+    """Values for a step; one frame a tensor."""
+
+    route: ClassVar[str] = "device → device"
+    session: Count
+    epoch: Count
+    """Epoch of the placement under which the step runs."""
+    seq: Count
+    """0, 1, 2, … within the session."""
+    phase: str
+    """Program that runs: `chunk` (a part of a prompt behind which more comes), `prefill` or `decode`."""
+    dims: dict[str, Count]
+    """Size of every symbol in this step."""
+    rows: Annotated[tuple[Row, ...], Meta(min_length=1)]
+    """Sequences of the step; today all belong to one request, and their rows follow each other."""
+    values: tuple[TensorSpec, ...]
+    """Tensors, in the order of the frames."""
+    open: tuple[Opening, ...] = ()
+    """One entry for each request whose step 0 this is."""
+
+
+class Ack(Message, frozen=True, kw_only=True):
+    """Everything below `seq` has arrived."""
+
+    route: ClassVar[str] = "back"
+    session: Count
+    epoch: Count
+    seq: Count
+
+
+# -- the source and the other devices
+
+
+class Ready(Message, frozen=True, kw_only=True):
+    """This device has loaded its sub-modules, and all of its links stand."""
+
+    route: ClassVar[str] = "device → source"
+    next_request: Annotated[int, Meta(ge=0, lt=2**63)]
+    """It has been told of requests below this number only."""
+    placement: Digest
+    incarnation: Count
+
+
+class Unready(Message, frozen=True, kw_only=True):
+    """A link of this device broke."""
+
+    route: ClassVar[str] = "device → source"
+    lost: str
+    """Device at its other end."""
+
+
+class Close(Message, frozen=True, kw_only=True):
+    """The request is over."""
+
+    route: ClassVar[str] = "source → device"
+    request: Count
+    report: bool
+    """Whether its timings are wanted."""
+
+
+class Fail(Message, frozen=True, kw_only=True):
+    """A request cannot go on because of what happened here."""
+
+    route: ClassVar[str] = "device → source"
+    request: Count | None
+    """None: no request in flight can."""
+    earlier: bool
+    """Whether no request before it can, either: the link that brought it is not to be trusted."""
+    problem: Problem
+
+
+class Timings(Message, frozen=True, kw_only=True):
+    """Where the time of a request went: one float64 table (steps, columns), in frames of at most 64 KiB."""
+
+    route: ClassVar[str] = "device → source"
+    request: Count
+    device: str
+    columns: tuple[str, ...]
+    values: tuple[TensorSpec, ...]
+
+
+class Crossed(Message, frozen=True, kw_only=True):
+    """Tensors of a traced request, in frames of at most 64 KiB."""
+
+    route: ClassVar[str] = "device → source"
+    request: Count
+    device: str
+    peer: str
+    """Sender of the tensors; the device itself for the logits that it samples."""
+    step: Count
+    values: tuple[TensorSpec, ...]
+
+
+class Ping(Message, frozen=True, kw_only=True):
+    """A question whether the loop of the other end is alive."""
+
+    route: ClassVar[str] = "source → device, client → source"
+    token: Count = 0
+
+
+class Pong(Message, frozen=True, kw_only=True):
+    """The answer to `ping`."""
+
+    route: ClassVar[str] = "back"
+    token: Count
+    doing: Text
+    """What the device waits for or computes."""
+
+
+class Shutdown(Message, frozen=True, kw_only=True):
+    """The runners shall end."""
+
+    route: ClassVar[str] = "client → source → device"
+
+
+# -- clients and the source
+
+
+class Submit(Message, frozen=True, kw_only=True):
+    """A request: token ids, or tensors in the frames. Clients tokenise."""
+
+    route: ClassVar[str] = "client → source"
+    ticket: Ticket
+    prompts: tuple[tuple[Count, ...], ...]
+    max_new_tokens: Count
+    sampling: Sampling
+    stop: tuple[Count, ...]
+    """Token ids that end a sequence, besides the model's own."""
+    ignore_eos: bool
+    """Whether the model's own do not."""
+    trace: bool
+    values: tuple[TensorSpec, ...]
+
+
+class Token(Message, frozen=True, kw_only=True):
+    """The tokens of one step."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    step: Count
+    tokens: tuple[Count | None, ...]
+    """One a sequence; null where it has ended."""
+
+
+class Stats(Message, frozen=True, kw_only=True):
+    """`timings` of one device, passed on."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    device: str
+    columns: tuple[str, ...]
+    values: tuple[TensorSpec, ...]
+
+
+class Trace(Message, frozen=True, kw_only=True):
+    """`crossed`, passed on."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    device: str
+    peer: str
+    step: Count
+    values: tuple[TensorSpec, ...]
+
+
+class Result(Message, frozen=True, kw_only=True):
+    """The end of a request that succeeded; output tensors lie in the frames."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    tokens: tuple[tuple[Count, ...], ...]
+    finish: tuple[str, ...]
+    """Why each sequence ended: `stop` or `length`."""
+    elapsed_s: float
+    values: tuple[TensorSpec, ...]
+
+
+class Error(Message, frozen=True, kw_only=True):
+    """The end of a request that failed."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    problem: Problem
+
+
+class Cancel(Message, frozen=True, kw_only=True):
+    """The request shall end."""
+
+    route: ClassVar[str] = "client → source"
+    ticket: Ticket
+
+
+# -- clients and a device that measures
+
+
+class Measure(Message, frozen=True, kw_only=True):
+    """A sub-module shall be timed, alone."""
+
+    route: ClassVar[str] = "client → measuring device"
+    ticket: Ticket
+    submodule: str
+    dims: dict[str, Count]
+    position: tuple[Count, ...]
+    length: tuple[Count, ...]
+    sample: str
+    """Name of the logits if sampling is part of the time; else empty."""
+    repeats: Count
+    touch_bytes: Count
+    """Other memory to read before each repeat."""
+
+
+class Measured(Message, frozen=True, kw_only=True):
+    """Seconds of `measure`."""
+
+    route: ClassVar[str] = "back"
+    ticket: Ticket
+    load_s: float
+    reset_s: float
+    seconds: tuple[float, ...]
+    delays: tuple[float, ...]
+    """Seconds of each repeat in which threads of the process waited for a core."""
+
+
+class Join(Message, frozen=True, kw_only=True):
+    """The device shall be one of a ring of one or two."""
+
+    route: ClassVar[str] = "client → measuring device"
+    ticket: Ticket
+    ring: tuple[str, ...]
+    peers: dict[str, str]
+    """Addresses of the ring's devices."""
+
+
+class Joined(Message, frozen=True, kw_only=True):
+    """The device joins."""
+
+    route: ClassVar[str] = "back"
+    ticket: Ticket
+
+
+AnyMessage = Union[  # noqa: UP007  (get_args needs it so)
+    Hello, Welcome, Refuse, Data, Ack, Ready, Unready, Close, Fail, Timings, Crossed, Ping, Pong, Shutdown,
+    Submit, Token, Stats, Trace, Result, Error, Cancel, Measure, Measured, Join, Joined,
+]  # fmt: skip
+"""Every kind of message."""
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
+
+
+def encode(message: Message) -> bytes:
+    """The header frame of a message."""
+    return _ENCODER.encode(message)
+
+
+def decode(frame: bytes | memoryview, limit: int) -> AnyMessage:
+    """The message that a header frame holds.
+
+    Raises:
+        RunError: too long, not msgpack, another version, an unknown kind, a field too many or too few or wrong.
+    """
+    if len(frame) > limit:
+        raise RunError(f"a header of {len(frame)} bytes, at most {limit} are allowed", cause="refused")
+    try:
+        return _DECODER.decode(frame)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(frame, error) from None
+
+
+def _unreadable(frame: bytes | memoryview, error: Exception) -> RunError:
+    """Say what is wrong with a header: first of all, whether it is of another version."""
+    try:
+        version = msgspec.msgpack.decode(frame).get("v", VERSION)
+    except (ValueError, RecursionError, AttributeError):
+        version = VERSION
+    if version != VERSION:
+        hint = "install the same version of partc on all devices"
+        return RunError(f"wire version {version!r:.20}, this end speaks {VERSION}", hint=hint, cause="refused")
+    return RunError(f"a message that cannot be read: {error}", cause="refused")
+
+
+# -- tensors in frames
+
+
+def to_array(buffer: memoryview | bytes, dtype: str, shape: Sequence[int]) -> Array:
+    """A tensor over the bytes of a frame, without a copy where the frame is aligned; read-only."""
+    array = np.frombuffer(buffer, DTYPES[dtype]).reshape(shape)
+    return array if array.flags.aligned else array.copy()
+
+
+def to_frame(array: Array) -> memoryview:
+    """The bytes of a tensor; the very ones where it is large and contiguous."""
+    if array.nbytes < COPY_BELOW_BYTES:
+        return memoryview(array.tobytes())
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def to_frames(array: Array) -> list[memoryview]:
+    """The bytes of a tensor in frames that everybody takes; `join_tensors` is the inverse."""
+    data = to_frame(array)
+    return [data[start : start + FRAME_LIMIT] for start in range(0, data.nbytes, FRAME_LIMIT)]
+
+
+def join_tensors(specs: Sequence[TensorSpec], frames: Sequence[memoryview]) -> dict[str, Array]:
+    """Tensors whose bytes may come in several frames each."""
+    data = memoryview(b"".join(frames))
+    arrays, at = {}, 0
+    for spec in specs:
+        size = DTYPES[spec.dtype].itemsize * math.prod(spec.shape)
+        arrays[spec.name] = to_array(data[at : at + size], spec.dtype, spec.shape).copy()
+        at += size
+    return arrays
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,142 @@
+"""Actions: all that one part of the core tells another, on its way through the device.
+
+The parts return actions and commands; `Device` alone takes them to where they belong. So nothing here calls back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from partc.errors import PartcError
+from partc.format.dtypes import Array
+from partc.format.messages import AnyMessage, Message
+from partc.runtime.core.commands import Announce, Compute, Draw, Frame, Leave, Send
+from partc.runtime.core.events import Origin
+from partc.runtime.core.step import Step
+
+# -- links tell
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Values from a device arrived, checked in every respect."""
+
+    peer: str
+    step: Step
+    values: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Any other message from a participant whose name is known."""
+
+    peer: str
+    origin: Origin
+    message: AnyMessage
+    frames: Sequence[memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """This device may send to a peer now."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A connection to or from this participant is closed."""
+
+    peer: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """This device and a peer do not fit together: another build, another placement, other keys."""
+
+    error: PartcError
+
+
+# -- requests tell
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Values go to a device."""
+
+    peer: str
+    step: Step
+    names: tuple[str, ...]
+    arrays: Sequence[Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A step is over, and these are its values for the client."""
+
+    step: Step
+    values: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A traced request received these values, or samples from them."""
+
+    peer: str
+    step: Step
+    values: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A request cannot go on; or with `earlier`, neither can those before it; or None: no request in flight can.
+
+    A message that must not be trusted names the request that it was for. Requests that began later are innocent of it:
+    the message may be late, and its request long over.
+    """
+
+    request: int | None
+    error: PartcError
+    earlier: bool = False
+
+    def concerns(self, number: int) -> bool:
+        """Whether this request cannot go on."""
+        return self.request is None or number == self.request or (self.earlier and number < self.request)
+
+
+# -- the schedule tells
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A step begins at the source, once the request's last one is done there."""
+
+    step: Step
+    inputs: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A request is over on all devices."""
+
+    request: int
+    report: bool
+    """Whether its timings are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """A message goes to every device that has joined."""
+
+    message: Message
+
+
+Inner = Delivered | Heard | Linked | Lost | Misfit | Forward | Emitted | Seen | Failed | Begin | End | Broadcast
+Action = Inner | Send | Compute | Draw | Announce | Leave
+
+__all__ = [
+    "Action", "Begin", "Broadcast", "Delivered", "Emitted", "End", "Failed", "Forward", "Frame", "Heard", "Inner",
+    "Linked", "Lost", "Misfit", "Seen",
+]  # fmt: skip

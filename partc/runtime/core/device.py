@@ -1,0 +1,339 @@
+"""A device of a ring: `on(event, now)` returns the commands that follow.
+
+| event | any device | the source besides |
+| --- | --- | --- |
+| loaded | membership: joining, and `ready` once all links stand | |
+| connected | the link greets | |
+| disconnected | a link breaks; requests end where the source or a consumer is gone, and the source hears `unready` | requests in flight end (cause `lost-peer`); a client's requests are cancelled |
+| rejected, `refuse` | before the ring ever stood the device leaves; later its requests end | the same |
+| unreadable | requests in flight end; a stranger or client is refused | the same |
+| `hello` | `welcome` or `refuse` | clients are welcomed, too |
+| `welcome` | the link repeats what was not acknowledged; `ready` once all links stand | waiting requests open |
+| `data` | its request goes on, and opens with step 0 | its request goes on |
+| `ack` | the link drops what arrived | |
+| `close` | the request ends; its timings are reported | ignored |
+| `ping` | `pong` | `pong` to clients |
+| `ready`, `unready`, `fail`, `timings`, `crossed`, `pong` | ignored | membership and schedule |
+| `submit`, `cancel` | ignored | schedule |
+| `shutdown` | the device leaves | every device is told, then it leaves |
+| computed | the step goes on: sends, next sub-module, end | the same; a token goes to its client and begins the next step |
+| compute failed | the request ends, and the source hears `fail` | the request ends with an error to its client |
+| tick | acknowledgements that are due | requests without progress end (cause `stalled`) |
+
+While the engine works (`Requests.is_computing`) every event but a second `computed` is handled as ever; its commands
+hold no second `Compute`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from partc.errors import RunError
+from partc.format.messages import (
+    Cancel,
+    Close,
+    Crossed,
+    Fail,
+    Ping,
+    Pong,
+    Problem,
+    Ready,
+    Shutdown,
+    Submit,
+    TensorSpec,
+    Timings,
+    Unready,
+    to_frames,
+)
+from partc.runtime.core.actions import (
+    Action,
+    Begin,
+    Broadcast,
+    Delivered,
+    Emitted,
+    End,
+    Failed,
+    Forward,
+    Heard,
+    Linked,
+    Lost,
+    Misfit,
+    Seen,
+)
+from partc.runtime.core.commands import Announce, Command, Compute, Draw, Leave, Send
+from partc.runtime.core.events import (
+    ComputeFailed,
+    Computed,
+    Connected,
+    Disconnected,
+    Event,
+    Loaded,
+    Received,
+    Rejected,
+    Tick,
+    Unreadable,
+)
+from partc.runtime.core.links import CLIENT, Info, Links
+from partc.runtime.core.liveness import LEAST_PATIENCE_S
+from partc.runtime.core.membership import Membership
+from partc.runtime.core.request import Script
+from partc.runtime.core.requests import Requests
+from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.timings import Timing, timing_table
+from partc.runtime.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Facts about a device's process that the build does not know."""
+
+    incarnation: int
+    """64 random bits."""
+    first_request: int = 0
+    """Lowest number of a request at the source; its clock in milliseconds, so that numbers grow over restarts."""
+    patience_s: float = LEAST_PATIENCE_S
+    """The shortest time without progress after which a peer counts as gone, seconds."""
+    info: Info = field(default_factory=dict)
+    """Facts for everyone who connects."""
+
+
+class Device:
+    """One device of a ring."""
+
+    def __init__(self, role: Manifest, start: Start, now: float) -> None:
+        """Nothing is loaded or connected yet; `now` is in seconds on the clock of all later events."""
+        self.role = role
+        self.links = Links(role, start.incarnation, start.info)
+        self.membership = Membership(role, start.incarnation)
+        self.requests = Requests(Script.of(role))
+        self.schedule: Schedule | None = None
+        if role.is_source:
+            self.schedule = Schedule(role, start.patience_s, start.first_request, incomplete_since=now)
+            self.schedule.absent = self.membership.absent(self.links.missing)
+
+    @property
+    def deadline(self) -> float | None:
+        """When a `Tick` is due; None: never."""
+        dues = (self.links.due, None if self.schedule is None else self.schedule.due)
+        return min((due for due in dues if due is not None), default=None)
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether a request is open here."""
+        return self.requests.any_open
+
+    def on(self, event: Event, now: float) -> list[Command]:
+        """Take an event; what is to be done now, in order."""
+        commands: list[Command] = []
+        self._carry_out(self._react(event, now), now, commands)
+        self._carry_out(self.requests.advance(now), now, commands)
+        if not self.requests.is_computing:
+            # Whatever can wait comes when the next step is on its way.
+            self._carry_out(self._catch_up(now), now, commands)
+        return commands
+
+    # -- how actions reach the part that they are for
+
+    def _carry_out(self, actions: Iterable[Action], now: float, commands: list[Command]) -> None:
+        todo: deque[Iterator[Action]] = deque([iter(actions)])
+        while todo:
+            action = next(todo[-1], None)
+            if action is None:
+                todo.pop()
+            elif isinstance(action, Send | Compute | Draw | Announce | Leave):
+                commands.append(action)
+            else:
+                todo.append(iter(self._act(action, now)))
+
+    def _act(
+        self,
+        action: Delivered | Heard | Linked | Lost | Misfit | Forward | Emitted | Seen | Failed | Begin | End | Broadcast,
+        now: float,
+    ) -> Iterable[Action]:
+        schedule = self.schedule
+        match action:
+            case Delivered(peer, step, values):
+                if schedule is not None:
+                    schedule.moved(step.request, now)
+                return self.requests.deliver(peer, step, values, now)
+            case Forward(peer, step, names, arrays):
+                return self._forward(action)
+            case Emitted(step, values):
+                assert schedule is not None, "only the source emits"
+                return schedule.emitted(step, values, now)
+            case Begin(step, inputs):
+                return self.requests.begin(step, inputs, now)
+            case End():
+                return self._end(action, now)
+            case Seen():
+                return self._seen(action)
+            case Failed():
+                return self._failed(action, now)
+            case Heard():
+                return self._heard(action, now)
+            case Linked():
+                return self._look(now)
+            case Lost():
+                return self._lost(action, now)
+            case Misfit(error):
+                return self._failed(Failed(None, error), now) if self.membership.was_complete else [Leave(error)]
+            case Broadcast(message):
+                return [Send(origin, message) for origin in self.membership.joined.values()]
+            case _:
+                assert_never(action)
+
+    def _react(self, event: Event, now: float) -> Iterable[Action]:
+        match event:
+            case Received():
+                return self.links.received(event, now)
+            case Computed(values, seconds):
+                return self.requests.computed(values, seconds, now)
+            case ComputeFailed(error):
+                return self.requests.failed(error)
+            case Tick():
+                return ()
+            case Loaded():
+                self.membership.loaded()
+                return self._look(now)
+            case Connected(peer):
+                return self.links.connected(peer)
+            case Disconnected(origin):
+                return self.links.disconnected(origin)
+            case Rejected(peer):
+                return self.links.rejected(peer)
+            case Unreadable():
+                return self.links.unreadable(event)
+            case _:
+                assert_never(event)
+
+    def _catch_up(self, now: float) -> Iterator[Action]:
+        if self.schedule is not None:
+            yield from self.schedule.tell()
+            yield from self.schedule.look(now)
+        due = self.links.due
+        if due is not None and now >= due:
+            yield from self.links.acknowledgements(now)
+
+    # -- actions that concern several parts
+
+    def _forward(self, action: Forward) -> Iterator[Action]:
+        try:
+            yield self.links.send(action.peer, action.step, action.names, action.arrays)
+        except RunError as error:
+            yield Failed(action.step.request, error)
+
+    def _end(self, action: End, now: float) -> Iterator[Action]:
+        assert self.schedule is not None
+        steps = self.requests.close(action.request)
+        if action.report:
+            message, frames = self._timings(action.request, steps)
+            yield from self.schedule.reported(message, frames, now)
+        yield Broadcast(Close(request=action.request, report=action.report))
+
+    def _seen(self, action: Seen) -> Iterator[Action]:
+        types = self.role.types
+        message = Crossed(
+            request=action.step.request,
+            device=self.role.device,
+            peer=action.peer,
+            step=action.step.step,
+            values=tuple(TensorSpec(name, types[name].dtype, array.shape) for name, array in action.values.items()),
+        )
+        frames = [part for array in action.values.values() for part in to_frames(array)]
+        if self.schedule is not None:
+            yield from self.schedule.crossed(message, frames)
+        else:
+            yield Send(self.role.source, message, frames)
+
+    def _failed(self, failed: Failed, now: float) -> Iterator[Action]:
+        failed.error.where = failed.error.where or self.role.device
+        if self.schedule is not None:
+            yield from self.schedule.fail(failed, now)
+            return
+        self.requests.close_failed(failed)
+        problem = Problem.of(failed.error)
+        yield Send(self.role.source, Fail(request=failed.request, earlier=failed.earlier, problem=problem))
+
+    def _lost(self, lost: Lost, now: float) -> Iterator[Action]:
+        if self.schedule is not None and lost.peer == CLIENT:
+            yield from self.schedule.cancel(lost.origin, None, now)
+            return
+        if self.schedule is not None:
+            yield from self._without(lost.peer, lost.peer, now)
+        elif lost.peer == self.role.source or isinstance(lost.origin, str):
+            self.requests.close_all()
+            self.membership.left(lost.peer)
+            yield Send(self.role.source, Unready(lost=lost.peer))
+
+    def _without(self, device: str, gone: str, now: float) -> Iterator[Action]:
+        """A device is not part of the ring any more: itself is gone, or one that it sends to."""
+        assert self.schedule is not None
+        self.membership.left(device)
+        self.schedule.absent = self.membership.absent(self.links.missing)
+        yield from self.schedule.lost(gone, now)
+
+    def _look(self, now: float) -> Iterator[Action]:
+        """Find out whether the ring stands; the source opens what has waited for it."""
+        yield from self.membership.look(self.links.missing, self.requests.next_request)
+        if self.schedule is not None:
+            self.schedule.absent = self.membership.absent(self.links.missing)
+            yield from self.schedule.pump(now)
+
+    # -- messages that are neither values nor about links
+
+    def _heard(self, heard: Heard, now: float) -> Iterator[Action]:
+        message = heard.message
+        if isinstance(message, Ping):
+            yield Send(heard.origin, Pong(token=message.token, doing=self.requests.doing()))
+        elif self.schedule is None:
+            if heard.peer == self.role.source:
+                yield from self._from_source(heard)
+        elif heard.peer == CLIENT:
+            yield from self._from_client(heard, self.schedule, now)
+        else:
+            yield from self._from_device(heard, self.schedule, now)
+
+    def _from_source(self, heard: Heard) -> Iterator[Action]:
+        match heard.message:
+            case Close(request=number, report=report):
+                steps = self.requests.close(number)
+                if report:
+                    yield Send(self.role.source, *self._timings(number, steps))
+            case Shutdown():
+                yield Leave()
+
+    def _from_client(self, heard: Heard, schedule: Schedule, now: float) -> Iterator[Action]:
+        match heard.message:
+            case Submit() as submit:
+                yield from schedule.submit(heard.origin, submit, heard.frames, now)
+            case Cancel() as cancel:
+                yield from schedule.cancel(heard.origin, cancel, now)
+            case Shutdown():
+                yield Broadcast(Shutdown())
+                yield Leave()
+
+    def _from_device(self, heard: Heard, schedule: Schedule, now: float) -> Iterator[Action]:
+        match heard.message:
+            case Ready(next_request=number):
+                self.membership.ready(heard.peer, heard.origin)
+                schedule.seen(number)
+                yield from self._look(now)
+            case Unready(lost=gone):
+                yield from self._without(heard.peer, gone, now)
+            case Fail(request=number, earlier=earlier, problem=problem):
+                yield from schedule.fail(Failed(number, problem.error(), earlier), now)
+            case Timings() as timings:
+                yield from schedule.reported(timings, heard.frames, now)
+            case Crossed() as crossed:
+                yield from schedule.crossed(crossed, heard.frames)
+            case Pong(doing=doing):
+                schedule.answered(heard.peer, doing, now)
+
+    def _timings(self, number: int, steps: Sequence[Timing]) -> tuple[Timings, list[memoryview]]:
+        columns, table = timing_table(steps)
+        specs = (TensorSpec("timing", "float64", table.shape),)
+        message = Timings(request=number, device=self.role.device, columns=tuple(columns), values=specs)
+        return message, to_frames(table)

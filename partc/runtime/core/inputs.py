@@ -1,0 +1,160 @@
+"""What clients ask for, held against the model before anything runs; and prompts in parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from partc.errors import RunError
+from partc.format.dims import symbols
+from partc.format.dtypes import DTYPES, Array
+from partc.format.messages import TensorSpec, to_array
+from partc.format.program import CHUNK
+from partc.runtime.core.step import check_values
+from partc.runtime.manifest import Manifest, Model, TensorType
+
+GENERATION = "text-generation"
+_MOST_TOKENS = 2**63
+"""What an int64 holds, for models that do not say the size of their vocabulary."""
+
+
+def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, role: Manifest) -> None:
+    """Hold prompts against the limits of the model; used by the client too, so that nothing runs in vain.
+
+    Raises:
+        RunError: naming the prompt and the limit.
+    """
+    model = role.model
+    if model.task == "graph":
+        raise RunError("this model takes tensors, not prompts", hint="Client.run")
+    if not 1 <= len(prompts) <= model.max_batch:
+        hint = "send fewer at once, or compile with a larger max_batch"
+        raise RunError(f"{len(prompts)} prompts in one request, at most {model.max_batch}", hint=hint)
+    if model.task == GENERATION and new_tokens < 1:
+        raise RunError("at least one token must be asked for", where="max_new_tokens", hint="1 or more")
+    if model.uniform_positions and len({len(prompt) for prompt in prompts}) > 1:
+        hint = "send them one by one"
+        raise RunError("this model takes prompts of equal length only in one request", hint=hint)
+    for row, prompt in enumerate(prompts):
+        _check_prompt(prompt, f"prompt {row + 1}", new_tokens, model)
+
+
+def _check_prompt(prompt: Sequence[int], where: str, new_tokens: int, model: Model) -> None:
+    if not prompt:
+        raise RunError("the prompt is empty", where=where, hint="at least one token")
+    generates = model.task == GENERATION
+    if len(prompt) + (new_tokens if generates else 0) > model.max_sequence:
+        asked = f" and {new_tokens} new ones" if generates else ""
+        hint = "shorten it, ask for less, or compile with a larger max_sequence"
+        message = f"{len(prompt)} tokens{asked} are more than max_sequence, {model.max_sequence}"
+        raise RunError(message, where=where, hint=hint)
+    if min(prompt) < 0:
+        raise RunError(f"token {min(prompt)} is below 0", where=where, hint="token ids count from 0")
+    most = _MOST_TOKENS if model.vocab_size is None else model.vocab_size
+    if max(prompt) >= most:
+        raise RunError(f"token {max(prompt)} is not below vocab_size, {most}", where=where)
+
+
+def check_tensors(arrays: Mapping[str, Array], role: Manifest) -> dict[str, int]:
+    """The sizes that the inputs of a model give to the symbols in their shapes.
+
+    Raises:
+        RunError: an input is missing or unknown, or has another type or shape than the model's.
+    """
+    for name in sorted(set(role.inputs) ^ set(arrays)):
+        state = "is missing" if name in role.inputs else "is unknown"
+        raise RunError(f"the input {name!r} {state}", hint=f"inputs: {', '.join(role.inputs)}")
+    dims: dict[str, int] = {}
+    for name, array in arrays.items():
+        declared = role.inputs[name]
+        if len(declared.shape) != array.ndim:
+            raise RunError(f"{array.ndim} dimensions, not {len(declared.shape)}", where=name)
+        for dim, size in zip(declared.shape, array.shape, strict=True):
+            if isinstance(dim, str) and symbols(dim) == {dim}:
+                dims.setdefault(dim, size)
+    for symbol, size in dims.items():
+        if size > role.dims[symbol]:
+            hint = "send less at once, or compile for more"
+            raise RunError(f"{symbol} is {size}, the plan is for at most {role.dims[symbol]}", hint=hint)
+    check_values(specs_of(arrays, role.inputs), [array.nbytes for array in arrays.values()], role.inputs, dims)
+    return dims
+
+
+def specs_of(arrays: Mapping[str, Array], types: Mapping[str, TensorType]) -> tuple[TensorSpec, ...]:
+    """The descriptions of some tensors whose declared types are `types`."""
+    return tuple(
+        TensorSpec(name, dtype_name(array, types[name].dtype), array.shape) for name, array in arrays.items()
+    )
+
+
+def dtype_name(array: Array, declared: str) -> str:
+    """The name of an array's type; the declared one where numpy holds it like that (bfloat16)."""
+    return declared if array.dtype == DTYPES[declared] else array.dtype.name
+
+
+def read_tensors(specs: Sequence[TensorSpec], frames: Sequence[memoryview]) -> dict[str, Array]:
+    """The tensors of a request, one a frame.
+
+    Raises:
+        RunError: the frames are not what is announced.
+    """
+    if len(specs) != len(frames):
+        raise RunError(f"{len(specs)} tensors are announced, {len(frames)} came")
+    arrays = {}
+    for spec, frame in zip(specs, frames, strict=True):
+        if frame.nbytes != DTYPES[spec.dtype].itemsize * math.prod(spec.shape):
+            message = f"{frame.nbytes} bytes are not those of {spec.dtype}{list(spec.shape)}"
+            raise RunError(message, where=spec.name)
+        try:
+            arrays[spec.name] = to_array(frame, spec.dtype, spec.shape)
+        except (ValueError, OverflowError):  # no elements, but sizes that numpy cannot hold
+            raise RunError(f"{list(spec.shape)} is no shape", where=spec.name) from None
+    return arrays
+
+
+def padded(prompts: Sequence[Sequence[int]], role: Manifest) -> dict[str, Array]:
+    """The inputs of a model for prompts: right-padded to one length."""
+    shape = (len(prompts), max(map(len, prompts)))
+    ids = np.full(shape, role.model.pad_token_id or 0, np.int64)
+    for row, prompt in enumerate(prompts):
+        ids[row, : len(prompt)] = prompt
+    arrays = {"input_ids": ids}
+    if "token_type_ids" in role.inputs:
+        arrays["token_type_ids"] = np.zeros(shape, np.int64)
+    return arrays
+
+
+def prompt_ends(width: int, sequences: int, model: Model) -> list[int]:
+    """Where the parts of prompts of `width` tokens end; one part where there are several sequences."""
+    size = model.prompt_chunk if sequences == 1 else None
+    count = 1 if size is None else math.ceil(width / size)
+    return [width * (part + 1) // count for part in range(count)]
+
+
+def prompt_parts(
+    inputs: Mapping[str, Array], width: int, sequences: int, role: Manifest
+) -> Iterator[tuple[int, int, Mapping[str, Array]]]:
+    """(begin, end, inputs) of each part of a prompt; where the plan has it so, several of nearly equal length.
+
+    So the devices work on it all at once, each on another part.
+    """
+    ends = prompt_ends(width, sequences, role.model)
+    if len(ends) == 1 or CHUNK not in role.programs:
+        yield 0, width, inputs
+        return
+    for begin, end in zip((0, *ends), ends, strict=False):
+        yield (
+            begin,
+            end,
+            {name: _columns(array, role.inputs[name], begin, end) for name, array in inputs.items()},
+        )
+
+
+def _columns(array: Array, declared: TensorType, begin: int, end: int) -> Array:
+    """A part of a prompt; an input without an axis for its tokens goes whole into each."""
+    if "sequence" not in declared.shape:
+        return array
+    axis = declared.shape.index("sequence")
+    return np.ascontiguousarray(np.take(array, range(begin, end), axis))

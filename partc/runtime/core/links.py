@@ -1,0 +1,328 @@
+"""The links of one device: who is at the other end of each connection, and what may travel over it.
+
+A connection begins with `hello` from the end that opened it. The other end holds it against the name of the
+connection's key, the build and the placement, and answers `welcome`, with the number of the message that it awaits, or
+`refuse`. Values flow only after that. After a break the same happens again, and the sender repeats what was not
+acknowledged, or begins a new session where the receiver has forgotten the old one.
+
+| state of an outgoing link | event | next state | sent |
+| --- | --- | --- | --- |
+| down | connected | greeting | hello |
+| greeting | welcome | up | frames without an acknowledgement |
+| greeting | welcome that does not fit what is kept | greeting | hello of a new session |
+| any | disconnected | down | |
+| any | refuse | as it was | (the device leaves, or ends what is in flight) |
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from partc.errors import PartcError, RunError
+from partc.format.dtypes import Array
+from partc.format.messages import (
+    Ack,
+    Data,
+    Hello,
+    Problem,
+    Refuse,
+    TensorSpec,
+    Welcome,
+    to_array,
+    to_frame,
+)
+from partc.format.program import Recv
+from partc.format.program import Send as SendValues
+from partc.runtime.core.actions import Action, Delivered, Failed, Heard, Linked, Lost, Misfit
+from partc.runtime.core.commands import Frame, Send
+from partc.runtime.core.events import Origin, Received, Unreadable
+from partc.runtime.core.link import Receiver, Sender
+from partc.runtime.core.step import Step, check_step, check_values, rows_of, step_of
+from partc.runtime.manifest import Manifest
+
+CLIENT = "client"
+"""Name of every client."""
+_ACK_EVERY = 8
+_ACK_AFTER_S = 0.1
+_SPARE_FRAMES = 64
+_KEYS_HINT = "partc keys BUILD makes new keys; copy each device's keys folder to it again"
+_BUILD_HINT = "copy the folders of one build to all devices"
+
+Info = Mapping[str, bool | int | float | str]
+
+
+class LinkState(Enum):
+    """State of an outgoing link."""
+
+    DOWN = "down"
+    GREETING = "greeting"
+    UP = "up"
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    sender: Sender[tuple[Data, Sequence[Frame]]]
+    state: LinkState = LinkState.DOWN
+
+
+@dataclass(slots=True)
+class _Incoming:
+    receiver: Receiver[tuple[Data, Sequence[memoryview]]]
+    origin: Origin = b""
+    unacknowledged: int = 0
+    due: float | None = None
+    """When an acknowledgement must leave."""
+
+
+@dataclass(slots=True)
+class Links:
+    """All links of one device."""
+
+    role: Manifest
+    incarnation: int
+    info: Info = field(default_factory=dict)
+    """Facts for everyone who is welcomed."""
+    _out: dict[str, _Outgoing] = field(init=False)
+    _in: dict[str, _Incoming] = field(init=False)
+    _names: dict[Origin, str] = field(init=False, default_factory=dict)
+    """Route of a connection to this device → who is at its other end."""
+    _sessions: Iterator[int] = field(init=False)
+    _awaited: frozenset[tuple[str, str, tuple[str, ...]]] = field(init=False)
+    """(phase, peer, names) of every message that the programs wait for."""
+    _due: float | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        role = self.role
+        # Sessions of two lives of a device differ because its incarnations do.
+        self._sessions = itertools.count(self.incarnation % 2**48)
+        peers = sorted({*role.send, role.source} - {role.device})
+        self._out = {
+            name: _Outgoing(Sender(window(role, name, SendValues), next(self._sessions), role.epoch))
+            for name in peers
+        }
+        self._in = {
+            name: _Incoming(Receiver(role.epoch, window(role, name, Recv))) for name in role.receive
+        }
+        self._awaited = frozenset(
+            (phase, item.device, item.values)
+            for phase, program in role.programs.items()
+            for item in program
+            if isinstance(item, Recv)
+        )
+
+    @property
+    def missing(self) -> list[str]:
+        """The devices to which no link stands."""
+        return [name for name, out in self._out.items() if out.state is not LinkState.UP]
+
+    @property
+    def due(self) -> float | None:
+        """When `acknowledgements` must be asked for."""
+        return self._due
+
+    def connected(self, peer: str) -> Iterator[Action]:
+        """A connection that this device opened stands: greet."""
+        out = self._out[peer]
+        out.state = LinkState.GREETING
+        yield Send(peer, self._hello(out))
+
+    def disconnected(self, origin: Origin) -> Iterator[Action]:
+        """A connection is closed."""
+        if isinstance(origin, str):
+            self._out[origin].state = LinkState.DOWN
+            yield Lost(origin, origin)
+        elif (name := self._names.pop(origin, None)) is not None:
+            yield Lost(name, origin)
+
+    def rejected(self, peer: str) -> Iterator[Action]:
+        """The keys of the two ends do not fit."""
+        message = f"{peer} and this device do not have each other's keys"
+        yield Misfit(RunError(message, where=self.role.device, hint=_KEYS_HINT, cause="refused"))
+
+    def received(self, event: Received, now: float) -> Iterator[Action]:
+        """Take a message; one that must not be trusted ends the requests in flight, or is refused."""
+        try:
+            yield from self._message(event, now)
+        except RunError as error:
+            yield self._distrust(event.origin, error)
+
+    def unreadable(self, event: Unreadable) -> Iterator[Action]:
+        """A message cannot even be read."""
+        yield self._distrust(event.origin, event.error)
+
+    def send(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> Send:
+        """The message that takes values to a device.
+
+        Raises:
+            RunError: there is no link, or its receiver has stopped acknowledging.
+        """
+        out = self._out[peer]
+        if out.state is not LinkState.UP:
+            raise RunError(f"{peer} is not connected", where=self.role.device, cause="lost-peer")
+        sender, types = out.sender, self.role.types
+        data = Data(
+            session=sender.session,
+            epoch=sender.epoch,
+            seq=sender.next_seq,
+            phase=step.phase,
+            dims=dict(step.dims),
+            rows=rows_of(step, self.role.model.max_batch),
+            values=tuple(
+                [TensorSpec(name, types[name].dtype, array.shape) for name, array in zip(names, arrays, strict=True)]
+            ),
+            open=() if step.opening is None else (step.opening,),
+        )
+        frames = [to_frame(array) for array in arrays]
+        sender.push((data, frames))
+        return Send(peer, data, frames)
+
+    def acknowledgements(self, now: float) -> Iterator[Action]:
+        """Acknowledge what has waited long enough."""
+        for link in self._in.values():
+            if link.due is not None and now >= link.due:
+                yield from self._acknowledge(link)
+        self._due = min((link.due for link in self._in.values() if link.due is not None), default=None)
+
+    def _hello(self, out: _Outgoing) -> Hello:
+        role = self.role
+        return Hello(
+            name=role.device,
+            session=out.sender.session,
+            plan=bytes.fromhex(role.plan_id),
+            placement=bytes.fromhex(role.plan_id),
+            epoch=role.epoch,
+            incarnation=self.incarnation,
+        )
+
+    def _distrust(self, origin: Origin, error: PartcError) -> Action:
+        peer = self._name_of(origin)
+        if peer in (None, CLIENT):
+            return Send(origin, Refuse(problem=Problem.of(error)))
+        error.where = error.where or f"{peer} -> {self.role.device}"
+        return Failed(None, error)
+
+    def _name_of(self, origin: Origin) -> str | None:
+        return origin if isinstance(origin, str) else self._names.get(origin)
+
+    def _message(self, event: Received, now: float) -> Iterator[Action]:
+        message, origin = event.message, event.origin
+        if isinstance(message, Hello):
+            yield self._welcome(event, message)
+            return
+        peer = self._name_of(origin)
+        if peer is None:
+            return  # left over from a connection that broke; what matters comes again after `hello`
+        match message:
+            case Data():
+                yield from self._data(peer, message, event.frames, now)
+            case Ack():
+                self._sender(peer).acknowledge(message.session, message.epoch, message.seq)
+            case Welcome() | Refuse() if not isinstance(origin, str):
+                raise RunError(f"{peer} answers what nobody asked", cause="refused")
+            case Welcome():
+                yield from self._welcomed(peer, message)
+            case Refuse(problem=problem):
+                yield Misfit(problem.error())
+            case _:
+                yield Heard(peer, origin, message, event.frames)
+
+    def _welcome(self, event: Received, hello: Hello) -> Send:
+        """Hold a greeting against key, build and placement.
+
+        Raises:
+            RunError: it does not fit.
+        """
+        role, name = self.role, hello.name
+        welcome = {*role.receive, *(role.ring if role.is_source else ())} - {role.device}
+        if name not in welcome and not (name == CLIENT and role.is_source):
+            raise RunError(f"{name!r:.60} does not connect to {role.device} in this build", cause="refused")
+        if event.user is not None and event.user != name:
+            message = f"the key of {event.user!r} does not belong to {name!r}"
+            raise RunError(message, hint=_KEYS_HINT, cause="refused")
+        if hello.plan.hex() != role.plan_id:
+            message = f"{role.device} runs build {role.plan_id[:12]}, {name} has build {hello.plan.hex()[:12]}"
+            raise RunError(message, hint=_BUILD_HINT, cause="refused")
+        self._names[event.origin] = name
+        expected = 0
+        if name in self._in:
+            link = self._in[name]
+            link.receiver.open(hello.session)
+            link.origin = event.origin
+            expected = link.receiver.acknowledgement()
+        return Send(event.origin, Welcome(name=role.device, next=expected, info=dict(self.info)))
+
+    def _welcomed(self, peer: str, message: Welcome) -> Iterator[Action]:
+        out = self._out[peer]
+        sender = out.sender
+        if not sender.can_resume(message.next):
+            sender.restart(next(self._sessions), sender.epoch)
+            yield Send(peer, self._hello(out))
+            return
+        sender.acknowledge(sender.session, sender.epoch, message.next)
+        for _, (data, frames) in sender.unacknowledged():
+            yield Send(peer, data, frames)
+        out.state = LinkState.UP
+        yield Linked(peer)
+
+    def _data(
+        self, peer: str, data: Data, frames: Sequence[memoryview], now: float
+    ) -> Iterator[Action]:
+        link = self._in.get(peer)
+        if link is None:
+            raise RunError(f"{peer} sends no data here", cause="refused")
+        came = link.receiver.accept(data.epoch, data.session, data.seq, (data, frames))
+        if data.epoch != link.receiver.epoch:
+            return  # no acknowledgement: a sender that is ahead keeps the frame, and repeats it after `hello`
+        link.unacknowledged += 1
+        if link.unacknowledged >= _ACK_EVERY:
+            link.due = now
+        elif link.due is None:
+            link.due = now + _ACK_AFTER_S
+        self._due = link.due if self._due is None else min(self._due, link.due)
+        for each in came:
+            try:
+                yield self._checked(peer, *each)
+            except RunError as error:
+                error.where = error.where or f"{peer} -> {self.role.device}"
+                yield Failed(each[0].rows[0].request, error, earlier=True)
+
+    def _checked(self, peer: str, data: Data, frames: Sequence[memoryview]) -> Delivered:
+        """Hold a message against the placement."""
+        step = step_of(data, self.role)
+        check_step(step, self.role)
+        names = tuple([spec.name for spec in data.values])
+        if (step.phase, peer, names) not in self._awaited:
+            raise RunError(f"{', '.join(names)} is not what {step.phase} awaits from {peer}")
+        check_values(data.values, [frame.nbytes for frame in frames], self.role.types, step.dims)
+        values = {
+            spec.name: to_array(frame, spec.dtype, spec.shape)
+            for frame, spec in zip(frames, data.values, strict=True)
+        }
+        return Delivered(peer, step, values)
+
+    def _acknowledge(self, link: _Incoming) -> Iterator[Action]:
+        link.unacknowledged, link.due = 0, None
+        receiver = link.receiver
+        if receiver.session is not None:
+            seq = receiver.acknowledgement()
+            yield Send(link.origin, Ack(session=receiver.session, epoch=receiver.epoch, seq=seq))
+
+    def _sender(self, peer: str) -> Sender[tuple[Data, Sequence[Frame]]]:
+        if peer not in self._out:
+            raise RunError(f"{peer} acknowledges what nobody sent", cause="refused")
+        return self._out[peer].sender
+
+
+def window(role: Manifest, peer: str, kind: type[Recv] | type[SendValues]) -> int:
+    """Frames that may be unacknowledged: four steps of every request and a prompt in parts, and some.
+
+    Both ends find the same number.
+    """
+    programs = role.programs.values()
+    counts = (sum(isinstance(i, kind) and i.device == peer for i in program) for program in programs)
+    model = role.model
+    return _ACK_EVERY + (3 + model.most_chunks) * model.max_requests * max(1, *counts) + _SPARE_FRAMES
+

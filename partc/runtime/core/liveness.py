@@ -1,0 +1,48 @@
+"""Patience: how long a step may go without progress before a device counts as gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LEAST_PATIENCE_S = 5.0
+"""The shortest time without progress after which a peer counts as gone, seconds."""
+PLANNED_PROMPT_TOKENS = 32.0
+"""The prompt that a prediction is for where the placement does not say, tokens."""
+PATIENCE_FACTOR = 4.0
+"""How often the expected time of a step may pass before that."""
+
+
+def patience_s(predicted_s: float, floor_s: float = LEAST_PATIENCE_S, slowest_s: float = 0.0) -> float:
+    """Seconds that a step may go without progress: max(floor, 4 × predicted, 4 × the slowest so far)."""
+    return max(floor_s, PATIENCE_FACTOR * predicted_s, PATIENCE_FACTOR * slowest_s)
+
+
+def step_s(predicted: Mapping[str, float], phase: str, rows: int, tokens: int) -> float:
+    """The predicted seconds of a step of `rows` sequences with `tokens` new tokens each.
+
+    The prediction is for one sequence, and for a prompt as long as the workload's (`prefill_tokens`); a larger step
+    takes at most in proportion longer, but for attention, which the factor of the patience covers.
+    """
+    planned = predicted.get("prefill_tokens", PLANNED_PROMPT_TOKENS) if phase == "prefill" else 1.0
+    return predicted.get(f"{phase}_s", 0.0) * max(1.0, rows * tokens / max(1.0, planned))
+
+
+@dataclass(slots=True)
+class Progress:
+    """When something last moved, on a clock that the caller reads."""
+
+    since: float
+    """Seconds on the caller's clock."""
+
+    def moved(self, now: float) -> None:
+        """Something moved."""
+        self.since = now
+
+    def silent_s(self, now: float) -> float:
+        """Seconds since then."""
+        return now - self.since
+
+    def expires(self, patience: float) -> float:
+        """When the patience ends, on the caller's clock."""
+        return self.since + patience

@@ -1,0 +1,308 @@
+"""One request on one device, from its first step to its end.
+
+| state | meaning | left by |
+| --- | --- | --- |
+| opening | known here; its first step has not begun | `begin`, `deliver` → ready or waiting |
+| ready | its program can go on | `advance` → computing, waiting or idle |
+| computing | a sub-module or the sampling is under way | `computed` → ready |
+| waiting | its program waits for a message | `deliver` of that message → ready |
+| idle | all steps so far are over | `begin`, `deliver` → ready or waiting |
+| closed | over; whatever still comes is ignored | |
+
+`close` leads from every state to closed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import assert_never
+
+import numpy as np
+
+from partc.errors import InternalError, RunError
+from partc.format.dtypes import Array, as_float32
+from partc.format.messages import Sampling
+from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, reads, writes
+from partc.runtime.core.actions import Action, Emitted, Forward, Seen
+from partc.runtime.core.commands import Compute, Draw
+from partc.runtime.core.step import Step
+from partc.runtime.core.timings import Timing
+from partc.runtime.manifest import Manifest
+
+Key = tuple[str, tuple[str, ...]]
+"""Sender and names of a message: the names tell the messages of one sender in a step apart."""
+
+
+class State(Enum):
+    """State of a request on a device."""
+
+    OPENING = "opening"
+    READY = "ready"
+    COMPUTING = "computing"
+    WAITING = "waiting"
+    IDLE = "idle"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The programs of a device, and what can be known of them before any request."""
+
+    role: Manifest
+    dead: Mapping[str, Sequence[frozenset[str]]]
+    """Phase → per instruction, the values that nothing after it uses, so that their memory can go."""
+    most_steps: int
+    """Steps that may be known before the one under way is over."""
+    most_early: int
+    """Messages that those bring at most."""
+
+    @classmethod
+    def of(cls, role: Manifest) -> Script:
+        """Look at the programs of a device."""
+        most = max(sum(isinstance(item, Recv) for item in program) for program in role.programs.values())
+        steps = role.model.most_chunks
+        dead = {phase: _last_uses(program) for phase, program in role.programs.items()}
+        return cls(role, dead, steps, steps * most)
+
+
+@dataclass(slots=True)
+class Request:
+    """A request as one device knows it."""
+
+    script: Script
+    number: int
+    slot: int
+    sampling: Sampling
+    trace: bool
+    idle_since: float
+    state: State = State.OPENING
+    timings: list[Timing] = field(default_factory=list)
+    """The steps that are over."""
+    _next_step: int = 0
+    _next_position: tuple[int, ...] | None = None
+    _phase: str = ""
+    """Phase of the last step."""
+    _parts: int = 0
+    """Steps of the prompt before the prefill."""
+    _queued: deque[tuple[Step, Mapping[str, Array]]] = field(default_factory=deque)
+    """Steps that begin here when the one before is over."""
+    _early: list[tuple[str, Step, Mapping[str, Array]]] = field(default_factory=list)
+    """Messages of later steps."""
+    # -- the step under way
+    _step: Step | None = None
+    _program: Program = ()
+    _at: int = 0
+    _values: dict[str, Array] = field(default_factory=dict)
+    _inbox: dict[Key, tuple[Mapping[str, Array], float]] = field(default_factory=dict)
+    """Messages that have come, and when."""
+    _came: set[Key] = field(default_factory=set)
+    """All that has been in the inbox."""
+    _emitted: Mapping[str, Array] = field(default_factory=dict)
+    _timing: Timing = field(default_factory=lambda: Timing(0, 0))
+    _ready_since: float = 0.0
+    _waiting_since: float | None = None
+    _resets: bool = True
+    """Whether the next sub-module that runs finds the states of an earlier request."""
+
+    def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> None:
+        """Start a step whose inputs are here (on the source), once the last one is over.
+
+        Raises:
+            RunError: it does not follow the last step.
+        """
+        if self._step is not None:
+            self._queued.append((step, inputs))
+        else:
+            self._start(step, inputs, now)
+
+    def deliver(self, peer: str, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
+        """Take a message; on other devices than the source, the first message of a step starts it.
+
+        Raises:
+            RunError: the step does not fit the request, or the message came already.
+        """
+        under_way = self._step or self._joined(step, now)
+        ahead = step.step - under_way.step
+        if 0 < ahead <= self.script.most_steps and len(self._early) < self.script.most_early:
+            self._early.append((peer, step, values))
+            return
+        if not under_way.same_as(step):
+            message = f"{peer} is at step {step.step} of request {self.number} with other sizes than here"
+            raise RunError(message, cause="refused")
+        key = (peer, tuple(values))
+        if key in self._came:
+            message = f"{peer} sent {', '.join(values)} twice in step {step.step}"
+            raise RunError(message, cause="refused")
+        self._came.add(key)
+        self._inbox[key] = (values, now)
+        self._timing.received_bytes += sum([array.nbytes for array in values.values()])
+        if self.trace:
+            yield Seen(peer, step, values)
+        if self.state is State.WAITING and self._awaited() is None:
+            self._wake(now)
+
+    def advance(self, now: float) -> Iterator[Action]:
+        """Go on until something must be computed, a message is missing, or the step is over."""
+        self._timing.queue_s += now - self._ready_since
+        dead = self.script.dead[self._under_way.phase]
+        while self._at < len(self._program):
+            instruction = self._program[self._at]
+            if isinstance(instruction, Recv) and self._awaited() is not None:
+                self.state, self._waiting_since = State.WAITING, now
+                return
+            yield from self._execute(instruction, now)
+            if self.state is not State.READY:
+                return
+            self._pass(dead)
+        yield from self._finish(now)
+
+    def computed(self, values: Sequence[Array], seconds: float, now: float) -> None:
+        """What `advance` asked for is there."""
+        instruction = self._program[self._at]
+        if not isinstance(instruction, Run | Sample):
+            raise InternalError(f"{instruction} computes nothing")
+        self._values.update(zip(writes(instruction), values, strict=True))
+        self._timing.compute_s += seconds
+        self._pass(self.script.dead[self._under_way.phase])
+        self.state, self._ready_since = State.READY, now
+
+    def close(self) -> None:
+        """End, wherever it is."""
+        self.state = State.CLOSED
+        self._values.clear()
+        self._inbox.clear()
+        self._queued.clear()
+        self._early.clear()
+
+    def waits_for(self) -> tuple[int, Recv] | None:
+        """(step, instruction) that it waits at."""
+        awaited = self._awaited() if self.state is State.WAITING else None
+        return None if awaited is None else (self._under_way.step, awaited)
+
+    @property
+    def began_s(self) -> float:
+        """When the step under way began."""
+        return self._timing.started_s
+
+    @property
+    def _under_way(self) -> Step:
+        if self._step is None:
+            raise InternalError(f"request {self.number} has no step under way")
+        return self._step
+
+    def _joined(self, step: Step, now: float) -> Step:
+        """The step that a message is the first to tell of."""
+        if step.step < self._next_step:
+            raise RunError(f"step {step.step} of request {self.number} is over", cause="refused")
+        if self.script.role.is_source:
+            raise RunError(f"step {step.step} of request {self.number} has not begun", cause="refused")
+        self._start(step, {}, now)
+        return step
+
+    def _start(self, step: Step, inputs: Mapping[str, Array], now: float) -> None:
+        self._check_follows(step)
+        if step.phase == "prefill":
+            self._parts = step.step
+        self._step, self._phase, self._at = step, step.phase, 0
+        self._program = self.script.role.programs[step.phase]
+        self._values = {**self._step_inputs(step), **inputs}
+        self._inbox, self._came, self._emitted, self._waiting_since = {}, set(), {}, None
+        number = 0 if step.phase == CHUNK else step.step - self._parts
+        self._timing = Timing(self.number, number, started_s=now)
+        if self._awaited() is None:
+            self._wake(now)
+        else:
+            # What came before the first message of a step was waiting for it, but for a request's very first.
+            self.state, self._waiting_since = State.WAITING, self.idle_since if step.step else now
+
+    def _check_follows(self, step: Step) -> None:
+        fits = step.step == self._next_step and self._next_position in (None, step.position)
+        in_turn = (step.phase == "decode") == (self._phase in ("prefill", "decode"))
+        if not (fits and step.slot == self.slot and in_turn):
+            message = f"step {step.step} of request {self.number} does not follow its step {self._next_step - 1}"
+            raise RunError(message, cause="refused")
+
+    def _step_inputs(self, step: Step) -> dict[str, Array]:
+        if not self.script.role.has_step_inputs:
+            return {}
+        return {
+            "position": np.array(step.position, np.int64),
+            "length": np.array(step.length, np.int64),
+            "index": np.arange(step.dims.get("sequence", 1), dtype=np.int64),
+        }
+
+    def _wake(self, now: float) -> None:
+        self.state, self._ready_since = State.READY, now
+
+    def _awaited(self) -> Recv | None:
+        """The message that the program stands at, unless it has come."""
+        if self._at == len(self._program):
+            return None
+        item = self._program[self._at]
+        return item if isinstance(item, Recv) and (item.device, item.values) not in self._inbox else None
+
+    def _execute(self, instruction: Instruction, now: float) -> Iterator[Action]:
+        values, step = self._values, self._under_way
+        match instruction:
+            case Recv():
+                self._receive(instruction)
+            case Run(submodule=name, inputs=inputs):
+                self.state = State.COMPUTING
+                yield Compute(name, self.slot, [values[item] for item in inputs], step.dims, self._resets)
+                self._resets = False
+            case Send(values=names, device=peer):
+                arrays = [values[name] for name in names]
+                self._timing.sent_bytes += sum([array.nbytes for array in arrays])
+                yield Forward(peer, step, names, arrays)
+            case Sample(logits=name):
+                if self.trace:
+                    yield Seen(self.script.role.device, step, {name: values[name]})
+                self.state = State.COMPUTING
+                yield self._draw(name, step)
+            case Emit(values=names):
+                self._emitted = {name: values[name] for name in names}
+            case _:
+                assert_never(instruction)
+
+    def _receive(self, instruction: Recv) -> None:
+        peer = instruction.device
+        came, at = self._inbox.pop((peer, instruction.values))
+        self._values.update(came)
+        if self._waiting_since is not None:
+            waited = max(0.0, at - self._waiting_since)
+            self._timing.wait_s[peer] = self._timing.wait_s.get(peer, 0.0) + waited
+            self._waiting_since = None
+
+    def _draw(self, name: str, step: Step) -> Draw:
+        logits = as_float32(self._values[name], self.script.role.types[name].dtype)
+        if logits.ndim != 3 or logits.shape[1] != 1:
+            raise InternalError(f"logits have the shape {logits.shape}, not (batch, 1, vocabulary)")
+        return Draw(logits[:, 0, :], self.sampling, step.end)
+
+    def _pass(self, dead: Sequence[frozenset[str]]) -> None:
+        """Go to the next instruction; values that nothing uses any more are let go."""
+        for name in dead[self._at]:
+            self._values.pop(name, None)
+        self._at += 1
+
+    def _finish(self, now: float) -> Iterator[Action]:
+        """The step is over; what it emits goes out last, since the request's next step begins with it."""
+        step, emitted = self._under_way, self._emitted
+        self.timings.append(self._timing)
+        self._step, self.state, self.idle_since = None, State.IDLE, now
+        self._next_step, self._next_position = step.step + 1, step.end
+        if self._queued:
+            self._start(*self._queued.popleft(), now)
+        early, self._early = self._early, []
+        for peer, following, values in early:
+            yield from self.deliver(peer, following, values, now)
+        if emitted:
+            yield Emitted(step, emitted)
+
+
+def _last_uses(program: Program) -> list[frozenset[str]]:
+    last: dict[str, int] = {name: index for index, item in enumerate(program) for name in reads(item)}
+    return [frozenset(name for name, at in last.items() if at == index) for index in range(len(program))]

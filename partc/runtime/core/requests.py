@@ -1,0 +1,168 @@
+"""All requests of one device, and which of them goes on next.
+
+A program runs once per (request, step), and none waits for another: whichever can go on does, the oldest step first.
+So requests in flight fill each other's waiting times (EdgeShard's pipeline without bubbles). The device computes one
+sub-module at a time, and the step that it belongs to goes on before any other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from partc.errors import PartcError, RunError
+from partc.format.dtypes import Array
+from partc.runtime.core.actions import Action, Failed
+from partc.runtime.core.request import Request, Script, State
+from partc.runtime.core.step import Step
+from partc.runtime.core.timings import Timing, whole_steps
+
+_KEPT_NUMBERS = 256
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests of one device."""
+
+    script: Script
+    next_request: int = 0
+    """Every request that this device was ever told of has a lower number."""
+    _open: dict[int, Request] = field(default_factory=dict)
+    _slots: dict[int, int] = field(default_factory=dict)
+    """Slot → the last request that had it."""
+    _closed: deque[int] = field(default_factory=lambda: deque(maxlen=_KEPT_NUMBERS))
+    _ready: list[tuple[float, int]] = field(default_factory=list)
+    """Heap of (when its step began, number) of requests that can go on."""
+    _computing: Request | None = None
+
+    @property
+    def any_open(self) -> bool:
+        """Whether a request is open."""
+        return bool(self._open)
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether the engine works for a request."""
+        return self._computing is not None
+
+    def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> Iterator[Action]:
+        """Start a step whose inputs are here (on the source), once the request's last one is over here."""
+        try:
+            request = self._open.get(step.request) or self._admit(step, now)
+            before = request.state
+            request.begin(step, inputs, now)
+        except RunError as error:
+            yield Failed(step.request, error)
+            return
+        self._noted(request, before)
+
+    def deliver(self, peer: str, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
+        """Take a message; messages of a request that is over are ignored.
+
+        At the source no message is the first: one that tells of an unknown request was for its former life.
+        """
+        request = self._open.get(step.request)
+        try:
+            if request is None:
+                if self.script.role.is_source or step.opening is None or self._is_over(step):
+                    return
+                request = self._admit(step, now)
+            before = request.state
+            yield from request.deliver(peer, step, values, now)
+        except RunError as error:
+            error.where = error.where or f"{peer} -> {self.script.role.device}"
+            yield Failed(step.request, error)
+            return
+        self._noted(request, before)
+
+    def advance(self, now: float) -> Iterator[Action]:
+        """Let the oldest step that can go on do so, until the device computes or every step waits."""
+        while self._computing is None and self._ready:
+            _, number = heapq.heappop(self._ready)
+            request = self._open.get(number)
+            if request is not None and request.state is State.READY:
+                yield from self._advance(request, now)
+
+    def computed(self, values: Sequence[Array], seconds: float, now: float) -> Iterator[Action]:
+        """What was to be computed is there; its step goes on at once."""
+        request, self._computing = self._computing, None
+        if request is not None and request.state is State.COMPUTING:
+            request.computed(values, seconds, now)
+            yield from self._advance(request, now)
+
+    def failed(self, error: PartcError) -> Iterator[Action]:
+        """What was to be computed failed."""
+        request, self._computing = self._computing, None
+        if request is not None and request.state is State.COMPUTING:
+            yield Failed(request.number, error)
+
+    def close(self, number: int) -> list[Timing]:
+        """End a request, wherever it is; its steps so far. Unknown requests are ignored."""
+        self.next_request = max(self.next_request, number + 1)
+        self._closed.append(number)
+        request = self._open.pop(number, None)
+        if request is None:
+            return []
+        request.close()
+        return whole_steps(request.timings)
+
+    def close_failed(self, failed: Failed) -> None:
+        """End every request that a failure concerns."""
+        for number in filter(failed.concerns, list(self._open)):
+            self.close(number)
+
+    def close_all(self) -> None:
+        """End every request."""
+        for number in list(self._open):
+            self.close(number)
+
+    def doing(self) -> str:
+        """What the steps under way wait for."""
+        if self._computing is not None:
+            return f"computes for request {self._computing.number}"
+        waits = [
+            f"waits for {', '.join(found[1].values)} from {found[1].device} (step {found[0]})"
+            for _, request in sorted(self._open.items())
+            if (found := request.waits_for()) is not None
+        ]
+        return "; ".join(waits) or "idle"
+
+    def _advance(self, request: Request, now: float) -> Iterator[Action]:
+        try:
+            yield from request.advance(now)
+        except RunError as error:
+            yield Failed(request.number, error)
+            return
+        if request.state is State.COMPUTING:
+            self._computing = request
+        else:
+            self._noted(request, State.IDLE)
+
+    def _noted(self, request: Request, before: State) -> None:
+        """Remember a request that has got ready."""
+        if request.state is State.READY and before is not State.READY:
+            heapq.heappush(self._ready, (request.began_s, request.number))
+
+    def _admit(self, step: Step, now: float) -> Request:
+        """Open the request of a step 0.
+
+        Raises:
+            RunError: the step opens no request.
+        """
+        if step.opening is None:
+            message = f"step {step.step} of request {step.request} does not open it"
+            raise RunError(message, cause="refused")
+        if step.slot in self._slots:
+            self.close(self._slots[step.slot])
+        opening = step.opening
+        request = Request(self.script, step.request, step.slot, opening.sampling, opening.trace, now)
+        self._open[step.request] = request
+        self._slots[step.slot] = step.request
+        self.next_request = max(self.next_request, step.request + 1)
+        return request
+
+    def _is_over(self, step: Step) -> bool:
+        """Whether a message is late: on another link, the end of its request may have overtaken it."""
+        return step.request in self._closed or step.request < self._slots.get(step.slot, 0)

@@ -1,0 +1,156 @@
+"""One step of a request: its sizes, its rows on the wire, and how it is held against the placement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from partc.errors import RunError
+from partc.format.dtypes import DTYPES
+from partc.format.messages import Data, Opening, Row, TensorSpec
+from partc.format.program import CHUNK
+from partc.runtime.manifest import Manifest, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a request: a prompt, a part of one, or a token."""
+
+    request: int
+    """Counts up at the source; never used twice."""
+    slot: int
+    """Which of the pre-allocated states the request has, below max_requests."""
+    step: int
+    """Counts from 0; the prefill is 0, or as many higher as it has parts before it."""
+    phase: str
+    """The program to run: prefill or decode; chunk for a part of a prompt behind which more comes."""
+    dims: Mapping[str, int]
+    """The size of every symbol in this step."""
+    position: tuple[int, ...] = ()
+    """(batch,) valid tokens in the cache of each sequence; empty for the task `graph`."""
+    length: tuple[int, ...] = ()
+    """(batch,) valid new tokens of each sequence; empty for the task `graph`."""
+    opening: Opening | None = None
+    """With step 0."""
+
+    def next_token(self) -> Step:
+        """The decode step behind this one."""
+        dims = {**self.dims, "sequence": 1} if "sequence" in self.dims else self.dims
+        position = self.end
+        return Step(self.request, self.slot, self.step + 1, "decode", dims, position, (1,) * len(position))
+
+    @property
+    def end(self) -> tuple[int, ...]:
+        """(batch,) valid tokens in the cache of each sequence after this step."""
+        return tuple(map(int.__add__, self.position, self.length))
+
+    def same_as(self, other: Step) -> bool:
+        """Whether two devices mean the same step; only the first messages of step 0 have an opening."""
+        return (self.step, self.slot, self.dims, self.position, self.length) == (
+            other.step, other.slot, other.dims, other.position, other.length,
+        )  # fmt: skip
+
+
+def rows_of(step: Step, max_batch: int) -> tuple[Row, ...]:
+    """The rows of a step as they travel; one row for the task `graph`."""
+    first = step.slot * max_batch
+    places = zip(step.position, step.length, strict=True) if step.position else ((0, 0),)
+    return tuple(
+        Row(step.request, first + index, step.step, position, length)
+        for index, (position, length) in enumerate(places)
+    )
+
+
+def step_of(data: Data, role: Manifest) -> Step:
+    """The step that a message belongs to.
+
+    Raises:
+        RunError: its rows are not those of one request.
+    """
+    rows, most = data.rows, role.model.max_batch
+    first = rows[0]
+    slot = first.row // most
+    for index, row in enumerate(rows):
+        if (row.request, row.step, row.row) != (first.request, first.step, slot * most + index):
+            raise RunError(f"row {row.row} of step {row.step} does not belong to request {first.request}")
+    if len(rows) > most:
+        raise RunError(f"{len(rows)} sequences, at most {most} are planned for")
+    opening = data.open[0] if data.open else None
+    if len(data.open) > 1 or (opening is not None and opening.request != first.request):
+        raise RunError(f"a message of request {first.request} opens another one")
+    has_rows = role.has_step_inputs
+    position = tuple([row.position for row in rows]) if has_rows else ()
+    length = tuple([row.length for row in rows]) if has_rows else ()
+    return Step(first.request, slot, first.step, data.phase, data.dims, position, length, opening)
+
+
+def check_step(step: Step, role: Manifest) -> None:
+    """Hold the numbers of a step against what the placement allows.
+
+    Raises:
+        RunError: with the field that is wrong.
+    """
+    model = role.model
+    if step.slot >= model.max_requests:
+        raise RunError(f"slot {step.slot}, there are {model.max_requests}")
+    begins, is_chunked = step.phase != "decode", CHUNK in role.programs
+    if step.phase not in role.programs or begins < (step.step == 0) or begins > (is_chunked or step.step == 0):
+        raise RunError(f"step {step.step} is no step of {step.phase!r}")
+    if (step.step == 0) != (step.opening is not None):
+        raise RunError("a request is opened by its step 0, and by no other")
+    for name, size in step.dims.items():
+        most = role.dims.get(name)
+        if most is None or size > most:
+            raise RunError(f"{name} is {size}, at most {most or 0} is planned for")
+    if role.has_step_inputs:
+        _check_rows(step, role)
+
+
+def _check_rows(step: Step, role: Manifest) -> None:
+    rows, new = step.dims.get("batch", 1), step.dims.get("sequence", 1)
+    if not len(step.position) == len(step.length) == rows or rows > role.model.max_batch:
+        raise RunError(f"{rows} sequences with {len(step.position)} positions and {len(step.length)} lengths")
+    most = role.model.max_sequence
+    for position, length in zip(step.position, step.length, strict=True):
+        if not 1 <= length <= new or position + new > most:
+            raise RunError(f"{length} of {new} tokens at position {position}, max_sequence is {most}")
+
+
+def check_values(
+    specs: Sequence[TensorSpec],
+    sizes: Sequence[int],
+    types: Mapping[str, TensorType],
+    dims: Mapping[str, int],
+) -> None:
+    """Hold announced tensors, and the bytes that came, against their declared types under `dims`.
+
+    Raises:
+        RunError: with the value and what is wrong with it.
+    """
+    for spec in specs:
+        declared = types.get(spec.name)
+        if declared is None:
+            raise RunError(f"{spec.name!r} does not belong here")
+        if spec.dtype != declared.dtype:
+            raise RunError(f"{spec.name!r} is {spec.dtype}, the plan says {declared.dtype}")
+        try:
+            expected = declared.sizes(dims)
+        except KeyError as error:
+            raise RunError(f"{spec.name!r} needs the size of {error}") from None
+        if spec.shape != expected:
+            raise RunError(f"{spec.name!r} has the shape {list(spec.shape)}, the plan says {list(expected)}")
+    check_sizes(specs, sizes)
+
+
+def check_sizes(specs: Sequence[TensorSpec], sizes: Sequence[int]) -> None:
+    """Hold the bytes that came against the announced types and shapes.
+
+    Raises:
+        RunError: with the value and what is wrong with it.
+    """
+    if len(specs) != len(sizes):
+        raise RunError(f"{len(specs)} tensors are announced, {len(sizes)} came")
+    for spec, size in zip(specs, sizes, strict=True):
+        if size != math.prod(spec.shape) * DTYPES[spec.dtype].itemsize:
+            raise RunError(f"{spec.name!r} has {size} bytes, not those of {spec.dtype}{list(spec.shape)}")
