@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from partc.format.dtypes import Array
     from partc.runtime.client.client import Client, Prompts
     from partc.runtime.client.results import Result, Tokens
-    from partc.runtime.core.sampling import Sampling
+    from partc.format.messages import Sampling
     from partc.runtime.manifest_types import Model
 
 
@@ -120,7 +120,7 @@ def run_command(
     from partc.cli.places import check_file
     from partc.cli.requests import check_task, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
-    from partc.runtime.core.sampling import Sampling
+    from partc.format.messages import Sampling
 
     if not prompts and not token_ids and tensors is None:
         raise click.UsageError(

@@ -20,12 +20,15 @@ from msgspec import Meta, Struct
 from partc.errors import Cause, PartcError, RunError
 from partc.format.dtypes import DTYPES, Array
 
-VERSION = 2
+VERSION: Literal[2] = 2
 """Number of the wire; the two ends of a connection must have the same."""
 FRAME_LIMIT = 64 * 1024
 """Every participant takes frames of this size, bytes; so control messages never depend on the build."""
 COPY_BELOW_BYTES = 16 * 1024
 """Smaller frames are copied when they are made, which costs less than to keep track of their memory."""
+
+CLIENT = "client"
+"""Name of every client in its `hello`."""
 
 Count = Annotated[int, Meta(ge=0)]
 """A msgpack integer from 0 to 2^64 - 1."""
@@ -112,7 +115,9 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, error: PartcError) -> Problem:
         """Describe an error; every error that is no RunError comes of the input or is a bug."""
-        cause: Cause = error.cause if isinstance(error, RunError) else "input" if error.exit_code == 1 else "bug"
+        cause: Cause = (
+            error.cause if isinstance(error, RunError) else "input" if error.exit_code == 1 else "bug"
+        )
         return cls(cause, error.message, error.where, error.hint)
 
     def error(self) -> RunError:
@@ -313,7 +318,9 @@ class Token(Message, frozen=True, kw_only=True):
     ticket: Ticket
     step: Count
     tokens: tuple[Count | None, ...]
-    """One a sequence; null where it has ended."""
+    """One a sequence; null where it has ended before."""
+    finish: tuple[str, ...]
+    """Per sequence: why it has ended, `stop` or `length`, or empty."""
 
 
 class Stats(Message, frozen=True, kw_only=True):
@@ -449,7 +456,9 @@ def _unreadable(frame: bytes | memoryview, error: Exception) -> RunError:
         version = VERSION
     if version != VERSION:
         hint = "install the same version of partc on all devices"
-        return RunError(f"wire version {version!r:.20}, this end speaks {VERSION}", hint=hint, cause="refused")
+        return RunError(
+            f"wire version {version!r:.20}, this end speaks {VERSION}", hint=hint, cause="refused"
+        )
     return RunError(f"a message that cannot be read: {error}", cause="refused")
 
 

@@ -105,7 +105,7 @@ def _run(options: argparse.Namespace) -> int:
 
         MeasureService(settings).serve()
         return 0
-    from partc.runtime.runner import Runner
+    from partc.runtime.shell.runner import Runner
 
     runner = Runner(settings)
     # All that is loaded now stays: the collector need not look through it again in the middle of a step.

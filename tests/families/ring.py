@@ -15,7 +15,7 @@ import numpy as np
 from partc.format.dtypes import Array
 from partc.format.program import CHUNK, chunk_program
 from partc.runtime.client.results import Crossing
-from partc.runtime.core.link import Progress
+from partc.runtime.core.liveness import Progress
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.executor import Executor
 from partc.runtime.jobs import Job, prompt_steps

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from partc.errors import BundleError, RunError
 from partc.format.program import chunk_program, parse_program, print_program
-from partc.runtime.core.link import Progress
+from partc.runtime.core.liveness import Progress
 from partc.runtime.jobs import Job, prompt_ends, prompt_steps
 from partc.runtime.manifest import Manifest, TensorType, load_manifest
 from partc.runtime.shell.launch import LocalRing, launch_local

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from partc.errors import RunError
 from partc.format.dtypes import DTYPES
-from partc.runtime.core.link import Progress
+from partc.runtime.core.liveness import Progress
 from partc.runtime.jobs import Job, fill_prompts, fill_tensors, opening_of
 from partc.runtime.manifest import Manifest, load_manifest
 from partc.runtime.wire import Opening, to_frame

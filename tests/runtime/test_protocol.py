@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import RunError
-from partc.runtime.core.link import Progress, Receiver, Sender, patience_s, step_s
+from partc.runtime.core.link import Receiver, Sender
+from partc.runtime.core.liveness import Progress, patience_s, step_s
 
 PLAN = bytes(32)
 Packet = tuple[int, int, int, str]

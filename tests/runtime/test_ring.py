@@ -12,7 +12,7 @@ import pytest
 from partc.errors import RunError
 from partc.runtime.client.client import Client, source_manifest
 from partc.runtime.client.results import Tokens
-from partc.runtime.core.sampling import Sampling
+from partc.format.messages import Sampling
 from partc.runtime.shell.launch import LocalRing, launch_local
 from partc.runtime.wire import MIN_FRAME_LIMIT, frame_limit
 from tests.runtime.bundles import (

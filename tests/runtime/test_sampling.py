@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from partc.errors import RunError
-from partc.runtime.core.sampling import Sampling, sample
+from partc.format.messages import Sampling
+from partc.runtime.core.sampling import sample
 
 ROWS = hnp.arrays(
     np.float32, st.tuples(st.integers(1, 4), st.integers(1, 30)), elements=st.floats(-20, 20, width=32)

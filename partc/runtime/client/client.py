@@ -1,4 +1,4 @@
-"""What asks a ring for tokens or outputs.
+"""Client of a ring: requests for tokens or outputs.
 
 One thread uses a client: whoever waits for one request handles the messages of all of them meanwhile, so
 several requests in flight need no threads.
@@ -6,24 +6,39 @@ several requests in flight need no threads.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, assert_never
 
 import numpy as np
 
 from partc.errors import BundleError, PartcError, RunError
 from partc.format.dtypes import Array
+from partc.format.messages import (
+    AnyMessage,
+    Cancel,
+    Error,
+    Ping,
+    Sampling,
+    Shutdown,
+    Stats,
+    Submit,
+    Token,
+    Trace,
+    join_tensors,
+    to_frame,
+)
+from partc.format.messages import Result as Ended
 from partc.runtime.client.connection import Connection
-from partc.runtime.client.results import Crossing, Result, Timings, Tokens, read_tensors
-from partc.runtime.core.link import LEAST_PATIENCE_S, patience_s, step_s
-from partc.runtime.core.sampling import Sampling
-from partc.runtime.jobs import check_prompts, check_tensors, dtype_name
+from partc.runtime.client.results import Crossing, Result, Timings, Tokens
+from partc.runtime.client.text import TextStream, Tokenizer
+from partc.runtime.core.inputs import GENERATION, check_prompts, check_tensors, specs_of
+from partc.runtime.core.liveness import LEAST_PATIENCE_S, patience_s, step_s
 from partc.runtime.manifest import MANIFEST_FILE, Manifest, load_manifest
 from partc.runtime.shell.keys import Keys, load_client_keys
-from partc.runtime.wire import Fields, header_limit, to_frame
 
 Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 """One prompt or several, as text or as token ids."""
@@ -38,10 +53,16 @@ class Request:
     """A request in flight."""
 
     client: Client
-    ticket: int
+    ticket: bytes
+    prompts: Sequence[Sequence[int]]
+    """Token ids."""
+    streams: Sequence[TextStream]
+    """Per sequence, for prompts of text."""
     on_token: Callable[[Tokens], None] | None
     expected_s: float
     """What its longest step may take by the plan."""
+    texts: list[str] = field(default_factory=list)
+    """Per sequence, the text so far, for prompts of text."""
     timings: dict[str, Timings] = field(default_factory=dict)
     trace: list[Crossing] = field(default_factory=list)
     outcome: Result | PartcError | None = None
@@ -61,12 +82,20 @@ class Request:
         if isinstance(self.outcome, Result):
             return self.outcome
         if self.outcome is None:
-            raise RunError(f"no result within {timeout_s} s", hint="wait for it again, or cancel it")
+            hint = "wait for it again, or cancel it"
+            raise RunError(f"no result within {timeout_s} s", hint=hint, cause="stalled")
         raise self.outcome
 
     def cancel(self) -> None:
         """Ask for an end; `result` raises then."""
-        self.client.tell("cancel", request=self.ticket)
+        self.client.tell(Cancel(ticket=self.ticket))
+
+    def take(self, message: Token) -> list[str]:
+        """Take the tokens of a step; the text that is certain now, per sequence."""
+        rows = zip(self.streams, message.tokens, message.finish, strict=False)
+        pieces = [_piece(stream, token, bool(finish)) for stream, token, finish in rows]
+        self.texts = [text + piece for text, piece in zip(self.texts, pieces, strict=True)]
+        return pieces
 
 
 class Client(Connection):
@@ -84,13 +113,14 @@ class Client(Connection):
         address: str,
         floor_s: float,
         explain: Explain = lambda error: error,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         """Begin to connect to the source, whose manifest it is; use `connect` instead."""
         super().__init__(manifest, keys, address, floor_s)
+        self._tokenizer = tokenizer or Tokenizer(None)
         self._floor_s = floor_s
         self._explain = explain
-        self._requests: dict[int, Request] = {}
-        self._tickets = 0
+        self._requests: dict[bytes, Request] = {}
         self._asked = self._heard
 
     @classmethod
@@ -117,7 +147,9 @@ class Client(Connection):
             RunError: the source cannot be reached, refuses our key, or runs another build.
         """
         keys = None if insecure else load_client_keys(build_dir)
-        return cls.reach(source_manifest(build_dir), keys, address, floor_s=floor_s, explain=explain)
+        role = source_manifest(build_dir)
+        tokenizer = Tokenizer(build_dir / "devices" / role.device)
+        return cls.reach(role, keys, address, floor_s=floor_s, explain=explain, tokenizer=tokenizer)
 
     @classmethod
     def reach(
@@ -128,13 +160,14 @@ class Client(Connection):
         *,
         floor_s: float = LEAST_PATIENCE_S,
         explain: Explain = lambda error: error,
+        tokenizer: Tokenizer | None = None,
     ) -> Client:
         """As `connect`, for a manifest that is in memory; without keys nothing is encrypted."""
         found = address or manifest.endpoints.get(manifest.source)
         if not found:
             hint = "give its address, or `address` in devices.yaml"
             raise RunError("the address of the source is not known", where=manifest.source, hint=hint)
-        client = cls(manifest, keys, found, floor_s, explain)
+        client = cls(manifest, keys, found, floor_s, explain, tokenizer)
         try:
             client._await_welcome(floor_s, "start its partc-runner, and see that the address is right")
         except BaseException:
@@ -187,29 +220,33 @@ class Client(Connection):
         if self._failure is not None:
             raise self._failure
         texts, ids = _prompts(prompts)
+        ids = self._tokenizer.encode(texts) if texts else ids
         arrays = {} if inputs is None else {name: np.asarray(array) for name, array in inputs.items()}
         ends = [int(token) for token in stop]
-        self._check(texts, ids, arrays, max_new_tokens)
+        self._check(ids, arrays, max_new_tokens)
         if any(token < 0 for token in ends):
             raise RunError(f"token {min(ends)} is below 0", where="stop", hint="token ids count from 0")
-        self._tickets += 1
-        request = Request(self, self._tickets, on_token, self._expected_s(texts, ids, arrays))
-        types = self.manifest.types
-        self.tell(
-            "submit",
-            [to_frame(array) for array in arrays.values()],
-            request=request.ticket,
+        streams = texts and self.manifest.model.task == GENERATION
+        request = Request(
+            client=self,
+            ticket=secrets.token_bytes(16),
             prompts=ids,
-            texts=texts,
+            streams=[self._tokenizer.stream(prompt) for prompt in ids] if streams else [],
+            on_token=on_token,
+            expected_s=self._expected_s(ids, arrays),
+            texts=["" for _ in ids] if streams else [],
+        )
+        submit = Submit(
+            ticket=request.ticket,
+            prompts=tuple(map(tuple, ids)),
             max_new_tokens=max_new_tokens,
-            sampling=sampling.as_fields(),
-            stop=ends,
+            sampling=sampling,
+            stop=tuple(ends),
             ignore_eos=ignore_eos,
             trace=trace,
-            values=[
-                (name, dtype_name(array, types[name].dtype), array.shape) for name, array in arrays.items()
-            ],
+            values=specs_of(arrays, self.manifest.types),
         )
+        self.tell(submit, [to_frame(array) for array in arrays.values()])
         self._requests[request.ticket] = request
         return request
 
@@ -227,26 +264,20 @@ class Client(Connection):
 
     def shutdown(self) -> None:
         """Ask all runners of the ring to end."""
-        self.tell("shutdown")
+        self.tell(Shutdown())
 
-    def _check(
-        self, texts: list[str], ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int
-    ) -> None:
+    def _check(self, ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int) -> None:
         """What can be known here need not travel."""
-        if arrays:
-            lengths = {"length"} - set(self.manifest.inputs) if self.manifest.has_step_inputs else set()
-            given = {name: array for name, array in arrays.items() if name not in lengths}
-            check_tensors(given, self.manifest)
-        elif ids or not texts:
+        if not arrays:
             check_prompts(ids, max_new_tokens, self.manifest)
-        elif sum(len(text.encode()) for text in texts) > header_limit(self.manifest) // 2:
-            raise RunError("the text is too long for max_sequence", where="prompt", hint="shorten it")
+            return
+        lengths = {"length"} - set(self.manifest.inputs) if self.manifest.has_step_inputs else set()
+        given = {name: array for name, array in arrays.items() if name not in lengths}
+        check_tensors(given, self.manifest)
 
-    def _expected_s(self, texts: list[str], ids: list[list[int]], arrays: dict[str, Array]) -> float:
-        rows = max(len(texts), len(ids), 1)
-        sizes = [len(prompt) for prompt in ids] + [len(text) // 2 for text in texts]
-        sizes += [array.size for array in arrays.values()]
-        return step_s(self.manifest.predicted, "prefill", rows, max(sizes, default=1))
+    def _expected_s(self, ids: list[list[int]], arrays: dict[str, Array]) -> float:
+        sizes = [len(prompt) for prompt in ids] + [array.size for array in arrays.values()]
+        return step_s(self.manifest.predicted, "prefill", max(len(ids), 1), max(sizes, default=1))
 
     def _check_alive(self) -> None:
         """Ask the source for a sign of life when it is silent; give up when it stays so."""
@@ -256,32 +287,38 @@ class Client(Connection):
         if now - self._heard >= patience:
             hint = "see whether it hangs, start its runner again, and repeat the request"
             message = f"no sign of life for {patience:.1f} s"
-            self._fail(RunError(message, where=self.manifest.source, hint=hint))
+            self._fail(RunError(message, where=self.manifest.source, hint=hint, cause="stalled"))
         elif now - max(self._heard, self._asked) >= self._floor_s / 4:
             self._asked = now
-            self.tell("ping", token=0)
+            self.tell(Ping())
 
-    def _take(self, fields: Fields, frames: list[memoryview]) -> None:
-        request = self._requests.get(fields.get("request", -1))
-        if request is not None:
-            self._of_request(request, fields["kind"], fields, frames)
+    def _take(self, message: AnyMessage, frames: list[memoryview]) -> None:
+        match message:
+            case Token(ticket=ticket) | Stats(ticket=ticket) | Trace(ticket=ticket) | Ended(ticket=ticket):
+                request = self._requests.get(ticket)
+                if request is not None:
+                    self._of_request(request, message, frames)
+            case Error(ticket=ticket, problem=problem) if ticket in self._requests:
+                self._end(self._requests[ticket], self._explain(problem.error()))
+            case _:
+                pass  # a request that ended here already, or the answer to a ping
 
-    def _of_request(self, request: Request, kind: str, fields: Fields, frames: list[memoryview]) -> None:
-        match kind:
-            case "token":
+    def _of_request(
+        self, request: Request, message: Token | Stats | Trace | Ended, frames: list[memoryview]
+    ) -> None:
+        match message:
+            case Token():
+                texts = request.take(message)
                 if request.on_token is not None:
-                    self._call(request, Tokens(fields["step"], fields["tokens"], fields["texts"]))
-            case "stats":
-                table = next(iter(read_tensors(fields, frames).values()))
-                request.timings[fields["device"]] = Timings(tuple(fields["columns"]), table)
-            case "trace":
-                values = read_tensors(fields, frames)
-                request.trace.append(Crossing(fields["device"], fields["peer"], fields["step"], values))
-            case "result":
-                self._end(request, _result(request, fields, frames))
-            case "error":
-                error = RunError(fields["message"], where=fields["where"], hint=fields["hint"])
-                self._end(request, self._explain(error))
+                    self._call(request, Tokens(message.step, message.tokens, texts))
+            case Stats(device=device, columns=columns, values=specs):
+                request.timings[device] = Timings(columns, next(iter(join_tensors(specs, frames).values())))
+            case Trace(device=device, peer=peer, step=step, values=specs):
+                request.trace.append(Crossing(device, peer, step, join_tensors(specs, frames)))
+            case Ended():
+                self._end(request, _result(request, message, frames))
+            case _:
+                assert_never(message)
 
     def _call(self, request: Request, tokens: Tokens) -> None:
         """Its own code may fail; then the request ends, and the others go on."""
@@ -328,14 +365,21 @@ def _prompts(prompts: Prompts) -> tuple[list[str], list[list[int]]]:
     return [], [[int(token) for token in item] for item in items]
 
 
-def _result(request: Request, fields: Fields, frames: Sequence[memoryview]) -> Result:
+def _result(request: Request, ended: Ended, frames: Sequence[memoryview]) -> Result:
     return Result(
-        prompts=fields["prompts"],
-        tokens=fields["tokens"],
-        texts=fields["texts"],
-        finish=fields["finish"],
-        outputs=read_tensors(fields, frames),
-        elapsed_s=fields["elapsed_s"],
+        prompts=request.prompts,
+        tokens=ended.tokens,
+        texts=request.texts,
+        finish=ended.finish,
+        outputs=join_tensors(ended.values, frames),
+        elapsed_s=ended.elapsed_s,
         timings=request.timings,
         trace=request.trace,
     )
+
+
+def _piece(stream: TextStream, token: int | None, is_last: bool) -> str:
+    if token is None:
+        return ""
+    piece = stream.push(token)
+    return piece + stream.finish() if is_last else piece

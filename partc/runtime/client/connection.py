@@ -11,13 +11,16 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from partc.errors import PartcError, RunError
+from partc.format.messages import CLIENT, AnyMessage, Hello, Refuse, Welcome, decode, encode
+from partc.format.messages import Message as Sent
+from partc.runtime.core.events import Connected, Disconnected, Rejected
 from partc.runtime.manifest import Manifest
-from partc.runtime.shell.keys import CLIENT, Keys
-from partc.runtime.shell.transport import Down, Event, Message, Rejected, Transport, Up
-from partc.runtime.wire import Fields, client_frame_limit, decode, encode_control, header_limit
+from partc.runtime.shell.keys import Keys
+from partc.runtime.shell.limits import client_frame_limit, header_limit
+from partc.runtime.shell.transport import Event, Message, Transport
 
 
 class Connection(ABC):
@@ -38,7 +41,7 @@ class Connection(ABC):
         """The device's."""
         self._address = address
         self._events: deque[Event] = deque()
-        self._welcome: Fields | None = None
+        self._welcome: Welcome | None = None
         self._failure: PartcError | None = None
         self._heard = time.monotonic()
         self._transport = Transport(keys, client_frame_limit(manifest), floor_s)
@@ -60,28 +63,28 @@ class Connection(ABC):
         """Hang up; a source cancels the requests of whoever does."""
         self._transport.close()
 
-    def tell(self, kind: str, frames: Sequence[memoryview] = (), **fields: Any) -> None:
+    def tell(self, message: Sent, frames: Sequence[memoryview] = ()) -> None:
         """Send a message to the device.
 
         Raises:
-            RunError: it would not take it, since its fields are wrong or too large.
+            RunError: it is larger than the device takes.
         """
-        header = encode_control(kind, bytes.fromhex(self.manifest.plan_id), self.manifest.epoch, fields)
-        most = header_limit(self.manifest)
+        header, most = encode(message), header_limit(self.manifest)
         if len(header) > most:
-            message = f"the request has {len(header)} bytes without its tensors, at most {most} are allowed"
-            raise RunError(message, where=kind, hint="send shorter prompts, and fewer stop tokens")
+            text = f"the request has {len(header)} bytes without its tensors, at most {most} are allowed"
+            where = type(message).__name__.lower()
+            raise RunError(text, where=where, hint="send shorter prompts, and fewer stop tokens")
         self._transport.send(self.manifest.device, [header, *frames])
 
     @abstractmethod
-    def _take(self, fields: Fields, frames: list[memoryview]) -> None:
+    def _take(self, message: AnyMessage, frames: list[memoryview]) -> None:
         """Handle a message that is about more than the connection."""
 
     def _fail(self, error: PartcError) -> None:
         """The connection is of no more use."""
         self._failure = error
 
-    def _await_welcome(self, patience_s: float, hint: str) -> Fields:
+    def _await_welcome(self, patience_s: float, hint: str) -> Welcome:
         """Wait until the device answers at all; `hint` is for when it does not within `patience_s` seconds."""
         end = time.monotonic() + patience_s
         while self._welcome is None:
@@ -90,7 +93,7 @@ class Connection(ABC):
             left = end - time.monotonic()
             if left <= 0:
                 message = f"{self.manifest.device} does not answer"
-                raise RunError(message, where=self._address, hint=hint)
+                raise RunError(message, where=self._address, hint=hint, cause="lost-peer")
             self._pump(left)
         return self._welcome
 
@@ -103,26 +106,37 @@ class Connection(ABC):
     def _handle(self, event: Event) -> None:
         device = self.manifest.device
         match event:
-            case Up():
-                self.tell("hello", name=CLIENT, session=0)
+            case Connected():
+                self.tell(self._hello())
             case Message():
                 self._heard = time.monotonic()
                 self._message(event)
-            case Down() if self._welcome is not None:
+            case Disconnected() if self._welcome is not None:
                 message = f"{device} closed its connection"
-                self._fail(RunError(message, where=device, hint=self.gone_hint))
+                self._fail(RunError(message, where=device, hint=self.gone_hint, cause="lost-peer"))
             case Rejected():
                 message = f"{device} does not take this client's key"
-                self._fail(RunError(message, where="keys", hint=self.key_hint))
+                self._fail(RunError(message, where="keys", hint=self.key_hint, cause="refused"))
             case _:
                 pass
 
-    def _message(self, message: Message) -> None:
-        fields = decode(message.frames[0].buffer, client_frame_limit(self.manifest))
-        match fields["kind"]:
-            case "welcome":
-                self._welcome = fields
-            case "refuse":
-                self._fail(RunError(fields["message"], where=fields["where"], hint=fields["hint"]))
+    def _hello(self) -> Hello:
+        role = self.manifest
+        return Hello(
+            name=CLIENT,
+            session=0,
+            plan=bytes.fromhex(role.plan_id),
+            placement=bytes.fromhex(role.plan_id),
+            epoch=role.epoch,
+            incarnation=0,
+        )
+
+    def _message(self, event: Message) -> None:
+        message = decode(event.frames[0].buffer, client_frame_limit(self.manifest))
+        match message:
+            case Welcome():
+                self._welcome = message
+            case Refuse(problem=problem):
+                self._fail(problem.error())
             case _:
-                self._take(fields, [memoryview(frame.buffer) for frame in message.frames[1:]])
+                self._take(message, [memoryview(frame.buffer) for frame in event.frames[1:]])

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partc.format.dtypes import DTYPES, Array
-from partc.runtime.wire import Fields, read_specs, to_array
+from partc.format.dtypes import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +67,3 @@ class Result:
     """Per device."""
     trace: Sequence[Crossing]
     """What crossed each link, if that was asked for."""
-
-
-def read_tensors(fields: Fields, frames: Sequence[memoryview]) -> dict[str, Array]:
-    """Tensors whose bytes may come in several frames each."""
-    data = memoryview(b"".join(frames))
-    arrays, at = {}, 0
-    for name, dtype, shape in read_specs(fields["values"]):
-        size = DTYPES[dtype].itemsize * int(np.prod(shape))
-        arrays[name] = to_array(data[at : at + size], dtype, shape).copy()
-        at += size
-    return arrays

@@ -1,4 +1,4 @@
-"""Text to tokens and back, on the source: the one place that needs the `tokenizers` package."""
+"""Text to tokens and back, for clients: the one place that needs the `tokenizers` package."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _CONTEXT_TOKENS = 6
 class Tokenizer:
     """The tokenizer of a bundle, loaded when it is first used."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / TOKENIZER_FILE
+    def __init__(self, folder: Path | None) -> None:
+        """Take the folder of the source device; without one there is no tokenizer."""
+        self._path = None if folder is None else folder / TOKENIZER_FILE
         self._loaded: Any = None
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
@@ -41,12 +42,12 @@ class Tokenizer:
         return self._loaded
 
     def _load(self) -> Any:
-        if not self._path.exists():
+        if self._path is None or not self._path.exists():
             raise RunError("this build has no tokenizer, so it takes no text", hint="send token ids instead")
         try:
             from tokenizers import Tokenizer as Loaded
         except ImportError:
-            hint = "pip install 'partc[tokenizer]' on the source device"
+            hint = "pip install 'partc[tokenizer]' where the client runs"
             raise RunError("text needs the package tokenizers, which is not installed", hint=hint) from None
         try:
             loaded = Loaded.from_file(str(self._path))

@@ -133,7 +133,9 @@ class Broadcast:
     message: Message
 
 
-Inner = Delivered | Heard | Linked | Lost | Misfit | Forward | Emitted | Seen | Failed | Begin | End | Broadcast
+Inner = (
+    Delivered | Heard | Linked | Lost | Misfit | Forward | Emitted | Seen | Failed | Begin | End | Broadcast
+)
 Action = Inner | Send | Compute | Draw | Announce | Leave
 
 __all__ = [

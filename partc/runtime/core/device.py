@@ -2,23 +2,27 @@
 
 | event | any device | the source besides |
 | --- | --- | --- |
-| loaded | membership: joining, and `ready` once all links stand | |
+| loaded | the ring is joined; `ready` once all links stand | |
 | connected | the link greets | |
-| disconnected | a link breaks; requests end where the source or a consumer is gone, and the source hears `unready` | requests in flight end (cause `lost-peer`); a client's requests are cancelled |
-| rejected, `refuse` | before the ring ever stood the device leaves; later its requests end | the same |
-| unreadable | requests in flight end; a stranger or client is refused | the same |
+| disconnected | the link is down (1) | requests in flight end: `lost-peer` (2) |
+| rejected, `refuse` | before the ring ever stood the device leaves; later requests end | |
+| unreadable | requests in flight end; strangers and clients are refused | |
 | `hello` | `welcome` or `refuse` | clients are welcomed, too |
-| `welcome` | the link repeats what was not acknowledged; `ready` once all links stand | waiting requests open |
-| `data` | its request goes on, and opens with step 0 | its request goes on |
+| `welcome` | the link repeats what was not acknowledged; `ready` once all stand | waiting requests open |
+| `data` | its request goes on; step 0 opens it | its request goes on |
 | `ack` | the link drops what arrived | |
 | `close` | the request ends; its timings are reported | ignored |
-| `ping` | `pong` | `pong` to clients |
-| `ready`, `unready`, `fail`, `timings`, `crossed`, `pong` | ignored | membership and schedule |
+| `ping` | `pong` | |
+| `ready`, `unready`, `pong` | ignored | membership, liveness |
+| `fail`, `timings`, `crossed` | ignored | schedule |
 | `submit`, `cancel` | ignored | schedule |
-| `shutdown` | the device leaves | every device is told, then it leaves |
-| computed | the step goes on: sends, next sub-module, end | the same; a token goes to its client and begins the next step |
-| compute failed | the request ends, and the source hears `fail` | the request ends with an error to its client |
-| tick | acknowledgements that are due | requests without progress end (cause `stalled`) |
+| `shutdown` | the device leaves | every device is told before |
+| computed | the step goes on: sends, next sub-module, end | a token begins the next step |
+| compute failed | the request ends; the source hears `fail` | the client hears `error` |
+| tick | due acknowledgements leave | requests without progress end: `stalled` |
+
+1. Where the source or a consumer is at the other end, requests end here, and the source hears `unready`.
+2. Where a client was at the other end, its requests are cancelled.
 
 While the engine works (`Requests.is_computing`) every event but a second `computed` is handled as ever; its commands
 hold no second `Compute`.
@@ -33,6 +37,7 @@ from typing import assert_never
 
 from partc.errors import RunError
 from partc.format.messages import (
+    CLIENT,
     Cancel,
     Close,
     Crossed,
@@ -58,6 +63,7 @@ from partc.runtime.core.actions import (
     Failed,
     Forward,
     Heard,
+    Inner,
     Linked,
     Lost,
     Misfit,
@@ -65,8 +71,8 @@ from partc.runtime.core.actions import (
 )
 from partc.runtime.core.commands import Announce, Command, Compute, Draw, Leave, Send
 from partc.runtime.core.events import (
-    ComputeFailed,
     Computed,
+    ComputeFailed,
     Connected,
     Disconnected,
     Event,
@@ -76,7 +82,7 @@ from partc.runtime.core.events import (
     Tick,
     Unreadable,
 )
-from partc.runtime.core.links import CLIENT, Info, Links
+from partc.runtime.core.links import Info, Links
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.runtime.core.membership import Membership
 from partc.runtime.core.request import Script
@@ -138,28 +144,23 @@ class Device:
     # -- how actions reach the part that they are for
 
     def _carry_out(self, actions: Iterable[Action], now: float, commands: list[Command]) -> None:
-        todo: deque[Iterator[Action]] = deque([iter(actions)])
+        """Take each action to its part; what follows from it comes before the next one."""
+        todo = deque(actions)
         while todo:
-            action = next(todo[-1], None)
-            if action is None:
-                todo.pop()
-            elif isinstance(action, Send | Compute | Draw | Announce | Leave):
+            action = todo.popleft()
+            if isinstance(action, Send | Compute | Draw | Announce | Leave):
                 commands.append(action)
             else:
-                todo.append(iter(self._act(action, now)))
+                todo.extendleft(reversed(list(self._act(action, now))))
 
-    def _act(
-        self,
-        action: Delivered | Heard | Linked | Lost | Misfit | Forward | Emitted | Seen | Failed | Begin | End | Broadcast,
-        now: float,
-    ) -> Iterable[Action]:
+    def _act(self, action: Inner, now: float) -> Iterable[Action]:
         schedule = self.schedule
         match action:
             case Delivered(peer, step, values):
                 if schedule is not None:
                     schedule.moved(step.request, now)
                 return self.requests.deliver(peer, step, values, now)
-            case Forward(peer, step, names, arrays):
+            case Forward():
                 return self._forward(action)
             case Emitted(step, values):
                 assert schedule is not None, "only the source emits"
@@ -179,7 +180,9 @@ class Device:
             case Lost():
                 return self._lost(action, now)
             case Misfit(error):
-                return self._failed(Failed(None, error), now) if self.membership.was_complete else [Leave(error)]
+                return (
+                    self._failed(Failed(None, error), now) if self.membership.was_complete else [Leave(error)]
+                )
             case Broadcast(message):
                 return [Send(origin, message) for origin in self.membership.joined.values()]
             case _:
@@ -240,7 +243,9 @@ class Device:
             device=self.role.device,
             peer=action.peer,
             step=action.step.step,
-            values=tuple(TensorSpec(name, types[name].dtype, array.shape) for name, array in action.values.items()),
+            values=tuple(
+                TensorSpec(name, types[name].dtype, array.shape) for name, array in action.values.items()
+            ),
         )
         frames = [part for array in action.values.values() for part in to_frames(array)]
         if self.schedule is not None:
@@ -266,7 +271,8 @@ class Device:
         elif lost.peer == self.role.source or isinstance(lost.origin, str):
             self.requests.close_all()
             self.membership.left(lost.peer)
-            yield Send(self.role.source, Unready(lost=lost.peer))
+            if lost.peer != self.role.source:
+                yield Send(self.role.source, Unready(lost=lost.peer))
 
     def _without(self, device: str, gone: str, now: float) -> Iterator[Action]:
         """A device is not part of the ring any more: itself is gone, or one that it sends to."""

@@ -10,7 +10,7 @@ from partc.format.dtypes import Array
 from partc.format.messages import AnyMessage
 
 Origin = str | bytes
-"""The other end of a connection: the name of a device that this one connected to, or the route of a connection to it."""
+"""The other end of a connection: the device that this one connected to, or the route of a connection to this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,4 @@ class Tick:
     """The time that `Device.deadline` named has come."""
 
 
-Event = (
-    Loaded | Connected | Disconnected | Rejected | Received | Unreadable | Computed | ComputeFailed | Tick
-)
+Event = Loaded | Connected | Disconnected | Rejected | Received | Unreadable | Computed | ComputeFailed | Tick

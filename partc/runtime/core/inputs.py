@@ -78,7 +78,9 @@ def check_tensors(arrays: Mapping[str, Array], role: Manifest) -> dict[str, int]
         if size > role.dims[symbol]:
             hint = "send less at once, or compile for more"
             raise RunError(f"{symbol} is {size}, the plan is for at most {role.dims[symbol]}", hint=hint)
-    check_values(specs_of(arrays, role.inputs), [array.nbytes for array in arrays.values()], role.inputs, dims)
+    check_values(
+        specs_of(arrays, role.inputs), [array.nbytes for array in arrays.values()], role.inputs, dims
+    )
     return dims
 
 

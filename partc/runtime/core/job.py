@@ -10,7 +10,14 @@ from partc.format.dtypes import Array
 from partc.format.messages import Opening, Sampling, Submit
 from partc.format.program import CHUNK
 from partc.runtime.core.events import Origin
-from partc.runtime.core.inputs import GENERATION, check_prompts, check_tensors, padded, prompt_parts, read_tensors
+from partc.runtime.core.inputs import (
+    GENERATION,
+    check_prompts,
+    check_tensors,
+    padded,
+    prompt_parts,
+    read_tensors,
+)
 from partc.runtime.core.liveness import Progress
 from partc.runtime.core.step import Step
 from partc.runtime.manifest import Manifest
@@ -90,9 +97,7 @@ class Job:
         return "length" if len(self.tokens[row]) >= self.max_new_tokens else ""
 
 
-def read_job(
-    origin: Origin, submit: Submit, frames: Sequence[memoryview], role: Manifest, now: float
-) -> Job:
+def read_job(origin: Origin, submit: Submit, frames: Sequence[memoryview], role: Manifest, now: float) -> Job:
     """The request that a message asks for.
 
     Raises:

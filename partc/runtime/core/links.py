@@ -24,6 +24,7 @@ from enum import Enum
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.messages import (
+    CLIENT,
     Ack,
     Data,
     Hello,
@@ -43,8 +44,6 @@ from partc.runtime.core.link import Receiver, Sender
 from partc.runtime.core.step import Step, check_step, check_values, rows_of, step_of
 from partc.runtime.manifest import Manifest
 
-CLIENT = "client"
-"""Name of every client."""
 _ACK_EVERY = 8
 _ACK_AFTER_S = 0.1
 _SPARE_FRAMES = 64
@@ -103,9 +102,7 @@ class Links:
             name: _Outgoing(Sender(window(role, name, SendValues), next(self._sessions), role.epoch))
             for name in peers
         }
-        self._in = {
-            name: _Incoming(Receiver(role.epoch, window(role, name, Recv))) for name in role.receive
-        }
+        self._in = {name: _Incoming(Receiver(role.epoch, window(role, name, Recv))) for name in role.receive}
         self._awaited = frozenset(
             (phase, item.device, item.values)
             for phase, program in role.programs.items()
@@ -171,7 +168,10 @@ class Links:
             dims=dict(step.dims),
             rows=rows_of(step, self.role.model.max_batch),
             values=tuple(
-                [TensorSpec(name, types[name].dtype, array.shape) for name, array in zip(names, arrays, strict=True)]
+                [
+                    TensorSpec(name, types[name].dtype, array.shape)
+                    for name, array in zip(names, arrays, strict=True)
+                ]
             ),
             open=() if step.opening is None else (step.opening,),
         )
@@ -243,7 +243,9 @@ class Links:
             message = f"the key of {event.user!r} does not belong to {name!r}"
             raise RunError(message, hint=_KEYS_HINT, cause="refused")
         if hello.plan.hex() != role.plan_id:
-            message = f"{role.device} runs build {role.plan_id[:12]}, {name} has build {hello.plan.hex()[:12]}"
+            message = (
+                f"{role.device} runs build {role.plan_id[:12]}, {name} has build {hello.plan.hex()[:12]}"
+            )
             raise RunError(message, hint=_BUILD_HINT, cause="refused")
         self._names[event.origin] = name
         expected = 0
@@ -267,9 +269,7 @@ class Links:
         out.state = LinkState.UP
         yield Linked(peer)
 
-    def _data(
-        self, peer: str, data: Data, frames: Sequence[memoryview], now: float
-    ) -> Iterator[Action]:
+    def _data(self, peer: str, data: Data, frames: Sequence[memoryview], now: float) -> Iterator[Action]:
         link = self._in.get(peer)
         if link is None:
             raise RunError(f"{peer} sends no data here", cause="refused")
@@ -325,4 +325,3 @@ def window(role: Manifest, peer: str, kind: type[Recv] | type[SendValues]) -> in
     counts = (sum(isinstance(i, kind) and i.device == peer for i in program) for program in programs)
     model = role.model
     return _ACK_EVERY + (3 + model.most_chunks) * model.max_requests * max(1, *counts) + _SPARE_FRAMES
-

@@ -222,7 +222,9 @@ class Request:
         fits = step.step == self._next_step and self._next_position in (None, step.position)
         in_turn = (step.phase == "decode") == (self._phase in ("prefill", "decode"))
         if not (fits and step.slot == self.slot and in_turn):
-            message = f"step {step.step} of request {self.number} does not follow its step {self._next_step - 1}"
+            message = (
+                f"step {step.step} of request {self.number} does not follow its step {self._next_step - 1}"
+            )
             raise RunError(message, cause="refused")
 
     def _step_inputs(self, step: Step) -> dict[str, Array]:

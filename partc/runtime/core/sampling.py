@@ -8,46 +8,11 @@ on how requests interleave, or on how often a step is repeated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from partc.errors import RunError
-
-_SEED_LIMIT = 2**64
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen; the defaults are greedy."""
-
-    temperature: float = 0.0
-    """0 takes the most likely token; else logits are divided by this."""
-    top_k: int = 0
-    """Draw among this many most likely tokens only; 0 is all."""
-    top_p: float = 1.0
-    """Draw among the most likely tokens whose probabilities first reach this sum."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        checks = (
-            (0.0 <= self.temperature < float("inf"), "temperature", "0 (greedy) or more"),
-            (_is_count(self.top_k), "top_k", "an integer: 0 (all tokens) or more"),
-            (0.0 < self.top_p <= 1.0, "top_p", "above 0, at most 1"),
-            (_is_count(self.seed) and self.seed < _SEED_LIMIT, "seed", "an integer from 0 to 2^64 - 1"),
-        )
-        for fine, name, hint in checks:
-            if not fine:
-                raise RunError(f"{getattr(self, name)} is out of range", where=name, hint=hint)
-
-    def as_fields(self) -> dict[str, float | int]:
-        """The parameters by name, as they travel in a message."""
-        return asdict(self)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+from partc.format.messages import Sampling
 
 
 def sample(

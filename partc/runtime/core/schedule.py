@@ -61,8 +61,8 @@ class Schedule:
     _waiting: deque[Job] = field(default_factory=deque)
     _running: dict[int, Job] = field(default_factory=dict)
     _reporting: dict[int, Job] = field(default_factory=dict)
-    _untold: list[tuple[Job, int, tuple[int | None, ...]]] = field(default_factory=list)
-    """Job, step, tokens that its client is to be told of."""
+    _untold: list[Send] = field(default_factory=list)
+    """Tokens that clients are to be told of."""
     _free: list[int] = field(init=False)
     _others: tuple[str, ...] = field(init=False)
     _slowest: dict[str, float] = field(default_factory=dict)
@@ -98,7 +98,9 @@ class Schedule:
 
     # -- clients
 
-    def submit(self, origin: Origin, submit: Submit, frames: Sequence[memoryview], now: float) -> Iterator[Action]:
+    def submit(
+        self, origin: Origin, submit: Submit, frames: Sequence[memoryview], now: float
+    ) -> Iterator[Action]:
         """Take a request; whatever is wrong with it is answered at once."""
         try:
             self._check_new(origin, submit)
@@ -145,7 +147,9 @@ class Schedule:
             yield from self._finish(job, now)
             return
         tokens = next(iter(values.values())).reshape(-1)
-        self._untold.append((job, job.step, job.take(tokens.tolist())))
+        fresh = job.take(tokens.tolist())
+        told = Token(ticket=job.ticket, step=job.step, tokens=fresh, finish=tuple(job.finish))
+        self._untold.append(Send(job.origin, told))
         if job.finished or job.step == 0 or not self._others:
             yield from self.tell()
         if job.finished:
@@ -161,15 +165,16 @@ class Schedule:
         to the other devices; but the first token is waited for, and a source without other devices never waits.
         """
         untold, self._untold = self._untold, []
-        for job, step, tokens in untold:
-            yield Send(job.origin, Token(ticket=job.ticket, step=step, tokens=tokens))
+        yield from untold
 
     def reported(self, message: Timings, frames: Sequence[memoryview], now: float) -> Iterator[Action]:
         """A device's timings of a request that has ended."""
         job = self._reporting.get(message.request)
         if job is None:
             return
-        stats = Stats(ticket=job.ticket, device=message.device, columns=message.columns, values=message.values)
+        stats = Stats(
+            ticket=job.ticket, device=message.device, columns=message.columns, values=message.values
+        )
         yield Send(job.origin, stats, frames)
         job.reports.discard(message.device)
         if not job.reports:
@@ -258,7 +263,9 @@ class Schedule:
             tokens=tuple(map(tuple, job.tokens)),
             finish=tuple(job.finish),
             elapsed_s=max(0.0, now - job.submitted),
-            values=tuple(TensorSpec(name, types[name].dtype, array.shape) for name, array in job.outputs.items()),
+            values=tuple(
+                TensorSpec(name, types[name].dtype, array.shape) for name, array in job.outputs.items()
+            ),
         )
         return Send(job.origin, result, [to_frame(array) for array in job.outputs.values()])
 
@@ -314,4 +321,3 @@ class Schedule:
         if self.absent:
             for job in self._waiting:
                 yield max(job.submitted, self.incomplete_since) + self.floor_s
-

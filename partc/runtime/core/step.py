@@ -95,7 +95,11 @@ def check_step(step: Step, role: Manifest) -> None:
     if step.slot >= model.max_requests:
         raise RunError(f"slot {step.slot}, there are {model.max_requests}")
     begins, is_chunked = step.phase != "decode", CHUNK in role.programs
-    if step.phase not in role.programs or begins < (step.step == 0) or begins > (is_chunked or step.step == 0):
+    if (
+        step.phase not in role.programs
+        or begins < (step.step == 0)
+        or begins > (is_chunked or step.step == 0)
+    ):
         raise RunError(f"step {step.step} is no step of {step.phase!r}")
     if (step.step == 0) != (step.opening is not None):
         raise RunError("a request is opened by its step 0, and by no other")

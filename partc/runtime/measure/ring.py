@@ -25,7 +25,7 @@ from partc.format.digests import data_digest
 from partc.format.program import Emit, Program, Recv, Run, Sample, Send
 from partc.runtime.links import LinkEvent
 from partc.runtime.manifest import Manifest
-from partc.runtime.runner import Runner
+from partc.runtime.shell.runner import Runner
 from partc.runtime.shell.settings import Settings
 from partc.runtime.shell.transport import Input
 

@@ -32,13 +32,15 @@ import numpy as np
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import DTYPES, Array, as_float32
-from partc.runtime.core.sampling import Sampling, sample
+from partc.format.messages import Sampling
+from partc.runtime.core.sampling import sample
 from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.links import Control, Failed, LinkEvent, Links
 from partc.runtime.manifest import Manifest, load_manifest, verify_files
 from partc.runtime.measure.ring import RingRunner, ring_manifest
 from partc.runtime.shell.cores import architecture
-from partc.runtime.shell.keys import CLIENT, load_device_keys
+from partc.format.messages import CLIENT
+from partc.runtime.shell.keys import load_device_keys
 from partc.runtime.shell.settings import Settings, listen_address, stop_signals
 from partc.runtime.shell.transport import Input, Transport
 from partc.runtime.source import problem

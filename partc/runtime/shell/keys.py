@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partc.errors import BundleError
+from partc.format.messages import CLIENT
 
-CLIENT = "client"
 SECRET_FILE = "secret.key"
 PEERS_FILE = "peers.json"
 CLIENT_SECRET_FILE = "client.secret"

@@ -24,7 +24,7 @@ from typing import IO, Any, Self
 
 from partc.errors import InternalError, PartcError, RunError
 from partc.runtime.client.client import Client, source_manifest
-from partc.runtime.core.link import LEAST_PATIENCE_S
+from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.runtime.manifest import load_manifest
 from partc.runtime.shell.cores import shared_out
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from partc.errors import RunError
-from partc.runtime.core.link import LEAST_PATIENCE_S
+from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.runtime.manifest import Manifest
 
 

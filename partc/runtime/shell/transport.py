@@ -27,12 +27,9 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from partc.errors import BundleError, RunError
+from partc.format.messages import COPY_BELOW_BYTES
+from partc.runtime.core.events import Connected, Disconnected, Origin, Rejected
 from partc.runtime.shell.keys import Keys
-from partc.runtime.wire import COPY_BELOW_BYTES
-
-Origin = str | bytes
-"""Where a message came from: the name of a device that we connected to, or the route of a connection to
-us."""
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _ZAP_DOMAIN = b"partc"
@@ -63,34 +60,13 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Up:
-    """A connection that we opened stands."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Down:
-    """A connection is closed; for one of ours, ZeroMQ tries again by itself."""
-
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A device does not take our key, or we do not take its."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Input:
     """A watched file is readable or at its end."""
 
     file: Any
 
 
-Event = Message | Up | Down | Rejected | Input
+Event = Message | Connected | Disconnected | Rejected | Input
 
 
 @dataclass(slots=True)
@@ -177,7 +153,7 @@ class Transport:
         return router.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0").removeprefix("tcp://")  # type: ignore[union-attr]
 
     def connect(self, name: str, address: str) -> None:
-        """Begin to connect to a device; `Up` tells when it stands, and comes again after every break.
+        """Begin to connect to a device; `Connected` tells when it stands, and comes again after every break.
 
         Raises:
             RunError: the address is no HOST:PORT, or not a loopback one while there are no keys.
@@ -319,10 +295,10 @@ class Transport:
             for event, _ in _monitored(out.monitor) if out.monitor in ready else ():
                 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                     out.up, out.failures = True, 0
-                    before.append(Up(name))
+                    before.append(Connected(name))
                 elif event == zmq.EVENT_DISCONNECTED and out.up:
                     out.up = False
-                    after.append(Down(name))
+                    after.append(Disconnected(name))
                 elif out.fails_for_good(event):
                     after.append(Rejected(name))
         return before, after
@@ -334,14 +310,14 @@ class Transport:
             if event == zmq.EVENT_ACCEPTED:
                 incoming.closed.discard(descriptor)
             elif event == zmq.EVENT_DISCONNECTED and descriptor in incoming.routes:
-                yield Down(incoming.routes.pop(descriptor))
+                yield Disconnected(incoming.routes.pop(descriptor))
             elif event == zmq.EVENT_DISCONNECTED:
                 incoming.closed.add(descriptor)
 
     def _late_breaks(self) -> Iterator[Event]:
         """Connections whose end was told before their first message was read."""
         for descriptor in self._incoming.closed & set(self._incoming.routes):
-            yield Down(self._incoming.routes.pop(descriptor))
+            yield Disconnected(self._incoming.routes.pop(descriptor))
         self._incoming.closed.clear()
 
     def _authenticate(self) -> None:

@@ -1,0 +1,50 @@
+"""How large messages may be: larger frames are refused before memory is taken for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from partc.format.dtypes import DTYPES
+from partc.format.messages import FRAME_LIMIT
+from partc.format.program import Recv
+from partc.runtime.manifest import Manifest, TensorType
+
+_HEADER_BYTES = 4096
+_INT_BYTES = 9
+"""The longest msgpack integer."""
+
+
+def header_limit(role: Manifest) -> int:
+    """The longest header that a device takes, bytes; the source's covers a client's prompts."""
+    model = role.model
+    names = sum(64 + 4 * len(name) for name in (*role.types, *role.dims))
+    rows = 5 * model.max_batch * _INT_BYTES
+    prompts = model.max_batch * model.max_sequence * _INT_BYTES if role.is_source else 0
+    return max(FRAME_LIMIT, _HEADER_BYTES + names + rows + prompts)
+
+
+def frame_limit(role: Manifest) -> int:
+    """The largest frame that a device takes, bytes: a header, or the largest tensor that it receives."""
+    names = {
+        name
+        for program in role.programs.values()
+        for item in program
+        if isinstance(item, Recv)
+        for name in item.values
+    }
+    names |= set(role.inputs) if role.is_source else set()
+    return max([header_limit(role), *(tensor_bytes(role.types[name], role.dims) for name in names)])
+
+
+def client_frame_limit(role: Manifest) -> int:
+    """The largest frame that a client takes, bytes: the tokens of a result, or an output; `role` is the source's."""
+    model = role.model
+    tokens = model.max_batch * model.max_sequence * _INT_BYTES
+    tensors = [tensor_bytes(tensor, role.dims) for tensor in role.outputs.values()]
+    return max([FRAME_LIMIT, _HEADER_BYTES + tokens, *tensors])
+
+
+def tensor_bytes(tensor: TensorType, dims: Mapping[str, int]) -> int:
+    """Bytes of a tensor under a binding of its symbols."""
+    return math.prod(tensor.sizes(dims)) * DTYPES[tensor.dtype].itemsize
