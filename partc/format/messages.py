@@ -214,7 +214,7 @@ class Ready(Message, frozen=True, kw_only=True):
     """This device has loaded its sub-modules, and all of its links stand."""
 
     route: ClassVar[str] = "device → source"
-    next_request: Annotated[int, Meta(ge=0, lt=2**63)]
+    next_request: Annotated[int, Meta(ge=0, le=2**62)]
     """It has been told of requests below this number only."""
     placement: Digest
     incarnation: Count

@@ -1,7 +1,8 @@
-"""The client of devices that measure: asks, waits, and turns what goes wrong into words."""
+"""Client of devices that measure."""
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from partc.errors import RunError
+from partc.format.messages import AnyMessage, Error, Join, Joined, Measure, Measured
 from partc.runtime.client.client import Client
 from partc.runtime.client.connection import Connection
 from partc.runtime.manifest import Manifest, load_manifest
 from partc.runtime.measure.ring import ring_manifest
 from partc.runtime.shell.keys import Keys, load_client_keys
-from partc.runtime.wire import Fields
 
 CONNECT_S = 10.0
 """How long a device may take to answer at all, seconds."""
@@ -72,7 +73,7 @@ class Fleet:
         for device in reversed(devices):
             with self.probe(device) as probe:
                 peers = {name: self.addresses[name] for name in devices if name != device}
-                probe.ask("join", "joined", ring=list(devices), peers=peers)
+                probe.join(devices, peers)
         manifest = ring_manifest(self.manifest(devices[0]), devices)
         end = time.monotonic() + CONNECT_S
         while True:
@@ -100,43 +101,68 @@ class Probe(Connection):
     def __init__(self, manifest: Manifest, keys: Keys | None, address: str) -> None:
         """Begin to connect."""
         super().__init__(manifest, keys, address, CONNECT_S)
-        self._tickets = 0
-        self._answers: dict[int, Fields] = {}
+        self._answers: dict[bytes, Measured | Joined | Error] = {}
 
     def await_facts(self) -> Mapping[str, Any]:
         """Wait until the device answers; what it says of its machine."""
         device = self.manifest.device
         hint = f"start it there: partc-runner --bundle devices/{device} --listen HOST:PORT --measure"
-        facts = self._await_welcome(CONNECT_S, hint)["info"]
+        facts = self._await_welcome(CONNECT_S, hint).info
         if not facts.get("measures"):
             hint = "stop it, and start it again with --measure"
             raise RunError(f"the runner of {device} does not measure", where=self._address, hint=hint)
         return dict(facts)
 
-    def ask(self, kind: str, answer: str, **fields: Any) -> Fields:
+    def measure(
+        self,
+        submodule: str,
+        dims: Mapping[str, int],
+        position: Sequence[int],
+        length: Sequence[int],
+        *,
+        sample: str,
+        repeats: int,
+        touch_bytes: int,
+    ) -> Measured:
+        """Time a sub-module; see the message `measure`. Raises as `_ask`."""
+        message = Measure(
+            ticket=secrets.token_bytes(16),
+            submodule=submodule,
+            dims=dict(dims),
+            position=tuple(position),
+            length=tuple(length),
+            sample=sample,
+            repeats=repeats,
+            touch_bytes=touch_bytes,
+        )
+        found = self._ask(message)
+        assert isinstance(found, Measured), found
+        return found
+
+    def join(self, ring: Sequence[str], peers: Mapping[str, str]) -> None:
+        """Let the device be one of a ring of one or two; raises as `_ask`."""
+        self._ask(Join(ticket=secrets.token_bytes(16), ring=tuple(ring), peers=dict(peers)))
+
+    def _ask(self, message: Measure | Join) -> Measured | Joined:
         """Send a request and wait for its answer.
 
         Raises:
             RunError: the device refuses it, or is gone.
         """
-        self._tickets += 1
-        self.tell(kind, request=self._tickets, **fields)
+        self.tell(message)
         end = time.monotonic() + ANSWER_S
-        while self._tickets not in self._answers:
+        while message.ticket not in self._answers:
             if self._failure is not None:
                 raise self._failure
             if time.monotonic() >= end:
-                message = f"no answer within {ANSWER_S:.0f} s"
-                raise RunError(message, where=self.manifest.device, hint=self.gone_hint)
+                text = f"no answer within {ANSWER_S:.0f} s"
+                raise RunError(text, where=self.manifest.device, hint=self.gone_hint, cause="stalled")
             self._pump(end - time.monotonic())
-        found = self._answers.pop(self._tickets)
-        if found["kind"] != answer:
-            raise RunError(found["message"], where=found["where"], hint=found["hint"])
+        found = self._answers.pop(message.ticket)
+        if isinstance(found, Error):
+            raise found.problem.error()
         return found
 
-    def _take(self, fields: Fields, frames: list[memoryview]) -> None:
-        match fields["kind"]:
-            case "measured" | "joined" | "error" if fields["request"] is not None:
-                self._answers[fields["request"]] = fields
-            case _:
-                pass
+    def _take(self, message: AnyMessage, frames: Sequence[memoryview]) -> None:
+        if isinstance(message, Measured | Joined | Error):
+            self._answers[message.ticket] = message

@@ -110,18 +110,16 @@ def repeated(
     """
 
     def round_of(repeats: int) -> tuple[list[tuple[float, float]], float]:
-        found = probe.ask(
-            "measure",
-            "measured",
-            submodule=submodule,
-            dims=dict(dims or {"batch": 1, "sequence": 1}),
-            position=list(position),
-            length=list(length),
+        found = probe.measure(
+            submodule,
+            dims or {"batch": 1, "sequence": 1},
+            position,
+            length,
             sample=sample,
             repeats=repeats,
             touch_bytes=touch_bytes,
         )
-        return list(zip(found["seconds"], found["delays"], strict=False)), float(found["reset_s"])
+        return list(zip(found.seconds, found.delays, strict=False)), found.reset_s
 
     round_of(1)
     began = time.monotonic()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from partc.format.dtypes import as_float32
 from partc.runtime.client.results import Crossing, Result
-from partc.runtime.jobs import prompt_ends
+from partc.runtime.core.inputs import prompt_ends
 from partc.runtime.manifest import Model, TensorType
 from partc.verify.compare import difference, join_steps, largest
 from partc.verify.inputs import Given

@@ -19,8 +19,8 @@ from partc.config.model import ModelConfig
 from partc.format.dtypes import as_float32
 from partc.pipeline.contract import Context, Progress, no_progress
 from partc.runtime.client.results import Crossing
+from partc.runtime.core.inputs import check_tensors
 from partc.runtime.engines.contract import load_engine
-from partc.runtime.jobs import check_tensors
 from partc.runtime.manifest import Manifest, Submodule, TensorType, load_manifest
 
 Array = npt.NDArray[Any]

@@ -18,6 +18,7 @@ from partc.cli.main import run
 from partc.config.devices import load_devices
 from partc.config.yamlfile import load_yaml
 from partc.errors import BundleError, RunError, UserError
+from partc.format.messages import Measured
 from partc.ir.graph import Module
 from partc.pipeline.contract import Context, no_progress
 from partc.pipeline.manager import run_passes
@@ -112,13 +113,13 @@ def test_distinct_submodules_are_emitted_once(bundle: Path) -> None:
     assert sorted(counted) == list(range(work.submodules))
 
 
-def ask(fleet: Fleet, **changes: Any) -> dict[str, Any]:
+def ask(fleet: Fleet, **changes: Any) -> Measured:
     fields: dict[str, Any] = {
         "submodule": "probe_call_1", "dims": {"batch": 1, "sequence": 1}, "position": [0], "length": [1],
         "sample": "", "repeats": 2, "touch_bytes": 1024,
     }  # fmt: skip
     with fleet.probe("board") as probe:
-        return probe.ask("measure", "measured", **{**fields, **changes})
+        return probe.measure(**{**fields, **changes})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_request_beyond_the_bundle_is_refused(fleet: Fleet, changes: dict[str,
     with pytest.raises(RunError, match=message) as caught:
         ask(fleet, **changes)
     assert caught.value.where == "board"
-    assert len(ask(fleet)["seconds"]) == 2, "and it goes on"
+    assert len(ask(fleet).seconds) == 2, "and it goes on"
 
 
 @pytest.mark.parametrize(
@@ -148,8 +149,8 @@ def test_a_request_beyond_the_bundle_is_refused(fleet: Fleet, changes: dict[str,
 )
 def test_a_ring_that_cannot_be_is_refused(fleet: Fleet, ring: list[str]) -> None:
     with fleet.probe("board") as probe, pytest.raises(RunError, match="no ring"):
-        probe.ask("join", "joined", ring=ring, peers={})
-    assert ask(fleet)["seconds"]
+        probe.join(ring, {})
+    assert ask(fleet).seconds
 
 
 def test_a_device_that_does_not_answer(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ from partc.runtime.client.client import Client, source_manifest
 from partc.runtime.client.results import Tokens
 from partc.format.messages import Sampling
 from partc.runtime.shell.launch import LocalRing, launch_local
-from partc.runtime.wire import MIN_FRAME_LIMIT, frame_limit
+from partc.format.messages import FRAME_LIMIT
+from partc.runtime.shell.limits import frame_limit
 from tests.runtime.bundles import (
     EMBED,
     EOS,
@@ -123,11 +124,11 @@ def test_a_long_generation(tmp_path: Path) -> None:
     """Its timings do not fit into one frame of the source's."""
     count = 1100
     build = language_model("null", max_sequence=count + 1, max_batch=1).write(tmp_path / "build")
-    assert frame_limit(source_manifest(build)) == MIN_FRAME_LIMIT
+    assert frame_limit(source_manifest(build)) == FRAME_LIMIT
     with launch_local(build, insecure=True) as ring, ring.client() as client:
         result = client.generate([1], count, ignore_eos=True)
         assert result.timings["c"].column("step").tolist() == list(range(count))
-        assert result.timings["c"].table.nbytes > MIN_FRAME_LIMIT
+        assert result.timings["c"].table.nbytes > FRAME_LIMIT
         assert result.timings["a"].table.shape[0] == count
 
 
@@ -251,7 +252,7 @@ def test_messages_as_large_as_the_plan_allows(tmp_path: Path) -> None:
     model.dims = {"rows": 8192}
     build = model.write(tmp_path / "build")
     array = np.arange(8192 * 4, dtype=np.float32).reshape(8192, 4)
-    assert frame_limit(source_manifest(build)) == array.nbytes > MIN_FRAME_LIMIT
+    assert frame_limit(source_manifest(build)) == array.nbytes > FRAME_LIMIT
     with launch_local(build) as ring, ring.client() as client:
         outputs = client.run({"x": array}).outputs
         assert np.array_equal(outputs["y"], (array + 1) * 2)
@@ -318,7 +319,7 @@ def test_text(tmp_path: Path) -> None:
             assert "".join(step.texts[row] for step in seen) == result.texts[row]
         with pytest.raises(RunError, match="more than max_sequence"):
             client.generate("w1 " * 30, 1)
-        with pytest.raises(RunError, match="the text is too long"):
+        with pytest.raises(RunError, match="300000 tokens"):
             client.generate("w1 " * 300_000, 1)
 
 

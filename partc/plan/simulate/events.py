@@ -1,6 +1,6 @@
 """The event simulator: programs in execution on devices, and messages on links.
 
-It interprets the programs as `partc.runtime.executor` does. A program runs once per (request, step); `send`
+It interprets the programs as `partc.runtime.core` does. A program runs once per (request, step); `send`
 queues a message and never waits; only `recv` blocks. A device runs one instruction at a time: an execution,
 once it is its turn, goes on until it waits for a message or has finished, and of those that can go on the one
 that began first on this device is next. Messages of a later step wait until the device has finished the

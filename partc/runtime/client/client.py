@@ -292,7 +292,7 @@ class Client(Connection):
             self._asked = now
             self.tell(Ping())
 
-    def _take(self, message: AnyMessage, frames: list[memoryview]) -> None:
+    def _take(self, message: AnyMessage, frames: Sequence[memoryview]) -> None:
         match message:
             case Token(ticket=ticket) | Stats(ticket=ticket) | Trace(ticket=ticket) | Ended(ticket=ticket):
                 request = self._requests.get(ticket)
@@ -304,13 +304,13 @@ class Client(Connection):
                 pass  # a request that ended here already, or the answer to a ping
 
     def _of_request(
-        self, request: Request, message: Token | Stats | Trace | Ended, frames: list[memoryview]
+        self, request: Request, message: Token | Stats | Trace | Ended, frames: Sequence[memoryview]
     ) -> None:
         match message:
             case Token():
                 texts = request.take(message)
                 if request.on_token is not None:
-                    self._call(request, Tokens(message.step, message.tokens, texts))
+                    self._call(request, Tokens(message.step, list(message.tokens), texts))
             case Stats(device=device, columns=columns, values=specs):
                 request.timings[device] = Timings(columns, next(iter(join_tensors(specs, frames).values())))
             case Trace(device=device, peer=peer, step=step, values=specs):
@@ -368,9 +368,9 @@ def _prompts(prompts: Prompts) -> tuple[list[str], list[list[int]]]:
 def _result(request: Request, ended: Ended, frames: Sequence[memoryview]) -> Result:
     return Result(
         prompts=request.prompts,
-        tokens=ended.tokens,
+        tokens=[list(tokens) for tokens in ended.tokens],
         texts=request.texts,
-        finish=ended.finish,
+        finish=list(ended.finish),
         outputs=join_tensors(ended.values, frames),
         elapsed_s=ended.elapsed_s,
         timings=request.timings,

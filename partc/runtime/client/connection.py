@@ -14,13 +14,12 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from partc.errors import PartcError, RunError
-from partc.format.messages import CLIENT, AnyMessage, Hello, Refuse, Welcome, decode, encode
-from partc.format.messages import Message as Sent
-from partc.runtime.core.events import Connected, Disconnected, Rejected
+from partc.format.messages import CLIENT, AnyMessage, Hello, Message, Refuse, Welcome, encode
+from partc.runtime.core.events import Connected, Disconnected, Received, Rejected, Unreadable
 from partc.runtime.manifest import Manifest
 from partc.runtime.shell.keys import Keys
 from partc.runtime.shell.limits import client_frame_limit, header_limit
-from partc.runtime.shell.transport import Event, Message, Transport
+from partc.runtime.shell.transport import Event, Transport
 
 
 class Connection(ABC):
@@ -44,7 +43,7 @@ class Connection(ABC):
         self._welcome: Welcome | None = None
         self._failure: PartcError | None = None
         self._heard = time.monotonic()
-        self._transport = Transport(keys, client_frame_limit(manifest), floor_s)
+        self._transport = Transport(keys, client_frame_limit(manifest), floor_s, client_frame_limit(manifest))
         try:
             self._transport.connect(manifest.device, address)
         except BaseException:
@@ -63,21 +62,21 @@ class Connection(ABC):
         """Hang up; a source cancels the requests of whoever does."""
         self._transport.close()
 
-    def tell(self, message: Sent, frames: Sequence[memoryview] = ()) -> None:
+    def tell(self, message: Message, frames: Sequence[memoryview] = ()) -> None:
         """Send a message to the device.
 
         Raises:
             RunError: it is larger than the device takes.
         """
-        header, most = encode(message), header_limit(self.manifest)
-        if len(header) > most:
-            text = f"the request has {len(header)} bytes without its tensors, at most {most} are allowed"
+        size, most = len(encode(message)), header_limit(self.manifest)
+        if size > most:
+            text = f"the request has {size} bytes without its tensors, at most {most} are allowed"
             where = type(message).__name__.lower()
             raise RunError(text, where=where, hint="send shorter prompts, and fewer stop tokens")
-        self._transport.send(self.manifest.device, [header, *frames])
+        self._transport.send(self.manifest.device, message, frames)
 
     @abstractmethod
-    def _take(self, message: AnyMessage, frames: list[memoryview]) -> None:
+    def _take(self, message: AnyMessage, frames: Sequence[memoryview]) -> None:
         """Handle a message that is about more than the connection."""
 
     def _fail(self, error: PartcError) -> None:
@@ -108,9 +107,11 @@ class Connection(ABC):
         match event:
             case Connected():
                 self.tell(self._hello())
-            case Message():
+            case Received():
                 self._heard = time.monotonic()
                 self._message(event)
+            case Unreadable(error=error):
+                self._fail(error)
             case Disconnected() if self._welcome is not None:
                 message = f"{device} closed its connection"
                 self._fail(RunError(message, where=device, hint=self.gone_hint, cause="lost-peer"))
@@ -131,12 +132,11 @@ class Connection(ABC):
             incarnation=0,
         )
 
-    def _message(self, event: Message) -> None:
-        message = decode(event.frames[0].buffer, client_frame_limit(self.manifest))
-        match message:
-            case Welcome():
-                self._welcome = message
+    def _message(self, event: Received) -> None:
+        match event.message:
+            case Welcome() as welcome:
+                self._welcome = welcome
             case Refuse(problem=problem):
                 self._fail(problem.error())
-            case _:
-                self._take(message, [memoryview(frame.buffer) for frame in event.frames[1:]])
+            case message:
+                self._take(message, event.frames)

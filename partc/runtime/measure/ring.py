@@ -23,11 +23,9 @@ from dataclasses import replace
 from partc.errors import PartcError, RunError
 from partc.format.digests import data_digest
 from partc.format.program import Emit, Program, Recv, Run, Sample, Send
-from partc.runtime.links import LinkEvent
 from partc.runtime.manifest import Manifest
 from partc.runtime.shell.runner import Runner
 from partc.runtime.shell.settings import Settings
-from partc.runtime.shell.transport import Input
 
 TOUCH, PAYLOAD, HEAD = "probe_touch", "probe_payload", "probe_head"
 """The sub-modules of the rings."""
@@ -88,8 +86,8 @@ class RingRunner(Runner):
         """Why a peer did not take this device, if none did in the end."""
 
     def _begin(self) -> None:
-        self._links.connect(self._addresses)
-        self._check_complete()
+        for name, address in self._addresses.items():
+            self._transport.connect(name, address)
 
     def _turn(self) -> None:
         super()._turn()
@@ -101,16 +99,15 @@ class RingRunner(Runner):
         soonest = super()._timeout()
         return left if soonest is None else min(left, soonest)
 
-    def _handle(self, event: LinkEvent) -> None:
-        if isinstance(event, Input):
-            self.interrupted = True
-            self.stop()
-            return
-        super()._handle(event)
+    def _read_input(self, file: object) -> None:
+        self.interrupted = True
+        self.stop()
 
-    def _barred(self, error: PartcError) -> None:
+    def _leave(self, error: PartcError | None) -> None:
         """A peer that still serves its client refuses the ring; it hangs up when it joins, and we try again."""
-        self.refusal = error
+        if error is None:
+            self.stop()
+        self.refusal = error or self.refusal
 
     def _tell(self, fields: Mapping[str, object], text: str) -> None:
         """Nobody waits for words of this ring."""

@@ -20,31 +20,45 @@ import gc
 import json
 import os
 import platform
+import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import DTYPES, Array, as_float32
-from partc.format.messages import Sampling
+from partc.format.messages import (
+    CLIENT,
+    Error,
+    Join,
+    Joined,
+    Measure,
+    Measured,
+    Ping,
+    Pong,
+    Problem,
+    Sampling,
+    Shutdown,
+)
+from partc.runtime.core import commands, events
+from partc.runtime.core.actions import Action, Failed, Heard
+from partc.runtime.core.links import Links
 from partc.runtime.core.sampling import sample
+from partc.runtime.core.step import Step, check_step
 from partc.runtime.engines.contract import Engine, load_engine
-from partc.runtime.links import Control, Failed, LinkEvent, Links
 from partc.runtime.manifest import Manifest, load_manifest, verify_files
 from partc.runtime.measure.ring import RingRunner, ring_manifest
 from partc.runtime.shell.cores import architecture
-from partc.format.messages import CLIENT
 from partc.runtime.shell.keys import load_device_keys
+from partc.runtime.shell.limits import frame_limit, header_limit
 from partc.runtime.shell.settings import Settings, listen_address, stop_signals
-from partc.runtime.shell.transport import Input, Transport
-from partc.runtime.source import problem
-from partc.runtime.wire import Fields, Step, check_step, frame_limit
+from partc.runtime.shell.transport import Event, Input, Transport
 
 MOST_REPEATS = 1000
 MOST_TOUCHED = 1 << 30
@@ -64,24 +78,22 @@ class Bench:
         self._other = np.zeros(0, np.float32)
         self._threads = ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
 
-    def measure(self, fields: Fields) -> dict[str, Any]:
+    def measure(self, asked: Measure) -> Measured:
         """Answer a `measure` request: seconds of each repeat, of loading, and of clearing the states.
 
         Raises:
             RunError: a field is not what the bundle allows, or the engine failed.
             BundleError: the engine cannot read the sub-module.
         """
-        name, logits = fields["submodule"], fields["sample"]
+        name, logits = asked.submodule, asked.sample
         module = self._manifest.submodules.get(name)
         if module is None:
             raise RunError(f"{name!r:.60} is not a sub-module of this bundle")
         if logits and logits not in module.outputs:
             raise RunError(f"{logits!r:.60} is no output of {name}")
-        if not 1 <= fields["repeats"] <= MOST_REPEATS or fields["touch_bytes"] > MOST_TOUCHED:
+        if not 1 <= asked.repeats <= MOST_REPEATS or asked.touch_bytes > MOST_TOUCHED:
             raise RunError(f"at most {MOST_REPEATS} repeats and {MOST_TOUCHED} bytes between them")
-        step = Step(
-            0, 0, 1, "decode", fields["dims"], tuple(fields["position"]), tuple(fields["length"]), None
-        )
+        step = Step(0, 0, 1, "decode", asked.dims, asked.position, asked.length)
         check_step(step, self._manifest)
         inputs = [self._input(item, step) for item in module.inputs]
         load_s = self._load(name)
@@ -90,11 +102,9 @@ class Bench:
         self._engine.reset(0, step.dims)
         reset_s = time.perf_counter() - began
         place = module.outputs.index(logits) if logits else None
-        repeats = [
-            self._once(name, inputs, step, place, fields["touch_bytes"]) for _ in range(fields["repeats"])
-        ]
+        repeats = [self._once(name, inputs, step, place, asked.touch_bytes) for _ in range(asked.repeats)]
         seconds, delays = zip(*repeats, strict=True)
-        return {"load_s": load_s, "reset_s": reset_s, "seconds": seconds, "delays": delays}
+        return Measured(ticket=asked.ticket, load_s=load_s, reset_s=reset_s, seconds=seconds, delays=delays)
 
     def _once(
         self, name: str, inputs: Sequence[Array], step: Step, logits: int | None, other: int
@@ -192,21 +202,39 @@ class MeasureService:
 
     def _serve_client(self) -> _Join | None:
         """The ring that a client asks this device to join; None: it shall stop."""
-        transport = Transport(self._keys, frame_limit(self._manifest), self._settings.patience_s)
+        role = self._manifest
+        transport = Transport(self._keys, frame_limit(role), self._settings.patience_s, header_limit(role))
         try:
             self._address = transport.listen(self._address)
-            links = Links(self._manifest, transport, machine_facts())
+            links = Links(role, secrets.randbits(64), machine_facts())
             with stop_signals() as signalled:
                 transport.watch(signalled)
                 self._begin(transport)
                 while not self._stopping:
-                    for event in transport.poll(links.tick(time.monotonic())):
-                        for found in links.handle(event, time.monotonic()):
-                            if (join := self._handle(found, links)) is not None:
+                    for event in transport.poll(None):
+                        for action in self._actions(event, links):
+                            if (join := self._handle(action, transport)) is not None:
                                 return join
             return None
         finally:
             transport.close()
+
+    def _actions(self, event: Event, links: Links) -> Iterable[Action]:
+        """What an event means to the links, which are those of a ring: only clients use them here."""
+        match event:
+            case Input(file):
+                self._stopping = file is not sys.stdin or not self._read_input()
+                return ()
+            case events.Received():
+                return links.received(event, time.monotonic())
+            case events.Unreadable():
+                return links.unreadable(event)
+            case events.Disconnected(origin):
+                return links.disconnected(origin)
+            case events.Connected() | events.Rejected():
+                return ()
+            case _:
+                assert_never(event)
 
     def _begin(self, transport: Transport) -> None:
         if self._settings.stdio:
@@ -217,39 +245,42 @@ class MeasureService:
             text = f"{self._manifest.device} listens on {self._address}, to be measured"
             print(line if self._settings.stdio else text, flush=True)
 
-    def _handle(self, event: LinkEvent, links: Links) -> _Join | None:
-        match event:
-            case Input(file) if file is sys.stdin:
-                self._stopping = not self._read_input()
-            case Input():
-                self._stopping = True
-            case Failed(error):
+    def _handle(self, action: Action, transport: Transport) -> _Join | None:
+        match action:
+            case commands.Send(origin, message, frames):
+                transport.send(origin, message, frames)
+            case Failed(error=error):
                 print(f"{self._manifest.device}: {error}", file=sys.stderr, flush=True)
-            case Control(peer=peer) if peer == CLIENT:
-                return self._from_client(event, links)
+            case Heard(peer=peer) if peer == CLIENT:
+                return self._from_client(action, transport)
+            case _:
+                pass
         return None
 
-    def _from_client(self, event: Control, links: Links) -> _Join | None:
-        fields = event.fields
+    def _from_client(self, heard: Heard, transport: Transport) -> _Join | None:
+        match heard.message:
+            case Measure() | Join() as asked:
+                return self._answer(asked, heard.origin, transport)
+            case Ping(token=token):
+                transport.send(heard.origin, Pong(token=token, doing="measures"))
+            case Shutdown():
+                self._stopping = True
+            case _:
+                pass
+        return None
+
+    def _answer(self, asked: Measure | Join, origin: events.Origin, transport: Transport) -> _Join | None:
         try:
-            match fields["kind"]:
-                case "measure":
-                    links.control(
-                        event.origin, "measured", request=fields["request"], **self._bench.measure(fields)
-                    )
-                case "join":
-                    manifest = ring_manifest(self._manifest, fields["ring"])
-                    peers = {name: fields["peers"].get(name, "") for name in manifest.send}
-                    links.control(event.origin, "joined", request=fields["request"])
-                    return _Join(manifest, peers)
-                case "ping":
-                    links.control(event.origin, "pong", token=fields["token"], doing="measures")
-                case "shutdown":
-                    self._stopping = True
+            if isinstance(asked, Measure):
+                transport.send(origin, self._bench.measure(asked))
+                return None
+            manifest = ring_manifest(self._manifest, asked.ring)
+            transport.send(origin, Joined(ticket=asked.ticket))
+            return _Join(manifest, {name: asked.peers.get(name, "") for name in manifest.send})
         except (PartcError, MemoryError) as raised:
             error = raised if isinstance(raised, PartcError) else RunError("there is not enough memory")
             error.where = error.where or self._manifest.device
-            links.control(event.origin, "error", (), request=fields["request"], **problem(error))
+            transport.send(origin, Error(ticket=asked.ticket, problem=Problem.of(error)))
         return None
 
     def _read_input(self) -> bool:

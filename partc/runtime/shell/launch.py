@@ -247,7 +247,7 @@ class LocalRing:
         command += ["--bundle", str(self._build / "devices" / name), "--patience", str(self._floor_s)]
         command += ["--insecure"] if self._insecure else []
         command += ["--measure"] if self._measure else []
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(Path(__file__).resolve().parents[3])
         path = os.pathsep.join(filter(None, (root, self._env.get("PYTHONPATH"))))
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
         popen = subprocess.Popen(

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from partc.errors import PartcError, RunError
-from partc.format.messages import decode, encode
 from partc.runtime.core import commands, events
 from partc.runtime.core.device import Device, Start
 from partc.runtime.core.sampling import sample
@@ -23,7 +22,7 @@ from partc.runtime.shell.limits import frame_limit, header_limit
 from partc.runtime.shell.settings import Settings, listen_address, peer_addresses, stop_signals
 from partc.runtime.shell.spin_wait import SpinWait
 from partc.runtime.shell.standby import Standby
-from partc.runtime.shell.transport import Event, Input, Message, Transport
+from partc.runtime.shell.transport import Event, Input, Transport
 
 
 class Runner:
@@ -44,13 +43,12 @@ class Runner:
         self._checked = role is not None
         self._role = role = role or load_manifest(settings.bundle)
         keys = None if settings.insecure else load_device_keys(settings.bundle)
-        self._transport = Transport(keys, frame_limit(role), settings.patience_s)
+        self._transport = Transport(keys, frame_limit(role), settings.patience_s, header_limit(role))
         try:
             self.address = self._transport.listen(listen_address(role, settings))
         except BaseException:
             self._transport.close()
             raise
-        self._limit = header_limit(role)
         start = Start(
             incarnation=secrets.randbits(64),
             first_request=time.time_ns() // 1_000_000,
@@ -152,22 +150,10 @@ class Runner:
     # -- events into the core
 
     def _take(self, event: Event) -> None:
-        match event:
-            case Message(origin, user, frames):
-                try:
-                    message = decode(frames[0].buffer, self._limit)
-                except RunError as error:
-                    self._on(events.Unreadable(origin, error))
-                    return
-                self._on(
-                    events.Received(origin, user, message, [memoryview(frame.buffer) for frame in frames[1:]])
-                )
-            case Input(file):
-                self._read_input(file)
-            case events.Connected() | events.Disconnected() | events.Rejected():
-                self._on(event)
-            case _:
-                assert_never(event)
+        if isinstance(event, Input):
+            self._read_input(event.file)
+        else:
+            self._on(event)
 
     def _on(self, event: events.Event) -> None:
         for command in self._device.on(event, time.monotonic()):
@@ -178,7 +164,7 @@ class Runner:
     def _perform(self, command: commands.Command) -> None:
         match command:
             case commands.Send(origin, message, frames):
-                self._transport.send(origin, [encode(message), *frames])
+                self._transport.send(origin, message, frames)
             case commands.Compute() | commands.Draw():
                 self._work = command
             case commands.Announce():

@@ -1,4 +1,4 @@
-"""Sockets, encryption and what happens to connections; no meaning of messages.
+"""Sockets, encryption, connections and the bytes of messages; what messages mean is the core's.
 
 Each device binds one ROUTER, on which its peers' messages arrive and through which it answers each of them on
 the same connection; and it connects one DEALER to every device that it sends to, so that a residual travels
@@ -27,8 +27,8 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from partc.errors import BundleError, RunError
-from partc.format.messages import COPY_BELOW_BYTES
-from partc.runtime.core.events import Connected, Disconnected, Origin, Rejected
+from partc.format.messages import COPY_BELOW_BYTES, FRAME_LIMIT, Message, decode, encode
+from partc.runtime.core.events import Connected, Disconnected, Origin, Received, Rejected, Unreadable
 from partc.runtime.shell.keys import Keys
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
@@ -50,23 +50,13 @@ _EVENTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A message: all its frames."""
-
-    origin: Origin
-    user: str | None
-    """The name that the authenticator gave to the connection; none without keys."""
-    frames: Sequence[zmq.Frame]
-
-
-@dataclass(frozen=True, slots=True)
 class Input:
     """A watched file is readable or at its end."""
 
     file: Any
 
 
-Event = Message | Connected | Disconnected | Rejected | Input
+Event = Received | Unreadable | Connected | Disconnected | Rejected | Input
 
 
 @dataclass(slots=True)
@@ -99,16 +89,20 @@ class _Incoming:
 class Transport:
     """All sockets of one participant. Not for use by several threads."""
 
-    def __init__(self, keys: Keys | None, frame_limit: int, patience_s: float) -> None:
+    def __init__(
+        self, keys: Keys | None, frame_limit: int, patience_s: float, header_limit: int = FRAME_LIMIT
+    ) -> None:
         """Make no connection yet.
 
         Args:
             keys: ours and our peers'; None leaves everything in the clear (loopback only).
             frame_limit: larger frames are refused before memory is taken for them, bytes.
+            header_limit: longer headers are not read, bytes.
             patience_s: a connection whose other end is dead for 1.5 times this long is closed.
         """
         self._keys = keys
         self._frame_limit = frame_limit
+        self._header_limit = header_limit
         # Progress is judged above and sooner; heartbeats find what vanished while nothing was under way.
         self._heartbeat_ms = max(50, int(patience_s * 500))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
@@ -186,11 +180,15 @@ class Transport:
         """Stop that."""
         self._poller.unregister(self._watched.pop(file.fileno()))
 
-    def send(self, origin: Origin, frames: Sequence[bytes | memoryview]) -> bool:
+    def send(self, origin: Origin, message: Message, frames: Sequence[bytes | memoryview] = ()) -> bool:
         """Queue a message without waiting; False when there is no connection to take it.
 
         Large frames are not copied: their memory must stay as it is until they have left.
         """
+        return self.send_frames(origin, [encode(message), *frames])
+
+    def send_frames(self, origin: Origin, frames: Sequence[bytes | memoryview]) -> bool:
+        """Queue the frames of a message; see `send`."""
         try:
             if isinstance(origin, str):
                 out = self._outgoing[origin]
@@ -264,28 +262,35 @@ class Transport:
             socket.send(frame, _MORE, copy=len(frame) < COPY_BELOW_BYTES)
         socket.send(frames[-1], zmq.NOBLOCK, copy=len(frames[-1]) < COPY_BELOW_BYTES)
 
-    def _messages(self, ready: Mapping[Any, int]) -> Iterator[Message]:
+    def _messages(self, ready: Mapping[Any, int]) -> Iterator[Received | Unreadable]:
         for out in self._outgoing.values():
             if out.socket in ready or out.monitor in ready:
                 yield from self._all_received(out.socket)
         if self._router is not None and (self._router in ready or self._router_monitor in ready):
             yield from self._all_received(self._router)
 
-    def _all_received(self, socket: zmq.Socket[bytes]) -> Iterator[Message]:
+    def _all_received(self, socket: zmq.Socket[bytes]) -> Iterator[Received | Unreadable]:
         return (self._message(socket, frames) for frames in _receive_all(socket))
 
-    def _received(self, socket: zmq.Socket[bytes]) -> Message | None:
+    def _received(self, socket: zmq.Socket[bytes]) -> Received | Unreadable | None:
         frames = _receive(socket)
         return None if frames is None else self._message(socket, frames)
 
-    def _message(self, socket: zmq.Socket[bytes], frames: Sequence[zmq.Frame]) -> Message:
+    def _message(self, socket: zmq.Socket[bytes], frames: Sequence[zmq.Frame]) -> Received | Unreadable:
         name = self._carriers[socket]
         if name is not None:
-            return Message(name, None, frames)
+            return self._read(name, None, frames)
         route, first = frames[0].bytes, frames[1]
         self._incoming.routes.setdefault(int(first.get(zmq.SRCFD)), route)
         user = first.get("User-Id") if self._keys is not None else None
-        return Message(route, user if user is None else str(user), frames[1:])
+        return self._read(route, user if user is None else str(user), frames[1:])
+
+    def _read(self, origin: Origin, user: str | None, frames: Sequence[zmq.Frame]) -> Received | Unreadable:
+        try:
+            message = decode(frames[0].buffer, self._header_limit)
+        except RunError as error:
+            return Unreadable(origin, error)
+        return Received(origin, user, message, [memoryview(frame.buffer) for frame in frames[1:]])
 
     def _changes(self, ready: Mapping[Any, int]) -> tuple[list[Event], list[Event]]:
         """What became of our own connections: news to tell before the messages, and after them."""
