@@ -282,8 +282,10 @@ class Pong(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "back"
     token: Count
+    computing: bool
+    """Whether the engine works for a request."""
     doing: Text
-    """What the device waits for or computes."""
+    """What the device waits for or computes, for people."""
 
 
 class Shutdown(Message, frozen=True, kw_only=True):

@@ -293,7 +293,8 @@ class Device:
     def _heard(self, heard: Heard, now: float) -> Iterator[Action]:
         message = heard.message
         if isinstance(message, Ping):
-            yield Send(heard.origin, Pong(token=message.token, doing=self.requests.doing()))
+            busy, doing = self.requests.is_computing, self.requests.doing()
+            yield Send(heard.origin, Pong(token=message.token, computing=busy, doing=doing))
         elif self.schedule is None:
             if heard.peer == self.role.source:
                 yield from self._from_source(heard)
@@ -335,8 +336,8 @@ class Device:
                 yield from schedule.reported(timings, heard.frames, now)
             case Crossed() as crossed:
                 yield from schedule.crossed(crossed, heard.frames)
-            case Pong(doing=doing):
-                schedule.answered(heard.peer, doing, now)
+            case Pong() as pong:
+                schedule.answered(heard.peer, pong, now)
 
     def _timings(self, number: int, steps: Sequence[Timing]) -> tuple[Timings, list[memoryview]]:
         columns, table = timing_table(steps)

@@ -20,6 +20,7 @@ from partc.format.messages import (
     Crossed,
     Error,
     Ping,
+    Pong,
     Problem,
     Result,
     Stats,
@@ -67,8 +68,8 @@ class Schedule:
     _others: tuple[str, ...] = field(init=False)
     _slowest: dict[str, float] = field(default_factory=dict)
     """Phase → seconds of its slowest step."""
-    _heard: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """Device → when it last answered a ping, and with which words."""
+    _heard: dict[str, tuple[float, Pong]] = field(default_factory=dict)
+    """Device → when it last answered a ping, and how."""
     _asked_at: float = 0.0
     _look_again: float | None = 0.0
 
@@ -195,9 +196,9 @@ class Schedule:
 
     # -- liveness
 
-    def answered(self, device: str, doing: str, now: float) -> None:
+    def answered(self, device: str, pong: Pong, now: float) -> None:
         """A device's loop is alive."""
-        self._heard[device] = (now, doing)
+        self._heard[device] = (now, pong)
 
     @property
     def due(self) -> float | None:
@@ -288,14 +289,16 @@ class Schedule:
         return patience_s(expected * max(1, len(self._running)), self.floor_s, self._slowest.get(phase, 0.0))
 
     def _stalled(self, job: Job, patience: float) -> RunError:
-        silent = [name for name in self._others if self._heard.get(name, (0.0, ""))[0] < job.progress.since]
+        answers = {name: pong for name, (at, pong) in self._heard.items() if at >= job.progress.since}
+        silent = [name for name in self._others if name not in answers]
         if silent:
             what = f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
         else:
-            what = "; ".join(f"{name} {self._heard[name][1]}" for name in self._others)
+            what = "; ".join(f"{name} {pong.doing}" for name, pong in answers.items())
+        culprits = silent or [name for name, pong in answers.items() if pong.computing]
         message = f"no progress for {patience:.1f} s in step {job.step}: {what}"
         hint = "start its runner again if it hangs; give the runners a larger --patience if it is only slow"
-        return RunError(message, where=silent[0] if len(silent) == 1 else None, hint=hint, cause="stalled")
+        return RunError(message, where=culprits[0] if len(culprits) == 1 else None, hint=hint, cause="stalled")
 
     def _give_up_waiting(self, now: float) -> Iterator[Action]:
         for job in list(self._waiting):

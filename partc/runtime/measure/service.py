@@ -262,7 +262,7 @@ class MeasureService:
             case Measure() | Join() as asked:
                 return self._answer(asked, heard.origin, transport)
             case Ping(token=token):
-                transport.send(heard.origin, Pong(token=token, doing="measures"))
+                transport.send(heard.origin, Pong(token=token, computing=False, doing="measures"))
             case Shutdown():
                 self._stopping = True
             case _:
