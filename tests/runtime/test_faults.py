@@ -14,24 +14,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import pytest
 import zmq
 
 from partc.errors import BundleError, InternalError, PartcError, RunError
+from partc.format.messages import (
+    AnyMessage,
+    Data,
+    Error,
+    Hello,
+    Message,
+    Opening,
+    Problem,
+    Refuse,
+    Row,
+    Sampling,
+    Submit,
+    TensorSpec,
+    Welcome,
+)
 from partc.runtime.client.client import Client
+from partc.runtime.core.events import Connected, Disconnected, Received
 from partc.runtime.manifest import load_manifest
 from partc.runtime.shell.keys import KeyPair, Keys, load_client_keys, load_device_keys, make_keys
 from partc.runtime.shell.launch import LocalRing, launch_local
-from partc.runtime.shell.transport import Down, Message, Transport, Up
-from partc.runtime.wire import (
-    Data,
-    Opening,
-    Step,
-    client_frame_limit,
-    decode,
-    encode_control,
-    encode_data,
-)
+from partc.runtime.shell.limits import client_frame_limit
+from partc.runtime.shell.transport import Transport
 from tests.runtime.bundles import HIDDEN, LENGTH, PLAN, expected_tokens, language_model, reseal
 
 pytestmark = pytest.mark.ort
@@ -78,8 +87,10 @@ def test_a_killed_device(build: Path, victim: str) -> None:
         os.kill(ring.pids[victim], signal.SIGSTOP)
         request = client.submit([1, 2], max_new_tokens=LENGTH - 2, ignore_eos=True)
         if victim != "a":
-            with pytest.raises(RunError, match="no tokenizer"):
-                client.generate("what the source answers behind that request", 1)
+            with pytest.raises(RunError, match="was cancelled"):
+                other = client.submit([1], max_new_tokens=1)
+                other.cancel()
+                other.result()
         began = time.monotonic()
         os.kill(ring.pids[victim], signal.SIGKILL)
         client.wait([request])
@@ -116,8 +127,9 @@ def test_a_device_that_hangs_but_answers_sockets(tmp_path: Path) -> None:
     path = os.pathsep.join(filter(None, (str(hang), os.environ.get("PYTHONPATH"))))
     with launch_local(build, floor_s=FLOOR_S, env={"PYTHONPATH": path}) as ring, ring.client() as client:
         began = time.monotonic()
-        with pytest.raises(RunError, match=r"no progress for 1\.0 s in step 0: b does not answer"):
+        with pytest.raises(RunError, match=r"no progress for 1\.0 s in step 0: .*b computes") as caught:
             client.generate([1], 2)
+        assert (caught.value.where, caught.value.cause) == ("b", "stalled")
         assert time.monotonic() - began < FLOOR_S + SLACK_S
 
 
@@ -350,7 +362,7 @@ class Impostor:
         self.transport = Transport(keys, client_frame_limit(manifest), 5.0)
         self.transport.connect(target, address)
         self.target, self.name = target, name
-        self.until(Up)
+        self.until(Connected)
 
     def __enter__(self) -> Self:
         return self
@@ -366,49 +378,61 @@ class Impostor:
                 return list(events)
         raise AssertionError(f"no {kind.__name__}")
 
-    def control(self, kind: str, plan: str = PLAN, **fields: object) -> None:
-        self.transport.send(self.target, [encode_control(kind, bytes.fromhex(plan), 0, fields)])
+    def send(self, message: Message, *frames: bytes) -> None:
+        self.transport.send(self.target, message, frames)
 
-    def answer(self) -> dict[str, object]:
-        message = next(event for event in self.until(Message) if isinstance(event, Message))
-        return decode(message.frames[0].buffer, 1 << 20)
+    def greet(self, name: str, plan: str = PLAN) -> AnyMessage:
+        """Say hello; the answer."""
+        digest = bytes.fromhex(plan)
+        self.send(Hello(name=name, session=1, plan=digest, placement=digest, epoch=0, incarnation=1))
+        return self.answer()
+
+    def answer(self) -> AnyMessage:
+        return next(event.message for event in self.until(Received) if isinstance(event, Received))
 
 
 def test_a_device_with_another_name_than_its_key(build: Path) -> None:
     with launch_local(build) as ring, Impostor(build, "c", "a", ring.addresses["a"]) as other:
-        other.control("hello", name="b", session=1)
-        answer = other.answer()
-        assert answer["kind"] == "refuse"
-        assert "the key of 'c' does not belong to 'b'" in str(answer["message"])
+        answer = other.greet("b")
+        assert isinstance(answer, Refuse)
+        assert "the key of 'c' does not belong to 'b'" in answer.problem.message
 
 
 def test_data_before_hello(build: Path) -> None:
     with launch_local(build) as ring, Impostor(build, "a", "b", ring.addresses["b"]) as other:
-        step = Step(1, 0, 0, "prefill", {"batch": 1, "sequence": 1}, (0,), (1,), Opening({}))
-        header = encode_data(Data(bytes.fromhex(PLAN), 0, 1, 0, step, ()))
-        other.transport.send("b", [header])
-        other.control("hello", name="a", session=1)
-        assert other.answer()["kind"] == "welcome", "what came before is ignored"
+        other.send(data((Row(1, 0, 0, 0, 1),), ()))
+        assert isinstance(other.greet("a"), Welcome), "what came before is ignored"
 
 
-STEP = Step(2**50, 0, 0, "prefill", {"batch": 1, "sequence": 2}, (0,), (2,), Opening({}))
+def data(rows: tuple[Row, ...], specs: tuple[TensorSpec, ...]) -> Data:
+    """The first message of a prompt of two tokens."""
+    return Data(
+        session=1,
+        epoch=0,
+        seq=0,
+        phase="prefill",
+        dims={"batch": 1, "sequence": 2},
+        rows=rows,
+        values=specs,
+        open=(Opening(rows[0].request, Sampling()),),
+    )
+
+
+ROW = Row(2**50, 0, 0, 0, 2)
 GOOD = bytes(2 * HIDDEN * 4)
 
 
 @pytest.mark.parametrize(
-    ("plan", "spec", "frame", "message"),
+    ("spec", "frame", "message"),
     [
-        ("ef" * 32, ("hidden_1", "float32", (1, 2, HIDDEN)), GOOD, "another build"),
-        (PLAN, ("hidden_1", "float16", (1, 2, HIDDEN)), GOOD[: len(GOOD) // 2], "is float16"),
-        (PLAN, ("hidden_1", "float32", (1, 3, HIDDEN)), GOOD, "has the shape"),
-        (PLAN, ("hidden_1", "float32", (1, 2, HIDDEN)), GOOD[:-4], "bytes"),
-        (PLAN, ("hidden_2", "float32", (1, 2, HIDDEN)), GOOD, "not what prefill awaits"),
+        (TensorSpec("hidden_1", "float16", (1, 2, HIDDEN)), GOOD[: len(GOOD) // 2], "is float16"),
+        (TensorSpec("hidden_1", "float32", (1, 3, HIDDEN)), GOOD, "has the shape"),
+        (TensorSpec("hidden_1", "float32", (1, 2, HIDDEN)), GOOD[:-4], "bytes"),
+        (TensorSpec("hidden_2", "float32", (1, 2, HIDDEN)), GOOD, "not what prefill awaits"),
     ],
-    ids=["plan", "dtype", "shape", "bytes", "value"],
+    ids=["dtype", "shape", "bytes", "value"],
 )
-def test_a_failed_check_ends_the_request(
-    build: Path, plan: str, spec: tuple[str, str, tuple[int, ...]], frame: bytes, message: str
-) -> None:
+def test_a_failed_check_ends_the_requests(build: Path, spec: TensorSpec, frame: bytes, message: str) -> None:
     with (
         launch_local(build) as ring,
         ring.client() as client,
@@ -417,9 +441,8 @@ def test_a_failed_check_ends_the_request(
         os.kill(ring.pids["c"], signal.SIGSTOP)
         requests = [client.submit([1, 2], max_new_tokens=3) for _ in range(3)]
         client.wait(requests, 0.3)
-        other.control("hello", name="a", session=1)
-        assert other.answer()["kind"] == "welcome"
-        other.transport.send("b", [encode_data(Data(bytes.fromhex(plan), 0, 1, 0, STEP, (spec,))), frame])
+        assert isinstance(other.greet("a"), Welcome)
+        other.send(data((ROW,), (spec,)), frame)
         client.wait(requests, 2.0)
         for request in requests:
             assert isinstance(request.outcome, RunError)
@@ -430,51 +453,53 @@ def test_a_failed_check_ends_the_request(
 def test_a_frame_beyond_the_cap_closes_the_connection(build: Path) -> None:
     with launch_local(build) as ring, ring.client() as client:
         with Impostor(build, "client", "a", ring.addresses["a"]) as other:
-            other.transport.send("a", [bytes(10_000_000)])
-            other.until(Down)
+            other.transport.send_frames("a", [bytes(10_000_000)])
+            other.until(Disconnected)
         assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        ("welcome", {"name": "client", "next": 0, "info": {}}),
-        ("refuse", {"message": "", "where": None, "hint": None}),
-    ],
+    "message",
+    [Welcome(name="client", next=0, info={}), Refuse(problem=Problem("refused", ""))],
+    ids=["welcome", "refuse"],
 )
-def test_answers_of_a_client_to_nothing(build: Path, kind: str, fields: dict[str, Any]) -> None:
+def test_answers_of_a_client_to_nothing(build: Path, message: Message) -> None:
     with launch_local(build) as ring, ring.client() as client:
         with Impostor(build, "client", "a", ring.addresses["a"]) as other:
-            other.control("hello", name="client", session=0)
-            assert other.answer()["kind"] == "welcome"
-            other.control(kind, **fields)
-            assert "answers what nobody asked" in str(other.answer()["message"])
+            assert isinstance(other.greet("client"), Welcome)
+            other.send(message)
+            answer = other.answer()
+            assert isinstance(answer, Refuse)
+            assert "answers what nobody asked" in answer.problem.message
         assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
 
 
-SUBMIT: dict[str, Any] = {
-    "request": 1,
-    "prompts": [[1]],
-    "texts": [],
-    "max_new_tokens": 2,
-    "sampling": {},
-    "stop": [],
-    "ignore_eos": True,
-    "trace": False,
-    "values": [],
-}
+SUBMIT = Submit(
+    ticket=bytes(16),
+    prompts=((1,),),
+    max_new_tokens=2,
+    sampling=Sampling(),
+    stop=(),
+    ignore_eos=True,
+    trace=False,
+    values=(),
+)
 
 
 def test_a_fractional_parameter(build: Path) -> None:
     """`Sampling` refuses it at the client already; so this one does not use it."""
     with launch_local(build) as ring, ring.client() as client:
         with Impostor(build, "client", "a", ring.addresses["a"]) as other:
-            other.control("hello", name="client", session=0)
-            assert other.answer()["kind"] == "welcome"
+            assert isinstance(other.greet("client"), Welcome)
             for name in ("top_k", "seed"):
-                other.control("submit", **{**SUBMIT, "sampling": {"temperature": 1.0, name: 2.5}})
+                fields = msgspec.to_builtins(SUBMIT, builtin_types=(bytes,))
+                fields["sampling"] = {"temperature": 1.0, name: 2.5}
+                other.transport.send_frames("a", [msgspec.msgpack.encode(fields)])
                 answer = other.answer()
-                assert (answer["kind"], answer["where"]) == ("error", name)
+                assert isinstance(answer, Refuse)
+                assert f"$.sampling.{name}" in answer.problem.message
+            other.send(SUBMIT)
+            assert not isinstance(other.answer(), Error | Refuse), "and it goes on"
         assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
 
 
@@ -487,7 +512,7 @@ def test_an_unknown_key_never_gets_through(build: Path) -> None:
         transport.connect("a", ring.addresses["a"])
         end = time.monotonic() + 0.5
         events = [event for _ in range(5) for event in transport.poll(0.1) if time.monotonic() < end]
-        assert not any(isinstance(event, Up) for event in events)
+        assert not any(isinstance(event, Connected) for event in events)
         transport.close()
 
 
