@@ -6,7 +6,8 @@ The parts return actions and commands; `Device` alone takes them to where they b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from partc.errors import PartcError
 from partc.format.dtypes import Array
@@ -18,8 +19,7 @@ from partc.runtime.core.step import Step
 # -- links tell
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(Struct, frozen=True):
     """Values from a device arrived, checked in every respect."""
 
     peer: str
@@ -27,8 +27,7 @@ class Delivered:
     values: Mapping[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """Any other message from a participant whose name is known."""
 
     peer: str
@@ -37,23 +36,20 @@ class Heard:
     frames: Sequence[memoryview]
 
 
-@dataclass(frozen=True, slots=True)
-class Linked:
+class Linked(Struct, frozen=True):
     """This device may send to a peer now."""
 
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """A connection to or from this participant is closed."""
 
     peer: str
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+class Misfit(Struct, frozen=True):
     """This device and a peer do not fit together: another build, another placement, other keys."""
 
     error: PartcError
@@ -62,8 +58,7 @@ class Misfit:
 # -- requests tell
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(Struct, frozen=True):
     """Values go to a device."""
 
     peer: str
@@ -72,16 +67,14 @@ class Forward:
     arrays: Sequence[Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Emitted:
+class Emitted(Struct, frozen=True):
     """A step is over, and these are its values for the client."""
 
     step: Step
     values: Mapping[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A traced request received these values, or samples from them."""
 
     peer: str
@@ -89,8 +82,7 @@ class Seen:
     values: Mapping[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """A request cannot go on; or with `earlier`, neither can those before it; or None: no request in flight can.
 
     A message that must not be trusted names the request that it was for. Requests that began later are innocent of it:
@@ -109,16 +101,14 @@ class Failed:
 # -- the schedule tells
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """A step begins at the source, once the request's last one is done there."""
 
     step: Step
     inputs: Mapping[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """A request is over on all devices."""
 
     request: int
@@ -126,8 +116,7 @@ class End:
     """Whether its timings are wanted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Broadcast:
+class Broadcast(Struct, frozen=True):
     """A message goes to every device that has joined."""
 
     message: Message

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from partc.errors import PartcError
 from partc.format.dtypes import Array
@@ -16,8 +16,7 @@ from partc.runtime.core.events import Origin
 Frame = bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Queue a message without waiting. Where no connection stands it is lost: links repeat what matters."""
 
     origin: Origin
@@ -25,8 +24,7 @@ class Send:
     frames: Sequence[Frame] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Compute:
+class Compute(Struct, frozen=True):
     """Run a sub-module, and answer with `Computed` or `ComputeFailed`. At most one is under way."""
 
     submodule: str
@@ -37,8 +35,7 @@ class Compute:
     """Whether the states of the slot begin anew before, for sizes `dims`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(Struct, frozen=True):
     """Sample tokens from logits, and answer as for `Compute`; counts as computing."""
 
     logits: npt.NDArray[np.float32]
@@ -48,13 +45,11 @@ class Draw:
     """(batch,) index in its sequence that each new token will have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(Struct, frozen=True):
     """Tell whoever started this process that the ring stands (the source), or this device's part of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """End the process: it was asked to (no error), or it cannot be part of this ring."""
 
     error: PartcError | None = None

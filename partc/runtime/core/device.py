@@ -30,7 +30,6 @@ hold no second `Compute`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -133,25 +132,32 @@ class Device:
 
     def on(self, event: Event, now: float) -> list[Command]:
         """Take an event; what is to be done now, in order."""
+        return self.react(event, now) + self.catch_up(now)
+
+    def react(self, event: Event, now: float) -> list[Command]:
+        """The part of `on` that other devices wait for."""
         commands: list[Command] = []
         self._carry_out(self._react(event, now), now, commands)
         self._carry_out(self.requests.advance(now), now, commands)
-        if not self.requests.is_computing:
-            # Whatever can wait comes when the next step is on its way.
-            self._carry_out(self._catch_up(now), now, commands)
+        return commands
+
+    def catch_up(self, now: float) -> list[Command]:
+        """The rest of `on`: what can wait until the next step is on its way, and what its time has come for."""
+        commands: list[Command] = []
+        self._carry_out(self._catch_up(now), now, commands)
+        self._carry_out(self.requests.advance(now), now, commands)
         return commands
 
     # -- how actions reach the part that they are for
 
     def _carry_out(self, actions: Iterable[Action], now: float, commands: list[Command]) -> None:
         """Take each action to its part; what follows from it comes before the next one."""
-        todo = deque(actions)
-        while todo:
-            action = todo.popleft()
+        for action in actions:
             if isinstance(action, Send | Compute | Draw | Announce | Leave):
                 commands.append(action)
             else:
-                todo.extendleft(reversed(list(self._act(action, now))))
+                # All that a part has to say is known before any of it is acted on, so parts never meet themselves.
+                self._carry_out(list(self._act(action, now)), now, commands)
 
     def _act(self, action: Inner, now: float) -> Iterable[Action]:
         schedule = self.schedule
@@ -216,6 +222,8 @@ class Device:
         if self.schedule is not None:
             yield from self.schedule.tell()
             yield from self.schedule.look(now)
+        for step in self.requests.look_ahead():
+            self.links.expect(step)
         due = self.links.due
         if due is not None and now >= due:
             yield from self.links.acknowledgements(now)

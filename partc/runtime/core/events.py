@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
@@ -13,34 +14,29 @@ Origin = str | bytes
 """The other end of a connection: the device that this one connected to, or the route of a connection to this one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """The engine has loaded all sub-modules."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Struct, frozen=True):
     """A connection that this device opened stands."""
 
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(Struct, frozen=True):
     """A connection is closed; one that this device opened will be tried again."""
 
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(Struct, frozen=True):
     """This device and a peer do not have each other's keys."""
 
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A message arrived."""
 
     origin: Origin
@@ -50,16 +46,14 @@ class Received:
     frames: Sequence[memoryview] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Struct, frozen=True):
     """A message arrived whose header cannot be read."""
 
     origin: Origin
     error: RunError
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(Struct, frozen=True):
     """What was to be computed or sampled is there."""
 
     values: Sequence[Array]
@@ -67,15 +61,13 @@ class Computed:
     """Time that it took."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeFailed:
+class ComputeFailed(Struct, frozen=True):
     """What was to be computed or sampled failed."""
 
     error: PartcError
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """The time that `Device.deadline` named has come."""
 
 

@@ -12,7 +12,7 @@ from partc.format.dims import symbols
 from partc.format.dtypes import DTYPES, Array
 from partc.format.messages import TensorSpec, to_array
 from partc.format.program import CHUNK
-from partc.runtime.core.step import check_values
+from partc.runtime.core.step import check_specs
 from partc.runtime.manifest import Manifest, Model, TensorType
 
 GENERATION = "text-generation"
@@ -78,9 +78,7 @@ def check_tensors(arrays: Mapping[str, Array], role: Manifest) -> dict[str, int]
         if size > role.dims[symbol]:
             hint = "send less at once, or compile for more"
             raise RunError(f"{symbol} is {size}, the plan is for at most {role.dims[symbol]}", hint=hint)
-    check_values(
-        specs_of(arrays, role.inputs), [array.nbytes for array in arrays.values()], role.inputs, dims
-    )
+    check_specs(specs_of(arrays, role.inputs), role.inputs, dims)
     return dims
 
 

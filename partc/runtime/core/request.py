@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
@@ -91,9 +91,14 @@ class Request:
     """Steps that begin here when the one before is over."""
     _early: list[tuple[str, Step, Mapping[str, Array]]] = field(default_factory=list)
     """Messages of later steps."""
+    _last: Step | None = None
+    """The step that is just over."""
+    _ahead: tuple[Step, dict[str, Array]] | None = None
+    """The step that is expected next, with its inputs."""
     # -- the step under way
     _step: Step | None = None
     _program: Program = ()
+    _dead: Sequence[frozenset[str]] = ()
     _at: int = 0
     _values: dict[str, Array] = field(default_factory=dict)
     _inbox: dict[Key, tuple[Mapping[str, Array], float]] = field(default_factory=dict)
@@ -107,6 +112,15 @@ class Request:
     _resets: bool = True
     """Whether the next sub-module that runs finds the states of an earlier request."""
 
+    def look_ahead(self) -> Step | None:
+        """Prepare the step that will follow, while there is time; None where that is not known."""
+        if self._step is not None or self._phase not in ("prefill", "decode") or self._last is None:
+            return None
+        step = self._last.next_token()
+        self._ahead = step, self._step_inputs(step)
+        self._last = None
+        return step
+
     def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> None:
         """Start a step whose inputs are here (on the source), once the last one is over.
 
@@ -118,18 +132,17 @@ class Request:
         else:
             self._start(step, inputs, now)
 
-    def deliver(self, peer: str, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
+    def deliver(self, peer: str, step: Step, values: Mapping[str, Array], now: float) -> list[Action]:
         """Take a message; on other devices than the source, the first message of a step starts it.
 
         Raises:
             RunError: the step does not fit the request, or the message came already.
         """
         under_way = self._step or self._joined(step, now)
-        ahead = step.step - under_way.step
-        if 0 < ahead <= self.script.most_steps and len(self._early) < self.script.most_early:
+        if step.step != under_way.step and self._is_early(step, under_way):
             self._early.append((peer, step, values))
-            return
-        if not under_way.same_as(step):
+            return []
+        if step is not under_way and not under_way.same_as(step):
             message = f"{peer} is at step {step.step} of request {self.number} with other sizes than here"
             raise RunError(message, cause="refused")
         key = (peer, tuple(values))
@@ -138,26 +151,27 @@ class Request:
             raise RunError(message, cause="refused")
         self._came.add(key)
         self._inbox[key] = (values, now)
-        self._timing.received_bytes += sum([array.nbytes for array in values.values()])
-        if self.trace:
-            yield Seen(peer, step, values)
+        for array in values.values():
+            self._timing.received_bytes += array.nbytes
         if self.state is State.WAITING and self._awaited() is None:
             self._wake(now)
+        return [Seen(peer, step, values)] if self.trace else []
 
-    def advance(self, now: float) -> Iterator[Action]:
+    def advance(self, now: float) -> list[Action]:
         """Go on until something must be computed, a message is missing, or the step is over."""
         self._timing.queue_s += now - self._ready_since
-        dead = self.script.dead[self._under_way.phase]
-        while self._at < len(self._program):
-            instruction = self._program[self._at]
+        actions: list[Action] = []
+        program, dead = self._program, self._dead
+        while self._at < len(program):
+            instruction = program[self._at]
             if isinstance(instruction, Recv) and self._awaited() is not None:
                 self.state, self._waiting_since = State.WAITING, now
-                return
-            yield from self._execute(instruction, now)
-            if self.state is not State.READY:
-                return
+                return actions
+            self._execute(instruction, actions)
+            if self.state is State.COMPUTING:
+                return actions
             self._pass(dead)
-        yield from self._finish(now)
+        return actions + self._finish(now)
 
     def computed(self, values: Sequence[Array], seconds: float, now: float) -> None:
         """What `advance` asked for is there."""
@@ -166,7 +180,7 @@ class Request:
             raise InternalError(f"{instruction} computes nothing")
         self._values.update(zip(writes(instruction), values, strict=True))
         self._timing.compute_s += seconds
-        self._pass(self.script.dead[self._under_way.phase])
+        self._pass(self._dead)
         self.state, self._ready_since = State.READY, now
 
     def close(self) -> None:
@@ -207,8 +221,10 @@ class Request:
         if step.phase == "prefill":
             self._parts = step.step
         self._step, self._phase, self._at = step, step.phase, 0
-        self._program = self.script.role.programs[step.phase]
-        self._values = {**self._step_inputs(step), **inputs}
+        self._program, self._dead = self.script.role.programs[step.phase], self.script.dead[step.phase]
+        ahead, self._ahead, self._last = self._ahead, None, None
+        self._values = ahead[1] if ahead is not None and ahead[0] == step else self._step_inputs(step)
+        self._values.update(inputs)
         self._inbox, self._came, self._emitted, self._waiting_since = {}, set(), {}, None
         number = 0 if step.phase == CHUNK else step.step - self._parts
         self._timing = Timing(self.number, number, started_s=now)
@@ -246,24 +262,26 @@ class Request:
         item = self._program[self._at]
         return item if isinstance(item, Recv) and (item.device, item.values) not in self._inbox else None
 
-    def _execute(self, instruction: Instruction, now: float) -> Iterator[Action]:
+    def _execute(self, instruction: Instruction, actions: list[Action]) -> None:
         values, step = self._values, self._under_way
         match instruction:
             case Recv():
                 self._receive(instruction)
             case Run(submodule=name, inputs=inputs):
                 self.state = State.COMPUTING
-                yield Compute(name, self.slot, [values[item] for item in inputs], step.dims, self._resets)
+                arrays = [values[item] for item in inputs]
+                actions.append(Compute(name, self.slot, arrays, step.dims, self._resets))
                 self._resets = False
             case Send(values=names, device=peer):
                 arrays = [values[name] for name in names]
-                self._timing.sent_bytes += sum([array.nbytes for array in arrays])
-                yield Forward(peer, step, names, arrays)
+                for array in arrays:
+                    self._timing.sent_bytes += array.nbytes
+                actions.append(Forward(peer, step, names, arrays))
             case Sample(logits=name):
                 if self.trace:
-                    yield Seen(self.script.role.device, step, {name: values[name]})
+                    actions.append(Seen(self.script.role.device, step, {name: values[name]}))
                 self.state = State.COMPUTING
-                yield self._draw(name, step)
+                actions.append(self._draw(name, step))
             case Emit(values=names):
                 self._emitted = {name: values[name] for name in names}
             case _:
@@ -290,19 +308,26 @@ class Request:
             self._values.pop(name, None)
         self._at += 1
 
-    def _finish(self, now: float) -> Iterator[Action]:
+    def _finish(self, now: float) -> list[Action]:
         """The step is over; what it emits goes out last, since the request's next step begins with it."""
         step, emitted = self._under_way, self._emitted
         self.timings.append(self._timing)
-        self._step, self.state, self.idle_since = None, State.IDLE, now
+        self._step, self._last, self.state, self.idle_since = None, step, State.IDLE, now
         self._next_step, self._next_position = step.step + 1, step.end
         if self._queued:
             self._start(*self._queued.popleft(), now)
+        actions: list[Action] = []
         early, self._early = self._early, []
         for peer, following, values in early:
-            yield from self.deliver(peer, following, values, now)
+            actions += self.deliver(peer, following, values, now)
         if emitted:
-            yield Emitted(step, emitted)
+            actions.append(Emitted(step, emitted))
+        return actions
+
+    def _is_early(self, step: Step, under_way: Step) -> bool:
+        """Whether a message belongs to a later step that may be known already."""
+        ahead = step.step - under_way.step
+        return 0 < ahead <= self.script.most_steps and len(self._early) < self.script.most_early
 
 
 def _last_uses(program: Program) -> list[frozenset[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from partc.errors import PartcError, RunError
@@ -47,18 +47,18 @@ class Requests:
         """Whether the engine works for a request."""
         return self._computing is not None
 
-    def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> Iterator[Action]:
+    def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> list[Action]:
         """Start a step whose inputs are here (on the source), once the request's last one is over here."""
         try:
             request = self._open.get(step.request) or self._admit(step, now)
             before = request.state
             request.begin(step, inputs, now)
         except RunError as error:
-            yield Failed(step.request, error)
-            return
+            return [Failed(step.request, error)]
         self._noted(request, before)
+        return []
 
-    def deliver(self, peer: str, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
+    def deliver(self, peer: str, step: Step, values: Mapping[str, Array], now: float) -> list[Action]:
         """Take a message; messages of a request that is over are ignored.
 
         At the source no message is the first: one that tells of an unknown request was for its former life.
@@ -67,36 +67,46 @@ class Requests:
         try:
             if request is None:
                 if self.script.role.is_source or step.opening is None or self._is_over(step):
-                    return
+                    return []
                 request = self._admit(step, now)
             before = request.state
-            yield from request.deliver(peer, step, values, now)
+            actions = request.deliver(peer, step, values, now)
         except RunError as error:
             error.where = error.where or f"{peer} -> {self.script.role.device}"
-            yield Failed(step.request, error)
-            return
+            return [Failed(step.request, error)]
         self._noted(request, before)
+        return actions
 
-    def advance(self, now: float) -> Iterator[Action]:
+    def advance(self, now: float) -> list[Action]:
         """Let the oldest step that can go on do so, until the device computes or every step waits."""
-        while self._computing is None and self._ready:
+        actions: list[Action] = []
+        while self._ready and self._computing is None:
             _, number = heapq.heappop(self._ready)
             request = self._open.get(number)
             if request is not None and request.state is State.READY:
-                yield from self._advance(request, now)
+                actions += self._advance(request, now)
+        return actions
 
-    def computed(self, values: Sequence[Array], seconds: float, now: float) -> Iterator[Action]:
+    def computed(self, values: Sequence[Array], seconds: float, now: float) -> list[Action]:
         """What was to be computed is there; its step goes on at once."""
         request, self._computing = self._computing, None
-        if request is not None and request.state is State.COMPUTING:
-            request.computed(values, seconds, now)
-            yield from self._advance(request, now)
+        if request is None or request.state is not State.COMPUTING:
+            return []
+        request.computed(values, seconds, now)
+        return self._advance(request, now)
 
-    def failed(self, error: PartcError) -> Iterator[Action]:
+    def failed(self, error: PartcError) -> list[Action]:
         """What was to be computed failed."""
         request, self._computing = self._computing, None
-        if request is not None and request.state is State.COMPUTING:
-            yield Failed(request.number, error)
+        if request is None or request.state is not State.COMPUTING:
+            return []
+        return [Failed(request.number, error)]
+
+    def look_ahead(self) -> list[Step]:
+        """Prepare the steps that will follow on those that are just over, while there is time; which they are."""
+        if "decode" not in self.script.role.programs:
+            return []
+        return [step for request in self._open.values() if (step := request.look_ahead()) is not None]
 
     def close(self, number: int) -> list[Timing]:
         """End a request, wherever it is; its steps so far. Unknown requests are ignored."""
@@ -129,16 +139,16 @@ class Requests:
         ]
         return "; ".join(waits) or "idle"
 
-    def _advance(self, request: Request, now: float) -> Iterator[Action]:
+    def _advance(self, request: Request, now: float) -> list[Action]:
         try:
-            yield from request.advance(now)
+            actions = request.advance(now)
         except RunError as error:
-            yield Failed(request.number, error)
-            return
+            return [Failed(request.number, error)]
         if request.state is State.COMPUTING:
             self._computing = request
         else:
             self._noted(request, State.IDLE)
+        return actions
 
     def _noted(self, request: Request, before: State) -> None:
         """Remember a request that has got ready."""

@@ -298,7 +298,9 @@ class Schedule:
         culprits = silent or [name for name, pong in answers.items() if pong.computing]
         message = f"no progress for {patience:.1f} s in step {job.step}: {what}"
         hint = "start its runner again if it hangs; give the runners a larger --patience if it is only slow"
-        return RunError(message, where=culprits[0] if len(culprits) == 1 else None, hint=hint, cause="stalled")
+        return RunError(
+            message, where=culprits[0] if len(culprits) == 1 else None, hint=hint, cause="stalled"
+        )
 
     def _give_up_waiting(self, now: float) -> Iterator[Action]:
         for job in list(self._waiting):

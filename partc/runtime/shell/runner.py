@@ -72,7 +72,7 @@ class Runner:
             BundleError: a file is damaged, or the engine cannot read it.
             RunError: this device cannot be part of the ring.
         """
-        self._standby = Standby(self._look)
+        self._standby = Standby(self._look_after)
         try:
             self._begin()
             self._load()
@@ -117,15 +117,13 @@ class Runner:
                 self._spin_wait.end()
             self._on(self._compute())
             self._spin_wait.begin()
-        elif self._is_due():
-            self._on(events.Tick())
+        self._perform(self._device.catch_up(time.monotonic()))
 
-    def _look(self) -> None:
+    def _look_after(self) -> None:
         """A turn of the loop while a step is computed."""
         for event in self._transport.poll(0.0):
             self._take(event)
-        if self._is_due():
-            self._on(events.Tick())
+        self._perform(self._device.catch_up(time.monotonic()))
 
     def _events(self) -> Sequence[Event]:
         if self._work is not None:
@@ -143,10 +141,6 @@ class Runner:
         deadline = self._device.deadline
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
-    def _is_due(self) -> bool:
-        deadline = self._device.deadline
-        return deadline is not None and time.monotonic() >= deadline
-
     # -- events into the core
 
     def _take(self, event: Event) -> None:
@@ -156,24 +150,24 @@ class Runner:
             self._on(event)
 
     def _on(self, event: events.Event) -> None:
-        for command in self._device.on(event, time.monotonic()):
-            self._perform(command)
+        self._perform(self._device.react(event, time.monotonic()))
 
     # -- commands out of it
 
-    def _perform(self, command: commands.Command) -> None:
-        match command:
-            case commands.Send(origin, message, frames):
-                self._transport.send(origin, message, frames)
-            case commands.Compute() | commands.Draw():
-                self._work = command
-            case commands.Announce():
-                what = "the ring is complete" if self._role.is_source else "linked"
-                self._tell({"ready": True}, f"{self._role.device}: {what}")
-            case commands.Leave(error):
-                self._leave(error)
-            case _:
-                assert_never(command)
+    def _perform(self, found: Sequence[commands.Command]) -> None:
+        for command in found:
+            match command:
+                case commands.Send(origin, message, frames):
+                    self._transport.send(origin, message, frames)
+                case commands.Compute() | commands.Draw():
+                    self._work = command
+                case commands.Announce():
+                    what = "the ring is complete" if self._role.is_source else "linked"
+                    self._tell({"ready": True}, f"{self._role.device}: {what}")
+                case commands.Leave(error):
+                    self._leave(error)
+                case _:
+                    assert_never(command)
 
     def _compute(self) -> events.Computed | events.ComputeFailed:
         work, self._work = self._work, None
