@@ -1,3 +1,5 @@
+"""The two ends of a link: every frame once and in order."""
+
 from __future__ import annotations
 
 import random
@@ -8,9 +10,7 @@ from hypothesis import strategies as st
 
 from partc.errors import RunError
 from partc.runtime.core.link import Receiver, Sender
-from partc.runtime.core.liveness import Progress, patience_s, step_s
 
-PLAN = bytes(32)
 Packet = tuple[int, int, int, str]
 
 
@@ -18,17 +18,12 @@ def packet(sender: Sender[str], seq: int, frame: str) -> Packet:
     return sender.epoch, sender.session, seq, frame
 
 
-def accept(receiver: Receiver[str], item: Packet, plan: bytes = PLAN) -> list[str]:
-    epoch, session, seq, frame = item
-    return receiver.accept(plan, epoch, session, seq, frame)
-
-
 @given(st.integers(0, 40), st.integers(1, 12), st.floats(0, 0.8), st.integers(0, 2**32))
 def test_exactly_once_in_order(count: int, capacity: int, loss: float, seed: int) -> None:
     """Over a network that loses, repeats and reorders frames and acknowledgements."""
     chance = random.Random(seed)
     sender: Sender[str] = Sender(capacity, session=9)
-    receiver: Receiver[str] = Receiver(PLAN, 0, window=capacity)
+    receiver: Receiver[str] = Receiver(0, window=capacity)
     receiver.open(9)
     wanted = [f"frame {index}" for index in range(count)]
     todo, air, got = list(wanted), list[Packet](), list[str]()
@@ -42,7 +37,7 @@ def test_exactly_once_in_order(count: int, capacity: int, loss: float, seed: int
         chance.shuffle(air)
         for item in air[: len(air) // 2 + 1]:
             if chance.random() >= loss:
-                got += accept(receiver, item)
+                got += receiver.accept(*item)
         air = air[len(air) // 2 :][:50]
         if chance.random() >= loss:
             sender.acknowledge(9, 0, receiver.acknowledgement())
@@ -53,63 +48,59 @@ def test_exactly_once_in_order(count: int, capacity: int, loss: float, seed: int
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 5)), max_size=40))
 def test_only_the_session_and_epoch_in_force(items: list[tuple[int, int, int]]) -> None:
-    receiver: Receiver[tuple[int, int, int]] = Receiver(PLAN, 1, window=8)
+    receiver: Receiver[tuple[int, int, int]] = Receiver(1, window=8)
     receiver.open(1)
-    got = [frame for item in items for frame in receiver.accept(PLAN, *item, item)]
+    got = [frame for item in items for frame in receiver.accept(*item, item)]
     assert all(epoch == session == 1 for epoch, session, _ in got)
     assert [seq for _, _, seq in got] == list(range(len(got)))
 
 
 def test_a_new_session_counts_from_zero() -> None:
-    receiver: Receiver[str] = Receiver(PLAN, 0, window=8)
+    receiver: Receiver[str] = Receiver(0, window=8)
     receiver.open(1)
-    assert accept(receiver, (0, 1, 0, "old")) == ["old"]
+    assert receiver.accept(0, 1, 0, "old") == ["old"]
     receiver.open(1)
-    assert accept(receiver, (0, 1, 0, "again")) == []
+    assert receiver.accept(0, 1, 0, "again") == []
     receiver.open(2)
-    assert accept(receiver, (0, 2, 0, "new")) == ["new"]
-    assert accept(receiver, (0, 1, 1, "ghost")) == []
+    assert receiver.accept(0, 2, 0, "new") == ["new"]
+    assert receiver.accept(0, 1, 1, "ghost") == []
 
 
 def test_nothing_before_a_session() -> None:
-    receiver: Receiver[str] = Receiver(PLAN, 0, window=8)
-    assert accept(receiver, (0, 1, 0, "early")) == []
+    receiver: Receiver[str] = Receiver(0, window=8)
+    assert receiver.accept(0, 1, 0, "early") == []
+    assert receiver.session is None
 
 
 def test_a_new_epoch_drops_the_old() -> None:
     sender: Sender[str] = Sender(4, session=1)
-    receiver: Receiver[str] = Receiver(PLAN, 0, window=4)
+    receiver: Receiver[str] = Receiver(0, window=4)
     receiver.open(1)
     late = packet(sender, sender.push("late"), "late")
     sender.restart(1, epoch=1)
     receiver.restart(1)
-    assert accept(receiver, late) == []
-    assert accept(receiver, packet(sender, sender.push("new"), "new")) == ["new"]
+    assert receiver.accept(*late) == []
+    assert receiver.accept(*packet(sender, sender.push("new"), "new")) == ["new"]
     sender.acknowledge(1, 0, 1)
     assert list(sender.unacknowledged()) == [(0, "new")]
 
 
-def test_another_plan_is_an_error() -> None:
-    receiver: Receiver[str] = Receiver(PLAN, 0, window=4)
-    receiver.open(1)
-    with pytest.raises(RunError, match="another build"):
-        accept(receiver, (0, 1, 0, "x"), plan=b"\1" * 32)
-
-
 def test_out_of_the_window_is_an_error() -> None:
-    receiver: Receiver[str] = Receiver(PLAN, 0, window=4)
+    receiver: Receiver[str] = Receiver(0, window=4)
     receiver.open(1)
-    assert accept(receiver, (0, 1, 3, "x")) == []
-    with pytest.raises(RunError, match="window"):
-        accept(receiver, (0, 1, 4, "x"))
+    assert receiver.accept(0, 1, 3, "x") == []
+    with pytest.raises(RunError, match="window") as caught:
+        receiver.accept(0, 1, 4, "x")
+    assert caught.value.cause == "refused"
 
 
 def test_the_buffer_is_bounded() -> None:
     sender: Sender[str] = Sender(2, session=1)
     sender.push("a")
     sender.push("b")
-    with pytest.raises(RunError, match="without an acknowledgement"):
+    with pytest.raises(RunError, match="without an acknowledgement") as caught:
         sender.push("c")
+    assert caught.value.cause == "stalled"
     sender.acknowledge(1, 0, 1)
     assert sender.push("c") == 2
 
@@ -121,16 +112,13 @@ def test_acknowledging_the_unsent_is_an_error() -> None:
         sender.acknowledge(1, 0, 2)
 
 
-def test_patience() -> None:
-    assert patience_s(0.1) == 5.0
-    assert patience_s(2.0) == 8.0
-    assert patience_s(0.1, floor_s=1.0, slowest_s=0.5) == 2.0
-    predicted = {"prefill_s": 0.5, "decode_s": 0.1, "prefill_tokens": 64}
-    assert step_s(predicted, "prefill", 1, 7) == 0.5
-    assert step_s(predicted, "prefill", 2, 128) == 2.0
-    assert step_s(predicted, "decode", 3, 1) == pytest.approx(0.3)
-    assert step_s({}, "decode", 3, 1) == 0.0
-    progress = Progress(10.0)
-    progress.moved(12.0)
-    assert progress.silent_s(15.0) == 3.0
-    assert progress.expires(5.0) == 17.0
+def test_which_receivers_can_be_sent_all_that_they_lack() -> None:
+    """Frames 2 and 3 are kept: one that awaits 1 has lost a frame that is gone, one that awaits 5 is another's."""
+    sender: Sender[str] = Sender(4, session=1)
+    for frame in "abcd":
+        sender.push(frame)
+    sender.acknowledge(1, 0, 2)
+    assert [sender.can_resume(seq) for seq in range(6)] == [False, False, True, True, True, False]
+    sender.restart(2)
+    assert [sender.can_resume(seq) for seq in range(2)] == [True, False]
+    assert sender.next_seq == 0
