@@ -60,7 +60,10 @@ def computed_slots(requests: Requests) -> list[int]:
 @pytest.mark.parametrize("model", [language_model, returning_model], ids=["once", "returning"])
 @given(random=st.randoms(use_true_random=False))
 def test_interleaving_changes_nothing(model: Callable[..., Build], random: Random) -> None:
-    """Three requests in flight, messages in any order that each link allows, give what each gives alone."""
+    """Three requests in flight, messages in any order that each link allows, give what each gives alone.
+
+    So they do however often devices prepare what comes next.
+    """
     net = Network(roles(model))
     steps = dict.fromkeys(range(3), 0)
     for request in steps:
@@ -75,6 +78,7 @@ def test_interleaving_changes_nothing(model: Callable[..., Build], random: Rando
                     net.advance()
         if net.air:
             net.deliver(random.choice(net.heads()))
+        random.choice(list(net.requests.values())).look_ahead()
     for request in steps:
         assert net.tokens[request] == tokens_alone(model, request, 4)
 
@@ -248,6 +252,7 @@ def test_steps_must_follow(net: Network) -> None:
 def test_steps_of_the_source_must_follow(net: Network) -> None:
     net.open(0)
     net.settle()
+    assert net.source.look_ahead() == [step_of(0, 1)]
     wrong = step_of(0, 1, off=1)
     with pytest.raises(RunError, match="does not follow"):
         net.begin(wrong, ids_of(wrong))

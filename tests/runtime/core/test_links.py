@@ -1,0 +1,560 @@
+"""The handshake, and what may travel over the links of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from partc.errors import RunError
+from partc.format.messages import (
+    CLIENT,
+    Ack,
+    AnyMessage,
+    Data,
+    Hello,
+    Message,
+    Opening,
+    Ping,
+    Problem,
+    Refuse,
+    Row,
+    TensorSpec,
+    Welcome,
+    to_frame,
+)
+from partc.runtime.core.actions import Action, Delivered, Failed, Heard, Linked, Lost, Misfit
+from partc.runtime.core.commands import Send
+from partc.runtime.core.events import Origin, Received, Unreadable
+from partc.runtime.core.links import Links
+from partc.runtime.core.step import Step
+from tests.runtime.bundles import HIDDEN, LENGTH, Build, language_model
+from tests.runtime.core.roles import GREEDY, hello, roles, step_of
+from tests.runtime.returning import returning_model
+
+ROUTE = b"route"
+ZEROS = np.zeros((1, 1, HIDDEN), np.float32)
+
+
+class End:
+    """The links of a device, and the events of its connections."""
+
+    def __init__(
+        self,
+        device: str = "b",
+        model: Callable[..., Build] = language_model,
+        greeted_by: str | None = "a",
+        incarnation: int = 1,
+    ) -> None:
+        self.links = Links(roles(model)[device], incarnation, {"patience_s": 5.0})
+        self.sent: list[Send] = []
+        """All that it sent."""
+        if greeted_by is not None:
+            assert self.receive(hello(greeted_by)) == []
+
+    def take(self, actions: Iterable[Action]) -> list[Action]:
+        """What others in the device are told."""
+        told = list(actions)
+        self.sent += [action for action in told if isinstance(action, Send)]
+        return [action for action in told if not isinstance(action, Send)]
+
+    def receive(
+        self,
+        message: AnyMessage,
+        frames: Sequence[bytes | memoryview] = (),
+        origin: Origin = ROUTE,
+        now: float = 0.0,
+        user: str | None = None,
+    ) -> list[Action]:
+        came = [memoryview(frame) for frame in frames]
+        return self.take(self.links.received(Received(origin, user, message, came), now))
+
+    def data(self, seq: int, name: str = "hidden_1", now: float = 0.0, **changes: Any) -> list[Action]:
+        return self.receive(data(seq, name, **changes), [to_frame(ZEROS)], now=now)
+
+    def acknowledged(self) -> list[int]:
+        return [item.message.seq for item in self.sent if isinstance(item.message, Ack)]
+
+    def last(self) -> Message:
+        return self.sent[-1].message
+
+    def link(self, peer: str, expected: int = 0) -> list[Action]:
+        """A connection to a device comes up, and it answers."""
+        self.take(self.links.connected(peer))
+        return self.receive(welcome(peer, expected), origin=peer)
+
+
+def welcome(peer: str, expected: int = 0) -> Welcome:
+    return Welcome(name=peer, next=expected, info={})
+
+
+def data(seq: int, name: str = "hidden_1", request: int | None = None, **changes: Any) -> Data:
+    """Step 0 of a request of one token; every message is of another request."""
+    number = seq if request is None else request
+    facts: dict[str, Any] = {
+        "session": 9,
+        "epoch": 0,
+        "seq": seq,
+        "phase": "prefill",
+        "dims": {"batch": 1, "sequence": 1},
+        "rows": (Row(number, 0, 0, 0, 1),),
+        "values": (TensorSpec(name, "float32", (1, 1, HIDDEN)),),
+        "open": (Opening(number, GREEDY),),
+    }
+    return Data(**{**facts, **changes})
+
+
+def later(seq: int, step: int, **changes: Any) -> Data:
+    """A decode step of request 0."""
+    return data(seq, phase="decode", rows=(Row(0, 0, step, step, 1),), open=(), **changes)
+
+
+def failure(actions: list[Action]) -> Failed:
+    (failed,) = actions
+    assert isinstance(failed, Failed)
+    return failed
+
+
+# -- a connection to this device
+
+
+def test_a_greeting_is_answered() -> None:
+    end = End(greeted_by=None)
+    end.receive(hello("a"))
+    assert end.last() == Welcome(name="b", next=0, info={"patience_s": 5.0})
+    end.data(0)
+    end.receive(hello("a"), origin=b"another route")
+    assert end.last() == Welcome(name="b", next=1, info={"patience_s": 5.0}), "the session goes on"
+    end.receive(hello("a", session=10))
+    assert end.last() == Welcome(name="b", next=0, info={"patience_s": 5.0})
+
+
+@pytest.mark.parametrize(
+    ("device", "greeting", "user", "message"),
+    [
+        ("b", hello("c"), None, "'c' does not connect to b in this build"),
+        ("b", hello("b"), None, "'b' does not connect to b"),
+        ("b", hello(CLIENT), None, "'client' does not connect to b"),
+        ("a", hello("somebody" * 20), None, "somebodysome"),
+        ("b", hello("a"), "c", "the key of 'c' does not belong to 'a'"),
+        ("b", hello("a", plan=bytes(32)), None, "b runs build .*, a has build 000000000000"),
+    ],
+)
+def test_greetings_that_are_refused(device: str, greeting: Hello, user: str | None, message: str) -> None:
+    end = End(device, greeted_by=None)
+    assert end.receive(greeting, user=user) == []
+    refused = end.last()
+    assert isinstance(refused, Refuse)
+    with pytest.raises(RunError, match=message):
+        raise refused.problem.error()
+    assert refused.problem.cause == "refused"
+    assert len(refused.problem.message) < 200
+    assert end.data(0) == [], "a stranger's message is ignored"
+
+
+def test_all_devices_and_clients_connect_to_the_source() -> None:
+    """Also those that send it no values."""
+    end = End("a", greeted_by=None)
+    for name in ("b", "c", CLIENT):
+        end.receive(hello(name), origin=name.encode(), user=name)
+        assert end.last() == Welcome(name="a", next=0, info={"patience_s": 5.0})
+
+
+def test_messages_before_a_greeting_are_ignored() -> None:
+    """They are left over from a connection that broke."""
+    end = End(greeted_by=None)
+    assert end.data(0) == end.receive(Ping()) == []
+    assert end.sent == []
+
+
+def test_other_messages_are_handed_on() -> None:
+    end = End()
+    assert end.receive(Ping(token=3)) == [Heard("a", ROUTE, Ping(token=3), [])]
+
+
+def test_what_cannot_be_read() -> None:
+    """A device's link is not to be trusted any more; strangers and clients are refused."""
+    error = RunError("a message that cannot be read", cause="refused")
+    end = End("a", greeted_by=None)
+    for name in ("c", CLIENT):
+        end.receive(hello(name), origin=name.encode())
+    for origin in (CLIENT.encode(), b"stranger"):
+        assert end.take(end.links.unreadable(Unreadable(origin, error))) == []
+        assert end.sent[-1] == Send(origin, Refuse(problem=Problem.of(error)))
+    failed = failure(end.take(end.links.unreadable(Unreadable(b"c", error))))
+    assert (failed.request, failed.error.where) == (None, "c -> a")
+
+
+def test_the_end_of_a_connection() -> None:
+    end = End()
+    assert end.take(end.links.disconnected(b"nobody's")) == []
+    assert end.take(end.links.disconnected(ROUTE)) == [Lost("a", ROUTE)]
+    assert end.take(end.links.disconnected(ROUTE)) == []
+    assert end.data(0) == []
+
+
+# -- values that arrive
+
+
+def test_values_are_delivered() -> None:
+    (delivered,) = End().data(0)
+    assert isinstance(delivered, Delivered)
+    assert (delivered.peer, delivered.step.request, delivered.step.phase) == ("a", 0, "prefill")
+    np.testing.assert_array_equal(delivered.values["hidden_1"], ZEROS)
+
+
+def test_a_repetition_is_dropped() -> None:
+    end = End()
+    assert len(end.data(0)) == 1
+    assert end.data(0) == []
+
+
+def test_a_gap_is_waited_for() -> None:
+    end = End()
+    assert end.data(1) == []
+    assert [item.step.request for item in end.data(0) if isinstance(item, Delivered)] == [0, 1]
+
+
+def test_acknowledged_by_number_or_by_time() -> None:
+    end = End()
+    for seq in range(8):
+        assert [type(action) for action in end.data(seq)] == [Delivered]
+    assert end.acknowledged() == [], "the device has more urgent work"
+    assert end.links.due == 0.0
+    end.take(end.links.acknowledgements(0.0))
+    assert end.acknowledged() == [8]
+    assert end.links.due is None
+    end.data(8)
+    due = end.links.due
+    assert due == 0.1
+    end.take(end.links.acknowledgements(due - 0.01))
+    assert end.acknowledged() == [8]
+    end.take(end.links.acknowledgements(due))
+    assert end.acknowledged() == [8, 9]
+
+
+def test_frames_of_another_epoch_get_no_acknowledgement() -> None:
+    end = End()
+    for seq in range(20):
+        assert end.data(seq, epoch=1) == []
+    assert end.links.due is None
+    assert [type(action) for action in end.data(0)] == [Delivered], "the one in force goes on"
+
+
+def test_frames_of_another_session_are_ignored() -> None:
+    end = End()
+    assert end.data(0, session=8) == []
+    assert [type(action) for action in end.data(0)] == [Delivered]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"phase": "decode"}, "step 0 is no step of 'decode'"),
+        ({"rows": (Row(0, 9, 0, 0, 1),)}, "slot 3, there are 3"),
+        ({"rows": (Row(0, 0, 0, LENGTH, 1),)}, "max_sequence"),
+        ({"rows": (Row(0, 0, 0, 0, 1), Row(1, 1, 0, 0, 1))}, "does not belong to request 0"),
+        ({"values": (TensorSpec("hidden_1", "float32", (1, 2, HIDDEN)),)}, "has the shape"),
+        ({"values": (TensorSpec("embed", "float32", (1, 1, HIDDEN)),)}, "is not what prefill awaits from a"),
+        ({"open": ()}, "opened by its step 0"),
+    ],
+)
+def test_values_that_the_placement_does_not_have(changes: dict[str, Any], message: str) -> None:
+    """They end their request and those before it; the requests behind it are innocent."""
+    end = End()
+    failed = failure(end.receive(replace(data(0), **changes), [to_frame(ZEROS)]))
+    assert (failed.request, failed.earlier, failed.error.where) == (0, True, "a -> b")
+    with pytest.raises(RunError, match=message):
+        raise failed.error
+    assert [type(action) for action in end.data(1)] == [Delivered], "the link goes on"
+
+
+def test_frames_are_held_against_the_header() -> None:
+    failed = failure(End().receive(data(0), [b"1234"]))
+    assert "has 4 bytes" in failed.error.message
+    failed = failure(End().receive(data(0), []))
+    assert "1 tensors are announced, 0 came" in failed.error.message
+
+
+def test_no_step_beyond_the_plan() -> None:
+    end = End()
+    for step in range(1, LENGTH):
+        assert [type(action) for action in end.receive(later(step - 1, step), [to_frame(ZEROS)])] == [
+            Delivered
+        ]
+    failed = failure(end.receive(later(LENGTH - 1, LENGTH), [to_frame(ZEROS)]))
+    assert "max_sequence" in failed.error.message
+
+
+def test_values_of_a_device_that_sends_none() -> None:
+    """Device b tells the source that it is ready, but has no values for it."""
+    end = End("a", greeted_by="b")
+    failed = failure(end.data(0))
+    assert failed.request is None
+    assert "b sends no data here" in failed.error.message
+
+
+def test_values_of_a_client() -> None:
+    end = End("a", greeted_by=CLIENT)
+    assert end.data(0) == []
+    assert isinstance(end.last(), Refuse)
+
+
+def test_a_header_is_a_peer_s_own() -> None:
+    """The same bytes on another connection are nobody's."""
+    end = End()
+    assert end.receive(data(0), [to_frame(ZEROS)], origin=b"another connection") == []
+
+
+def test_each_message_of_the_program_is_awaited_and_no_other() -> None:
+    end = End(model=returning_model)
+    assert [type(action) for action in end.data(0, "hidden_1")] == [Delivered]
+    assert end.data(0, "hidden_1") == [], "a repetition"
+    assert [type(action) for action in end.data(1, "sum")] == [Delivered]
+    failed = failure(end.data(2, "hidden_2"))
+    assert "is not what prefill awaits from a" in failed.error.message
+
+
+# -- headers of a step that is expected
+
+
+def expecting() -> End:
+    """Steps 0 and 1 of request 0 came, and step 2 is expected."""
+    end = End()
+    end.data(0)
+    (first,) = end.receive(later(1, 1), [to_frame(ZEROS)])
+    assert isinstance(first, Delivered)
+    end.links.expect(first.step.next_token())
+    return end
+
+
+def test_a_step_that_is_expected() -> None:
+    (delivered,) = expecting().receive(later(2, 2), [to_frame(ZEROS)])
+    assert isinstance(delivered, Delivered)
+    step = Step(0, 0, 2, "decode", {"batch": 1, "sequence": 1}, (2,), (1,))
+    assert (delivered.peer, delivered.step) == ("a", step)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": (Row(0, 0, 2, LENGTH, 1),)}, "max_sequence"),
+        ({"rows": (Row(0, 9, 2, 2, 1),)}, "slot 3"),
+        ({"phase": "prefill"}, "no step of 'prefill'"),
+        ({"dims": {"batch": 1, "sequence": 1, "width": 1}}, "width is 1"),
+        ({"dims": {"batch": 1, "sequence": 2}}, "has the shape"),
+        ({"dims": {}}, "needs the size of|1 tokens|has the shape"),
+        ({"open": (Opening(0, GREEDY),)}, "opened by its step 0"),
+        ({"values": (TensorSpec("hidden_1", "float16", (1, 1, HIDDEN)),)}, "is float16"),
+    ],
+)
+def test_nothing_is_taken_on_trust_because_a_step_is_expected(changes: dict[str, Any], message: str) -> None:
+    end = expecting()
+    failed = failure(end.receive(replace(later(2, 2), **changes), [to_frame(ZEROS)]))
+    with pytest.raises(RunError, match=message):
+        raise failed.error
+
+
+def test_another_step_than_the_expected_one() -> None:
+    end = expecting()
+    (delivered,) = end.receive(replace(later(2, 2), rows=(Row(0, 0, 2, 9, 1),)), [to_frame(ZEROS)])
+    assert isinstance(delivered, Delivered)
+    assert delivered.step.position == (9,)
+
+
+def test_frames_are_held_against_the_header_of_an_expected_step() -> None:
+    end = expecting()
+    assert "has 4 bytes" in failure(end.receive(later(2, 2), [b"1234"])).error.message
+
+
+def test_no_step_beyond_the_plan_is_expected() -> None:
+    end = End()
+    end.links.expect(step_of(0, LENGTH - 2))
+    failed = failure(
+        end.receive(
+            data(0, phase="decode", rows=(Row(0, 0, LENGTH - 2, LENGTH, 1),), open=()), [to_frame(ZEROS)]
+        )
+    )
+    assert "max_sequence" in failed.error.message
+
+
+def test_the_header_of_an_expected_step_is_that_of_its_message() -> None:
+    """For the next step as well as for another one of the same request."""
+    prepared, other = End(), End()
+    for end in (prepared, other):
+        end.link("c")
+    for step in (step_of(0, 1), step_of(0, 1, off=1), step_of(0, 1, slot=2), step_of(0, 2)):
+        prepared.links.expect(step_of(0, 1))
+        assert prepared.links.send("c", step, ("hidden_2",), [ZEROS]) == other.links.send(
+            "c", step, ("hidden_2",), [ZEROS]
+        )
+
+
+# -- a connection that this device opened
+
+
+def test_a_link_comes_up() -> None:
+    end = End()
+    assert end.links.missing == ["a", "c"]
+    end.take(end.links.connected("c"))
+    greeting = end.last()
+    assert isinstance(greeting, Hello)
+    assert (greeting.name, greeting.epoch, greeting.incarnation) == ("b", 0, 1)
+    assert end.links.missing == ["a", "c"], "nothing may be sent before the welcome"
+    assert end.receive(welcome("c"), origin="c") == [Linked("c")]
+    assert end.links.missing == ["a"]
+
+
+def test_values_are_sent() -> None:
+    end = End()
+    end.link("c")
+    step = step_of(0, 0)
+    array = np.ones((1, 3, HIDDEN), np.float32)
+    sent = end.links.send("c", step, ("hidden_2",), [array])
+    message = sent.message
+    assert isinstance(message, Data)
+    assert (sent.origin, message.seq, message.phase, message.rows) == (
+        "c",
+        0,
+        "prefill",
+        (Row(0, 0, 0, 0, 3),),
+    )
+    assert message.values == (TensorSpec("hidden_2", "float32", (1, 3, HIDDEN)),)
+    assert message.open == (Opening(0, GREEDY),)
+    assert bytes(sent.frames[0]) == array.tobytes()
+    following = end.links.send("c", step_of(0, 1, slot=2), ("hidden_2",), [array]).message
+    assert isinstance(following, Data)
+    assert (following.seq, following.rows, following.open) == (1, (Row(0, 6, 1, 3, 1),), ())
+
+
+def test_without_a_link_nothing_is_sent() -> None:
+    end = End()
+    with pytest.raises(RunError, match="c is not connected") as caught:
+        end.links.send("c", step_of(0, 0), ("hidden_2",), [ZEROS])
+    assert caught.value.cause == "lost-peer"
+
+
+def test_after_a_break_what_was_not_acknowledged_is_repeated() -> None:
+    end = End()
+    end.link("c")
+    first = end.links.send("c", step_of(0, 0), ("hidden_2",), [ZEROS])
+    second = end.links.send("c", step_of(0, 1), ("hidden_2",), [ZEROS])
+    assert end.take(end.links.disconnected("c")) == [Lost("c", "c")]
+    assert end.links.missing == ["a", "c"]
+    end.sent.clear()
+    assert end.link("c", expected=1) == [Linked("c")]
+    assert end.sent[1:] == [second]
+    end.take(end.links.disconnected("c"))
+    end.sent.clear()
+    end.link("c", expected=1)
+    assert end.sent[1:] == [second], "until it is acknowledged"
+    assert first not in end.sent
+
+
+def test_acknowledged_values_are_not_repeated() -> None:
+    end = End()
+    end.link("c")
+    message = end.links.send("c", step_of(0, 0), ("hidden_2",), [ZEROS]).message
+    assert isinstance(message, Data)
+    end.receive(Ack(session=message.session, epoch=0, seq=1), origin="c")
+    end.take(end.links.disconnected("c"))
+    end.sent.clear()
+    assert end.link("c", expected=1) == [Linked("c")]
+    assert len(end.sent) == 1
+
+
+def test_a_receiver_that_started_again_gets_a_new_session() -> None:
+    """It awaits message 0, which is gone: so the sender counts from 0 again, and greets once more."""
+    end = End()
+    end.link("c")
+    message = end.links.send("c", step_of(0, 0), ("hidden_2",), [ZEROS]).message
+    assert isinstance(message, Data)
+    end.receive(Ack(session=message.session, epoch=0, seq=1), origin="c")
+    end.take(end.links.disconnected("c"))
+    assert end.link("c", expected=0) == []
+    greeting = end.last()
+    assert isinstance(greeting, Hello)
+    assert greeting.session != message.session
+    assert end.links.missing == ["a", "c"]
+    assert end.receive(welcome("c"), origin="c") == [Linked("c")]
+    again = end.links.send("c", step_of(1, 0), ("hidden_2",), [ZEROS]).message
+    assert isinstance(again, Data)
+    assert (again.session, again.seq) == (greeting.session, 0)
+
+
+def test_sessions_of_two_lives_differ() -> None:
+    def sessions(incarnation: int) -> set[int]:
+        end = End(greeted_by=None, incarnation=incarnation)
+        for peer in ("a", "c"):
+            end.take(end.links.connected(peer))
+        return {item.message.session for item in end.sent if isinstance(item.message, Hello)}
+
+    assert len(sessions(2**50 + 7) | sessions(2**63 + 1234)) == 4
+
+
+def test_both_ends_of_a_link_have_room_for_all_messages_of_a_step() -> None:
+    """8 + 4 × 3 requests × 2 messages + 64 = 96."""
+    receiver = End(model=returning_model)
+    assert receiver.data(95, "sum") == []
+    assert "out of the window" in failure(receiver.data(96, "sum")).error.message
+    sender = End("a", returning_model, greeted_by=None)
+    sender.link("b")
+    for number in range(96):
+        sender.links.send("b", step_of(number, 0, slot=0), ("sum",), [ZEROS])
+    with pytest.raises(RunError, match="96 messages were sent without an acknowledgement"):
+        sender.links.send("b", step_of(96, 0, slot=0), ("sum",), [ZEROS])
+
+
+# -- answers that do not fit
+
+
+@pytest.mark.parametrize(
+    ("message", "origin", "expected"),
+    [
+        (welcome("a"), ROUTE, "a answers what nobody asked"),
+        (Refuse(problem=Problem("refused", "no")), ROUTE, "a answers what nobody asked"),
+        (Ack(session=1, epoch=0, seq=1), "c", "was never sent"),
+    ],
+    ids=["welcome", "refuse", "ack"],
+)
+def test_answers_to_nothing(message: AnyMessage, origin: Origin, expected: str) -> None:
+    end = End()
+    if isinstance(message, Ack):
+        message = Ack(session=end.links._out["c"].sender.session, epoch=0, seq=1)
+    failed = failure(end.receive(message, origin=origin))
+    assert failed.request is None
+    assert expected in failed.error.message
+
+
+def test_an_acknowledgement_of_one_that_is_sent_nothing() -> None:
+    failed = failure(End("c", greeted_by="b").receive(Ack(session=1, epoch=0, seq=0)))
+    assert "b acknowledges what nobody sent" in failed.error.message
+
+
+def test_a_device_that_is_refused() -> None:
+    end = End()
+    (misfit,) = end.receive(Refuse(problem=Problem("refused", "another build", "a", "copy it")), origin="a")
+    assert isinstance(misfit, Misfit)
+    assert (misfit.error.message, misfit.error.where, misfit.error.hint) == ("another build", "a", "copy it")
+
+
+def test_keys_that_do_not_fit() -> None:
+    end = End()
+    (misfit,) = end.take(end.links.rejected("c"))
+    assert isinstance(misfit, Misfit)
+    assert "c and this device do not have each other's keys" in misfit.error.message
+
+
+def test_an_end_of_a_batch() -> None:
+    """Three sequences in slot 1 are the rows 3, 4 and 5."""
+    end = End()
+    end.link("c")
+    rows = replace(
+        step_of(7, 0, slot=1), dims={"batch": 3, "sequence": 3}, position=(0, 0, 0), length=(3, 1, 2)
+    )
+    message = end.links.send("c", rows, ("hidden_2",), [np.ones((3, 3, HIDDEN), np.float32)]).message
+    assert isinstance(message, Data)
+    assert message.rows == (Row(7, 3, 0, 0, 3), Row(7, 4, 0, 0, 1), Row(7, 5, 0, 0, 2))
