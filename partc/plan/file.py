@@ -10,12 +10,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from partc.errors import PlanError
+from partc.format.json_text import parse_json
+from partc.format.plain_files import read_plain_text
 from partc.plan.answer import Plan
 from partc.plan.evaluate import Evaluation
 from partc.plan.problem import Problem
@@ -50,14 +51,7 @@ def read_plan(file: Path) -> Json:
     Raises:
         PlanError: no such file, or it is no plan, or an infeasible one.
     """
-    if file.is_dir() or not file.exists():
-        message = "is a folder, not a file" if file.is_dir() else "no such file"
-        raise PlanError(message, where=str(file), hint=GIVE)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"not a plan: {error}", where=str(file), hint=GIVE) from error
-    return parse_plan(text, str(file))
+    return parse_plan(read_plain_text(file, PlanError, GIVE), str(file))
 
 
 def parse_plan(text: str, where: str) -> Json:
@@ -66,11 +60,7 @@ def parse_plan(text: str, where: str) -> Json:
     Raises:
         PlanError: it is no plan, or an infeasible one.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        hint = AGAIN if where.endswith(".json") else GIVE
-        raise PlanError(f"not a plan: not valid JSON ({error})", where=where, hint=hint) from error
+    data = parse_json(text, where, PlanError, AGAIN if where.endswith(".json") else GIVE)
     if not isinstance(data, dict):
         raise PlanError("not a plan: not a JSON object", where=where, hint=GIVE)
     check_plan(data, where)

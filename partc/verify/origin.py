@@ -11,10 +11,12 @@ from typing import Any
 from partc.config.devices import DevicesConfig
 from partc.config.model import ModelConfig, load_model_config
 from partc.errors import BundleError
+from partc.format.json_text import read_json
 from partc.ir.quantization import NONE, Quantization
 from partc.runtime.manifest import Manifest
 
 _FILE = Path("runs") / "origin.json"
+_AGAIN = "run `partc compile` again, which writes it"
 _OF_A_DEVICE = ("target", "arch", "provider", "threads", "options")
 """What decides how a device computes."""
 
@@ -106,11 +108,7 @@ def read_build(build: Path) -> Build:
 
 def _read(file: Path) -> dict[str, Any]:
     """What `write_origin` wrote."""
-    try:
-        content = json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        what = error.strerror if isinstance(error, OSError) else "it is no JSON, or cut off"
-        raise _damaged(file, str(what)) from error
+    content = read_json(file, BundleError, _AGAIN)
     if not isinstance(content, dict):
         raise _damaged(file, "it is no JSON object")
     found = {"quantize": None, "disable": [], "devices": {}, **content}
@@ -126,7 +124,7 @@ def _damaged(file: Path, what: str) -> BundleError:
     return BundleError(
         f"what the build was compiled from cannot be read: {what}",
         where=str(file),
-        hint="run `partc compile` again, which writes it",
+        hint=_AGAIN,
     )
 
 

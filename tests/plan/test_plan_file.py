@@ -29,7 +29,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "not valid JSON"),
-        ("[" * 100_000, "not valid JSON"),
+        ("[" * 100_000, "nested too deeply"),
         ("[]", "not a JSON object"),
         (json.dumps(problem_json(PROBLEM)), "this is a planning problem"),
         (json.dumps({**PLAN, "format": "partc-plan/9"}), "the format is 'partc-plan/9'"),
@@ -50,7 +50,11 @@ def test_what_is_no_plan(text: str, message: str) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
-    for name, message in (("none.json", "no such file"), ("", "is a folder"), ("bytes.json", "not a plan")):
+    for name, message in (
+        ("none.json", "no such file"),
+        ("", "is a folder"),
+        ("bytes.json", "not UTF-8 text: byte 0"),
+    ):
         with pytest.raises(PlanError, match=message) as caught:
             read_plan(tmp_path / name)
         assert caught.value.where == str(tmp_path / name)

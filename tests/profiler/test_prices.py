@@ -182,7 +182,7 @@ def test_without_times_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.
         ({"devices": {"phone": device({"00": -1.0})}}, "finite number"),
         ({"devices": {"phone": device({"00": 0})}}, "above zero"),
         ({"devices": {"phone": device({"00": 1e308})}}, "up to 1e"),
-        ({"devices": {"phone": device({"00": 10**400})}}, "of about 401 digits"),
+        ({"devices": {"phone": device({"00": 10**400})}}, "is too large"),
         ({"devices": {"phone": device({}, machine=[])}}, "machine: expected a mapping"),
         ({"measured": 3}, "expected a text"),
         ({"extra": 1}, "unknown key"),
