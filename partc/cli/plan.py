@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "plan",
-    short_help="Show who would compute what.",
+    short_help="Show which device would compute what.",
     epilog=example(
         "partc plan model.yaml --target devices.yaml",
         "partc plan model.yaml --target devices.yaml --json > plan.json",

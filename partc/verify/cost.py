@@ -104,7 +104,7 @@ def cost_of_text(
 def cost_of_outputs(
     config: ModelConfig, model: UncutModel, full: Reference, requests: Sequence[Given], progress: Progress
 ) -> Cost:
-    """The cost for a model of one step: the error of its outputs, and for a classifier what it thinks likeliest."""
+    """The cost for a model of one step: the error of its outputs, and for a classifier its top-1 agreement."""
     sums, error = Sums(), 0.0
     for number, given in enumerate(requests):
         progress("cost of quantisation", number, len(requests))

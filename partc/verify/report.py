@@ -61,7 +61,7 @@ class Cost:
     tokens: int | None = None
     """Tokens that both predicted; inputs, for a model that classifies."""
     top1_agreement: float | None = None
-    """Part of them for which both think the same token (or label) likeliest."""
+    """The part of them for which both models rank the same token (or label) first: top-1 agreement."""
     kl_nats: float | None = None
     """Mean of KL(original || quantised) of the predicted distributions, nats a token."""
     perplexity: float | None = None
