@@ -104,7 +104,9 @@ def read_record(file: Path) -> RunRecord:
         BundleError: there is no such file, or it is not a run record, or a damaged one.
     """
     if file.is_dir():
-        raise BundleError("is a folder, not a file", where=str(file), hint=f"give a file of BUILD/{RUNS}")
+        raise BundleError(
+            "this is a folder, not a file", where=str(file), hint=f"give a file of BUILD/{RUNS}"
+        )
     data = read_json(file, BundleError, _AGAIN)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BundleError(f"not a run record of format {FORMAT}", where=str(file), hint=_AGAIN)

@@ -129,7 +129,7 @@ def test_what_is_no_record(tmp_path: Path, text: str) -> None:
 
 
 def test_no_record(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="is a folder, not a file"):
+    with pytest.raises(BundleError, match="this is a folder, not a file"):
         read_record(tmp_path)
     with pytest.raises(BundleError, match="no such file"):
         read_record(tmp_path / "x.json")
