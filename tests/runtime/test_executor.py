@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
-from partc.runtime.engines.contract import NullEngine
+from partc.runtime.engines.contract import load_engine
 from partc.runtime.executor import Executor
 from partc.runtime.manifest import load_manifest
 from partc.runtime.wire import Opening, Step
@@ -81,7 +81,7 @@ def network(build: Path) -> Network:
     for folder in sorted((build / "devices").iterdir()):
         manifest = load_manifest(folder)
         made.executors[folder.name] = Executor(
-            manifest, NullEngine(manifest, folder), Outlet(made, folder.name), made.clock
+            manifest, load_engine(manifest, folder), Outlet(made, folder.name), made.clock
         )
     return made
 
