@@ -14,6 +14,7 @@ from typing import Any
 
 from partc.config.section import Section, describe
 from partc.errors import ConfigError, PlanError
+from partc.ir.plan import plain
 from partc.plan.evaluate import Evaluation
 from partc.plan.file import AGAIN
 from partc.plan.problem import Problem
@@ -32,7 +33,7 @@ def check_predicted(plan: Mapping[str, Any], evaluation: Evaluation, where: str)
     if "value" in answer:
         _refuse(_differences(answer["value"], evaluation.value, "answer.value"), where)
     if "predicted" in plan:
-        _refuse(_differences(plan["predicted"], evaluation.to_json(), "predicted"), where)
+        _refuse(_differences(plan["predicted"], plain(evaluation.predicted), "predicted"), where)
 
 
 def check_answer(plan: Mapping[str, Any], problem: Problem, where: str) -> None:

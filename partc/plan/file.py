@@ -17,12 +17,11 @@ from typing import Any
 from partc.errors import PlanError
 from partc.format.json_text import parse_json
 from partc.format.plain_files import read_plain_text
-from partc.plan.answer import Plan
+from partc.ir.plan import FORMAT, Plan, PlanFile
 from partc.plan.evaluate import Evaluation
 from partc.plan.problem import Problem
 from partc.plan.problem_json import problem_json
 
-FORMAT = "partc-plan/1"
 PLAN_FILE = "plan.json"
 GIVE = "give plan.json or the folder of a build, as partc compile writes them"
 
@@ -31,18 +30,11 @@ AGAIN = (
     "partc plan --json"
 )
 Json = dict[str, Any]
-EMPTY_PLAN: Json = {"format": FORMAT, "problem": None, "answer": None, "predicted": None}
-"""plan.json of parts that nobody planned (IR text written by hand)."""
 
 
-def plan_json(problem: Problem, answer: Plan, predicted: Evaluation) -> Json:
-    """plan.json as data."""
-    return {
-        "format": FORMAT,
-        "problem": problem_json(problem),
-        "answer": answer.to_json(),
-        "predicted": predicted.to_json(),
-    }
+def plan_file(problem: Problem, answer: Plan, evaluation: Evaluation) -> PlanFile:
+    """plan.json of a feasible plan."""
+    return PlanFile(problem=problem_json(problem), answer=answer, predicted=evaluation.predicted)
 
 
 def read_plan(file: Path) -> Json:

@@ -12,7 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import convert
+
 from partc.config.units import format_bytes, format_seconds
+from partc.ir.plan import Plan as Answer
+from partc.ir.plan import Predicted
 from partc.plan.check import check_answer
 from partc.plan.simulate.build import Build, workflow
 from partc.plan.simulate.case import read_case
@@ -86,14 +90,15 @@ class Plan:
         check_answer(data, self.case.problem, where)
         self.build = build
         self.workflow = workflow(self.case, build)
-        self.summary = summarize(data)
+        predicted = convert(data["predicted"], Predicted)
+        self.summary = summarize(self.case.problem, Answer.from_json(data["answer"]), predicted)
         self.problem: Json = data["problem"]
         self.answer: Json = data["answer"]
-        self.predicted: Json = data["predicted"]
-        self.phases: Sequence[Json] = self.predicted["phases"]
-        self.stages: Sequence[Json] = self.phases[0]["stages"]
+        self.predicted = predicted
+        self.phases = predicted.phases
+        self.stages = predicted.phases[0].stages
         names = [str(device["name"]) for device in self.problem["devices"]]
-        used = list(dict.fromkeys(str(stage["device"]) for stage in self.stages))
+        used = list(dict.fromkeys(stage.device for stage in self.stages))
         self.used = used
         """Names of the devices in use, in ring order."""
         self.devices = [*used, *(name for name in names if name not in used)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from partc.errors import ConfigError
-from partc.plan.answer import Plan
+from partc.ir.plan import Plan
 from partc.plan.problem_json import parse_problem, problem_json, read_problem
 from partc.plan.strategies import solve
 
