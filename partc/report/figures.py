@@ -12,12 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import convert
-
 from partc.config.units import format_bytes, format_seconds
-from partc.ir.plan import Plan as Answer
-from partc.ir.plan import Predicted
-from partc.plan.check import check_answer
+from partc.plan.check import read_answer
 from partc.plan.simulate.build import Build, workflow
 from partc.plan.simulate.case import read_case
 from partc.plan.summary import summarize
@@ -87,11 +83,10 @@ class Plan:
         """
         self.data = data
         self.case = read_case(data, where)
-        check_answer(data, self.case.problem, where)
+        answer, predicted = read_answer(data, self.case.problem, where)
         self.build = build
         self.workflow = workflow(self.case, build)
-        predicted = convert(data["predicted"], Predicted)
-        self.summary = summarize(self.case.problem, Answer.from_json(data["answer"]), predicted)
+        self.summary = summarize(self.case.problem, answer, predicted)
         self.problem: Json = data["problem"]
         self.answer: Json = data["answer"]
         self.predicted = predicted

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from partc.format.placement import stages_of
-from partc.ir.plan import Plan
+from partc.ir.plan import Plan, plain
 from partc.plan.evaluate import evaluate
 from partc.plan.file import plan_file
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
@@ -119,7 +119,9 @@ def _with_notes(plan: Json) -> Json:
         {"batch": size, "value": None, "tokens_per_s": rate, "feasible": rate is not None}
         for size, rate in rates
     ]
-    plan["overlap"] = overlap_of(read_problem(plan["problem"]), plan["answer"]["assignment"])
+    plan["overlap"] = plain(
+        overlap_of(read_problem(plan["problem"]), stages_of(plan["answer"]["assignment"]))
+    )
     return plan
 
 

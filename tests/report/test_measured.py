@@ -49,7 +49,7 @@ def test_every_device_and_every_message_is_compared(tmp_path: Path) -> None:
     measured = measured_of(plan, record_of(plan), tmp_path)
     found = {(item.name, item.phase) for item in measured.compared()}
     for phase in plan["predicted"]["phases"]:
-        links = {(f"{m['from']} → {m['to']}", phase["phase"]) for m in phase.messages}
+        links = {(f"{m['from']} → {m['to']}", phase["phase"]) for m in phase["messages"]}
         devices = {(stage["device"], phase["phase"]) for stage in phase.stages}
         assert len(devices) == 3
         assert devices | links <= found
