@@ -50,7 +50,7 @@ def test_every_device_and_every_message_is_compared(tmp_path: Path) -> None:
     found = {(item.name, item.phase) for item in measured.compared()}
     for phase in plan["predicted"]["phases"]:
         links = {(f"{m['from']} → {m['to']}", phase["phase"]) for m in phase["messages"]}
-        devices = {(stage["device"], phase["phase"]) for stage in phase.stages}
+        devices = {(stage["device"], phase["phase"]) for stage in phase["stages"]}
         assert len(devices) == 3
         assert devices | links <= found
 
