@@ -1,20 +1,23 @@
-"""`overlap-submodules`: which sub-modules lie on two neighbouring devices, so that either can compute them."""
+"""`overlap-submodules`: copies of sub-modules beside each border, so that either neighbour can compute them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import networkx as nx
+from msgspec import structs
 
 from partc.errors import PlanError
+from partc.format.placement import Stage, Stages
 from partc.ir.graph import Module
+from partc.ir.plan import Copy, Holding, Overlap
 from partc.pipeline.contract import Context, Pass
-from partc.plan.evaluate import Interval, intervals_of
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
+from partc.plan.stages import held
 
 MAX_LABELS = 1000
 """Partial choices that are kept at a time: more than an interval has sub-modules, so more than rings need in which no
@@ -36,59 +39,61 @@ class OverlapSubmodules(Pass):
             PlanError: there is no plan, or it does not say how much memory there is.
         """
         plan = module.plan
-        if plan is None or not plan.get("problem"):
+        if plan is None or plan.problem is None:
             what = "there is no plan" if plan is None else "the plan does not say what devices can hold"
             raise PlanError(what, where="overlap-submodules", hint="run partition-graph before")
-        problem = read_problem(plan["problem"], "plan: problem")
-        module.plan = {**plan, "overlap": overlap_of(problem, plan["answer"]["assignment"])}
+        problem = read_problem(plan.problem, "plan: problem")
+        module.plan = structs.replace(plan, overlap=overlap_of(problem, plan.stages))
         return plan != module.plan
 
 
-def overlap_of(problem: Problem, assignment: Sequence[str]) -> dict[str, Any]:
-    """`overlap` of plan.json for an assignment that fits.
+def overlap_of(problem: Problem, stages: Stages) -> Overlap:
+    """`overlap` of plan.json for a plan that fits.
 
     `shared` lists every copy: sub-module, its device and the neighbour that holds it too. Per device, the
     `movable` sub-modules are those of `shared` that it holds, as its own or as copies; its others are
     `unmovable`; `needed_bytes` are with all copies. `bytes` is what was maximised (`find_overlap`), and no
     choice has more than `bound_bytes`.
     """
-    copies, bound = find_overlap(problem, intervals_of(assignment))
+    copies, bound = find_overlap(problem, stages)
     shared = sorted((j, side.owner.device, side.device) for side, taken in copies for j in taken)
-    devices = {}
-    for name in dict.fromkeys(assignment):
-        own = {j for j, device in enumerate(assignment) if device == name}
-        movable = sorted(j for j, *holders in shared if name in holders)
-        device = problem.device_of[name]
-        devices[name] = {
-            "movable": movable,
-            "unmovable": sorted(own - set(movable)),
-            "needed_bytes": device.overhead_bytes + problem.memory_of(sorted({*own, *movable})),
-            "available_bytes": device.memory_bytes,
-        }
-    return {
-        "bytes": sum(_bytes(problem, j) for j, _, _ in shared),
-        "bound_bytes": bound,
-        "devices": devices,
-        "shared": [{"submodule": j, "devices": holders} for j, *holders in shared],
-    }
+    return Overlap(
+        bytes=sum(_bytes(problem, j) for j, _, _ in shared),
+        bound_bytes=bound,
+        devices={
+            name: _holding_of(problem, name, own, [j for j, *holders in shared if name in holders])
+            for name, own in held(stages).items()
+        },
+        shared=tuple(Copy(j, (owner, neighbour)) for j, owner, neighbour in shared),
+    )
+
+
+def _holding_of(problem: Problem, name: str, own: Sequence[int], movable: Sequence[int]) -> Holding:
+    device = problem.device_of[name]
+    return Holding(
+        movable=tuple(movable),
+        unmovable=tuple(sorted({*own} - {*movable})),
+        needed_bytes=device.overhead_bytes + problem.memory_of(sorted({*own, *movable})),
+        available_bytes=device.memory_bytes,
+    )
 
 
 @dataclass(frozen=True)
 class Side:
-    """One end of an interval, seen from the neighbour that may hold copies of it."""
+    """One end of a stage, seen from the neighbour that may hold copies of it."""
 
-    owner: Interval
+    owner: Stage
     device: str
     """The neighbour."""
     submodules: tuple[int, ...]
-    """What may be copied, nearest to the border first; all but one of the interval's at most."""
+    """What may be copied, nearest to the border first; all but one of the stage's at most."""
 
 
 Copies = list[tuple[Side, tuple[int, ...]]]
 """Per side the sub-modules that are copied."""
 
 
-def find_overlap(problem: Problem, intervals: Sequence[Interval]) -> tuple[Copies, float]:
+def find_overlap(problem: Problem, stages: Stages) -> tuple[Copies, float]:
     """The copies with the most bytes, and a bound on the bytes of any.
 
     LinguaLinked 3.3.1, Eq. 6-7, with X^l and X^r as the copies to the left and right of a device's own. The
@@ -111,8 +116,8 @@ def find_overlap(problem: Problem, intervals: Sequence[Interval]) -> tuple[Copie
     devices come again they are open for longer, and the labels are cut at `MAX_LABELS`; only then may the
     bound be above the bytes.
     """
-    sides = _sides(problem, intervals)
-    resources = {**_rooms(intervals), **_memories(problem, intervals)}
+    sides = _sides(problem, stages)
+    resources = {**_rooms(stages), **_memories(problem, stages)}
     graph = nx.Graph((place, key) for place, side in enumerate(sides) for key in _keys(side))
     copies: Copies = []
     bound: float = 0
@@ -124,15 +129,15 @@ def find_overlap(problem: Problem, intervals: Sequence[Interval]) -> tuple[Copie
     return copies, bound
 
 
-def _sides(problem: Problem, intervals: Sequence[Interval]) -> list[Side]:
+def _sides(problem: Problem, stages: Stages) -> list[Side]:
     sides = []
-    for left, right in pairwise(intervals):
+    for left, right in pairwise(stages):
         sides.append(_side(problem, left, right.device, range(left.last, left.first, -1)))
         sides.append(_side(problem, right, left.device, range(right.first, right.last)))
     return sides
 
 
-def _side(problem: Problem, owner: Interval, device: str, submodules: Iterable[int]) -> Side:
+def _side(problem: Problem, owner: Stage, device: str, submodules: Iterable[int]) -> Side:
     reachable = []
     for j in submodules:
         if any(device not in phase.time_s[j] for phase in problem.steps):
@@ -148,7 +153,7 @@ def _bytes(problem: Problem, j: int) -> float:
 
 
 class Use(NamedTuple):
-    """What is taken of a resource: of a device's memory, or of an interval's sub-modules that may move."""
+    """What is taken of a resource: of a device's memory, or of a stage's sub-modules that may move."""
 
     amount: float
     peak: float = 0
@@ -168,24 +173,23 @@ class Resource:
         return use.amount + use.peak <= self.capacity
 
 
-Key = str | Interval
-"""A device's memory by the device's name, an interval's movable sub-modules by the interval."""
+Key = str | Stage
+"""A device's memory by the device's name, a stage's movable sub-modules by the stage."""
 
 
-def _rooms(intervals: Sequence[Interval]) -> dict[Key, Resource]:
-    """Every interval keeps one sub-module."""
-    return {interval: Resource(interval.last - interval.first, Use(0)) for interval in intervals}
+def _rooms(stages: Stages) -> dict[Key, Resource]:
+    """Every stage keeps one sub-module."""
+    return {stage: Resource(stage.last - stage.first, Use(0)) for stage in stages}
 
 
-def _memories(problem: Problem, intervals: Sequence[Interval]) -> dict[Key, Resource]:
+def _memories(problem: Problem, stages: Stages) -> dict[Key, Resource]:
     """What devices hold before any copy."""
     found: dict[Key, Resource] = {}
-    for name in dict.fromkeys(interval.device for interval in intervals):
+    for name, own in held(stages).items():
         device = problem.device_of[name]
         use = Use(device.overhead_bytes)
-        for interval in (interval for interval in intervals if interval.device == name):
-            for j in range(interval.first, interval.last + 1):
-                use = _holding(problem, use, j)
+        for j in own:
+            use = _holding(problem, use, j)
         found[name] = Resource(device.memory_bytes, use)
     return found
 
@@ -238,8 +242,8 @@ def _search(
 
 def _ceiling(problem: Problem, chain: Sequence[Side], resources: Mapping[Key, Resource]) -> float:
     """What no choice exceeds: by what each interval can give, and by what each device can take."""
-    intervals = {side.owner for side in chain}
-    sizes = [[_bytes(problem, j) for j in range(i.first, i.last + 1)] for i in intervals]
+    owners = {side.owner for side in chain}
+    sizes = [[_bytes(problem, j) for j in owner.indices] for owner in owners]
     given = sum(sum(size) - min(size) for size in sizes)
     taken = 0.0
     for name in {side.device for side in chain}:

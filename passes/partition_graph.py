@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
+from msgspec import structs
+
 from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, PlanError, UserError
 from partc.ir.graph import Module, SubmoduleProfile
+from partc.ir.plan import Plan, PlanFile
 from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.plan.answer import Plan
 from partc.plan.evaluate import evaluate
-from partc.plan.file import plan_json
+from partc.plan.file import plan_file
 from partc.plan.lacks import (
     Lacks,
     check_lacks,
@@ -34,7 +36,7 @@ from partc.plan.lacks import (
     without_lacks,
 )
 from partc.plan.layers import Shape, shape_of
-from partc.plan.placement import assignment_of, check_strategy, plan_placed
+from partc.plan.placement import check_strategy, plan_placed, stages_placed
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 from partc.plan.remedies import model_remedy
 from partc.plan.roofline import count_measured, overheads, prices
@@ -106,9 +108,9 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
     whole = without_lacks(every, lacks)
     problem = restrict(whole, rules)
     if devices.place:
-        assignment = assignment_of(devices, shape, rules)
-        check_place(lacks, devices, shape, assignment)
-        return Decision(module, problem, plan_placed(problem, assignment, shape, where), lacks, free=False)
+        stages = stages_placed(devices, shape, rules)
+        check_place(lacks, devices, shape, stages)
+        return Decision(module, problem, plan_placed(problem, stages, shape, where), lacks, free=False)
     check_pins(lacks, rules, shape)
     answer = solve(problem, strategy, explained=False)
     if not answer.feasible:
@@ -206,15 +208,15 @@ def _measured(module: Module, devices: DevicesConfig) -> dict[str, object]:
     return {"times": {**counts, "overheads": overheads(devices), "advice": said}}
 
 
-def planned(decision: Decision, notes: Mapping[str, object] | None = None) -> dict[str, object]:
-    """plan.json as data: the problem, the answer with its explanation and `notes`, the predicted timeline."""
+def planned(decision: Decision, notes: Mapping[str, object] | None = None) -> PlanFile:
+    """plan.json: the problem, the answer with its explanation and `notes`, the predicted timeline."""
     problem = decision.problem
     answer = with_explanation(problem, decision.answer, free=decision.free)
-    predicted = evaluate(problem, answer.assignment or ())
+    predicted = evaluate(problem, answer.stages or ())
     if not predicted.feasible:
         raise InternalError(f"{answer.method} breaks a constraint: {'; '.join(predicted.violations)}")
-    noted = replace(answer, explain={**answer.explain, **_why_unused(decision, answer), **(notes or {})})
-    return plan_json(problem, noted, predicted)
+    explain = {**answer.explain, **_why_unused(decision, answer), **(notes or {})}
+    return plan_file(problem, structs.replace(answer, explain=explain), predicted)
 
 
 def _why_unused(decision: Decision, answer: Plan) -> dict[str, object]:
@@ -227,9 +229,9 @@ def _why_unused(decision: Decision, answer: Plan) -> dict[str, object]:
 
 
 def problem_of(module: Module, devices: DevicesConfig) -> Problem:
-    """The planning problem of a profiled module on these devices (DESIGN 11), without times for what they cannot run.
+    """The planning problem of a profiled module on these devices.
 
-    That is what targets lack, and what pins and bans keep from them.
+    Devices have no times for sub-modules that their targets lack, and that pins and bans keep from them.
     """
     submodules = module.submodules or ()
     able = without_lacks(_whole_problem(module, devices), lacks_of(submodules, devices))

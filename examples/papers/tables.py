@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from partc.plan.evaluate import intervals_of
+from partc.format.placement import stages_of
 
 
 def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -28,8 +28,7 @@ def ratio(ours: float | None, theirs: float | None) -> str:
 def words(assignment: Sequence[str]) -> str:
     """`orin_1 0-3 → cloud 4-65`."""
     parts = [
-        f"{interval.device} {interval.first}"
-        + (f"-{interval.last}" if interval.last > interval.first else "")
-        for interval in intervals_of(assignment)
+        f"{stage.device} {stage.first}" + (f"-{stage.last}" if stage.last > stage.first else "")
+        for stage in stages_of(assignment)
     ]
     return " → ".join(parts)

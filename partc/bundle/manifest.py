@@ -12,10 +12,13 @@ from partc.bundle.programs import traffic_of
 from partc.config.devices import DevicesConfig
 from partc.errors import InternalError
 from partc.format.dims import element_count
+from partc.format.program import print_program
 from partc.ir.graph import Graph, ModelInfo, Module, Part, Value
+from partc.ir.plan import PlanFile, plain
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact
+from partc.plan.stages import held
 from partc.runtime.manifest import FORMAT, seal
 
 Json = dict[str, Any]
@@ -56,7 +59,7 @@ def build_manifests(
     ring = [item.part.device for item in emitted]
     model = _model_facts(module, emitted)
     plain = {item.part.device: {**model, **_device_facts(module, item, ring, devices)} for item in emitted}
-    identity = {"plan": module.plan, "devices": plain}
+    identity = {"plan": (module.plan or PlanFile()).to_json(), "devices": plain}
     endpoints = {name: devices.devices[name].address if devices else None for name in ring}
     fields = {"plan_id": hash_data(identity), "endpoints": endpoints}
     return {device: seal({**facts, **fields}) for device, facts in plain.items()}
@@ -119,7 +122,7 @@ def _device_facts(module: Module, item: EmittedPart, ring: list[str], devices: D
         "values": {name: _type_of(name, module, part.graphs) for name in values},
         "submodules": item.artifact.submodules,
         "engine": item.artifact.engine,
-        "programs": dict(part.programs),
+        "programs": {phase: print_program(program) for phase, program in part.programs.items()},
         "peers": {"receive": list(traffic.receive), "send": list(traffic.send)},
         "memory": _memory(module, part, devices),
         **_overlap(module.plan, part.device),
@@ -152,14 +155,14 @@ def _dims(info: ModelInfo) -> dict[str, int]:
     return {**own, **info.dims}
 
 
-def _predicted(plan: Mapping[str, Any] | None, info: ModelInfo) -> dict[str, float]:
+def _predicted(plan: PlanFile | None, info: ModelInfo) -> dict[str, float]:
     """Seconds of one whole step of each phase (`prefill_s`, `decode_s`) and the tokens of that prefill.
 
     Empty without a plan: runners then have nothing to measure patience by.
     """
-    phases = ((plan or {}).get("predicted") or {}).get("phases") or []
+    phases = plan.predicted.phases if plan and plan.predicted else ()
     names = {"step": "prefill"}
-    times = {f"{names.get(item['phase'], item['phase'])}_s": float(item["latency_s"]) for item in phases}
+    times = {f"{names.get(item.phase, item.phase)}_s": float(item.latency_s) for item in phases}
     return {**times, "prefill_tokens": float(info.prompt)} if times and info.has_states else times
 
 
@@ -191,20 +194,20 @@ def state_bytes(graphs: Sequence[Graph], info: ModelInfo) -> int:
     return sum(each) * info.max_requests
 
 
-def _overlap(plan: Mapping[str, Any] | None, device: str) -> Json:
-    """What of the plan's overlap concerns this device; nothing where none was planned."""
-    overlap = (plan or {}).get("overlap")
-    if overlap is None:
+def _overlap(plan: PlanFile | None, device: str) -> Json:
+    """This device's part of the plan's overlap; nothing where none was planned."""
+    if plan is None or plan.overlap is None:
         return {}
-    own = {key: overlap["devices"][device][key] for key in ("movable", "unmovable")}
-    return {"overlap": {**own, "shared": [item for item in overlap["shared"] if device in item["devices"]]}}
+    own = plan.overlap.devices[device]
+    shared = [plain(copy) for copy in plan.overlap.shared if device in copy.devices]
+    return {"overlap": {"movable": [*own.movable], "unmovable": [*own.unmovable], "shared": shared}}
 
 
 def _peak_bytes(module: Module, device: str) -> int | None:
     """Largest peak of activations of the device's sub-modules in any phase; None: not measured."""
-    assignment = ((module.plan or {}).get("answer") or {}).get("assignment") or []
-    if not module.profile or len(assignment) != len(module.profile):
+    stages = module.plan.stages if module.plan else ()
+    if not module.profile or not stages or stages[-1].last + 1 != len(module.profile):
         return None
-    own = [item for item, name in zip(module.profile, assignment, strict=True) if name == device]
+    own = [module.profile[j] for j in held(stages).get(device, ())]
     peaks = [cost.peak_bytes for item in own for cost in item.phases.values()]
     return max(peaks, default=0) if all(math.isfinite(peak) for peak in peaks) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from partc.format.program import Emit, Instruction, Recv, Sample, Send, parse_program, reads, writes
+from partc.format.program import Emit, Instruction, Program, Recv, Sample, Send, reads, writes
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,9 @@ class Traffic:
     """What the client gets."""
 
 
-def traffic_of(programs: Mapping[str, str]) -> Traffic:
-    """What all phases of a device's program exchange together.
-
-    Raises:
-        BundleError: a line is no instruction.
-    """
-    steps = [
-        step for phase in sorted(programs, reverse=True) for step in parse_program(programs[phase], phase)
-    ]
+def traffic_of(programs: Mapping[str, Program]) -> Traffic:
+    """The exchanges of all phases of a device's program together."""
+    steps = [step for phase in sorted(programs, reverse=True) for step in programs[phase]]
     return Traffic(
         receive=_once(step.device for step in steps if isinstance(step, Recv)),
         send=_once(step.device for step in steps if isinstance(step, Send)),

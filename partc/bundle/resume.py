@@ -17,7 +17,6 @@ hash.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,8 @@ from typing import Any, BinaryIO
 from partc.bundle.copying import Report, copy_file, copy_range
 from partc.bundle.hashing import canonical_json, hash_data, hash_folder
 from partc.bundle.tensors import Stamp, fingerprint
+from partc.errors import BundleError
+from partc.format.json_text import read_json
 from partc.ir.graph import ModelInfo, Module, Part, Weight
 from partc.ir.text import print_module
 from partc.ir.weights import leaves, print_expr
@@ -219,7 +220,7 @@ def _copy_one(source: Path, record: Record, name: str, target: Path, report: Rep
 def _read_record(path: Path) -> Record | None:
     """A record; None where it is damaged, of another version of partc, or names files outside of the device."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path, BundleError, None)
         record = Record(
             inputs=str(data["inputs"]),
             artifact=Artifact(**data["artifact"]),
@@ -230,7 +231,7 @@ def _read_record(path: Path) -> Record | None:
             times={name: int(time) for name, time in data["times"].items()},
             tensors={key: (_inside(name), int(offset)) for key, (name, offset) in data["tensors"].items()},
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (BundleError, ValueError, TypeError, KeyError, AttributeError):
         return None
     else:
         return record

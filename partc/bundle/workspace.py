@@ -44,7 +44,9 @@ def check_output(output: Path) -> None:
     if not os.path.lexists(output):
         return
     if not output.is_dir():
-        raise BundleError("is a file, not a folder", where=str(output), hint="give another folder with -o")
+        raise BundleError(
+            "this is a file, not a folder", where=str(output), hint="give another folder with -o"
+        )
     names = _names(output)
     foreign = sorted(names - _CONTENTS)
     if foreign or (names and not {"plan.json", "devices"} <= names):

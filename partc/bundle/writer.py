@@ -27,9 +27,10 @@ from partc.bundle.workspace import Workspace, commit, open_workspace
 from partc.config.devices import DevicesConfig
 from partc.errors import InternalError
 from partc.ir.graph import Module, Part
+from partc.ir.plan import PlanFile
 from partc.pipeline.contract import Progress, no_progress
 from partc.pipeline.registry import load_target
-from partc.plan.file import EMPTY_PLAN, PLAN_FILE
+from partc.plan.file import PLAN_FILE
 
 
 def write_bundle(
@@ -66,7 +67,7 @@ def write_bundle(
         ]
         for device, manifest in build_manifests(module, emitted, devices).items():
             _write_json(workspace.folder / "devices" / device / "manifest.json", manifest)
-        _write_json(workspace.folder / PLAN_FILE, module.plan or EMPTY_PLAN)
+        _write_json(workspace.folder / PLAN_FILE, (module.plan or PlanFile()).to_json())
         _keep_or_make_keys(workspace.folder, output, [item.part.device for item in emitted])
         _keep_runs(workspace.folder, output)
         commit(workspace, output)

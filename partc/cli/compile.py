@@ -133,11 +133,11 @@ def _report(module: Module, output: Path | None, as_json: bool) -> None:
     """The summary of a plan, and where the bundle is; nothing where the passes stop before a plan."""
     from partc.cli.precision import precision_line
     from partc.cli.tables import print_summary, show
-    from partc.plan.summary import summarize
+    from partc.plan.summary import summary_of
 
     if module.plan is None:
         return
-    summary = summarize(module.plan, module.profile)
+    summary = summary_of(module.plan, module.profile)
     if as_json:
         print_json({"output": str(output) if output else None, **summary.to_json()})
         return

@@ -44,7 +44,7 @@ def load_build(build: Path) -> Manifest:
     if build.is_file():
         compiling = f"partc compile {build} --target devices.yaml -o build; then give build"
         raise BundleError(
-            "is a file, not the folder of a build",
+            "this is a file, not the folder of a build",
             where=str(build),
             hint=compiling if build.suffix in (".yaml", ".yml", ".onnx") else "give what partc compile wrote",
         )
@@ -100,7 +100,9 @@ def read_text(file: str, hint: str) -> str:
         return sys.stdin.read()
     path = Path(file)
     if path.is_dir() or not path.exists():
-        raise UserError("is a folder, not a file" if path.is_dir() else "no such file", where=file, hint=hint)
+        raise UserError(
+            "this is a folder, not a file" if path.is_dir() else "no such file", where=file, hint=hint
+        )
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

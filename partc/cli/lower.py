@@ -28,7 +28,7 @@ def lower_command(
 ) -> None:
     """Print the IR of MODEL: a model.yaml, a checkpoint folder, an .onnx file or a hub id.
 
-    Weights stand in it as references, so this needs little memory however large the model is.
+    Weights are references in it, so even a large model needs little memory.
     """
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched

@@ -32,10 +32,10 @@ def check_file(file: Path, option: str) -> None:
     """
     hint = f"give another file with {option}"
     if file.is_dir():
-        raise UserError("is a folder, not a file", where=str(file), hint=hint)
+        raise UserError("this is a folder, not a file", where=str(file), hint=hint)
     if file.exists():
         if not os.access(file, os.W_OK):
-            raise UserError("may not be written", where=str(file), hint=hint)
+            raise UserError("this file may not be written", where=str(file), hint=hint)
         return
     if not file.parent.exists():
         raise UserError(f"there is no folder {file.parent}", where=str(file), hint=f"make it, or {hint}")
@@ -48,7 +48,7 @@ def _check(path: Path, given: Path, hint: str) -> None:
     try:
         place = _existing(path)
         if not place.is_dir():
-            what = "is" if place == given else f"cannot be made: {place} is"
+            what = "this is" if place == given else f"cannot be made: {place} is"
             raise UserError(f"{what} a file, not a folder", where=str(given), hint=hint)
         with tempfile.TemporaryFile(dir=place):
             pass

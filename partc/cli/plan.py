@@ -23,13 +23,13 @@ from partc.errors import PlanError
 if TYPE_CHECKING:
     from partc.cli.observers import Watch
     from partc.ir.graph import Module
-    from partc.plan.answer import Plan
+    from partc.ir.plan import Plan
     from partc.plan.problem import Problem
 
 
 @click.command(
     "plan",
-    short_help="Show who would compute what.",
+    short_help="Show which device would compute what.",
     epilog=example(
         "partc plan model.yaml --target devices.yaml",
         "partc plan model.yaml --target devices.yaml --json > plan.json",
@@ -90,13 +90,13 @@ def _show(module: Module, as_json: bool) -> None:
     from partc.bundle.hashing import canonical_json
     from partc.cli.precision import precision_line
     from partc.cli.tables import print_summary, show
-    from partc.plan.summary import summarize
+    from partc.plan.summary import summary_of
 
     assert module.plan is not None, "partition-graph leaves a plan or raises"
     if as_json:
-        click.echo(canonical_json(module.plan), nl=False)  # byte for byte what compile writes
+        click.echo(canonical_json(module.plan.to_json()), nl=False)  # byte for byte what compile writes
     else:
-        print_summary(summarize(module.plan, module.profile))
+        print_summary(summary_of(module.plan, module.profile))
         if line := precision_line(module):
             show(line)
 
@@ -125,16 +125,12 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
     """
     from partc.cli.tables import print_summary
     from partc.plan.evaluate import evaluate
-    from partc.plan.problem_json import problem_json
     from partc.plan.summary import summarize
 
-    if answer.assignment is None:
+    if answer.stages is None:
         hint = f"{_remedy(problem, answer, strategy)}; --json prints the whole answer"
         raise PlanError(answer.constraint or "no plan meets the constraints", where=file, hint=hint)
-    predicted = evaluate(problem, answer.assignment).to_json()
-    print_summary(
-        summarize({"problem": problem_json(problem), "answer": answer.to_json(), "predicted": predicted})
-    )
+    print_summary(summarize(problem, answer, evaluate(problem, answer.stages).predicted))
 
 
 def _remedy(problem: Problem, answer: Plan, strategy: str) -> str:

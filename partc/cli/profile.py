@@ -46,24 +46,24 @@ if TYPE_CHECKING:
     show_default=True,
     type=FILE,
     metavar="DIR",
-    help="Where the figures go.",
+    help="Folder for the figures.",
 )
 @click.option(
-    "--prepare", "only_prepare", is_flag=True, help="Write what is to be copied to the devices, and stop."
+    "--prepare", "only_prepare", is_flag=True, help="Write the folders to copy to the devices, and stop."
 )
 @click.option(
     "--connect",
     is_flag=True,
-    help="Measure the devices themselves, at their addresses; without it processes here.",
+    help="Measure the devices themselves, at their addresses, instead of local processes.",
 )
 @click.option("--host", is_flag=True, help="Measure this machine alone, for `profile: host`.")
-@click.option("--quick", is_flag=True, help="Small test models and few repeats: seconds, but rough.")
+@click.option("--quick", is_flag=True, help="Use small test models and few repeats: quick, but rough.")
 @click.option(
     "--cut-rule", default="eq1+frontier", show_default=True, metavar="RULE", help="As for partc compile."
 )
 @cache_option()
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
-@json_option("what was measured")
+@json_option("the measurements")
 def profile_command(
     model: str | None,
     target: Path | None,

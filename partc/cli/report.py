@@ -21,7 +21,7 @@ _FILE = "report.html"
 
 @click.command(
     "report",
-    short_help="Show a plan and its run as HTML.",
+    short_help="Write a plan and its measured run as HTML.",
     epilog=example(
         "partc report build",
         "partc report build --run build/runs/20260131T120000-0.json --json",
@@ -35,18 +35,18 @@ _FILE = "report.html"
     "--output",
     type=FILE,
     metavar="FILE",
-    help="Write it there.  [default: report.html beside the plan]",
+    help="The HTML file.  [default: report.html beside the plan]",
 )
 @click.option("--run", type=FILE, metavar="FILE", help="A run record.  [default: the newest of the build]")
 @json_option("the figures that are compared")
 def report_command(build: Path, output: Path | None, run: Path | None, as_json: bool) -> None:
-    """Write BUILD/report.html: the plan of a build, and beside it what its last run really took.
+    """Write BUILD/report.html: the plan of a build, and the measured times of its last run beside it.
 
-    One file that opens without a network. A plan.json alone will do, too.
+    The report is one file and opens without a network. A plan.json alone is enough, too.
 
-    What is measured per token are the run's mean prefill and decode steps, weighed as the plan weighs them; it
-    leaves out how long a request waited for its turn. In --json, planned_work false marks other prompts than
-    those planned for, and one_machine true says that all devices were processes of one machine.
+    The measured time per token is the mean of the run's prefill and decode steps, weighed like the plan's;
+    the time that a request waits for its turn is left out. In --json, `planned_work: false` marks a run with
+    other prompts than those planned for, `one_machine: true` a run whose devices were processes of one machine.
     """
     from partc.cli.load import check_plan_path
     from partc.cli.places import check_file

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     "--output",
     type=FILE,
     metavar="FILE.npz",
-    help="Write the outputs there, of a model that does not generate.",
+    help="File for the outputs of a model that does not generate.",
 )
 @click.option(
     "--tokens",
@@ -68,29 +68,31 @@ if TYPE_CHECKING:
     metavar="K",
     default=0,
     show_default=True,
-    help="Draw among so many most likely tokens; 0: all.",
+    help="Draw among the K most likely tokens; 0: among all.",
 )
 @click.option(
     "--top-p",
     metavar="P",
     default=1.0,
     show_default=True,
-    help="Draw among the most likely tokens that make up this probability.",
+    help="Draw among the most likely tokens whose probabilities add up to P.",
 )
 @click.option("--seed", metavar="N", default=0, show_default=True, help="Equal seeds draw equal tokens.")
-@click.option("--batch", is_flag=True, help="All prompts as one request instead of one request each.")
+@click.option("--batch", is_flag=True, help="Send all prompts as one request instead of one request each.")
 @click.option(
-    "--stream/--no-stream", default=True, help="Print text as it comes; the default for a single prompt."
+    "--stream/--no-stream",
+    default=True,
+    help="Print text as it is generated; the default for a single prompt.",
 )
 @click.option(
     "--connect",
     metavar="HOST:PORT",
-    help="Use the running devices, by the address of the source; auto: as in devices.yaml.",
+    help="Use running devices, through the source at this address; auto: its address in devices.yaml.",
 )
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
-@click.option("--timing", is_flag=True, help="Print where the time went, per device and link, to stderr.")
+@click.option("--timing", is_flag=True, help="Print the time of each device and link to stderr.")
 @click.option(
-    "--record/--no-record", default=True, help="Write what the run took to BUILD/runs, for partc report."
+    "--record/--no-record", default=True, help="Write the times of the run to BUILD/runs, for partc report."
 )
 @json_option("tokens, texts and outputs")
 def run_command(

@@ -1,4 +1,4 @@
-"""`partc simulate`: what a plan comes to in time, without a device."""
+"""`partc simulate`: requests followed through a plan, without a device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST, _MOST = 1e-6, 1e6
 
 @click.command(
     "simulate",
-    short_help="Show what a plan comes to in time.",
+    short_help="Follow requests through a plan, without devices.",
     epilog=example(
         "partc simulate build",
         "partc simulate build --requests 8 --tokens 32 --mode bubbles",
@@ -40,7 +40,7 @@ _LEAST, _MOST = 1e-6, 1e6
     metavar="N",
     default=_REQUESTS,
     show_default=True,
-    help="How many come at once.",
+    help="Requests that arrive at once.",
 )
 @click.option(
     "--tokens",
@@ -57,9 +57,7 @@ _LEAST, _MOST = 1e-6, 1e6
     help="sequential: one request after the other; bubbles: all finish a token before any begins the next; "
     "no-bubbles: each goes on at once, as the runner does.",
 )
-@click.option(
-    "--compare/--no-compare", default=True, show_default=True, help="Show the other modes beside it."
-)
+@click.option("--compare/--no-compare", default=True, show_default=True, help="Show the other modes, too.")
 @click.option(
     "--bandwidth",
     multiple=True,
@@ -76,7 +74,7 @@ _LEAST, _MOST = 1e-6, 1e6
     default=0.0,
     help="Vary the time of every run and message by about this part of it, such as 0.1.",
 )
-@click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Of the variation.")
+@click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Seed of the variation.")
 @json_option("the simulation")
 def simulate_command(
     plan: Path,

@@ -59,7 +59,7 @@ def _cost_table(cost: Cost) -> Table:
     count = "" if cost.tokens is None else f", {cost.tokens} prediction{'' if cost.tokens == 1 else 's'}"
     rows.append(["measured on", cost.text + count])
     if cost.top1_agreement is not None:
-        rows.append(["same likeliest", f"{cost.top1_agreement:.2%}"])
+        rows.append(["top-1 agreement", f"{cost.top1_agreement:.2%}"])
     if cost.kl_nats is not None:
         rows.append(["KL divergence", f"{cost.kl_nats:.3g} nats per prediction"])
     if cost.perplexity is not None and cost.perplexity_full is not None:

@@ -1,4 +1,4 @@
-"""`partc verify`: does the cut model compute what the original computes?"""
+"""`partc verify`: the cut model compared with the original."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from partc.cli.options import FILE, example, json_option, print_json, refuse
 
 @click.command(
     "verify",
-    short_help="Prove that a bundle computes what the model computes.",
+    short_help="Compare a bundle with the original model.",
     epilog=example(
         "partc verify build",
         'partc verify build --prompt "Once upon a time" --tokens 32 --json',
@@ -34,8 +34,8 @@ from partc.cli.options import FILE, example, json_option, print_json, refuse
     "--text",
     type=FILE,
     metavar="FILE",
-    help="A text to measure on what quantisation costs. Else it is sample.txt beside the model's weights, "
-    "or what the original itself writes.",
+    help="The text on which the cost of quantisation is measured.  [default: sample.txt beside the model's "
+    "weights, or text that the original writes]",
 )
 @click.option(
     "--text-tokens",
@@ -43,12 +43,12 @@ from partc.cli.options import FILE, example, json_option, print_json, refuse
     show_default=True,
     type=click.IntRange(1),
     metavar="N",
-    help="Tokens of it to predict, a step each.",
+    help="Tokens of the text to predict.",
 )
 @click.option(
     "--no-cost",
     is_flag=True,
-    help="Do not measure it: that needs memory for the whole original.",
+    help="Leave out the cost of quantisation, which needs memory for the whole original.",
 )
 @json_option("the report")
 def verify_command(
@@ -63,10 +63,10 @@ def verify_command(
 ) -> None:
     """Run the original and the cut model in BUILD on the same inputs and compare tokens and every cut.
 
-    A quantised model is compared with the uncut model of the same quantisation, and beside that with the original:
-    how often both think the same token likeliest, KL divergence, perplexity.
+    A quantised model is compared with the uncut model of the same quantisation, and then with the original: top-1
+    agreement, KL divergence, perplexity.
 
-    Exit code 1 where the cut model differs.
+    The exit code is 1 if the cut model differs.
     """
     from partc.cli.load import load_build
     from partc.cli.progress import progress_bar

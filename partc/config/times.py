@@ -18,13 +18,13 @@ latency of a link has the receiver's, `step_overhead_s` is the source's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from partc.config.section import Section
 from partc.errors import ConfigError
+from partc.format.json_text import read_json
 
 FORMAT = "partc-times/1"
 _DEVICE_KEYS = (
@@ -79,16 +79,10 @@ def load_times(path: Path, where: str) -> Times:
         ConfigError: no such file, or it is not what `partc profile` writes.
     """
     hint = "measure again: partc profile MODEL --target DEVICES -o profile"
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no file {path}", where=where, hint=hint) from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder, not a file", where=where, hint=hint) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"cannot be read: {str(error).partition(';')[0]}", where=str(path), hint=hint
-        ) from None
+    if not path.is_file():
+        state = f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}"
+        raise ConfigError(state, where=where, hint=hint)
+    data = read_json(path, ConfigError, hint)
     top = Section(data, str(path))
     if top.text("format") != FORMAT:
         raise top.error(f"expected {FORMAT}", "format", hint=hint)

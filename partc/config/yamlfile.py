@@ -55,7 +55,7 @@ def parse_yaml(text: str, file: str) -> Section:
 
 def _read(path: FilePath) -> str:
     if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "no such file"
+        what = "this is a folder, not a file" if path.is_dir() else "no such file"
         raise ConfigError(
             what, where=str(path), hint="check the path; it is relative to the folder you are in"
         )

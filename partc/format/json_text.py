@@ -62,11 +62,27 @@ def parse_json(text: str | bytes, where: str, refused: type[UserError], hint: st
         raise refused(f"not valid JSON: {error.msg}", where=place, hint=hint) from None
     except UnicodeDecodeError as error:
         raise refused(f"not valid JSON: byte {error.start} is no UTF-8", where=where, hint=hint) from None
-    except ValueError as error:
-        raise refused(f"not valid JSON: {error}", where=where, hint=hint) from None
+    except _ValueError as error:
+        place = f"{where}{_place(decoded, error.literal)}"
+        raise refused(f"not valid JSON: {error}", where=place, hint=hint) from None
     except RecursionError:
         raise refused("nested too deeply", where=where, hint=hint) from None
     return data
+
+
+class _ValueError(ValueError):
+    """A value that may not stand in JSON."""
+
+    def __init__(self, message: str, literal: str = "") -> None:
+        super().__init__(message)
+        self.literal = literal
+        """How it is written, where that is known."""
+
+
+def _place(text: str, literal: str) -> str:
+    """Line and column of the first place where `literal` stands."""
+    at = text.find(literal) if literal else -1
+    return "" if at < 0 else f":{text.count(chr(10), 0, at) + 1}:{at - text.rfind(chr(10), 0, at)}"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -74,26 +90,26 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r:.60} stands twice in one object")
+        raise _ValueError(f"the key {twice!r:.60} stands twice in one object", json.dumps(twice))
     return result
 
 
 def _integer(text: str) -> int:
     value = int(text) if len(text) <= _MOST_DIGITS + 1 else _MOST
     if abs(value) >= _MOST:
-        raise ValueError(f"the number {text:.24} is too large")
+        raise _ValueError(f"the number {text:.24} is too large", text)
     return value
 
 
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"the number {text:.24} is too large")
+        raise _ValueError(f"the number {text:.24} is too large", text)
     return value
 
 
 def _constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number")
+    raise _ValueError(f"{text} is not a number", text)
 
 
 _DECODER = json.JSONDecoder(
@@ -126,4 +142,4 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{text!a:.60} has half of a surrogate pair") from None
+        raise _ValueError(f"{text!a:.60} has half of a surrogate pair") from None

@@ -38,7 +38,7 @@ def read_plain_file(
             if problem is None:
                 return file.read(most_bytes)
     except IsADirectoryError:
-        problem = "is a folder, not a file"
+        problem = "this is a folder, not a file"
     except (FileNotFoundError, NotADirectoryError):
         problem = missing
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from partc.config.model import CheckpointFolder, HubModel
 from partc.errors import ModelError
+from partc.format.json_text import read_json
 from partc.frontend.safetensors import SafetensorsFile, StoredTensor
 
 HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
@@ -49,12 +49,7 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
 def _files(folder: Path) -> list[str]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        try:
-            names = sorted({str(name) for name in json.loads(index.read_text())["weight_map"].values()})
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ModelError(
-                "not an index of safetensors files", where=str(index), hint="download it again"
-            ) from error
+        names = _listed(index)
         for name in names:
             if Path(name).name != name:
                 raise ModelError(f"{name!r} is not a file of the same folder", where=str(index))
@@ -79,3 +74,13 @@ def _files(folder: Path) -> list[str]:
         where=str(folder),
         hint="give the folder of a checkpoint in safetensors format",
     )
+
+
+def _listed(index: Path) -> list[str]:
+    """The names of the files that an index lists."""
+    hint = "download it again"
+    data = read_json(index, ModelError, hint)
+    places = data.get("weight_map") if isinstance(data, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise ModelError("not an index of safetensors files", where=str(index), hint=hint)
+    return sorted(set(places.values()))

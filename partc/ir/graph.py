@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partc.format.dims import Dim, Shape, element_count
+from partc.format.program import Program
+from partc.ir.plan import PlanFile
 from partc.ir.quantization import Quantization
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import Array, WeightExpr
@@ -246,8 +248,8 @@ class Part:
     device: str
     graphs: list[Graph]
     """In the order in which a step runs them; more than one where a step returns to the device."""
-    programs: dict[str, str]
-    """Phase → text of the program (`partc.format.program`)."""
+    programs: dict[str, Program]
+    """Phase → program."""
     target: str = "null"
 
 
@@ -272,8 +274,8 @@ class Module:
     """Residual dependencies (Eq. 4), set by `map-dependencies`."""
     profile: list[SubmoduleProfile] | None = None
     """Set by `profile-submodules`, one entry a sub-module."""
-    plan: dict[str, Any] | None = None
-    """plan.json as data, set by `partition-graph`."""
+    plan: PlanFile | None = None
+    """Set by `partition-graph`."""
     parts: list[Part] | None = None
     """Set by `split-graph`, rewritten by `lower-target`."""
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from msgspec import ValidationError
+
 from partc.format.dims import Shape
+from partc.format.program import Program, parse_program
 from partc.ir.graph import (
     Constant,
     DependencyMap,
@@ -24,6 +27,7 @@ from partc.ir.graph import (
     Weight,
 )
 from partc.ir.lines import Line, Reader
+from partc.ir.plan import PlanFile
 from partc.ir.printer import VERSION
 from partc.ir.quantization import BITS, NONE, Quantization
 from partc.ir.terms import parse_array, parse_attributes, parse_expr, parse_type
@@ -218,7 +222,7 @@ def _parse_fact(reader: Reader, line: Line, module: Module, values: dict[str, Va
         line.integer()
         module.profile = [*(module.profile or ()), _profile(line)]
     elif line.accept("plan"):
-        module.plan = line.data()
+        module.plan = _plan(line)
     elif line.accept("part"):
         module.parts = [*(module.parts or ()), _part(reader, line)]
     else:
@@ -244,16 +248,26 @@ def _profile(line: Line) -> SubmoduleProfile:
         line.fail(f"not a profile: {error}")
 
 
+def _plan(line: Line) -> PlanFile:
+    data = line.data()
+    if not isinstance(data, dict):
+        line.fail("not a plan: not a JSON object")
+    try:
+        return PlanFile.from_json(data)
+    except ValidationError as error:
+        line.fail(f"not a plan: {error}")
+
+
 def _part(reader: Reader, line: Line) -> Part:
     device = line.name()
     line.expect("target")
     target = line.name()
     line.expect("{")
-    programs: dict[str, str] = {}
+    programs: dict[str, Program] = {}
     line = reader.next()
     while line.accept("program"):
         phase = line.name()
-        programs[phase] = _program(reader)
+        programs[phase] = _program(reader, f"{reader.file}: program {phase} of {device}")
         line = reader.next()
     graphs: list[Graph] = []
     while not graphs or not line.accept("}"):
@@ -263,8 +277,8 @@ def _part(reader: Reader, line: Line) -> Part:
     return Part(device, graphs, programs, target)
 
 
-def _program(reader: Reader) -> str:
+def _program(reader: Reader, where: str) -> Program:
     lines = []
     while not (line := reader.next()).accept("end"):
         lines.append(line.rest())
-    return "\n".join(lines) + "\n"
+    return parse_program("\n".join(lines), where)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 import numpy as np
 
 from partc.errors import InternalError
 from partc.format.dims import Shape
+from partc.format.program import print_instruction
 from partc.ir.graph import (
     Attribute,
     Constant,
@@ -26,6 +27,7 @@ from partc.ir.graph import (
     Value,
     Weight,
 )
+from partc.ir.plan import PlanFile
 from partc.ir.types import BY_NUMPY
 from partc.ir.weights import Array, print_expr
 
@@ -49,13 +51,24 @@ def _module_lines(module: Module) -> Iterator[str]:
     for index, profile in enumerate(module.profile or ()):
         yield f"profile {index} {_json(_profile_data(profile))}"
     if module.plan is not None:
-        yield f"plan {_json(module.plan)}"
+        yield f"plan {_json(_plan_data(module.plan))}"
     for part in module.parts or ():
         yield from _part_lines(part)
 
 
 def _json(data: object) -> str:
     return json.dumps(data, sort_keys=True, ensure_ascii=False)
+
+
+def _plan_data(plan: PlanFile) -> dict[str, object]:
+    """The fields that say something; that an answer is feasible follows from its assignment."""
+    data = plan.to_json()
+    answer = {key: value for key, value in (data["answer"] or {}).items() if key != "feasible"}
+    return _filled({key: data[key] for key in data if key != "format"} | {"answer": _filled(answer)})
+
+
+def _filled(data: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in data.items() if value not in (None, "", {})}
 
 
 def _info_data(info: ModelInfo) -> dict[str, object]:
@@ -184,7 +197,7 @@ def _part_lines(part: Part) -> Iterator[str]:
     yield f"part {part.device} target {part.target} {{"
     for phase, program in sorted(part.programs.items(), reverse=True):
         yield f"  program {phase}"
-        yield from (f"    {line}" for line in program.splitlines())
+        yield from (f"    {print_instruction(instruction)}" for instruction in program)
         yield "  end"
     for graph in part.graphs:
         yield from (f"  {line}" for line in _graph_lines(graph))

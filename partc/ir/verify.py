@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from partc.errors import InternalError
-from partc.format.program import Program, Recv, Run, Send, parse_program, print_instruction, reads, writes
+from partc.format.program import Program, Recv, Run, Send, print_instruction, reads, writes
 from partc.ir.graph import STEP_INPUTS, Constant, Graph, Input, Module, Node, Part, State, Value, Weight
 from partc.ir.operators import DOMAIN, OPERATORS
 from partc.ir.operators.operator import MismatchError
@@ -144,10 +144,9 @@ def _program_place(part: Part, phase: str) -> str:
 
 
 def _program(part: Part, phase: str) -> Program:
-    where = _program_place(part, phase)
     if phase not in part.programs:
-        raise InternalError("there is none", where=where)
-    return parse_program(part.programs[phase], where)
+        raise InternalError("there is none", where=_program_place(part, phase))
+    return part.programs[phase]
 
 
 def _check_messages(programs: Mapping[str, Program], phase: str) -> None:

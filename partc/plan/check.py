@@ -12,8 +12,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import ValidationError, convert
+
 from partc.config.section import Section, describe
 from partc.errors import ConfigError, PlanError
+from partc.ir.plan import Plan, Predicted, plain
 from partc.plan.evaluate import Evaluation
 from partc.plan.file import AGAIN
 from partc.plan.problem import Problem
@@ -32,11 +35,11 @@ def check_predicted(plan: Mapping[str, Any], evaluation: Evaluation, where: str)
     if "value" in answer:
         _refuse(_differences(answer["value"], evaluation.value, "answer.value"), where)
     if "predicted" in plan:
-        _refuse(_differences(plan["predicted"], evaluation.to_json(), "predicted"), where)
+        _refuse(_differences(plan["predicted"], plain(evaluation.predicted), "predicted"), where)
 
 
-def check_answer(plan: Mapping[str, Any], problem: Problem, where: str) -> None:
-    """Refuse a plan of which not everything can be shown: its answer, its explanation, its overlap.
+def read_answer(plan: Mapping[str, Any], problem: Problem, where: str) -> tuple[Plan, Predicted]:
+    """The answer and the timeline of a plan of which everything can be shown, its explanation and overlap too.
 
     Raises:
         PlanError: naming the key.
@@ -46,8 +49,11 @@ def check_answer(plan: Mapping[str, Any], problem: Problem, where: str) -> None:
     try:
         _check_answer(Section(plan["answer"], where, ("answer",)))
         _check_overlap(Section(plan, where).section("overlap"), problem)
+        return Plan.from_json(plan["answer"]), convert(plan["predicted"], Predicted)
     except ConfigError as error:
         raise PlanError(error.message, where=error.where, hint=AGAIN) from error
+    except ValidationError as error:
+        raise PlanError(str(error), where=where, hint=AGAIN) from error
 
 
 def _check_answer(answer: Section) -> None:

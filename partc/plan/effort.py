@@ -61,6 +61,10 @@ class NothingFound(Exception):
     """A search has done all it can and found no plan, which does not say that there is none."""
 
 
+GAVE_UP = (WorkSpent, NothingFound, MemoryError)
+"""The ways in which a search may end without a result, so that another takes over. Anything else is a bug of ours."""
+
+
 class Budget:
     """Operations that are left to a search; what is spent of a part is spent of the whole."""
 

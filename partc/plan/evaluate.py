@@ -1,8 +1,7 @@
-"""What an assignment is worth: the one place where the meaning of a plan is written down as code.
+"""The value of a plan: the one place where the meaning of a plan is written down as code.
 
-Every solver is checked against this module, and the predicted timeline of plan.json comes from it. Every
-interval of consecutive sub-modules on one device is a stage; most strategies give a device one, some let it
-return and give it several. Per step of a phase:
+Every solver is checked against this module, and the predicted timeline of plan.json comes from it. Most
+strategies give a device one stage, some let it return and give it several. Per step of a phase:
 
 - A stage starts when all its messages have arrived and its device has finished its stage before; it then
   runs its sub-modules. So a device runs one stage at a time, in their order.
@@ -20,72 +19,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partc.config.units import format_bytes
+from partc.format.placement import Stages
+from partc.ir.plan import MemoryUse, Message, Predicted, StageRun, Timeline
 from partc.plan.problem import Edge, Link, Phase, Problem
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Consecutive sub-modules on one device."""
-
-    device: str
-    first: int
-    last: int
-    """Inclusive."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One interval's run in one step."""
-
-    device: str
-    first: int
-    last: int
-    """Inclusive."""
-    start_s: float
-    finish_s: float
-
-
-@dataclass(frozen=True)
-class Message:
-    """Everything that one stage sends to another in one step."""
-
-    sender: str
-    receiver: str
-    bytes: float
-    start_s: float
-    arrive_s: float
-    values: tuple[str, ...]
-    """Names of the values; `2->5` for an edge without a name, `return` for the message back to the source."""
-    from_stage: int
-    """Index of the sending stage in the timeline."""
-    to_stage: int
-    """Index of the receiving stage; 0 for the message back to the source."""
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """One step of a phase, from the first start to the end."""
-
-    phase: str
-    weight: float
-    latency_s: float
-    stages: tuple[Stage, ...]
-    messages: tuple[Message, ...]
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """Memory of a device in use."""
-
-    device: str
-    needed_bytes: float
-    """Overhead included."""
-    available_bytes: float
+from partc.plan.stages import SOURCE, Ends, held, route
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An assignment's worth, or why it cannot be."""
+    """The value of a plan, or why it cannot be."""
 
     violations: tuple[str, ...]
     """What is not met, in words and numbers; empty: feasible."""
@@ -93,7 +35,7 @@ class Evaluation:
     """Seconds (latency) or steps per second (throughput); None where infeasible."""
     phases: tuple[Timeline, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
-    """Of every device in use, all its stages together; in the order of their first stages."""
+    """One entry for each device in use, all its stages together; in the order of their first stages."""
     busy_s: tuple[tuple[str, float], ...] = ()
     """Weighted busy time per step of each device (`A`) and link (`A->B`) in use."""
 
@@ -102,44 +44,26 @@ class Evaluation:
         """Whether every constraint is met."""
         return not self.violations
 
-    def to_json(self) -> dict[str, object]:
-        """The `predicted` part of plan.json."""
-        return {
-            "phases": [_timeline_json(timeline) for timeline in self.phases],
-            "memory": [
-                {
-                    "device": use.device,
-                    "needed_bytes": use.needed_bytes,
-                    "available_bytes": use.available_bytes,
-                }
-                for use in self.memory
-            ],
-            "busy_s": dict(self.busy_s),
-        }
+    @property
+    def predicted(self) -> Predicted:
+        """What plan.json says of it."""
+        return Predicted(self.phases, self.memory, dict(self.busy_s))
 
 
-def intervals_of(assignment: Sequence[str]) -> tuple[Interval, ...]:
-    """The runs of equal devices, in order."""
-    starts = [i for i, name in enumerate(assignment) if i == 0 or assignment[i - 1] != name]
-    ends = [*starts[1:], len(assignment)]
-    return tuple(Interval(assignment[a], a, b - 1) for a, b in zip(starts, ends, strict=True))
+def evaluate(problem: Problem, stages: Stages) -> Evaluation:
+    """Checks the stages against every constraint and follows one step of each phase.
 
-
-def evaluate(problem: Problem, assignment: Sequence[str]) -> Evaluation:
-    """Checks an assignment against every constraint and follows one step of each phase.
-
-    A device may have several intervals. O(edges + stages^2).
+    A device may have several stages. O(edges + stages^2).
     """
-    shape = _check_shape(problem, assignment)
+    shape = _check_shape(problem, stages)
     if shape:
         return Evaluation(shape)
-    intervals = intervals_of(assignment)
-    memory = _memory(problem, assignment)
+    memory = _memory(problem, stages)
     violations = [text for use in memory if (text := _memory_violation(use))]
-    violations += _missing(problem, intervals)
+    violations += _missing(problem, stages)
     if violations:
         return Evaluation(tuple(violations), memory=memory)
-    phases = tuple(follow_step(problem, phase, intervals) for phase in problem.steps)
+    phases = tuple(follow_step(problem, phase, stages) for phase in problem.steps)
     busy = _busy(phases)
     if problem.objective == "latency":
         value = sum(timeline.weight * timeline.latency_s for timeline in phases)
@@ -149,54 +73,43 @@ def evaluate(problem: Problem, assignment: Sequence[str]) -> Evaluation:
     return Evaluation((), value, phases, memory, tuple(busy.items()))
 
 
-def follow_step(problem: Problem, phase: Phase, intervals: Sequence[Interval]) -> Timeline:
+def follow_step(problem: Problem, phase: Phase, stages: Stages) -> Timeline:
     """The timeline of one step; every time and link that it needs must be there."""
-    traffic = traffic_between(phase.edges, intervals)
-    stages: list[Stage] = []
+    traffic = traffic_between(phase.edges, stages)
+    runs: list[StageRun] = []
     messages: list[Message] = []
     free: dict[str, float] = {}
-    for k, interval in enumerate(intervals):
+    for k, stage in enumerate(stages):
         incoming = [
-            _message(problem.link_of[sender.device, interval.device], sender.finish_s, (i, k), traffic[i, k])
-            for i, sender in enumerate(stages)
+            _message(problem.link_of[sender.device, stage.device], sender.finish_s, (i, k), traffic[i, k])
+            for i, sender in enumerate(runs)
             if (i, k) in traffic
         ]
-        start = max([free.get(interval.device, 0.0), *(message.arrive_s for message in incoming)])
-        busy = sum(phase.time_s[j][interval.device] for j in range(interval.first, interval.last + 1))
-        stages.append(Stage(interval.device, interval.first, interval.last, start, start + busy))
-        free[interval.device] = start + busy
+        start = max([free.get(stage.device, 0.0), *(message.arrive_s for message in incoming)])
+        finish = start + sum(phase.time_s[j][stage.device] for j in stage.indices)
+        runs.append(StageRun(stage.device, stage.first, stage.last, start, finish))
+        free[stage.device] = finish
         messages += incoming
-    end = stages[-1].finish_s
-    if intervals[-1].device != problem.source:
-        link = problem.link_of[intervals[-1].device, problem.source]
+    end = runs[-1].finish_s
+    if stages[-1].device != problem.source:
+        link = problem.link_of[stages[-1].device, problem.source]
         value: dict[ValueKey, float] = {(len(phase.time_s) - 1, "return", -1): phase.return_bytes}
-        back = _message(link, end, (len(stages) - 1, 0), value)
+        back = _message(link, end, (len(stages) - 1, SOURCE), value)
         messages.append(back)
         end = back.arrive_s
-    return Timeline(phase.name, phase.weight, end, tuple(stages), tuple(messages))
+    return Timeline(phase.name, phase.weight, end, tuple(runs), tuple(messages))
 
 
 ValueKey = tuple[int, str, int]
 """Sub-module that makes the value; its name; the number of the edge where the edge has no name, else -1."""
 
 
-def traffic_between(
-    edges: Sequence[Edge], intervals: Sequence[Interval]
-) -> dict[tuple[int, int], dict[ValueKey, float]]:
-    """(sending stage, receiving stage) -> value -> bytes; a value goes once to each device, when first read."""
-    where = [k for k, interval in enumerate(intervals) for _ in range(interval.first, interval.last + 1)]
-    first_reader: dict[tuple[ValueKey, str], int] = {}
-    sizes: dict[ValueKey, float] = {}
-    for number, edge in enumerate(edges):
-        device, reader = intervals[where[edge.receiver]].device, where[edge.receiver]
-        if device != intervals[where[edge.sender]].device:
-            key = value_key(edge, number)
-            sizes[key] = edge.bytes
-            first_reader[key, device] = min(first_reader.get((key, device), reader), reader)
-    traffic: dict[tuple[int, int], dict[ValueKey, float]] = {}
-    for (key, _), reader in first_reader.items():
-        traffic.setdefault((where[key[0]], reader), {})[key] = sizes[key]
-    return traffic
+def traffic_between(edges: Sequence[Edge], stages: Stages) -> dict[Ends, dict[ValueKey, float]]:
+    """(sending stage, receiving stage) → value → bytes."""
+    keys = [value_key(edge, number) for number, edge in enumerate(edges)]
+    sizes = {key: edge.bytes for key, edge in zip(keys, edges, strict=True)}
+    uses = ((key, edge.sender, edge.receiver) for key, edge in zip(keys, edges, strict=True))
+    return {ends: {key: sizes[key] for key in values} for ends, values in route(stages, uses).items()}
 
 
 def value_key(edge: Edge, number: int) -> ValueKey:
@@ -213,22 +126,20 @@ def _message(link: Link, start_s: float, stages: tuple[int, int], values: dict[V
     return Message(link.sender, link.receiver, count, start_s, start_s + link.seconds(count), names, *stages)
 
 
-def _check_shape(problem: Problem, assignment: Sequence[str]) -> tuple[str, ...]:
-    if len(assignment) != len(problem.submodules):
-        return (f"{len(assignment)} devices are named for {len(problem.submodules)} sub-modules",)
-    if unknown := sorted(set(assignment) - set(problem.device_of)):
+def _check_shape(problem: Problem, stages: Stages) -> tuple[str, ...]:
+    count = stages[-1].last + 1 if stages else 0
+    if count != len(problem.submodules):
+        return (f"{count} devices are named for {len(problem.submodules)} sub-modules",)
+    if unknown := sorted({stage.device for stage in stages} - set(problem.device_of)):
         return (f"unknown device {unknown[0]}",)
-    if assignment[0] != problem.source:
-        return (f"sub-module 0 is on {assignment[0]}, but must be on the source {problem.source}",)
+    if stages[0].device != problem.source:
+        return (f"sub-module 0 is on {stages[0].device}, but must be on the source {problem.source}",)
     return ()
 
 
-def _memory(problem: Problem, assignment: Sequence[str]) -> tuple[MemoryUse, ...]:
-    """Of each device in use: its overhead and what all its sub-modules need together."""
-    held: dict[str, list[int]] = {}
-    for j, name in enumerate(assignment):
-        held.setdefault(name, []).append(j)
-    devices = ((problem.device_of[name], indices) for name, indices in held.items())
+def _memory(problem: Problem, stages: Stages) -> tuple[MemoryUse, ...]:
+    """For each device in use: its overhead and what all its sub-modules need together."""
+    devices = ((problem.device_of[name], indices) for name, indices in held(stages).items())
     return tuple(
         MemoryUse(device.name, device.overhead_bytes + problem.memory_of(indices), device.memory_bytes)
         for device, indices in devices
@@ -241,18 +152,18 @@ def _memory_violation(use: MemoryUse) -> str | None:
     return f"{use.device} needs {format_bytes(use.needed_bytes)} and has {format_bytes(use.available_bytes)}"
 
 
-def _missing(problem: Problem, intervals: Sequence[Interval]) -> list[str]:
+def _missing(problem: Problem, stages: Stages) -> list[str]:
     """Times and links that the plan needs and the problem does not give."""
     missing = [
-        f"{interval.device} cannot run sub-module {j}"
-        for interval in intervals
-        for j in range(interval.first, interval.last + 1)
-        if any(interval.device not in phase.time_s[j] for phase in problem.steps)
+        f"{stage.device} cannot run sub-module {j}"
+        for stage in stages
+        for j in stage.indices
+        if any(stage.device not in phase.time_s[j] for phase in problem.steps)
     ]
-    used = {pair for phase in problem.steps for pair in traffic_between(phase.edges, intervals)}
-    pairs = [(intervals[a].device, intervals[b].device) for a, b in sorted(used)]
-    if intervals[-1].device != problem.source:
-        pairs.append((intervals[-1].device, problem.source))
+    used = {ends for phase in problem.steps for ends in traffic_between(phase.edges, stages)}
+    pairs = [(stages[a].device, stages[b].device) for a, b in sorted(used)]
+    if stages[-1].device != problem.source:
+        pairs.append((stages[-1].device, problem.source))
     absent = dict.fromkeys(pair for pair in pairs if pair not in problem.link_of)
     return missing + [f"there is no link from {a} to {b}" for a, b in absent]
 
@@ -266,26 +177,3 @@ def _busy(phases: Sequence[Timeline]) -> dict[str, float]:
         for name, seconds in spans:
             busy[name] = busy.get(name, 0.0) + timeline.weight * seconds
     return busy
-
-
-def _timeline_json(timeline: Timeline) -> dict[str, object]:
-    return {
-        "phase": timeline.phase,
-        "weight": timeline.weight,
-        "latency_s": timeline.latency_s,
-        "stages": [
-            {
-                "device": s.device, "first": s.first, "last": s.last,
-                "start_s": s.start_s, "finish_s": s.finish_s,
-            }
-            for s in timeline.stages
-        ],
-        "messages": [
-            {
-                "from": m.sender, "to": m.receiver,
-                "from_stage": m.from_stage, "to_stage": m.to_stage, "bytes": m.bytes,
-                "start_s": m.start_s, "arrive_s": m.arrive_s, "values": list(m.values),
-            }
-            for m in timeline.messages
-        ],
-    }  # fmt: skip

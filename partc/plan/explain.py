@@ -10,8 +10,9 @@ What is said as a fact is proven. Where a search ended before its proof, it is s
 from __future__ import annotations
 
 from partc.config.units import format_bytes, format_seconds
+from partc.format.placement import Stage, Stages, assignment_of
 from partc.plan.effort import QUESTION
-from partc.plan.evaluate import Evaluation, Interval, evaluate, intervals_of
+from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.exact.solution import Best, Solution, Solve
 from partc.plan.exact.tables import Forced, group_devices
 from partc.plan.infeasible import without_memory_limits
@@ -24,21 +25,21 @@ _NAMED = 3
 _LARGE = "not computed: the problem is large"
 
 
-def explain(problem: Problem, assignment: tuple[str, ...], solve: Solve, *, free: bool) -> dict[str, object]:
+def explain(problem: Problem, stages: Stages, solve: Solve, *, free: bool) -> dict[str, object]:
     """Plain JSON for a feasible plan; asks for further solves only where the sizes say that they are cheap.
 
     Args:
         problem: as planned.
-        assignment: feasible.
+        stages: a feasible plan.
         solve: looks for best plans.
         free: whether the planner chose the assignment as the best that it knew.
     """
-    evaluation = evaluate(problem, assignment)
+    evaluation = evaluate(problem, stages)
     affordable = solve if solve_operations(problem) <= QUESTION.programme else None
-    stages: dict[str, object] = {"stages": _stages(evaluation)}
+    rows: dict[str, object] = {"stages": _stages(evaluation)}
     if free:
-        return stages | _of_free_plan(problem, evaluation, affordable)
-    return stages | _of_given_plan(problem, evaluation, affordable)
+        return rows | _free_plan(problem, evaluation, affordable)
+    return rows | _given_plan(problem, evaluation, affordable)
 
 
 def _stages(evaluation: Evaluation) -> list[dict[str, object]]:
@@ -56,7 +57,7 @@ def _stages(evaluation: Evaluation) -> list[dict[str, object]]:
     ]
 
 
-def _of_free_plan(problem: Problem, evaluation: Evaluation, solve: Solve | None) -> dict[str, object]:
+def _free_plan(problem: Problem, evaluation: Evaluation, solve: Solve | None) -> dict[str, object]:
     value = evaluation.value or 0.0
     unbound = solve(without_memory_limits(problem), None) if solve else None
     better = unbound is not None and _is_better(problem, unbound, value)
@@ -85,7 +86,7 @@ def _is_better(problem: Problem, best: Best, value: float) -> bool:
     return best.solution is not None and is_better(problem, best.solution.value, value)
 
 
-def _of_given_plan(problem: Problem, evaluation: Evaluation, solve: Solve | None) -> dict[str, object]:
+def _given_plan(problem: Problem, evaluation: Evaluation, solve: Solve | None) -> dict[str, object]:
     best = solve(problem, None) if solve else None
     value = evaluation.value or 0.0
     text = _what_best_does(problem, value, best) if best else f"the best plan: {_LARGE}"
@@ -107,7 +108,7 @@ def _what_best_does(problem: Problem, value: float, best: Best) -> str:
         none = "is better" if best.proven else "was found that is better"
         return f"no plan with one interval per device {none}"
     found = best.solution
-    return f"{_name(best)} {compare(problem, found.value, value)}: {_ranges(found.assignment)}"
+    return f"{_name(best)} {compare(problem, found.value, value)}: {_ranges(found.stages)}"
 
 
 def _name(best: Best) -> str:
@@ -126,7 +127,7 @@ def _best_json(problem: Problem, value: float, best: Solution | None, text: str)
     seconds = seconds_per_token(problem, best.value)
     gain = 0.0 if is_same(best.value, value) else seconds_per_token(problem, value) - seconds
     return {
-        "assignment": list(best.assignment),
+        "assignment": list(assignment_of(best.stages) or ()),
         "value": best.value,
         "s_per_token": seconds,
         "gain_s_per_token": gain,
@@ -134,20 +135,19 @@ def _best_json(problem: Problem, value: float, best: Solution | None, text: str)
     }
 
 
-def _ranges(assignment: tuple[str, ...]) -> str:
+def _ranges(stages: Stages) -> str:
     """`0-3 on phone, 4-11 on board`."""
-    return ", ".join(f"{_span(part)} on {part.device}" for part in intervals_of(assignment))
+    return ", ".join(f"{_span(part)} on {part.device}" for part in stages)
 
 
-def _span(part: Interval) -> str:
+def _span(part: Stage) -> str:
     return f"{part.first}-{part.last}" if part.last > part.first else str(part.first)
 
 
 def _why_given_idle(name: str, best: Best | None) -> str:
     if best is None or best.solution is None:
         return "this assignment gives it nothing"
-    intervals = intervals_of(best.solution.assignment)
-    if share := ", ".join(_span(part) for part in intervals if part.device == name):
+    if share := ", ".join(_span(part) for part in best.solution.stages if part.device == name):
         plural = "" if share.isdecimal() else "s"
         return f"this assignment gives it nothing; {_name(best)} gives it sub-module{plural} {share}"
     return f"this assignment gives it nothing, and neither does {_name(best)}"

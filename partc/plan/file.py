@@ -10,18 +10,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from partc.errors import PlanError
-from partc.plan.answer import Plan
+from partc.format.json_text import parse_json
+from partc.format.plain_files import read_plain_text
+from partc.ir.plan import FORMAT, Plan, PlanFile
 from partc.plan.evaluate import Evaluation
 from partc.plan.problem import Problem
 from partc.plan.problem_json import problem_json
 
-FORMAT = "partc-plan/1"
 PLAN_FILE = "plan.json"
 GIVE = "give plan.json or the folder of a build, as partc compile writes them"
 
@@ -30,18 +30,11 @@ AGAIN = (
     "partc plan --json"
 )
 Json = dict[str, Any]
-EMPTY_PLAN: Json = {"format": FORMAT, "problem": None, "answer": None, "predicted": None}
-"""plan.json of parts that nobody planned (IR text written by hand)."""
 
 
-def plan_json(problem: Problem, answer: Plan, predicted: Evaluation) -> Json:
-    """plan.json as data."""
-    return {
-        "format": FORMAT,
-        "problem": problem_json(problem),
-        "answer": answer.to_json(),
-        "predicted": predicted.to_json(),
-    }
+def plan_file(problem: Problem, answer: Plan, evaluation: Evaluation) -> PlanFile:
+    """plan.json of a feasible plan."""
+    return PlanFile(problem=problem_json(problem), answer=answer, predicted=evaluation.predicted)
 
 
 def read_plan(file: Path) -> Json:
@@ -50,14 +43,7 @@ def read_plan(file: Path) -> Json:
     Raises:
         PlanError: no such file, or it is no plan, or an infeasible one.
     """
-    if file.is_dir() or not file.exists():
-        message = "is a folder, not a file" if file.is_dir() else "no such file"
-        raise PlanError(message, where=str(file), hint=GIVE)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"not a plan: {error}", where=str(file), hint=GIVE) from error
-    return parse_plan(text, str(file))
+    return parse_plan(read_plain_text(file, PlanError, GIVE), str(file))
 
 
 def parse_plan(text: str, where: str) -> Json:
@@ -66,11 +52,7 @@ def parse_plan(text: str, where: str) -> Json:
     Raises:
         PlanError: it is no plan, or an infeasible one.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        hint = AGAIN if where.endswith(".json") else GIVE
-        raise PlanError(f"not a plan: not valid JSON ({error})", where=where, hint=hint) from error
+    data = parse_json(text, where, PlanError, AGAIN if where.endswith(".json") else GIVE)
     if not isinstance(data, dict):
         raise PlanError("not a plan: not a JSON object", where=where, hint=GIVE)
     check_plan(data, where)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from partc.config.devices import DevicesConfig
 from partc.errors import PlanError, UserError
+from partc.format.placement import Stages
 from partc.ir.graph import Node, Submodule
 from partc.pipeline.contract import Target
 from partc.pipeline.registry import load_target
@@ -17,6 +18,7 @@ from partc.plan.change import Times, with_times
 from partc.plan.layers import Shape
 from partc.plan.problem import Problem
 from partc.plan.rules import Rule
+from partc.plan.stages import held
 
 Lacks = Mapping[str, Mapping[int, UserError]]
 """Device → the sub-modules that it cannot run, each with its first refusal; devices that can run all have no entry."""
@@ -87,14 +89,14 @@ def _reasons(lacks: Lacks, index: int) -> str:
     return "; ".join(f"{message} ({', '.join(names)})" for message, names in devices.items())
 
 
-def check_place(lacks: Lacks, devices: DevicesConfig, shape: Shape, assignment: Sequence[str]) -> None:
+def check_place(lacks: Lacks, devices: DevicesConfig, shape: Shape, stages: Stages) -> None:
     """Refuse a `place` that gives a device what it cannot run.
 
     Raises:
         PlanError: names the operator and the place.
     """
     for name, refused in lacks.items():
-        against = [j for j, holder in enumerate(assignment) if holder == name and j in refused]
+        against = [j for j in held(stages).get(name, ()) if j in refused]
         if against:
             place = devices.place[name]
             part = next((part for part in place if against[0] in shape.indices(part)), place[0])

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from partc.config.devices import DevicesConfig
 from partc.config.placement import Ranges
 from partc.config.units import format_bytes
 from partc.errors import PlanError
-from partc.plan.answer import Plan, feasible_plan
+from partc.format.placement import Stages, stages_of
+from partc.ir.plan import Plan, feasible_plan
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import interval_bound, plan_optimal
 from partc.plan.layers import Shape
 from partc.plan.problem import Problem
 from partc.plan.rules import Rule
+from partc.plan.stages import held
 from partc.plan.strategies import load_strategy
 
 METHOD = "placed by devices.yaml"
@@ -34,8 +36,8 @@ def check_strategy(devices: DevicesConfig, strategy: str) -> None:
         )
 
 
-def assignment_of(devices: DevicesConfig, shape: Shape, rules: Iterable[Rule]) -> tuple[str, ...]:
-    """The device of every sub-module, by the user's `place`; a device may be returned to.
+def stages_placed(devices: DevicesConfig, shape: Shape, rules: Iterable[Rule]) -> Stages:
+    """The stages of the user's `place`; a device may be returned to.
 
     Raises:
         PlanError: a range is not of this model, a sub-module has no place or two, or a place breaks a rule.
@@ -61,7 +63,7 @@ def assignment_of(devices: DevicesConfig, shape: Shape, rules: Iterable[Rule]) -
                 where=rule.range.where,
                 hint="remove one of the two",
             )
-    return tuple(holder[j] for j in range(shape.count))
+    return stages_of([holder[j] for j in range(shape.count)])
 
 
 def _holders(place: Ranges, shape: Shape) -> dict[int, str]:
@@ -79,35 +81,30 @@ def _holders(place: Ranges, shape: Shape) -> dict[int, str]:
     return holder
 
 
-def plan_placed(
-    problem: Problem, assignment: tuple[str, ...], shape: Shape, where: str | None = None
-) -> Plan:
+def plan_placed(problem: Problem, stages: Stages, shape: Shape, where: str | None = None) -> Plan:
     """The user's plan; its bound is that of the best plan, so that the gap says what the place gives away.
 
     Raises:
         PlanError: a device has too little memory, a link is missing, or a device cannot run what it is given;
             says what would fit.
     """
-    evaluation = evaluate(problem, assignment)
+    evaluation = evaluate(problem, stages)
     if evaluation.value is None:
         fits = [
-            text
-            for name in dict.fromkeys(assignment)
-            if (text := _what_fits(problem, assignment, shape, name))
+            text for name, mine in held(stages).items() if (text := _what_fits(problem, mine, shape, name))
         ]
         raise PlanError(
             f"`place` does not fit: {'; '.join([*evaluation.violations, *fits])}",
             where=where,
             hint=_advice(problem, shape),
         )
-    bound = interval_bound(problem, evaluation.value, assignment)
-    return feasible_plan(assignment, evaluation.value, bound, METHOD, {})
+    bound = interval_bound(problem, evaluation.value, stages)
+    return feasible_plan(stages, evaluation.value, bound, METHOD)
 
 
-def _what_fits(problem: Problem, assignment: tuple[str, ...], shape: Shape, name: str) -> str | None:
-    """Of a device with too little memory: how much of its share it could hold, from the front."""
+def _what_fits(problem: Problem, mine: Sequence[int], shape: Shape, name: str) -> str | None:
+    """How much of its share a device with too little memory could hold, from the front."""
     device = problem.device_of[name]
-    mine = [j for j, holder in enumerate(assignment) if holder == name]
     room = device.memory_bytes - device.overhead_bytes
     if problem.memory_of(mine) <= room:
         return None
@@ -123,11 +120,7 @@ def _what_fits(problem: Problem, assignment: tuple[str, ...], shape: Shape, name
 def _advice(problem: Problem, shape: Shape) -> str:
     """The best plan as a `place` that can be copied."""
     best = plan_optimal(problem)
-    if best.assignment is None:
+    if best.stages is None:
         return f"no other place fits either: {best.constraint}"
-    shares = {
-        name: shape.describe([j for j, holder in enumerate(best.assignment) if holder == name])
-        for name in dict.fromkeys(best.assignment)
-    }
-    text = ", ".join(f"{name}: {share}" for name, share in shares.items())
+    text = ", ".join(f"{name}: {shape.describe(mine)}" for name, mine in held(best.stages).items())
     return f"this fits: `place: {{{text}}}`; or remove `place` and let partc decide"

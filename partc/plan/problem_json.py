@@ -17,12 +17,12 @@ says that a step makes a token of each of eight sequences; it changes what is sa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from partc.config.devices import OBJECTIVES
 from partc.config.section import Section, describe
 from partc.errors import ConfigError
+from partc.format.json_text import parse_json
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 
 _LEAST = 1e-30
@@ -37,17 +37,7 @@ def parse_problem(text: str, file: str = "problem") -> Problem:
     Raises:
         ConfigError: it is no JSON; or see `read_problem`.
     """
-    try:
-        data = json.loads(text, object_pairs_hook=lambda pairs: _unique(pairs, file))
-    except json.JSONDecodeError as error:
-        place = f"{file}:{error.lineno}:{error.colno}"
-        raise ConfigError(f"not valid JSON: {error.msg}", where=place, hint=_EXAMPLE) from error
-    except ValueError as error:  # numbers of thousands of digits
-        message = f"cannot be read: {str(error).partition(';')[0]}"
-        raise ConfigError(message, where=file, hint="write the number with fewer digits") from error
-    except RecursionError as error:
-        raise ConfigError("nested too deeply", where=file, hint=_EXAMPLE) from error
-    return read_problem(data, file)
+    return read_problem(parse_json(text, file, ConfigError, _EXAMPLE), file)
 
 
 def read_problem(data: object, file: str = "problem") -> Problem:
@@ -97,15 +87,6 @@ def problem_json(problem: Problem) -> dict[str, object]:
         "edges": [_edge_json(edge) for edge in problem.edges],
         "return_bytes": problem.return_bytes,
     }
-
-
-def _unique(pairs: Iterable[tuple[str, object]], file: str) -> dict[str, object]:
-    result: dict[str, object] = {}
-    for key, value in pairs:
-        if key in result:
-            raise ConfigError(f"the key `{key}` is given twice in one object", where=file, hint="remove one")
-        result[key] = value
-    return result
 
 
 def _number(section: Section, key: str, default: float | None = None, *, positive: bool = False) -> float:

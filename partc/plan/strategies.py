@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from partc.errors import PlanError
 
 if TYPE_CHECKING:  # the command line reads the names below for its help, and must stay quick
-    from partc.plan.answer import Plan
+    from partc.ir.plan import Plan
     from partc.plan.exact.solution import Solve
     from partc.plan.problem import Problem
 
@@ -57,11 +56,14 @@ def with_explanation(problem: Problem, plan: Plan, *, free: bool) -> Plan:
     `free` says that the planner chose the assignment as the best it knew; else it stays as it is, whatever
     changes, and is compared with the best one.
     """
-    if plan.assignment is None:
+    if plan.stages is None:
         return plan
+    from msgspec import structs
+
     from partc.plan.explain import explain
 
-    return replace(plan, explain={**explain(problem, plan.assignment, _solver(), free=free), **plan.explain})
+    explained = explain(problem, plan.stages, _solver(), free=free)
+    return structs.replace(plan, explain={**explained, **plan.explain})
 
 
 def _solver() -> Solve:

@@ -1,4 +1,4 @@
-"""What a plan says, as rows for tables, for the report and for `--json`: from plan.json and the profile alone."""
+"""The summary of a plan: rows for tables, for the report and for `--json`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from partc.ir.graph import SubmoduleProfile
+from partc.ir.plan import Plan, PlanFile, Predicted, Timeline
+from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 from partc.plan.words import say_value
 
@@ -20,8 +22,8 @@ class StageRow:
     last: int
     """Sub-modules `first` to `last`, inclusive."""
     weights_bytes: int | None
-    """Of this stage, what an earlier one of its device holds already left out. None where only a planning problem
-    is known, which does not tell weights from caches."""
+    """Weights of this stage without those that an earlier stage of its device holds. None where only a planning
+    problem is known, which does not tell weights from caches."""
     state_bytes: int | None
     memory_bytes: float
     """What the device needs in all, for all its stages."""
@@ -42,7 +44,7 @@ class MessageRow:
     """Indices of the stages; 0 for the result, which returns to the source."""
     values: tuple[str, ...]
     kind: str
-    """sequential (to the next stage), residual (past it) or return (the result, back to the source)."""
+    """As `Message.kind`."""
     bytes: Mapping[str, float]
     """Phase → bytes of one step."""
 
@@ -74,47 +76,47 @@ class Summary:
         return {**asdict(self), "messages": messages}
 
 
-def summarize(plan: Mapping[str, Any], profile: Sequence[SubmoduleProfile] | None = None) -> Summary:
-    """The rows of a feasible plan.json; `profile` tells weights from caches."""
-    answer, phases = plan["answer"], plan["predicted"]["phases"]
-    problem = read_problem(plan["problem"])
+def summary_of(plan: PlanFile, profile: Sequence[SubmoduleProfile] | None = None) -> Summary:
+    """The rows of a plan that was just made."""
+    assert plan.predicted is not None
+    return summarize(read_problem(plan.problem), plan.answer, plan.predicted, profile)
+
+
+def summarize(
+    problem: Problem, plan: Plan, predicted: Predicted, profile: Sequence[SubmoduleProfile] | None = None
+) -> Summary:
+    """The rows of a feasible plan; `profile` tells weights from caches."""
     return Summary(
         objective=problem.objective,
-        value=answer["value"],
-        value_text=say_value(problem, answer["value"]),
-        bound=answer["bound"],
-        bound_text="unknown" if answer["bound"] is None else say_value(problem, answer["bound"]),
-        gap=answer["gap"],
-        method=answer["method"],
+        value=plan.value or 0.0,
+        value_text=say_value(problem, plan.value or 0.0),
+        bound=plan.bound,
+        bound_text="unknown" if plan.bound is None else say_value(problem, plan.bound),
+        gap=plan.gap,
+        method=plan.method,
         batch=problem.batch,
-        stages=tuple(_stages(plan["predicted"]["memory"], phases, profile)),
-        messages=tuple(_messages(phases)),
-        explain=answer["explain"],
+        stages=tuple(_stages(predicted, profile)),
+        messages=tuple(_messages(predicted.phases)),
+        explain=plan.explain,
     )
 
 
-def _stages(
-    memory: Sequence[Mapping[str, Any]],
-    phases: Sequence[Mapping[str, Any]],
-    profile: Sequence[SubmoduleProfile] | None,
-) -> list[StageRow]:
+def _stages(predicted: Predicted, profile: Sequence[SubmoduleProfile] | None) -> list[StageRow]:
     rows = []
-    uses = {use["device"]: use for use in memory}
+    uses = {use.device: use for use in predicted.memory}
     held: dict[str, set[str]] = {device: set() for device in uses}
-    for index, stage in enumerate(phases[0]["stages"]):
-        device, use = stage["device"], uses[stage["device"]]
-        mine = profile[stage["first"] : stage["last"] + 1] if profile else None
-        seconds = {p["phase"]: p["stages"][index]["finish_s"] - p["stages"][index]["start_s"] for p in phases}
+    for index, stage in enumerate(predicted.phases[0].stages):
+        mine = profile[stage.first : stage.last + 1] if profile else None
         rows.append(
             StageRow(
-                device=device,
-                first=stage["first"],
-                last=stage["last"],
-                weights_bytes=_weight_bytes(mine, held[device]) if mine else None,
+                device=stage.device,
+                first=stage.first,
+                last=stage.last,
+                weights_bytes=_weight_bytes(mine, held[stage.device]) if mine else None,
                 state_bytes=sum(entry.state_bytes for entry in mine) if mine else None,
-                memory_bytes=use["needed_bytes"],
-                budget_bytes=use["available_bytes"],
-                compute_s=seconds,
+                memory_bytes=uses[stage.device].needed_bytes,
+                budget_bytes=uses[stage.device].available_bytes,
+                compute_s={phase.phase: phase.stages[index].seconds for phase in predicted.phases},
             )
         )
     return rows
@@ -127,35 +129,22 @@ def _weight_bytes(profile: Sequence[SubmoduleProfile], held: set[str]) -> int:
     return sum(entry.weight_bytes for entry in profile) + sum(shared.values())
 
 
-def _messages(phases: Sequence[Mapping[str, Any]]) -> list[MessageRow]:
+def _messages(phases: Sequence[Timeline]) -> list[MessageRow]:
     """One row for each pair of stages, and for the result."""
     rows = []
     for ends, places in exchanges(phases).items():
-        messages = {number: phases[number]["messages"][place] for number, place in places.items()}
+        messages = {number: phases[number].messages[place] for number, place in places.items()}
         first = next(iter(messages.values()))
-        values = dict.fromkeys(value for message in messages.values() for value in message["values"])
-        sizes = {phases[number]["phase"]: message["bytes"] for number, message in messages.items()}
-        rows.append(MessageRow(first["from"], first["to"], *ends, tuple(values), kind_of(first), sizes))
+        values = dict.fromkeys(value for message in messages.values() for value in message.values)
+        sizes = {phases[number].phase: message.bytes for number, message in messages.items()}
+        rows.append(MessageRow(first.sender, first.receiver, *ends, tuple(values), first.kind, sizes))
     return rows
 
 
-def exchanges(phases: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], dict[int, int]]:
+def exchanges(phases: Sequence[Timeline]) -> dict[tuple[int, int], dict[int, int]]:
     """(sending stage, receiving stage) → index of a phase in which it sends → index of its message there."""
     found: dict[tuple[int, int], dict[int, int]] = {}
     for number, phase in enumerate(phases):
-        for place, message in enumerate(phase["messages"]):
-            ends = message["from_stage"], message["to_stage"]
-            found.setdefault(ends, {})[number] = place
+        for place, message in enumerate(phase.messages):
+            found.setdefault((message.from_stage, message.to_stage), {})[number] = place
     return found
-
-
-def is_return(message: Mapping[str, Any]) -> bool:
-    """Whether it is the result on its way back to the source: nothing else is sent to the first stage."""
-    return bool(message["to_stage"] == 0)
-
-
-def kind_of(message: Mapping[str, Any]) -> str:
-    """sequential, residual or return, as `MessageRow.kind`."""
-    if is_return(message):
-        return "return"
-    return "sequential" if message["to_stage"] == message["from_stage"] + 1 else "residual"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from partc.format.placement import Stage
 from partc.plan.change import with_bandwidths, with_speeds
 from partc.plan.effort import QUESTION, WHAT_IFS
 from partc.plan.evaluate import Evaluation, evaluate
@@ -141,14 +142,15 @@ class _Answers:
     """What changes are worth, as long as the work lasts."""
 
     def __init__(self, problem: Problem, evaluation: Evaluation, solve: Solve | None) -> None:
-        stages = evaluation.phases[0].stages
-        self._assignment = [s.device for s in stages for _ in range(s.first, s.last + 1)]
+        self._stages = tuple(
+            Stage((run.first, run.last), (run.device,)) for run in evaluation.phases[0].stages
+        )
         self._problem, self._solve, self._left = problem, solve, WHAT_IFS
 
     def answer(self, question: Question) -> Answer:
         """The value with the change made."""
         changed = question.apply(self._problem)
-        kept = evaluate(changed, self._assignment).value
+        kept = evaluate(changed, self._stages).value
         needed = solve_operations(changed) if self._solve is not None else math.inf
         if self._solve is None or needed > min(QUESTION.programme, self._left):
             return Answer(None if question.change == "memory" else kept, False)

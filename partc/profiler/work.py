@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
+from partc.format.json_text import read_json
 from partc.ir.digests import submodule_digest
 from partc.ir.graph import Graph, Module
 from partc.ir.workload import Step, settings, workload
@@ -187,14 +188,12 @@ def load_work(folder: Path) -> Work:
     hint = (
         "make it: partc profile MODEL --target DEVICES --prepare -o DIR, and copy its folders to the devices"
     )
+    data = read_json(path, BundleError, hint, missing="not prepared for profiling")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
         if data.pop("format") != FORMAT:
             raise ValueError("made by another version of partc")
         return _read(data)
-    except FileNotFoundError:
-        raise BundleError("not prepared for profiling", where=str(folder), hint=hint) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BundleError(f"cannot be read: {error}", where=str(path), hint=hint) from None
 
 

@@ -13,27 +13,26 @@ A plan without measured times is compared as it is.
 
 from __future__ import annotations
 
-from partc.plan.summary import is_return
-from partc.report.figures import Json, Plan
+from partc.ir.plan import Message, Timeline
+from partc.report.figures import Plan
 
 
-def device_s(plan: Plan, phase: Json) -> dict[str, float]:
+def device_s(plan: Plan, phase: Timeline) -> dict[str, float]:
     """Device in use → seconds of computing in one step."""
     seconds = dict.fromkeys(plan.used, 0.0)
-    for stage in phase["stages"]:
-        device = stage["device"]
-        seconds[device] += stage["finish_s"] - stage["start_s"] + _overhead(plan, device, "call_s")
+    for stage in phase.stages:
+        seconds[stage.device] += stage.seconds + _overhead(plan, stage.device, "call_s")
     source = plan.case.problem.source
     seconds[source] -= _overhead(plan, source, "step_s")
     return {device: max(0.0, value) for device, value in seconds.items()}
 
 
-def message_s(plan: Plan, message: Json) -> float:
+def message_s(plan: Plan, message: Message) -> float:
     """Seconds from the end of the sender's computing to what the message is for."""
-    receiver = message["to"]
-    seconds = float(message["arrive_s"] - message["start_s"])
+    receiver = message.receiver
+    seconds = message.seconds
     call = _overhead(plan, receiver, "call_s")
-    if is_return(message):
+    if message.is_return:
         return seconds + max(0.0, _overhead(plan, receiver, "step_s") - call)
     return max(0.0, seconds - call)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.config.units import format_bytes, format_seconds
-from partc.plan.check import check_answer
+from partc.plan.check import read_answer
 from partc.plan.simulate.build import Build, workflow
 from partc.plan.simulate.case import read_case
 from partc.plan.summary import summarize
@@ -83,17 +83,17 @@ class Plan:
         """
         self.data = data
         self.case = read_case(data, where)
-        check_answer(data, self.case.problem, where)
+        answer, predicted = read_answer(data, self.case.problem, where)
         self.build = build
         self.workflow = workflow(self.case, build)
-        self.summary = summarize(data)
+        self.summary = summarize(self.case.problem, answer, predicted)
         self.problem: Json = data["problem"]
         self.answer: Json = data["answer"]
-        self.predicted: Json = data["predicted"]
-        self.phases: Sequence[Json] = self.predicted["phases"]
-        self.stages: Sequence[Json] = self.phases[0]["stages"]
+        self.predicted = predicted
+        self.phases = predicted.phases
+        self.stages = predicted.phases[0].stages
         names = [str(device["name"]) for device in self.problem["devices"]]
-        used = list(dict.fromkeys(str(stage["device"]) for stage in self.stages))
+        used = list(dict.fromkeys(stage.device for stage in self.stages))
         self.used = used
         """Names of the devices in use, in ring order."""
         self.devices = [*used, *(name for name in names if name not in used)]

@@ -17,11 +17,11 @@ import numpy as np
 
 from partc.errors import PlanError
 from partc.format.dtypes import Array
+from partc.ir.plan import Message, Timeline
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
-from partc.plan.summary import is_return
 from partc.report.expected import device_s, message_s
-from partc.report.figures import Json, Plan
+from partc.report.figures import Plan
 from partc.report.records import WAIT, RequestRecord, RunRecord
 from partc.runtime.client.results import Timings
 
@@ -107,10 +107,10 @@ class Measured:
         return self._weighed(np.median)
 
     def _weighed(self, middle: Callable[[Array], Any]) -> float | None:
-        phases = [phase for phase in self.plan.phases if phase["weight"] > 0]
-        if not all(phase["phase"] in self.step_s for phase in phases):
+        phases = [phase for phase in self.plan.phases if phase.weight > 0]
+        if not all(phase.phase in self.step_s for phase in phases):
             return None
-        return float(sum(phase["weight"] * middle(self.step_s[phase["phase"]]) for phase in phases))
+        return float(sum(phase.weight * middle(self.step_s[phase.phase]) for phase in phases))
 
     @property
     def rate(self) -> float | None:
@@ -172,7 +172,7 @@ class Measured:
 
     def typical_step(self) -> tuple[int, int] | None:
         """(request, step): of the last phase's steps, the one of median length; None: none was measured."""
-        last = str(self.plan.phases[-1]["phase"])
+        last = self.plan.phases[-1].phase
         steps = [
             (seconds, number, step)
             for number, lasted in enumerate(self._lasted)
@@ -189,7 +189,7 @@ class Measured:
     def _compared(self, name: str, is_link: bool, phase: str, predicted: float, times: Array) -> Compared:
         """A prompt of another length is other work altogether; a token in another context nearly the same."""
         mean = float(times.mean())
-        is_prompt = len(self.plan.phases) > 1 and phase == self.plan.phases[0]["phase"]
+        is_prompt = len(self.plan.phases) > 1 and phase == self.plan.phases[0].phase
         is_same = self.is_planned_work or (is_prompt and self._has_planned_prompt)
         return Compared(
             name=name,
@@ -212,7 +212,7 @@ class Measured:
 
     def _phase(self, step: int) -> str:
         phases = self.plan.phases
-        return str(phases[min(step, len(phases) - 1)]["phase"])
+        return phases[min(step, len(phases) - 1)].phase
 
     @cached_property
     def _lasted(self) -> list[dict[int, float]]:
@@ -243,9 +243,9 @@ class Measured:
     def _devices(self) -> Iterator[Compared]:
         for phase in self.plan.phases:
             for device, predicted in device_s(self.plan, phase).items():
-                times = self._column(device, "compute_s", phase["phase"])
+                times = self._column(device, "compute_s", phase.phase)
                 if len(times):
-                    yield self._compared(device, False, phase["phase"], predicted, times)
+                    yield self._compared(device, False, phase.phase, predicted, times)
 
     def _column(self, device: str, name: str, phase: str) -> Array:
         tables = [item.timings[device] for item in self.record.requests if device in item.timings]
@@ -258,18 +258,18 @@ class Measured:
     def _links(self) -> Iterator[Compared]:
         at = [self.by_step(number) for number in range(len(self.record.requests))]
         for phase in self.plan.phases:
-            for message in phase["messages"]:
+            for message in phase.messages:
                 took = [
                     seconds
                     for number, steps in enumerate(at)
                     for step, works in steps.items()
-                    if self._phase(step) == phase["phase"]
+                    if self._phase(step) == phase.phase
                     and (seconds := self._took(phase, message, works, number, step)) is not None
                 ]
                 if took:
-                    name = f"{message['from']} → {message['to']}"
+                    name = f"{message.sender} → {message.receiver}"
                     predicted = message_s(self.plan, message)
-                    yield self._compared(name, True, phase["phase"], predicted, np.array(took))
+                    yield self._compared(name, True, phase.phase, predicted, np.array(took))
 
     def by_step(self, request: int) -> dict[int, dict[str, Work]]:
         """Step → device → what it did."""
@@ -279,31 +279,33 @@ class Measured:
         return steps
 
     def arrival(
-        self, phase: Json, message: Json, works: Mapping[str, Work], request: int, step: int
+        self, phase: Timeline, message: Message, works: Mapping[str, Work], request: int, step: int
     ) -> float | None:
         """When a message came, on the common clock; None: the record does not tell.
 
         Of several messages to one stage the first is there when the stage's step begins, the last when it can
         compute.
         """
-        if is_return(message):
+        if message.is_return:
             lasted = self._lasted[request].get(step)
             return None if lasted is None else works[self.source].arrived_s + lasted
-        incoming = [item for item in phase["messages"] if item["to"] == message["to"] and not is_return(item)]
-        incoming.sort(key=lambda item: float(item["arrive_s"]))
-        work = works[str(message["to"])]
+        incoming = [
+            item for item in phase.messages if item.receiver == message.receiver and not item.is_return
+        ]
+        incoming.sort(key=lambda item: item.arrive_s)
+        work = works[message.receiver]
         if message is incoming[0]:
             return work.arrived_s
         return work.start_s if message is incoming[-1] else None
 
     def _took(
-        self, phase: Json, message: Json, works: Mapping[str, Work], request: int, step: int
+        self, phase: Timeline, message: Message, works: Mapping[str, Work], request: int, step: int
     ) -> float | None:
-        ends = {str(message["from"]), str(message["to"])}
+        ends = {message.sender, message.receiver}
         if not ends <= set(works):
             return None
         arrived = self.arrival(phase, message, works, request, step)
-        return None if arrived is None else max(0.0, arrived - works[str(message["from"])].end_s)
+        return None if arrived is None else max(0.0, arrived - works[message.sender].end_s)
 
 
 def _waits(timings: Timings) -> Array:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from partc.format.dtypes import DTYPES
-from partc.report.figures import Figure, Json, Plan, pointer
+from partc.ir.plan import MemoryUse
+from partc.plan.stages import held
+from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
 from partc.runtime.manifest import Manifest
 
@@ -39,23 +41,23 @@ class MemoryBar:
 def memory_bars(plan: Plan) -> list[MemoryBar]:
     """Of the devices in use, in ring order; a build tells weights from caches."""
     return [
-        _bar(plan, index, use, plan.manifests.get(use["device"]))
-        for index, use in enumerate(plan.predicted["memory"])
+        _bar(plan, index, use, plan.manifests.get(use.device))
+        for index, use in enumerate(plan.predicted.memory)
     ]
 
 
-def _bar(plan: Plan, index: int, use: Json, manifest: Manifest | None) -> MemoryBar:
+def _bar(plan: Plan, index: int, use: MemoryUse, manifest: Manifest | None) -> MemoryBar:
     needed, available = (
         pointer("predicted", "memory", index, name) for name in ("needed_bytes", "available_bytes")
     )
     parts = [*_contents(plan, use, needed, manifest)]
-    if use["available_bytes"] > use["needed_bytes"]:
+    if use.available_bytes > use.needed_bytes:
         free = plan.figure("bytes", available, needed, rule="difference")
         parts.append(("free", "free", free))
-    whole = max(use["available_bytes"], use["needed_bytes"])
+    whole = max(use.available_bytes, use.needed_bytes)
     return MemoryBar(
-        device=use["device"],
-        tone=f"d{plan.devices.index(use['device'])}",
+        device=use.device,
+        tone=f"d{plan.devices.index(use.device)}",
         parts=tuple(
             Part(kind, name, size, percent(size.value, whole)) for kind, name, size in parts if size.value > 0
         ),
@@ -66,10 +68,10 @@ def _bar(plan: Plan, index: int, use: Json, manifest: Manifest | None) -> Memory
 
 
 def _contents(
-    plan: Plan, use: Json, needed: str, manifest: Manifest | None
+    plan: Plan, use: MemoryUse, needed: str, manifest: Manifest | None
 ) -> Iterator[tuple[str, str, Figure]]:
     """(kind, name, size) of what the needed bytes consist of; all sizes together are the needed bytes."""
-    mine = [number for number, name in enumerate(plan.answer["assignment"]) if name == use["device"]]
+    mine = held(plan.case.stages)[use.device]
     shared = _shared(plan, mine)
     rest = _rest(plan, use, mine)
     weights = plan.figure("bytes", needed, *rest, *shared, rule="difference")
@@ -94,14 +96,14 @@ def _state_bytes(manifest: Manifest) -> int:
     return each * manifest.model.max_requests
 
 
-def _rest(plan: Plan, use: Json, mine: Sequence[int]) -> list[str]:
+def _rest(plan: Plan, use: MemoryUse, mine: Sequence[int]) -> list[str]:
     """Places of what is neither weights nor caches: the largest peak, and the runtime's own."""
     submodules = plan.problem["submodules"]
     found = []
     largest = max(mine, key=lambda number: float(submodules[number].get("peak_bytes", 0)))
     if submodules[largest].get("peak_bytes"):
         found.append(pointer("problem", "submodules", largest, "peak_bytes"))
-    place = plan.index_of[use["device"]]
+    place = plan.index_of[use.device]
     if plan.problem["devices"][place].get("overhead_bytes"):
         found.append(pointer("problem", "devices", place, "overhead_bytes"))
     return found

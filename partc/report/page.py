@@ -163,7 +163,7 @@ def _template() -> Any:
 
 def _title(plan: Plan, file: str) -> str:
     model = _model(plan)
-    return model.name if model else f"a plan of {len(plan.case.assignment)} sub-modules in {file}"
+    return model.name if model else f"a plan of {len(plan.case.problem.submodules)} sub-modules in {file}"
 
 
 def _model(plan: Plan) -> Model | None:

@@ -26,6 +26,7 @@ import numpy as np
 
 from partc.config.section import LARGEST, Section
 from partc.errors import BundleError, ConfigError
+from partc.format.json_text import read_json
 from partc.runtime.client.results import Result, Timings
 
 FORMAT = "partc-run/1"
@@ -103,13 +104,10 @@ def read_record(file: Path) -> RunRecord:
         BundleError: there is no such file, or it is not a run record, or a damaged one.
     """
     if file.is_dir():
-        raise BundleError("is a folder, not a file", where=str(file), hint=f"give a file of BUILD/{RUNS}")
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BundleError("no such file", where=str(file), hint=_AGAIN) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"not a run record: {error}", where=str(file), hint=_AGAIN) from error
+        raise BundleError(
+            "this is a folder, not a file", where=str(file), hint=f"give a file of BUILD/{RUNS}"
+        )
+    data = read_json(file, BundleError, _AGAIN)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BundleError(f"not a run record of format {FORMAT}", where=str(file), hint=_AGAIN)
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from partc.config.units import format_bytes, format_seconds
 from partc.plan.evaluate import ValueKey, value_key
+from partc.plan.stages import places_of
 from partc.report.figures import Figure, Json, Plan, pointer
 from partc.report.lanes import percent
 
@@ -98,11 +99,10 @@ def _segments(plan: Plan) -> Iterator[Segment]:
     for index, stage in enumerate(plan.stages):
         at = ("predicted", "phases", 0, "stages", index)
         yield Segment(
-            device=stage["device"],
-            tone=f"d{plan.devices.index(stage['device'])}",
+            device=stage.device,
+            tone=f"d{plan.devices.index(stage.device)}",
             cells=tuple(
-                Cell(_describe(plan, number, stage["device"]))
-                for number in range(stage["first"], stage["last"] + 1)
+                Cell(_describe(plan, number, stage.device)) for number in range(stage.first, stage.last + 1)
             ),
             first=plan.figure("count", pointer(*at, "first")),
             last=plan.figure("count", pointer(*at, "last")),
@@ -129,22 +129,22 @@ def _times(plan: Plan, number: int) -> Iterator[tuple[str, Json]]:
 
 def _cuts(plan: Plan, count: int) -> Iterator[Cut]:
     for index, stage in enumerate(plan.stages[:-1]):
-        after = int(stage["last"])
+        after = stage.last
         sent = _sent(plan, index, index + 1)
         yield Cut(index + 1, percent(after + 1, count), after, () if sent is None else (sent,))
 
 
 def _sent(plan: Plan, a: int, b: int) -> Sent | None:
     """The message from stage `a` to stage `b`, over all phases; None: there is none."""
-    sender, receiver = plan.stages[a]["device"], plan.stages[b]["device"]
+    sender, receiver = plan.stages[a].device, plan.stages[b].device
     sizes: list[tuple[str, Figure]] = []
     values: dict[str, None] = {}
     for number, phase in enumerate(plan.phases):
-        for place, message in enumerate(phase["messages"]):
-            if (message["from_stage"], message["to_stage"]) == (a, b):
+        for place, message in enumerate(phase.messages):
+            if (message.from_stage, message.to_stage) == (a, b):
                 at = pointer("predicted", "phases", number, "messages", place, "bytes")
-                sizes.append((phase["phase"], plan.figure("bytes", at)))
-                values.update(dict.fromkeys(message["values"]))
+                sizes.append((phase.phase, plan.figure("bytes", at)))
+                values.update(dict.fromkeys(message.values))
     return Sent(sender, receiver, tuple(sizes), ", ".join(values)) if sizes else None
 
 
@@ -176,8 +176,9 @@ def _readers(plan: Plan) -> Mapping[ValueKey, list[int]]:
 
 def _sent_pairs(plan: Plan, maker: int, readers: Sequence[int]) -> set[tuple[int, int]]:
     """A value is sent to the first reader on each other device, which keeps it for its later ones."""
-    assignment = plan.answer["assignment"]
+    stages, place = plan.case.stages, places_of(plan.case.stages)
     first: dict[str, int] = {}
     for reader in readers:
-        first.setdefault(assignment[reader], reader)
-    return {(maker, reader) for device, reader in first.items() if device != assignment[maker]}
+        first.setdefault(stages[place[reader]].device, reader)
+    home = stages[place[maker]].device
+    return {(maker, reader) for device, reader in first.items() if device != home}

@@ -102,7 +102,7 @@ def compared_rows(plan: Plan, measured: Measured) -> list[tuple[str, list[Compar
     rows = list(_compared_rows(plan, measured.compared()))
     return [
         (phase, mine)
-        for phase in (str(item["phase"]) for item in plan.phases)
+        for phase in (item.phase for item in plan.phases)
         if (mine := [row for row in rows if row.phase == phase])
     ]
 

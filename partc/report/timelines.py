@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partc.config.units import format_bytes, format_seconds
+from partc.ir.plan import Message, StageRun
+from partc.ir.plan import Timeline as Step
 from partc.plan.simulate import Simulation
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
-from partc.report.figures import Figure, Json, Plan
+from partc.report.figures import Figure, Plan
 from partc.report.lanes import Place, Span, Timeline, make_timeline, percent, say_place
 from partc.report.measured import Measured, Work
 
@@ -51,7 +53,7 @@ class Pipeline:
 
 def step_timelines(plan: Plan, measured: Measured | None) -> list[tuple[str, list[Timeline]]]:
     """(phase, its timelines), the last phase (decode) first; predicted, then measured on the same axis."""
-    groups = [(str(phase["phase"]), [_predicted_step(plan, phase)]) for phase in plan.phases][::-1]
+    groups = [(phase.phase, [_predicted_step(plan, phase)]) for phase in plan.phases][::-1]
     if measured is None or (real := _measured_step(plan, measured)) is None:
         return groups
     name, (predicted,) = groups[0]
@@ -68,39 +70,38 @@ def _tone(plan: Plan, device: str) -> str:
     return f"d{plan.devices.index(device)}"
 
 
-def _lanes(plan: Plan, phase: Json) -> list[tuple[Place, str]]:
+def _lanes(plan: Plan, phase: Step) -> list[tuple[Place, str]]:
     """Devices in ring order, the links on which each sends below it."""
     lanes: dict[Place, str] = {}
     for device in plan.used:
         lanes[device,] = _tone(plan, device)
-        sent = (message for message in phase["messages"] if message["from"] == device)
+        sent = (message for message in phase.messages if message.sender == device)
         lanes |= {_link(message): "" for message in sent}
     return list(lanes.items())
 
 
-def _link(message: Json) -> Place:
-    return str(message["from"]), str(message["to"])
+def _link(message: Message) -> Place:
+    return message.sender, message.receiver
 
 
-def _span_of_stage(plan: Plan, stage: Json) -> Span:
-    first, last = stage["first"], stage["last"]
+def _span_of_stage(plan: Plan, stage: StageRun) -> Span:
+    first, last = stage.first, stage.last
     text = f"{first}–{last}" if last > first else f"{first}"
-    start, end = stage["start_s"], stage["finish_s"]
+    start, end = stage.start_s, stage.finish_s
     took = f"{format_seconds(end - start)}, from {format_seconds(start)} to {format_seconds(end)}"
-    device = str(stage["device"])
+    device = stage.device
     return Span((device,), start, end, _tone(plan, device), f"{device}: sub-modules {text}, {took}", text)
 
 
-def _span_of_message(message: Json) -> Span:
-    start, end = message["start_s"], message["arrive_s"]
-    title = f"{say_place(_link(message))}: {format_bytes(message['bytes'])} in {format_seconds(end - start)}"
-    return Span(_link(message), start, end, "link", title, format_bytes(message["bytes"]))
+def _span_of_message(message: Message) -> Span:
+    title = f"{say_place(_link(message))}: {format_bytes(message.bytes)} in {format_seconds(message.seconds)}"
+    return Span(_link(message), message.start_s, message.arrive_s, "link", title, format_bytes(message.bytes))
 
 
-def _predicted_step(plan: Plan, phase: Json, shown_s: float | None = None) -> Timeline:
-    spans = [_span_of_stage(plan, stage) for stage in phase["stages"]]
-    spans += [_span_of_message(message) for message in phase["messages"]]
-    caption = f"Predicted: {format_seconds(phase['latency_s'])}"
+def _predicted_step(plan: Plan, phase: Step, shown_s: float | None = None) -> Timeline:
+    spans = [_span_of_stage(plan, stage) for stage in phase.stages]
+    spans += [_span_of_message(message) for message in phase.messages]
+    caption = f"Predicted: {format_seconds(phase.latency_s)}"
     return make_timeline(caption, _words(spans), _lanes(plan, phase), spans, shown_s)
 
 
@@ -120,9 +121,9 @@ def _measured_step(plan: Plan, measured: Measured, shown_s: float | None = None)
         return None
     zero = works[measured.source].arrived_s
     spans = [_span_of_work(plan, work, zero) for work in works.values()]
-    for message in phase["messages"]:
+    for message in phase.messages:
         arrived = measured.arrival(phase, message, works, request, step)
-        left = works[str(message["from"])].end_s
+        left = works[message.sender].end_s
         if arrived is not None and arrived > left:
             title = f"{say_place(_link(message))}: {format_seconds(arrived - left)}"
             spans.append(Span(_link(message), left - zero, arrived - zero, "link", title))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from partc.format.dims import Shape, evaluate
 from partc.format.program import Emit, Program, Sample
@@ -41,6 +41,8 @@ class State:
     input: str
     output: str
     type: TensorType
+    kind: Literal["rows", "whole"] = "rows"
+    """`rows`: a step writes rows at `position`, as KV caches do; `whole`: a step rewrites all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,14 @@
-"""Proves that a cut model computes what the original computes, and says what quantisation changed.
+"""Compares a cut model with the original, and measures the cost of quantisation.
 
-`origin.py` remembers what was compiled and how; `reference.py` runs the original, `uncut.py` the uncut model of a
-quantised build. `check.py` starts the ring, `requests.py` asks it what stands in `inputs.py` and compares with what is
-right: `right.py` for the original, `quantized.py` for the uncut model. `judge.py` chooses what quantisation is judged
-on (a text: `passages.py`), `cost.py` measures it. `report.py` is the result.
+| file | content |
+| --- | --- |
+| `check.py` | the verification: starts the ring and the model that it must equal |
+| `inputs.py`, `requests.py` | the built-in requests; each one sent to the ring and compared |
+| `expectation.py`, `quantized.py` | the expected results: the original's, or those of the uncut quantised model |
+| `reference.py`, `uncut.py` | the two models themselves |
+| `measurement.py`, `passages.py`, `cost.py` | the cost of quantisation: on which text, and what it is |
+| `origin.py` | the model and the options that a build was compiled from |
+| `report.py` | the result |
 """
 
 from __future__ import annotations

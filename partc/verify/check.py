@@ -1,4 +1,4 @@
-"""Runs the ring of a build and what it must equal on the same inputs; for a quantised build also what that cost."""
+"""Runs the ring of a build and the model that it must equal on the same inputs; measures the cost of quantisation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from partc.errors import BundleError, UserError
 from partc.pipeline.contract import Progress, no_progress
 from partc.runtime.manifest import TensorType, load_manifest
 from partc.runtime.shell.launch import launch_local
+from partc.verify.expectation import Expectation, Original
 from partc.verify.inputs import Requests
-from partc.verify.judge import GENERATION, choose_judge
+from partc.verify.measurement import GENERATION, choose_measurement
 from partc.verify.origin import Build, read_build, read_origin, say
 from partc.verify.passages import MOST_TOKENS
 from partc.verify.quantized import SameQuantization
 from partc.verify.reference import open_reference
 from partc.verify.report import Report
 from partc.verify.requests import Generation, OneStep
-from partc.verify.right import Original, Right
 from partc.verify.uncut import compile_uncut
 
 
@@ -35,7 +35,7 @@ def verify_build(
     cost: bool = True,
     progress: Progress = no_progress,
 ) -> Report:
-    """Compare the ring of `build`, started on this machine, with what it must equal.
+    """Compare the ring of `build`, started on this machine, with the model that it must equal.
 
     That is the original, or for a quantised build the uncut model of the same quantisation; how far quantisation is
     from the original is a figure of its own.
@@ -61,17 +61,19 @@ def verify_build(
     if config.quantize is None:
         _refuse_text(text)
         progress("load original", 0, 1)
-        right = Original(open_reference(config), built.manifest.model.dtype)
+        expected = Original(open_reference(config), built.manifest.model.dtype)
         progress("load original", 1, 1)
-        return _compare(build, right, asked, progress)
+        return _compare(build, expected, asked, progress)
     whole = replace(config, max_batch=built.manifest.model.max_batch, auto_batch=False)
     # Before the long work: a mistake in the text should not cost minutes.
-    judge = choose_judge(build, config, built.manifest, asked, text, text_tokens) if cost else None
+    measurement = (
+        choose_measurement(build, config, built.manifest, asked, text, text_tokens) if cost else None
+    )
     with tempfile.TemporaryDirectory(prefix="partc-verify-") as folder:
         alone = compile_uncut(whole, built.device, Path(folder), built.disable, progress)
         uncut = SameQuantization(alone, built.manifest.model, _types(build, built))
         report = _compare(build, uncut, asked, progress)
-        found = judge.cost(alone, progress) if judge else None
+        found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built))
 
 
@@ -102,11 +104,11 @@ def _check_same(config: ModelConfig, built: Build, build: Path) -> None:
         )
 
 
-def _compare(build: Path, right: Right, asked: Requests, progress: Progress) -> Report:
+def _compare(build: Path, expected: Expectation, asked: Requests, progress: Progress) -> Report:
     with launch_local(build) as ring, ring.client() as client:
         if client.manifest.model.task == GENERATION:
-            return Generation(client, right, progress).run(asked)
-        return OneStep(client, right, progress).run()
+            return Generation(client, expected, progress).run(asked)
+        return OneStep(client, expected, progress).run()
 
 
 def _types(build: Path, built: Build) -> dict[str, TensorType]:
@@ -116,7 +118,7 @@ def _types(build: Path, built: Build) -> dict[str, TensorType]:
 
 
 def _note(built: Build) -> str:
-    """That devices compute otherwise than the uncut model does, so that tokens may differ."""
+    """A note that devices compute otherwise than the uncut model does, so that tokens may differ."""
     if not built.others:
         return ""
     names = ", ".join(built.others)

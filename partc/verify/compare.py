@@ -32,21 +32,21 @@ def shapes_to_watch(arrays: Iterable[Array], length: int) -> set[tuple[int, ...]
     return shapes | {(shape[0], length, *shape[2:]) for shape in shapes if len(shape) > 2}
 
 
-def difference(found: Array, right: Array) -> float:
-    """The largest absolute difference; infinite where the sizes differ or either holds what is no number.
+def difference(found: Array, expected: Array) -> float:
+    """The largest absolute difference; infinite where the sizes differ or either holds a NaN.
 
     An infinity differs from everything but itself.
     """
-    if found.shape != right.shape:
+    if found.shape != expected.shape:
         return float("inf")
-    a, b = found.astype(np.float64), right.astype(np.float64)
+    a, b = found.astype(np.float64), expected.astype(np.float64)
     with np.errstate(over="ignore"):
         error = float(np.abs(np.subtract(a, b, out=np.zeros_like(a), where=a != b)).max(initial=0.0))
     return error if np.isfinite(error) else float("inf")
 
 
 def largest(array: Array) -> float:
-    """The largest absolute value, to judge an error by; what is infinite, or stands for it in a mask, does not count.
+    """The largest absolute value, to judge an error by; infinities, and what stands for them in masks, do not count.
 
     Else the one value that is masked would excuse any error of the others.
     """
@@ -67,10 +67,10 @@ def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
     return best
 
 
-def same(found: Sequence[int], right: Sequence[int]) -> int:
-    """How many tokens are identical from the first on."""
-    pairs = enumerate(zip(found, right, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(found), len(right)))
+def same(found: Sequence[int], expected: Sequence[int]) -> int:
+    """The number of tokens that are identical, from the first on."""
+    pairs = enumerate(zip(found, expected, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(found), len(expected)))
 
 
 def join_steps(trace: Sequence[Crossing]) -> dict[tuple[str, str, str], Array]:

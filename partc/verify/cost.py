@@ -1,4 +1,4 @@
-"""What quantisation costs: predictions of the quantised model beside those of the original, token by token.
+"""The cost of quantisation: predictions of the quantised model beside those of the original, token by token.
 
 Both are given the same text (teacher forcing) and predict every next token of it. The quantised model takes one token a
 step as it does when it generates, the original the whole passage at once.
@@ -18,7 +18,7 @@ from partc.config.model import ModelConfig
 from partc.errors import InternalError
 from partc.pipeline.contract import Progress
 from partc.verify.compare import difference, valid_rows
-from partc.verify.inputs import Given
+from partc.verify.inputs import StepRequest
 from partc.verify.passages import Passage
 from partc.verify.reference import Reference
 from partc.verify.report import Cost
@@ -102,19 +102,23 @@ def cost_of_text(
 
 
 def cost_of_outputs(
-    config: ModelConfig, model: UncutModel, full: Reference, requests: Sequence[Given], progress: Progress
+    config: ModelConfig,
+    model: UncutModel,
+    full: Reference,
+    requests: Sequence[StepRequest],
+    progress: Progress,
 ) -> Cost:
-    """The cost for a model of one step: the error of its outputs, and for a classifier what it thinks likeliest."""
+    """The cost for a model of one step: the error of its outputs, and for a classifier its top-1 agreement."""
     sums, error = Sums(), 0.0
-    for number, given in enumerate(requests):
+    for number, request in enumerate(requests):
         progress("cost of quantisation", number, len(requests))
-        right = full.outputs(given.original)
-        for name, found in model.outputs(given.ring).items():
+        expected = full.outputs(request.original)
+        for name, found in model.outputs(request.ring).items():
             error = max(
-                error, difference(*valid_rows(given.original.get("attention_mask"), found, right[name]))
+                error, difference(*valid_rows(request.original.get("attention_mask"), found, expected[name]))
             )
             if config.task == "text-classification":
-                for row, quantized in zip(right[name], found, strict=True):
+                for row, quantized in zip(expected[name], found, strict=True):
                     sums.add(row, quantized)
     progress("cost of quantisation", len(requests), len(requests))
     labels = (

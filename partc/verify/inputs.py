@@ -1,4 +1,4 @@
-"""What a model is asked where nobody says it: the same prompts and tensors every time."""
+"""The built-in prompts and tensors of a verification: the same ones every time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEED = 20240707
 
 
 @dataclass(frozen=True)
-class Given:
+class StepRequest:
     """A request of one step."""
 
     what: str
@@ -33,15 +33,15 @@ class Given:
 
 @dataclass(frozen=True)
 class Requests:
-    """What the user asks a decoder to be compared on."""
+    """The prompts of a user, and the tokens to generate."""
 
     texts: Sequence[str] = ()
     """Prompts; none: the built-in ones."""
     tokens: int = 64
-    """To generate after each."""
+    """New tokens for each prompt."""
 
     def count(self, model: Model) -> int:
-        """As many of the tokens as a prompt leaves room for; built-in prompts want half of max_sequence."""
+        """The new tokens for which a prompt leaves room; built-in prompts take half of max_sequence."""
         room = model.max_sequence - 1 if self.texts else max(1, model.max_sequence // 2)
         return min(self.tokens, room)
 
@@ -51,11 +51,13 @@ def built_in_prompts(model: Model, room: int) -> list[list[int]]:
     return [_ids(length, model) for length in _lengths(model, room)]
 
 
-def built_in_requests(manifest: Manifest) -> list[Given]:
+def built_in_requests(manifest: Manifest) -> list[StepRequest]:
     """Requests to a model that does not generate."""
     if manifest.model.task == "graph":
         drawn = [_drawn(manifest, seed) for seed in range(3)]
-        return [Given(f"random input {number + 1}", values, values) for number, values in enumerate(drawn)]
+        return [
+            StepRequest(f"random input {number + 1}", values, values) for number, values in enumerate(drawn)
+        ]
     lengths = _lengths(manifest.model, 0)
     batches = [[length] for length in lengths]
     if manifest.model.max_batch > 1 and len(lengths) > 1:
@@ -78,19 +80,21 @@ def _ids(length: int, model: Model) -> list[int]:
     return [int(token) for token in rng.integers(0, model.vocab_size or 2, length)]
 
 
-def _sentences(manifest: Manifest, lengths: Sequence[int]) -> Given:
+def _sentences(manifest: Manifest, lengths: Sequence[int]) -> StepRequest:
     """A batch of one or more rows, padded on the right."""
     mask = (np.arange(max(lengths))[None, :] < np.array(lengths)[:, None]).astype(np.int64)
     ids = np.full(mask.shape, manifest.model.pad_token_id or 0, np.int64)
     for row, length in enumerate(lengths):
         ids[row, :length] = _ids(length, manifest.model)
-    given: dict[str, Array] = {"input_ids": ids}
+    inputs: dict[str, Array] = {"input_ids": ids}
     for name in manifest.inputs:
         if name != "input_ids":
-            given[name] = np.arange(mask.size, dtype=np.int64).reshape(mask.shape) % 2
+            inputs[name] = np.arange(mask.size, dtype=np.int64).reshape(mask.shape) % 2
     listed = ", ".join(str(length) for length in lengths)
     what = f"batch of {listed} tokens" if len(lengths) > 1 else count_tokens(lengths[0])
-    return Given(what, {**given, "length": np.array(lengths, np.int64)}, {**given, "attention_mask": mask})
+    return StepRequest(
+        what, {**inputs, "length": np.array(lengths, np.int64)}, {**inputs, "attention_mask": mask}
+    )
 
 
 def _drawn(manifest: Manifest, seed: int) -> dict[str, Array]:

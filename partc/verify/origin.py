@@ -1,4 +1,4 @@
-"""What a build was compiled from. It is kept beside the bundle (in runs/), not in it: a bundle names no path."""
+"""The origin of a build: its model and options. It is kept in runs/, since a bundle names no path."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from typing import Any
 from partc.config.devices import DevicesConfig
 from partc.config.model import ModelConfig, load_model_config
 from partc.errors import BundleError
+from partc.format.json_text import read_json
 from partc.ir.quantization import NONE, Quantization
 from partc.runtime.manifest import Manifest
 
 _FILE = Path("runs") / "origin.json"
+_AGAIN = "run `partc compile` again, which writes it"
 _OF_A_DEVICE = ("target", "arch", "provider", "threads", "options")
-"""What decides how a device computes."""
+"""The options that decide how a device computes."""
 
 
 @dataclass(frozen=True)
 class Build:
-    """What is known of a build besides its model."""
+    """The origin of a build, besides its model."""
 
     manifest: Manifest
-    """Of the source."""
+    """The manifest of the source."""
     device: Mapping[str, Any]
     """The source as in devices.yaml: target, arch, provider, threads, options."""
     others: tuple[str, ...] = ()
@@ -84,7 +86,7 @@ def read_origin(build: Path, model: str | None = None) -> ModelConfig:
 
 
 def read_build(build: Path) -> Build:
-    """How the devices of a build compute; where that was not remembered, as the manifest of the source says.
+    """The way in which the devices of a build compute; where it was not kept, that of the source's manifest.
 
     Raises:
         BundleError: what was remembered is damaged.
@@ -105,12 +107,8 @@ def read_build(build: Path) -> Build:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """What `write_origin` wrote."""
-    try:
-        content = json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        what = error.strerror if isinstance(error, OSError) else "it is no JSON, or cut off"
-        raise _damaged(file, str(what)) from error
+    """The content of the file that `write_origin` wrote."""
+    content = read_json(file, BundleError, _AGAIN)
     if not isinstance(content, dict):
         raise _damaged(file, "it is no JSON object")
     found = {"quantize": None, "disable": [], "devices": {}, **content}
@@ -124,9 +122,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _damaged(file: Path, what: str) -> BundleError:
     return BundleError(
-        f"what the build was compiled from cannot be read: {what}",
+        f"the origin of the build cannot be read: {what}",
         where=str(file),
-        hint="run `partc compile` again, which writes it",
+        hint=_AGAIN,
     )
 
 
@@ -151,5 +149,5 @@ _KEYS: dict[str, Callable[[object], bool]] = {
 
 
 def _way(device: Mapping[str, Any]) -> dict[str, Any]:
-    """How a device computes; the number of threads changes no bit."""
+    """The way in which a device computes; the number of threads changes no bit."""
     return {key: value for key, value in device.items() if key != "threads"}

@@ -14,13 +14,13 @@ from partc.runtime.manifest import Model
 from partc.verify.reference import Reference
 
 SAMPLE = "sample.txt"
-"""A text of this name beside the weights is what a model is judged by, where no other is given."""
+"""Name of the text beside the weights that is used where no other is given."""
 MOST_TOKENS = 512
-"""Tokens that are predicted, unless more are asked for."""
+"""Tokens to predict by default."""
 _UNSURE = 64
 """So many tokens at the end of a part of a text may be others than those of the whole: the cut may lie in a word."""
 _CHARACTERS = 4
-"""Of a token, at first guess."""
+"""Letters of a token, as a first guess."""
 _MOST_CHARACTERS = 256
 """A text of longer tokens is read no further, since it may have none of the length that is looked for."""
 
@@ -111,7 +111,7 @@ def _first_tokens(file: Path, tokenizer: Tokenizer, count: int) -> list[int]:
 
 
 def _check_text(file: Path, text: str) -> None:
-    """Zeros are valid UTF-8, and what binary files are full of."""
+    """Refuse zero bytes: they are valid UTF-8, and binary files are full of them."""
     if "\0" in text:
         raise UserError(
             "not a text: there are zero bytes in it",
@@ -133,7 +133,7 @@ def _check_ids(file: Path, ids: Sequence[int], model: Model) -> None:
 def own_passages(
     full: Reference, prompts: Sequence[Sequence[int]], count: int, progress: Progress
 ) -> list[Passage]:
-    """The `count` greedy tokens that the original itself says after each prompt; the prompts do not count."""
+    """The first `count` greedy tokens of the original after each prompt; the prompts are not predicted."""
     passages = []
     for number, prompt in enumerate(prompts):
         progress("write a text", number, len(prompts))

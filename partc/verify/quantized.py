@@ -15,15 +15,15 @@ from partc.runtime.client.results import Crossing, Result
 from partc.runtime.core.inputs import prompt_ends
 from partc.runtime.manifest import Model, TensorType
 from partc.verify.compare import difference, join_steps, largest
-from partc.verify.inputs import Given
+from partc.verify.expectation import Errors, Expectation, Place
+from partc.verify.inputs import StepRequest
 from partc.verify.report import QUANTIZED_TOLERANCE, UNCUT
-from partc.verify.right import Errors, Place, Right
 from partc.verify.uncut import UncutModel
 
 Array = npt.NDArray[Any]
 
 
-class SameQuantization(Right):
+class SameQuantization(Expectation):
     """The uncut model of the same quantisation, with the same steps.
 
     Tokens must be identical. Errors need not be 0: where a fused operator would span a cut, each side of the cut
@@ -43,7 +43,7 @@ class SameQuantization(Right):
         self._tapped: UncutModel | None = None
 
     def generate(self, result: Result) -> tuple[list[int], Array]:
-        """See `Right`."""
+        """See `Expectation`."""
         assert self._model is not None
         prompt, count = list(result.prompts[0]), len(result.tokens[0])
         answer = self._model.generate([prompt], self._steps(len(prompt)), count)
@@ -57,22 +57,22 @@ class SameQuantization(Right):
         steps = self._steps(max(map(len, result.prompts)), len(result.prompts))
         return self._model.generate(result.prompts, steps, len(result.tokens[0])).tokens
 
-    def outputs(self, given: Given) -> dict[str, Array]:
-        """See `Right`."""
+    def outputs(self, request: StepRequest) -> dict[str, Array]:
+        """See `Expectation`."""
         assert self._model is not None
-        return self._model.outputs(given.ring)
+        return self._model.outputs(request.ring)
 
     def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
-        """See `Right`."""
+        """See `Expectation`."""
         prompt, count = list(result.prompts[0]), len(result.tokens[0])
         steps = self._steps(len(prompt))
         return self._errors(crossed, lambda model: model.generate([prompt], steps, count).crossings)
 
-    def cuts_of_step(self, given: Given, crossed: Mapping[Place, Array]) -> Errors:
-        """See `Right`."""
+    def cuts_of_step(self, request: StepRequest, crossed: Mapping[Place, Array]) -> Errors:
+        """See `Expectation`."""
 
         def run(model: UncutModel) -> list[Crossing]:
-            return [Crossing("", "", 0, model.outputs(given.ring))]
+            return [Crossing("", "", 0, model.outputs(request.ring))]
 
         return self._errors(crossed, run)
 
@@ -97,5 +97,5 @@ class SameQuantization(Right):
         found = as_float32(array, dtype)
         if name not in seen:
             return None, largest(found)
-        right = as_float32(seen[name], dtype)
-        return difference(found, right), largest(right)
+        expected = as_float32(seen[name], dtype)
+        return difference(found, expected), largest(expected)

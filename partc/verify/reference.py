@@ -93,7 +93,7 @@ class TransformersReference(Reference):
         return {name: _numbers(value) for name, value in result.items() if isinstance(value, torch.Tensor)}
 
     def activations(self, inputs: Mapping[str, Array], shapes: set[tuple[int, ...]]) -> list[Array]:
-        """What any operation of the forward pass returned, found by watching torch dispatch it."""
+        """The results of all operations of the forward pass, found by watching torch dispatch them."""
         import torch
         from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -133,7 +133,7 @@ def _numbers(tensor: Any) -> Array:
 
 
 def _first_line(error: Exception) -> str:
-    """Of what it says, or its name where it says nothing."""
+    """The first line of the error's message, or its type where it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -188,7 +188,7 @@ class OnnxReference(Reference):
             raise self._refused(error) from error
 
     def _refused(self, error: Exception) -> ModelError:
-        """What to do about an original that onnxruntime cannot load or run: versions that are too new come first."""
+        """A hint about an original that onnxruntime cannot load or run; versions that are too new come first."""
         from partc.frontend.onnx_file import read_onnx
         from partc.frontend.onnx_versions import check_versions
 

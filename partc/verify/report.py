@@ -1,4 +1,4 @@
-"""What a verification found."""
+"""The results of a verification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """Largest absolute difference that counts as equal for values of magnitude 1; larger ones may differ in proportion."""
 ORIGINAL, UNCUT = "the original", "the uncut model"
-"""What a cut model is compared with."""
+"""The names of the models that a cut model is compared with."""
 QUANTIZED_TOLERANCE = 2e-2
 """The same for a quantised model: a few activations may round to the next of the 255 values that 8 bits have."""
 
@@ -38,14 +38,14 @@ class Case:
     tokens: int | None
     """Generated tokens; None for models that do not generate."""
     identical: int | None
-    """How many of them are identical from the first on."""
+    """The number of tokens that are identical, from the first on."""
     max_abs_error: float
-    """Of the logits or outputs."""
+    """The largest error of the logits or outputs."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What quantisation costs: the quantised model beside the original in the precision of model.yaml.
+    """The cost of quantisation: the quantised model beside the original in the precision of model.yaml.
 
     Where a figure means nothing for a model, it is None.
     """
@@ -57,18 +57,18 @@ class Cost:
     block: int
     """Weights of int4 that share a scale."""
     text: str
-    """What it was measured on."""
+    """The text or the inputs on which it was measured."""
     tokens: int | None = None
     """Tokens that both predicted; inputs, for a model that classifies."""
     top1_agreement: float | None = None
-    """Part of them for which both think the same token (or label) likeliest."""
+    """The part of them for which both models rank the same token (or label) first: top-1 agreement."""
     kl_nats: float | None = None
     """Mean of KL(original || quantised) of the predicted distributions, nats a token."""
     perplexity: float | None = None
     perplexity_full: float | None = None
-    """Of the original on the same tokens."""
+    """The perplexity of the original on the same tokens."""
     max_abs_error: float | None = None
-    """Of the outputs, for models that do not generate."""
+    """The error of the outputs, for models that do not generate."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class Report:
     cuts: Sequence[CutError]
     tolerance: float
     largest_output: float
-    """The largest absolute logit or output that is right and finite."""
+    """The largest absolute logit or output that is expected and finite."""
     against: str = ORIGINAL
-    """What the cut model was compared with."""
+    """The model that the cut model was compared with."""
     cost: Cost | None = None
-    """Of a quantised build."""
+    """The cost of quantisation, of a quantised build."""
     note: str = ""
-    """What the reader must know to judge it; mostly nothing."""
+    """A remark that the reader needs to judge the result; mostly none."""
 
     @property
     def quantized(self) -> bool:
@@ -116,7 +116,7 @@ class Report:
         return error <= self.tolerance * max(1.0, largest) < math.inf
 
     def to_json(self) -> dict[str, Any]:
-        """As data; `against` and `quantization` are there for a quantised build alone."""
+        """The report as data for JSON; `against` and `quantization` are there for a quantised build alone."""
         return {
             "equal": self.equal,
             "identical_tokens": self.identical_tokens,

@@ -1,4 +1,4 @@
-"""The ring beside what is right, request by request: tokens, logits or outputs, and every value that crosses a link."""
+"""The ring compared with the expectation, request by request: tokens, logits or outputs, and values on links."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from partc.runtime.client.client import Client
 from partc.runtime.client.results import Crossing, Result
 from partc.runtime.manifest import Manifest
 from partc.verify.compare import difference, join_steps, largest, same, valid_rows
+from partc.verify.expectation import Errors, Expectation, Place
 from partc.verify.inputs import Requests, built_in_prompts, built_in_requests, count_tokens
 from partc.verify.report import Case, CutError, Report
-from partc.verify.right import Errors, Place, Right
 
 Array = npt.NDArray[Any]
 
 
 class _Check:
-    """What both kinds of models share."""
+    """The part that is the same for both kinds of models."""
 
-    def __init__(self, client: Client, right: Right, progress: Progress) -> None:
+    def __init__(self, client: Client, expected: Expectation, progress: Progress) -> None:
         self.client = client
-        self.right = right
+        self.expected = expected
         self.progress = progress
         self.manifest: Manifest = client.manifest
         self.cases: list[Case] = []
         self.largest = 0.0
 
     def report(self, cuts: Sequence[CutError]) -> Report:
-        return Report(self.cases, cuts, self.right.tolerance, self.largest, self.right.what)
+        return Report(self.cases, cuts, self.expected.tolerance, self.largest, self.expected.what)
 
-    def error(self, found: Array, right: Array) -> float:
+    def error(self, found: Array, expected: Array) -> float:
         """Largest difference of an output, and notes how large outputs are."""
-        self.largest = max(self.largest, largest(right))
-        return difference(found, right)
+        self.largest = max(self.largest, largest(expected))
+        return difference(found, expected)
 
 
 class Generation(_Check):
@@ -61,26 +61,26 @@ class Generation(_Check):
         errors = _Errors()
         for number, result in enumerate(equal):
             self.progress("compare cuts", number, len(equal))
-            errors.add(self.right.cuts_of_generation(result, links(result.trace)))
+            errors.add(self.expected.cuts_of_generation(result, links(result.trace)))
         return self.report(errors.cuts())
 
     def compare(self, result: Result) -> bool:
         """Note a case; whether all tokens are identical."""
         found = list(result.tokens[0])
-        right, logits = self.right.generate(result)
+        expected, logits = self.expected.generate(result)
         sampled = [array for place, array in join_steps(result.trace).items() if place[1] == place[2]]
         error = self.error(sampled[0], logits) if sampled else float("inf")
         what = f"prompt of {count_tokens(len(result.prompts[0]))}"
-        self.cases.append(Case(what, len(right), same(found, right), error))
-        return found == right
+        self.cases.append(Case(what, len(expected), same(found, expected), error))
+        return found == expected
 
     def compare_batch(self, prompts: Sequence[Any], count: int) -> None:
         """Prompts of unequal length in one batch."""
         result = self.client.generate(prompts, count, ignore_eos=True, trace=True)
-        right = self.right.generate_batch(result)
-        identical = sum(same(*pair) for pair in zip(result.tokens, right, strict=True))
+        expected = self.expected.generate_batch(result)
+        identical = sum(same(*pair) for pair in zip(result.tokens, expected, strict=True))
         lengths = ", ".join(str(len(prompt)) for prompt in result.prompts)
-        total = sum(map(len, right))
+        total = sum(map(len, expected))
         self.cases.append(Case(f"batch of prompts of {lengths} tokens", total, identical, 0.0))
 
 
@@ -91,19 +91,19 @@ class OneStep(_Check):
         """Compare all requests."""
         requests = built_in_requests(self.manifest)
         whole = []
-        for number, given in enumerate(requests):
+        for number, request in enumerate(requests):
             self.progress("compare requests", number, len(requests))
-            result = self.client.submit(inputs=given.ring, trace=True).result()
-            right = self.right.outputs(given)
-            valid = given.original.get("attention_mask")
-            errors = [self.error(*valid_rows(valid, a, right[name])) for name, a in result.outputs.items()]
-            self.cases.append(Case(given.what, None, None, max(errors, default=float("inf"))))
+            result = self.client.submit(inputs=request.ring, trace=True).result()
+            expected = self.expected.outputs(request)
+            valid = request.original.get("attention_mask")
+            errors = [self.error(*valid_rows(valid, a, expected[name])) for name, a in result.outputs.items()]
+            self.cases.append(Case(request.what, None, None, max(errors, default=float("inf"))))
             if valid is None or valid.all():
-                whole.append((given, links(result.trace)))
+                whole.append((request, links(result.trace)))
         self.progress("compare requests", len(requests), len(requests))
         errors_at_cuts = _Errors()
-        for given, crossed in whole:
-            errors_at_cuts.add(self.right.cuts_of_step(given, crossed))
+        for request, crossed in whole:
+            errors_at_cuts.add(self.expected.cuts_of_step(request, crossed))
         return self.report(errors_at_cuts.cuts())
 
 
@@ -124,5 +124,5 @@ class _Errors:
 
 
 def links(trace: Sequence[Crossing]) -> dict[Place, Array]:
-    """What crossed links over all steps, without the logits, which a device takes from itself."""
+    """The values that crossed links in all steps, without the logits, which a device takes from itself."""
     return {place: array for place, array in join_steps(trace).items() if place[1] != place[2]}

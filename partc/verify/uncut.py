@@ -26,7 +26,7 @@ from partc.runtime.manifest import Manifest, Submodule, TensorType, load_manifes
 Array = npt.NDArray[Any]
 
 DEVICE = "uncut"
-"""The one device; also the sender and the receiver of what it computes."""
+"""The one device, which is the sender and the receiver of its values, too."""
 
 
 def compile_uncut(
@@ -65,12 +65,12 @@ def compile_uncut(
 
 @dataclass
 class Answer:
-    """What the uncut model generated."""
+    """The result of the uncut model."""
 
     tokens: list[list[int]]
-    """Per sequence."""
+    """Tokens of each sequence."""
     crossings: list[Crossing] = field(default_factory=list)
-    """The logits of every step, and what was tapped."""
+    """The logits of every step, and the tapped values."""
 
 
 class UncutModel:

@@ -33,7 +33,7 @@ def lower_attention(node: Node, r: Rewriter) -> bool:
             f"Attention needs opset {_ATTENTION_OPSET}, the graph has {r.graph.opset}",
             where=f"node {node.name}",
         )
-    query, key, value, position, mask, sinks = [*node.inputs, None, None][:6]
+    query, key, value, position, mask, sinks = [*node.inputs, None, None, None][:6]
     if query is None or key is None or value is None:
         raise InternalError("Attention needs query, key and value", where=f"node {node.name}")
     rows = axis_length(r, query, 2)

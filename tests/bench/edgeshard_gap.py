@@ -16,6 +16,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 
+from partc.format.placement import stages_of
 from partc.plan.baselines.assignment_solver import solve_programme
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import find_best
@@ -71,7 +72,7 @@ def of_any_assignment(problem: Problem) -> float:
     """The least latency over all assignments of a chain."""
     answer = solve_programme(problem, None, 60.0)
     assert answer.assignment is not None and answer.proven
-    value = evaluate(problem, answer.assignment).value
+    value = evaluate(problem, stages_of(answer.assignment)).value
     assert value is not None
     return value
 

@@ -96,7 +96,7 @@ def measure(case: Case) -> Result:
         return Result(case.name, took, None, None, 0, peak, method)
     bound = solution.bound
     gap = None if bound is None else abs(solution.value - bound) / solution.value
-    devices = len(set(solution.assignment))
+    devices = len({stage.device for stage in solution.stages})
     return Result(case.name, took, gap, solution.value, devices, peak, solution.method)
 
 

@@ -99,10 +99,10 @@ def predicted(data: dict[str, Any]) -> dict[str, float]:
     plan = Plan(data)
     result = {"per token": plan.answer["value"]}
     for phase in plan.phases:
-        result[f"{phase['phase']} step"] = phase["latency_s"]
+        result[f"{phase.phase} step"] = phase.latency_s
         computing = device_s(plan, phase)
-        result[f"{phase['phase']} between"] = phase["latency_s"] - sum(computing.values())
-        result.update({f"{phase['phase']} on {device}": time for device, time in computing.items()})
+        result[f"{phase.phase} between"] = phase.latency_s - sum(computing.values())
+        result.update({f"{phase.phase} on {device}": time for device, time in computing.items()})
     return result
 
 

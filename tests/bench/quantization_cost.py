@@ -24,7 +24,7 @@ from partc.config.units import format_bytes
 from partc.ir.quantization import Quantization
 from partc.runtime.manifest import load_manifest
 from partc.verify.inputs import Requests
-from partc.verify.judge import choose_judge
+from partc.verify.measurement import choose_measurement
 from partc.verify.passages import MOST_TOKENS
 from partc.verify.uncut import compile_uncut
 
@@ -70,7 +70,7 @@ def measure(config: ModelConfig, own: Quantization, text: Path | None, most: int
         alone = compile_uncut(compiled, {"target": "ort", "threads": 1}, Path(folder))
         manifest = load_manifest(alone)
         judged = replace(config, quantize=own)
-        judge = choose_judge(alone.parents[1], judged, manifest, Requests(), text, most)
+        judge = choose_measurement(alone.parents[1], judged, manifest, Requests(), text, most)
         weights = sum(path.stat().st_size for path in (alone / "weights").iterdir())
         cost = judge.cost(alone, lambda what, done, total: None)
     return {"precision": own.text, "weights_bytes": weights, **asdict(cost)}

@@ -1,4 +1,4 @@
-"""The table of what quantisation costs: a figure that means nothing is a dash."""
+"""The table of the cost of quantisation: a figure without a meaning is a dash."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from partc.runtime.engines.contract import load_engine
 from partc.runtime.core.inputs import prompt_ends
+from partc.runtime.engines.contract import load_engine
 from partc.runtime.manifest import load_manifest
 
 

@@ -20,6 +20,7 @@ from partc.bundle.tokenizer import copy_tokenizer
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, ModelError
 from partc.ir.graph import Graph, ModelInfo, Node, Value, Weight
+from partc.ir.plan import Copy, Holding, Overlap, PlanFile
 from partc.ir.weights import Leaf, Step
 from partc.pipeline.registry import load_target
 from partc.runtime.manifest import load_manifest, verify_files
@@ -76,11 +77,10 @@ def test_a_manifest_says_who_does_what(tmp_path: Path) -> None:
 
 def test_a_manifest_has_what_concerns_its_device_of_the_overlap(tmp_path: Path) -> None:
     compiled = module(write_checkpoint(tmp_path / "model"), "null")
-    plain = {"movable": [0, 1], "unmovable": [], "needed_bytes": 1, "available_bytes": 2}
     shared = [{"submodule": 1, "devices": ["board", "phone"]}, {"submodule": 4, "devices": ["board", "old"]}]
-    compiled.plan = {
-        "overlap": {"devices": {"phone": plain, "board": {**plain, "movable": [1, 4]}}, "shared": shared}
-    }
+    devices = {"phone": Holding((0, 1), (), 1, 2), "board": Holding((1, 4), (), 1, 2)}
+    copies = Copy(1, ("board", "phone")), Copy(4, ("board", "old"))
+    compiled.plan = PlanFile(overlap=Overlap(2, 2, devices, copies))
     write_bundle(compiled, tmp_path / "build")
     found = manifests(tmp_path / "build")
     assert found["phone"]["overlap"] == {"movable": [0, 1], "unmovable": [], "shared": shared[:1]}
@@ -107,7 +107,8 @@ def test_equal_inputs_give_equal_bytes(tmp_path: Path, target: str) -> None:
 def test_other_weights_are_another_plan_id(tmp_path: Path) -> None:
     before = manifests(build(tmp_path))["phone"]["plan_id"]
     compiled = module(tmp_path / "model", "null")
-    (compiled.parts or [])[0].programs["decode"] += "# changed\n"
+    programs = (compiled.parts or [])[0].programs
+    programs["decode"] = (*programs["decode"], programs["decode"][-1])
     write_bundle(compiled, tmp_path / "other")
     assert manifests(tmp_path / "other")["phone"]["plan_id"] != before
 

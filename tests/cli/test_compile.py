@@ -117,7 +117,7 @@ def test_a_list_in_the_wrong_order_is_refused(small: Path, capsys: pytest.Captur
             "file is a file, not a folder\n  where: file/x\n  hint: give another folder with -o",
         ),
         (["-o", "/proc/x"], "cannot write in /proc: nothing can be made there\n  where: /proc/x\n"),
-        (["--dump-dir", "file"], "is a file, not a folder\n  where: file\n"),
+        (["--dump-dir", "file"], "this is a file, not a folder\n  where: file\n"),
         (["--dump-dir", "/proc/x"], "where: /proc/x\n  hint: give another folder with --dump-dir"),
         (["--cut-rule", "eq2"], "unknown cut rule 'eq2'"),
         (["--passes", "find-cuts{rule=eq2}"], "unknown cut rule 'eq2'"),

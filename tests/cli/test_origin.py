@@ -47,10 +47,10 @@ def test_a_build_of_which_only_the_model_is_known(build: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b'{"model": "mo', "no JSON"),
-        (b"", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b'{"model": "mo', "not valid JSON"),
+        (b"", "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"[" * 100_000, "nested too deeply"),
         (b"[]", "no JSON object"),
         (b"{}", "`model` is missing"),
         (b'{"model": 3}', "`model` cannot be 3"),
@@ -69,7 +69,7 @@ def test_a_damaged_file_is_named(
     file.write_bytes(content)
     with pytest.raises(BundleError, match=what) as caught:
         read(build)
-    assert caught.value.where == str(file)
+    assert str(caught.value.where).startswith(str(file))
     assert "`partc compile` again" in (caught.value.hint or "")
 
 

@@ -156,12 +156,12 @@ def _remove_plan(build: Path) -> None:
         (None, ["."], "give one of the builds found: build"),
         (None, ["build/devices"], "give build"),
         (None, ["build/devices/phone"], "that is one device's folder, not the build"),
-        (None, ["build", "--run", "build"], "is a folder, not a file"),
+        (None, ["build", "--run", "build"], "this is a folder, not a file"),
         (None, ["model.yaml"], "not valid JSON"),
         (None, ["build", "--run", "nowhere.json"], "no such file"),
         (None, ["build", "--run", "build/plan.json"], "not a run record"),
         (None, ["build", "-o", "nodir/report.html"], "there is no folder nodir"),
-        (None, ["build", "-o", "build"], "is a folder, not a file"),
+        (None, ["build", "-o", "build"], "this is a folder, not a file"),
     ],
 )
 def test_mistakes(

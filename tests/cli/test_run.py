@@ -69,7 +69,7 @@ def test_timing_goes_to_stderr(build: Path, capsys: pytest.CaptureFixture[str]) 
         (["--input", "nowhere.npz"], 1, "no such file"),
         (["--input", "model.yaml"], 1, "not an .npz file"),
         (["--input", "inputs.npz", "--output", "nodir/x.npz"], 1, "there is no folder nodir"),
-        (["--input", "inputs.npz", "--output", "build"], 1, "is a folder, not a file"),
+        (["--input", "inputs.npz", "--output", "build"], 1, "this is a folder, not a file"),
         (["--input", "inputs.npz", "--top-p", "2"], 1, "out of range"),
         (["--input", "inputs.npz", "--tokens", "0"], 2, "--tokens"),
         (["--input", "inputs.npz", "--connect", "auto"], 1, "address of the source is not known"),

@@ -93,7 +93,7 @@ def found(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 def workflows(build: Path) -> tuple[Workflow, Workflow]:
     """By the plan, and by the manifests."""
     case = read_case(json.loads((build / "plan.json").read_text()))
-    return workflow_of(case.problem, case.assignment), build_workflow(read_build(build), case)
+    return workflow_of(case.problem, case.stages), build_workflow(read_build(build), case)
 
 
 def test_a_build_does_what_its_plan_says(build: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from partc.cli.tables import print_summary
+from partc.format.placement import stages_of
 from partc.ir.graph import PhaseCost, SubmoduleProfile
-from partc.plan.answer import feasible_plan
+from partc.ir.plan import feasible_plan
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
-from partc.plan.problem_json import problem_json
 from partc.plan.strategies import solve, with_explanation
 from partc.plan.summary import Summary, summarize
 
@@ -34,18 +33,14 @@ def summary_of(problem: Problem, assignment: tuple[str, ...] | None = None) -> S
     if assignment is None:
         plan = solve(problem)
     else:
-        value = evaluate(problem, assignment).value
+        stages = stages_of(assignment)
+        value = evaluate(problem, stages).value
         assert value is not None
-        plan = with_explanation(problem, feasible_plan(assignment, value, None, "given", {}), free=False)
-    predicted = evaluate(problem, plan.assignment or ())
-    data: dict[str, Any] = {
-        "problem": problem_json(problem),
-        "answer": plan.to_json(),
-        "predicted": predicted.to_json(),
-    }
+        plan = with_explanation(problem, feasible_plan(stages, value, None, "given"), free=False)
+    predicted = evaluate(problem, plan.stages or ()).predicted
     costs = {"prefill": PhaseCost(1, 1, 10), "decode": PhaseCost(1, 1, 10)}
     profile = [SubmoduleProfile(900, 100, costs, {"embed": 500}) for _ in problem.submodules]
-    return summarize(data, profile)
+    return summarize(problem, plan, predicted, profile)
 
 
 def test_a_device_that_is_returned_to() -> None:

@@ -31,7 +31,7 @@ def test_the_cost_fits_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {line.split("  ")[0].strip(): line.split("  ", 1)[1].strip() for line in lines if "  " in line}
     assert rows["precision"] == "weights int4, head int8, embeddings none, block 64"
     assert rows["measured on"] == "book.txt, 512 predictions"
-    assert rows["same likeliest"] == "98.77%"
+    assert rows["top-1 agreement"] == "98.77%"
     assert rows["KL divergence"] == "0.0123 nats per prediction"
     assert rows["perplexity"] == "7.654, of the original 7.5"
     assert lines[-1] == "tokens identical"

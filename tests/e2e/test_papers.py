@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from examples.papers.lingualinked.everyone import best_with_everyone
-from partc.plan.evaluate import evaluate, intervals_of
+from partc.format.placement import stages_of
+from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Edge, Link, Problem, Submodule
 
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
@@ -107,11 +108,11 @@ def test_all_phones_at_work_is_the_best_of_all_such_plans() -> None:
             for first in range(1, 5)
             for second in range(first + 1, 6)
             if (plan := ("a",) * first + order[:1] * (second - first) + order[1:] * (6 - second))
-            and (found := evaluate(problem, plan)).value is not None
+            and (found := evaluate(problem, stages_of(plan))).value is not None
         ]
         best = best_with_everyone(problem)
-        assert len(intervals_of(best)) == 3
-        assert evaluate(problem, best).value == pytest.approx(min(filter(None, values)), rel=1e-12)
+        assert len(stages_of(best)) == 3
+        assert evaluate(problem, stages_of(best)).value == pytest.approx(min(filter(None, values)), rel=1e-12)
 
 
 def _assert_shown(text: str, readme: Path) -> None:

@@ -14,10 +14,12 @@ from partc.cli.main import run
 from partc.config.model import load_model_config
 from partc.frontend import load_module
 from partc.ir.graph import Module
+from partc.ir.plan import PlanFile
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import PHASES, configure
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
+from partc.plan.stages import held
 from partc.verify.origin import write_origin
 from tests.families.check import devices_file
 
@@ -52,7 +54,9 @@ def compiled(profiled: tuple[str, Path], ring: str, name: str) -> tuple[Module, 
     module = parse_module(text)
     count = len(module.submodules or ())
     assert count >= len(ring)
-    module.plan = {"answer": {"assignment": [ring[i * len(ring) // count] for i in range(count)]}}
+    module.plan = PlanFile.from_json(
+        {"answer": {"assignment": [ring[i * len(ring) // count] for i in range(count)]}}
+    )
     devices, build = devices_file(folder, 4), folder / name
     emit = [load_pass(text) for text in PHASES["emit"]]
     run_passes(module, configure(emit, devices, "optimal", "eq1+frontier", build))
@@ -91,7 +95,7 @@ def test_a_tied_embedding_of_two_intervals_is_stored_and_counted_once(profiled: 
     assert facts["memory"]["weights_bytes"] == sum(array.nbytes for file in files for array in file.values())
     assert module.profile is not None
     shared = module.profile[0].shared
-    own = [i for i, name in enumerate((module.plan or {})["answer"]["assignment"]) if name == "a"]
+    own = held(module.plan.stages if module.plan else ())["a"]
     expected = sum(module.profile[i].weight_bytes for i in own) + sum(shared.values())
     assert 0 <= expected - facts["memory"]["weights_bytes"] < 4096, "but for constants, which are no weights"
     head = onnx.load(folder / "part_2.onnx", load_external_data=False)

@@ -95,7 +95,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with large.open("wb") as file:
         file.truncate(1 << 40)
     cases = {
-        tmp_path: "is a folder, not a file",
+        tmp_path: "this is a folder, not a file",
         tmp_path / "none": "no such file",
         locked / "below": "no such file",
         pipe: "is no plain file",

@@ -31,7 +31,7 @@ sdm 0 -> 1: %y
 rdm none
 profile 0 {"phases": {"p": {"crossing_bytes": 7, "flops": 1, "peak_bytes": 3, "read_bytes": 2}}, \
 "shared": {}, "state_bytes": 5, "weight_bytes": 4}
-plan {"answer": null}
+plan {"answer": {"assignment": ["phone", "phone", "board"], "gap": 0.0, "value": 50}, "problem": {"any": ["json", 1]}}
 part phone target ort {
   program prefill
     run part_0 (x) -> (y)

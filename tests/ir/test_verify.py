@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from partc.errors import InternalError
-from partc.ir.graph import Module
+from partc.format.program import parse_program, print_program
+from partc.ir.graph import Module, Part
+from partc.ir.plan import PlanFile
 from partc.ir.verify import verify
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
@@ -21,7 +23,9 @@ def split(*names: str) -> Module:
     run_passes(module, load_passes("find-cuts,form-submodules,coarsen-submodules,map-dependencies"))
     names = names or ("phone", "board", "old")
     count = len(module.submodules or ())
-    module.plan = {"answer": {"assignment": [names[i * len(names) // count] for i in range(count)]}}
+    module.plan = PlanFile.from_json(
+        {"answer": {"assignment": [names[i * len(names) // count] for i in range(count)]}}
+    )
     run_passes(module, load_passes("split-graph"))
     return module
 
@@ -30,8 +34,13 @@ def edited(device: str, change: Callable[[list[str]], list[str]], *names: str) -
     """The module with the program `decode` of one device changed."""
     module = split(*names)
     (part,) = [part for part in module.parts or () if part.device == device]
-    part.programs["decode"] = "\n".join(change(part.programs["decode"].splitlines()))
+    rewrite(part, change)
     return module
+
+
+def rewrite(part: Part, change: Callable[[list[str]], list[str]], phase: str = "decode") -> None:
+    lines = print_program(part.programs[phase]).splitlines()
+    part.programs[phase] = parse_program("\n".join(change(lines)))
 
 
 def without(*words: str) -> Callable[[list[str]], list[str]]:
@@ -97,7 +106,7 @@ def test_programs_that_do_not_come_back_as_they_should(
 def test_no_device_is_sent_a_value_twice() -> None:
     module = split(*RETURNING)
     for part in module.parts or ():
-        part.programs["decode"] = re.sub("(send|recv) last", r"\1 last, l0.mid", part.programs["decode"])
+        rewrite(part, lambda lines: [re.sub("(send|recv) last", r"\1 last, l0.mid", line) for line in lines])
     with pytest.raises(InternalError, match=r"%l0.mid is sent to board 2 times"):
         verify(module, "split")
 
@@ -113,8 +122,8 @@ def test_a_device_has_one_part() -> None:
 def test_programs_without_any_message() -> None:
     module = split()
     for part in module.parts or ():
-        for phase, text in part.programs.items():
-            part.programs[phase] = "\n".join(without("recv", "send")(text.splitlines()))
+        for phase in part.programs:
+            rewrite(part, without("recv", "send"), phase)
     with pytest.raises(InternalError, match="neither given, made nor received") as error:
         verify(module, "split")
     assert error.value.where == "program prefill of phone"

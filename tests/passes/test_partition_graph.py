@@ -95,11 +95,12 @@ def test_the_plan_is_plain_data_and_the_graph_is_untouched(tmp_path: Path) -> No
     plan, module.plan = module.plan, None
     assert print_module(module) == before
     assert plan is not None
-    assert set(plan) == {"format", "problem", "answer", "predicted"}
-    assert plan["format"] == "partc-plan/1"
-    problem = read_problem(plan["problem"])
+    data = plan.to_json()
+    assert set(data) == {"format", "problem", "answer", "predicted"}
+    assert data["format"] == "partc-plan/1"
+    problem = read_problem(plan.problem)
     assert problem == problem_of(module, load_devices(path))
-    assert plan["predicted"] == evaluate(problem, plan["answer"]["assignment"]).to_json()
+    assert plan.predicted == evaluate(problem, plan.stages).predicted
     module.plan = plan
     assert parse_module(print_module(module)).plan == plan
 
@@ -107,11 +108,11 @@ def test_the_plan_is_plain_data_and_the_graph_is_untouched(tmp_path: Path) -> No
 def test_strategies_are_compared_on_the_same_problem(tmp_path: Path) -> None:
     path = str(devices_file(tmp_path))
     module = profiled()
-    values = {}
+    values: dict[str, float] = {}
     for strategy in ("optimal", "even"):
         run_passes(module, [PartitionGraph(target=path, strategy=strategy)])
         assert module.plan is not None
-        values[strategy] = module.plan["answer"]["value"]
+        values[strategy] = module.plan.answer.value or 0.0
     assert values["optimal"] < values["even"]
 
 
@@ -138,11 +139,13 @@ def test_a_place_is_planned_as_it_is(tmp_path: Path) -> None:
     )
     run_passes(module, [PartitionGraph(target=str(path))])
     assert module.plan is not None
-    answer = module.plan["answer"]
-    assert answer["assignment"] == ["phone"] * 2 + ["board"] * 2 + ["phone"] * 2
-    assert answer["method"] == "placed by devices.yaml" and "best" in answer["explain"]
-    assert len(module.plan["predicted"]["phases"][0]["stages"]) == 3
-    assert len(module.plan["predicted"]["memory"]) == 2
+    answer, predicted = module.plan.answer, module.plan.predicted
+    assert [(stage.device, *stage.submodules) for stage in answer.stages or ()] == [
+        ("phone", 0, 1), ("board", 2, 3), ("phone", 4, 5)
+    ]  # fmt: skip
+    assert answer.method == "placed by devices.yaml" and "best" in answer.explain
+    assert predicted is not None
+    assert len(predicted.phases[0].stages) == 3 and len(predicted.memory) == 2
 
 
 def test_pins_and_bans_become_absent_times(tmp_path: Path) -> None:
@@ -154,7 +157,7 @@ def test_pins_and_bans_become_absent_times(tmp_path: Path) -> None:
         ]  # fmt: skip
     module = profiled()
     run_passes(module, [PartitionGraph(target=str(path))])
-    assert module.plan is not None and module.plan["answer"]["assignment"][3] == "old"
+    assert module.plan is not None and (module.plan.answer.assignment or ())[3] == "old"
 
 
 def test_the_workloads_batch_is_priced(tmp_path: Path) -> None:
@@ -174,7 +177,7 @@ def test_the_batch_that_makes_most_tokens_is_chosen(tmp_path: Path, objective: s
     module = profiled(max_batch=64, batches=(1, 2, 4, 8, 16, 32, 64))
     run_passes(module, [PartitionGraph(target=str(path))])
     assert module.plan is not None
-    tried: Any = module.plan["answer"]["explain"]["batch"]
+    tried: Any = module.plan.answer.explain["batch"]
     fitting = [one for one in tried if one["feasible"]]
     assert [one["batch"] for one in tried] == sorted(one["batch"] for one in tried)
     # It grows until the caches no longer fit, and is then refined up to the very number.
@@ -182,10 +185,10 @@ def test_the_batch_that_makes_most_tokens_is_chosen(tmp_path: Path, objective: s
     assert tried[: len(fitting)] == fitting and tried[len(fitting)]["batch"] == largest + 1
     most = max(one["tokens_per_s"] for one in fitting)
     best = next(one for one in fitting if one["tokens_per_s"] >= NEARLY * most)
-    value = module.plan["answer"]["value"]
+    value = module.plan.answer.value
     rate = best["batch"] * value if objective == "throughput" else best["batch"] / value
     assert (best["value"], best["tokens_per_s"]) == (value, pytest.approx(rate))
-    info, problem = module.info, module.plan["problem"]
+    info, problem = module.info, module.plan.problem or {}
     assert info.max_batch == info.batch == info.dims["batch"] == problem["batch"] == best["batch"]
     assert info.batches == ()
     # Just as if it had been given.
@@ -194,7 +197,7 @@ def test_the_batch_that_makes_most_tokens_is_chosen(tmp_path: Path, objective: s
     assert module.profile == given.profile
     before = print_module(module)
     (run,) = run_passes(module, [PartitionGraph(target=str(path))])
-    assert module.plan is not None and "batch" not in module.plan["answer"]["explain"]
+    assert module.plan is not None and "batch" not in module.plan.answer.explain
     assert run.modified and parse_module(before).info == module.info
 
 
@@ -205,7 +208,7 @@ def test_a_small_batch_that_is_nearly_as_good_is_taken(tmp_path: Path) -> None:
     module = profiled(max_batch=64, batches=(1, 2, 4, 8, 16, 32, 64))
     run_passes(module, [PartitionGraph(target=str(path))])
     assert module.plan is not None
-    tried: Any = module.plan["answer"]["explain"]["batch"]
+    tried: Any = module.plan.answer.explain["batch"]
     assert module.info.batch == 1 or module.info.batch is None
     rates = [one["tokens_per_s"] for one in tried]
     assert max(rates) > rates[0] >= NEARLY * max(rates)

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import PlanError
-from partc.format.program import Emit, Recv, Run, Sample, Send, parse_program
+from partc.format.placement import stages_of
+from partc.format.program import Emit, Recv, Run, Sample, Send, print_program
 from partc.ir.graph import Input, Module, Part
+from partc.ir.plan import PlanFile
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.evaluate import intervals_of, traffic_between
+from partc.plan.evaluate import traffic_between
 from partc.plan.problem import Edge
 from passes.split_graph import SplitGraph
 from tests.passes.models import decoder, graph
@@ -25,14 +27,14 @@ from tests.passes.random_graphs import Term, compute, modules, request
 def placed(module: Module, assignment: Sequence[str]) -> list[Part]:
     """The parts of `module` when its sub-modules are placed so."""
     run_passes(module, load_passes("map-dependencies"))
-    module.plan = {"answer": {"assignment": list(assignment)}}
+    module.plan = PlanFile.from_json({"answer": {"assignment": list(assignment)}})
     run_passes(module, [SplitGraph()])
     assert module.parts is not None
     return module.parts
 
 
 def programs(parts: Sequence[Part]) -> dict[str, list[str]]:
-    return {part.device: part.programs["prefill"].splitlines() for part in parts}
+    return {part.device: print_program(part.programs["prefill"]).splitlines() for part in parts}
 
 
 def llama(*assignment: str, layers: int = 2) -> list[Part]:
@@ -295,7 +297,7 @@ class Device:
 
     def __init__(self, part: Part, whole: Module, source: bool) -> None:
         self.part, self.at = part, 0
-        self.program = parse_program(part.programs["prefill"])
+        self.program = part.programs["prefill"]
         self.known = {n: t for n, t in request(whole).items() if source or _is_step(whole, n)}
         self.emitted: dict[str, Term] | None = None
 
@@ -361,7 +363,7 @@ def messages(parts: Sequence[Part]) -> set[tuple[int, int, frozenset[str]]]:
     taken: dict[tuple[str, str, tuple[str, ...]], int] = {}
     for part in parts:
         coming: list[tuple[str, str, tuple[str, ...]]] = []
-        for instruction in parse_program(part.programs["prefill"]):
+        for instruction in part.programs["prefill"]:
             match instruction:
                 case Recv(values, device):
                     coming.append((device, part.device, values))
@@ -384,5 +386,5 @@ def test_the_planner_counts_the_same_messages(text: str, data: st.DataObject) ->
     found = messages(placed(module, names))
     maps = {**(module.sdm or {}), **(module.rdm or {})}
     edges = [Edge(*ends, 1, value.name) for ends, values in sorted(maps.items()) for value in values]
-    traffic = traffic_between(edges, intervals_of(names))
+    traffic = traffic_between(edges, stages_of(names))
     assert found == {(*ends, frozenset(name for _, name, _ in values)) for ends, values in traffic.items()}

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partc.format.placement import stages_of
 from partc.plan.evaluate import evaluate
 from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.strategies import solve
@@ -244,7 +245,7 @@ def test_optimal_equals_brute_force(data: Json, counts: Counter[str]) -> None:
     assert plan.feasible and plan.value is not None and plan.assignment is not None
     assert plan.value == pytest.approx(best, rel=1e-9)
     assert plan.gap == 0.0 and plan.bound == plan.value
-    assert evaluate(problem, plan.assignment).value == plan.value
+    assert evaluate(problem, stages_of(plan.assignment)).value == plan.value
     counts[f"{problem.objective}: equal to brute force"] += 1
 
 
@@ -253,7 +254,7 @@ def test_optimal_equals_brute_force(data: Json, counts: Counter[str]) -> None:
 def test_evaluator_equals_naive_evaluation(data: Json, random: Any) -> None:
     plan = random.choice(list(interval_plans(data)))
     assignment = [name for name, first, end in plan for _ in range(first, end)]
-    result, expected = evaluate(read_problem(data), assignment), brute_value(data, plan)
+    result, expected = evaluate(read_problem(data), stages_of(assignment)), brute_value(data, plan)
     assert result.feasible == (expected is not None)
     if expected is not None:
         assert result.value is not None and math.isclose(result.value, expected, rel_tol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from partc.format.placement import stages_of
 from partc.plan.change import with_bandwidths, with_devices, with_speeds
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
@@ -28,9 +29,9 @@ def test_faster_links_and_devices(phased: bool) -> None:
     given = problem(phased)
     faster = with_speeds(with_bandwidths(given, {("a", "b"): 4.0}), {"b": 2.0})
     # Computing on a, the link there, computing on b, and the way back of a message without bytes.
-    assert evaluate(given, "ab").value == 1 + (0.5 + 8) + 4 + 0.5
-    assert evaluate(faster, "ab").value == 1 + (0.5 + 2) + 2 + 0.5
-    assert evaluate(faster, "ac").value == evaluate(given, "ac").value
+    assert evaluate(given, stages_of("ab")).value == 1 + (0.5 + 8) + 4 + 0.5
+    assert evaluate(faster, stages_of("ab")).value == 1 + (0.5 + 2) + 2 + 0.5
+    assert evaluate(faster, stages_of("ac")).value == evaluate(given, stages_of("ac")).value
     assert faster.link_of["b", "a"] == given.link_of["b", "a"]
 
 
@@ -41,5 +42,5 @@ def test_fewer_devices(phased: bool) -> None:
     assert list(fewer.device_of) == ["a", "b"]
     assert set(fewer.link_of) == {("a", "b"), ("b", "a")}
     assert all(set(times) == {"a", "b"} for phase in fewer.steps for times in phase.time_s)
-    assert evaluate(fewer, "ab") == evaluate(given, "ab")
+    assert evaluate(fewer, stages_of("ab")) == evaluate(given, stages_of("ab"))
     assert read_problem(problem_json(fewer)) == fewer

@@ -54,7 +54,7 @@ def test_bound_and_plan_lie_on_both_sides_of_the_optimum(family: Family, objecti
         assert "dynamic programming" in best.method and best.bound == best.value
         solution = found.solution()
         assert solution is not None
-        assert evaluate(problem, solution.assignment).value == solution.value
+        assert evaluate(problem, solution.stages).value == solution.value
         assert solution.bound is not None
         least, optimum, reached = (cost_of(problem, x) for x in (solution.bound, best.value, solution.value))
         assert least <= optimum * (1 + 1e-9) and optimum <= reached * (1 + 1e-9)
@@ -162,10 +162,14 @@ def test_forced_devices_are_in_use(objective: str) -> None:
     free = search_large(problem).solution()
     assert free is not None
     tables = Tables(problem)
-    unused = [kind for kind, names in enumerate(tables.types) if names[0] not in free.assignment]
+    unused = [
+        kind
+        for kind, names in enumerate(tables.types)
+        if names[0] not in {stage.device for stage in free.stages}
+    ]
     name = tables.types[unused[0]][0]
     forced = search_large(problem, forced=Forced(name, 1)).solution()
-    assert forced is not None and name in forced.assignment and free.bound is not None
+    assert forced is not None and name in {stage.device for stage in forced.stages} and free.bound is not None
     assert cost_of(problem, forced.value) >= cost_of(problem, free.bound) * (1 - 1e-9)
 
 
@@ -184,7 +188,7 @@ def test_work_is_bounded_and_gives_the_same_plan_every_time(objective: str) -> N
     work = Budget(1e12)
     first, second = (seek_best(problem, effort=effort, within=work) for _ in range(2))
     assert first == second and first.solution is not None and "clock" not in first.solution.method
-    assert evaluate(problem, first.solution.assignment).feasible
+    assert evaluate(problem, first.solution.stages).feasible
     assert 1e12 - work.left < 2.2 * effort.search
 
 
@@ -192,7 +196,7 @@ def test_work_is_bounded_and_gives_the_same_plan_every_time(objective: str) -> N
 def test_the_clock_is_the_last_resort(objective: str) -> None:
     problem = draw_problem(Family(64, 300, objective=objective), 4)
     solution = find_best(problem, effort=replace(THOROUGH, limit_s=1.0))
-    assert solution is not None and evaluate(problem, solution.assignment).feasible
+    assert solution is not None and evaluate(problem, solution.stages).feasible
     assert "stopped by the clock" in solution.method
 
 
@@ -242,17 +246,34 @@ def test_a_search_that_fails_hands_over(monkeypatch: pytest.MonkeyPatch) -> None
         patch.setattr(optimal, "_search_large", fail)
         third = find_best(problem)
     assert third is not None and third.method.startswith("greedy") and third.bound is None
-    assert third.assignment == place_greedily(problem)
+    assert third.stages == place_greedily(problem)
     assert second.bound is not None and second.bound <= best.value <= second.value <= third.value
 
 
 def test_a_search_that_fails_late_keeps_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(self: LargeSearch, *args: object) -> None:
-        raise ValueError("mistake")
-
-    monkeypatch.setattr(LargeSearch, "_shake", stop)
+    monkeypatch.setattr(LargeSearch, "_shake", fail)
     solution = search_large(draw_problem(Family(20, 60), 0)).solution()
-    assert solution is not None and "stopped by ValueError mistake" in solution.method
+    assert solution is not None and solution.method.endswith(", out of memory")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "family"),
+    [
+        (optimal, "_search_exactly", Family(5, 20)),
+        (optimal, "_fewest_devices", Family(5, 20, objective="throughput")),
+        (LargeSearch, "_shake", Family(20, 60)),
+        (LargeSearch, "_close", Family(20, 60)),
+    ],
+)
+def test_a_bug_is_no_worse_plan(
+    place: object, name: str, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistake(*args: object, **options: object) -> None:
+        raise TypeError("a mistake of ours")
+
+    monkeypatch.setattr(place, name, mistake)
+    with pytest.raises(TypeError, match="a mistake of ours"):
+        find_best(draw_problem(family, 0), effort=replace(QUESTION, proves=True))
 
 
 def test_sizes_that_take_too_much_memory_are_not_searched_exactly() -> None:

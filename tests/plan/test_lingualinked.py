@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import pytest
 
+from partc.format.placement import assignment_of, stages_of
 from partc.plan.baselines import solver_process
 from partc.plan.baselines.assignment_solver import solve_programme
 from partc.plan.baselines.lingualinked import plan_lingualinked
-from partc.plan.evaluate import evaluate, intervals_of
+from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import find_best
 from partc.plan.problem import Device, Edge, Link, Problem, Submodule
 from partc.plan.problem_json import problem_json
@@ -27,7 +28,7 @@ def assignments(problem: Problem) -> Iterator[tuple[str, ...]]:
     """All that meet the constraints."""
     rest = itertools.product(problem.device_of, repeat=len(problem.submodules) - 1)
     plans = ((problem.source, *names) for names in rest)
-    return (names for names in plans if evaluate(problem, names).feasible)
+    return (names for names in plans if evaluate(problem, stages_of(names)).feasible)
 
 
 def spent(problem: Problem, names: tuple[str, ...]) -> dict[str, float]:
@@ -66,7 +67,7 @@ def eq5(problem: Problem, names: tuple[str, ...]) -> float:
 
 def seconds(problem: Problem, names: tuple[str, ...]) -> float:
     """The true latency, or the true largest busy time."""
-    value = evaluate(problem, names).value
+    value = evaluate(problem, stages_of(names)).value
     assert value is not None
     return value if problem.objective == "latency" else 1 / value
 
@@ -106,7 +107,7 @@ def test_the_start_changes_nothing() -> None:
         problem = draw_small(seed, "latency", True)
         best = find_best(problem)
         if best is not None:
-            answers = [solve_programme(problem, start, 60.0) for start in (None, best.assignment)]
+            answers = [solve_programme(problem, start, 60.0) for start in (None, assignment_of(best.stages))]
             values = [eq5(problem, tuple(answer.assignment or ())) for answer in answers]
             assert values[0] == pytest.approx(values[1], rel=1e-6)
             solved += 1
@@ -137,7 +138,7 @@ def back_and_forth() -> Problem:
 def test_a_device_may_be_used_again() -> None:
     problem = back_and_forth()
     plan = solve(problem, "lingualinked")
-    assert plan.assignment == ("a", "b", "a", "b") and len(intervals_of(plan.assignment)) == 4
+    assert plan.assignment == ("a", "b", "a", "b") and len(stages_of(plan.assignment)) == 4
     # Four sub-modules of 1 s, three messages and the way back of 0.2 s; v0 reaches b once and stays there.
     assert plan.value == pytest.approx(4.8) and plan.bound == plan.value and plan.gap == 0.0
     assert "its optimum" in plan.method
@@ -178,7 +179,7 @@ def test_costs_beyond_what_the_solver_takes() -> None:
         plan = solve(replace(problem, links=links, objective=objective), "lingualinked")
         best = solve(replace(problem, links=links, objective=objective))
         # Any message takes ages: all on the source.
-        assert plan.assignment == best.assignment == ("a",) * 4 and "its optimum" in plan.method
+        assert plan.stages == best.stages == stages_of("aaaa") and "its optimum" in plan.method
 
 
 def test_no_assignment_at_all_is_explained() -> None:
@@ -224,7 +225,7 @@ def test_a_plan_comes_out_whatever_the_solver_does(name: str, monkeypatch: pytes
     problem = back_and_forth()
     plan = plan_lingualinked(problem, limit_s=0.2, solver=[sys.executable, "-c", program])
     best = find_best(problem)
-    assert best is not None and plan.assignment == best.assignment and plan.value == best.value
+    assert best is not None and plan.stages == best.stages and plan.value == best.value
     assert words in plan.method and "one interval per device" in plan.method
 
 

@@ -9,9 +9,10 @@ import pytest
 from partc.config.devices import DevicesConfig, load_devices
 from partc.config.placement import Range
 from partc.errors import PlanError
+from partc.format.placement import stages_of
 from partc.ir.graph import Node, Submodule, Value
 from partc.plan.layers import Shape, shape_of, spans_of
-from partc.plan.placement import assignment_of, plan_placed
+from partc.plan.placement import plan_placed, stages_placed
 from partc.plan.problem import Device, Edge, Link, Problem
 from partc.plan.problem import Submodule as Part
 from partc.plan.rules import blame, restrict, rules_of
@@ -108,11 +109,11 @@ def problem(count: int, memory: float = 1e9) -> Problem:
 def test_a_place_is_an_assignment(tmp_path: Path) -> None:
     shape = shape_of(submodules("h.0", "h.1", "h.2", "h.3"))
     config = devices(tmp_path, "place: {a: [layer 0, layers 2-3], b: submodule 1}\n")
-    assert assignment_of(config, shape, ()) == ("a", "b", "a", "a")
+    assert stages_placed(config, shape, ()) == stages_of("abaa")
 
 
 def test_a_placed_plan_is_compared_with_the_best() -> None:
-    plan = plan_placed(problem(4), ("a", "a", "b", "b"), Shape(4, None))
+    plan = plan_placed(problem(4), stages_of(("a", "a", "b", "b")), Shape(4, None))
     # 2 + 1 s and two messages; best is one on a, three on b.
     assert plan.value == pytest.approx(3.202) and plan.method == "placed by devices.yaml"
     assert plan.bound == pytest.approx(2.702)
@@ -122,13 +123,13 @@ def test_a_placed_plan_is_compared_with_the_best() -> None:
 def test_a_place_that_does_not_fit_says_what_would() -> None:
     shape = shape_of(submodules("h.0", "h.1", "h.2", "h.3"))
     with pytest.raises(PlanError) as caught:
-        plan_placed(problem(4, memory=20), ("a", "b", "b", "b"), shape, "devices.yaml")
+        plan_placed(problem(4, memory=20), stages_of(("a", "b", "b", "b")), shape, "devices.yaml")
     assert caught.value.message == (
         "`place` does not fit: b needs 30 B and has 20 B; of layers 1-3 b could hold layers 1-2 (20 B)"
     )
     assert "this fits: `place: {a: layers 0-1, b: layers 2-3}`" in str(caught.value.hint)
     with pytest.raises(PlanError, match="b has no room for any of layer 1") as caught:
-        plan_placed(problem(2, memory=9), ("a", "b"), shape_of(submodules("h.0", "h.1")))
+        plan_placed(problem(2, memory=9), stages_of(("a", "b")), shape_of(submodules("h.0", "h.1")))
     assert "no other place fits either" in str(caught.value.hint)
 
 

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partc.errors import ConfigError, PlanError
+from partc.format.placement import stages_of
+from partc.ir.plan import plain
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
 from partc.plan.problem_json import problem_json
@@ -73,7 +75,7 @@ def returning(rng: random.Random) -> Plan:
 def follow(plan: Plan, mode: str, requests: int = 1, in_flight: int | None = None) -> Simulation:
     problem, assignment, tokens = plan
     load = Load(requests, tokens, mode, in_flight or requests)
-    return simulate(workflow_of(problem, assignment), load)
+    return simulate(workflow_of(problem, stages_of(assignment)), load)
 
 
 seeds = st.integers(0, 2**32)
@@ -85,7 +87,7 @@ seeds = st.integers(0, 2**32)
 def test_one_request_takes_what_the_formula_says(make: object, seed: int) -> None:
     plan = make(random.Random(seed))  # type: ignore[operator]
     problem, assignment, tokens = plan
-    formula = evaluate(problem, assignment)
+    formula = evaluate(problem, stages_of(assignment))
     prefill, decode = (timeline.latency_s for timeline in formula.phases)
     found = follow(plan, "sequential")
     expected = [prefill + step * decode for step in range(tokens)]
@@ -104,7 +106,7 @@ def test_each_way_to_pipeline_is_faster_and_none_beats_the_formula(seed: int) ->
     one, bubbles, none = (follow(plan, mode, requests, in_flight).makespan_s for mode in MODES)
     assert none <= bubbles * (1 + 1e-9) and bubbles <= one * (1 + 1e-9)
     problem, assignment, tokens = plan
-    busiest = max(dict(evaluate(problem, assignment).busy_s).values())
+    busiest = max(dict(evaluate(problem, stages_of(assignment)).busy_s).values())
     assert none >= busiest * requests * tokens * (1 - 1e-9)
 
 
@@ -120,7 +122,7 @@ def test_many_requests_reach_the_throughput_of_the_formula(seed: int) -> None:
     decode = problem.phases[1]
     parts = tuple(Submodule(1, times) for times in decode.time_s)
     single = replace(problem, submodules=parts, edges=decode.edges, phases=(), objective="throughput")
-    best = evaluate(single, assignment).value
+    best = evaluate(single, stages_of(assignment)).value
     assert best is not None
     found = follow((single, assignment, tokens), "no-bubbles", requests=200, in_flight=40)
     assert 0.98 * best < found.tokens_per_s <= best * (1 + 1e-9)
@@ -132,7 +134,7 @@ def test_nothing_happens_twice_at_a_time(seed: int, make: object, mode: str) -> 
     """A device runs one thing at a time; every stage of every step runs once; tokens come in order."""
     problem, assignment, tokens = plan = make(random.Random(seed))  # type: ignore[operator]
     found = follow(plan, mode, requests=3)
-    stages = len(evaluate(problem, assignment).phases[0].stages)
+    stages = len(evaluate(problem, stages_of(assignment)).phases[0].stages)
     runs = {(span.request, span.step, span.stage) for span in found.spans}
     assert len(runs) == len(found.spans) == 3 * tokens * stages
     for device in set(assignment):
@@ -157,13 +159,13 @@ def ring(seconds: dict[str, float], *, bandwidth: float = 1e9, size: float = 0.0
 
 
 def plan_json(problem: Problem, assignment: list[str]) -> dict[str, object]:
-    predicted = evaluate(problem, assignment).to_json()
+    predicted = evaluate(problem, stages_of(assignment)).predicted
     answer = {"feasible": True, "assignment": assignment}
     return {
         "format": "partc-plan/1",
         "problem": problem_json(problem),
         "answer": answer,
-        "predicted": predicted,
+        "predicted": plain(predicted),
     }
 
 
@@ -214,7 +216,7 @@ def test_a_link_carries_one_message_at_a_time() -> None:
 
 
 def test_requests_that_find_no_room_wait() -> None:
-    workflow = workflow_of(ring({"a": 1.0, "b": 1.0}), "ab")
+    workflow = workflow_of(ring({"a": 1.0, "b": 1.0}), stages_of("ab"))
     found = simulate(workflow, Load(4, 2, "no-bubbles", 2))
     assert [times[0] for times in found.token_s] == [2.0, 3.0, 6.0, 7.0]
     bubbles = simulate(workflow, Load(4, 2, "bubbles", 2))
@@ -223,7 +225,7 @@ def test_requests_that_find_no_room_wait() -> None:
 
 def test_jitter_is_seeded_and_the_same_in_every_mode() -> None:
     problem, assignment, tokens = in_order(random.Random(5))
-    workflow = workflow_of(problem, assignment)
+    workflow = workflow_of(problem, stages_of(assignment))
 
     def lengths(mode: str, seed: int) -> list[float]:
         found = simulate(workflow, Load(3, tokens, mode, 3, jitter=0.2, seed=seed))
@@ -277,7 +279,7 @@ def test_no_time_at_all() -> None:
 def test_sixty_four_devices() -> None:
     names = [f"d{i}" for i in range(64)]
     problem = ring(dict.fromkeys(names, 1.0))
-    found = simulate(workflow_of(problem, names), Load(8, 128, "no-bubbles", 8))
+    found = simulate(workflow_of(problem, stages_of(names)), Load(8, 128, "no-bubbles", 8))
     assert len(found.spans) == 64 * 8 * 128 and found.makespan_s == 64 * 128 + 7
 
 

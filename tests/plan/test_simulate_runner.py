@@ -19,7 +19,7 @@ from partc.plan.problem import Link
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.script import Script, Workflow
-from partc.runtime.engines.contract import NullEngine
+from partc.runtime.engines.null import NullEngine
 from partc.runtime.executor import Executor
 from partc.runtime.manifest import Manifest, load_manifest
 from partc.runtime.wire import Opening, Step
@@ -76,19 +76,23 @@ class Ring:
             self.push(machine.now, name)
 
 
-@dataclass
-class Engine:
+class Engine(NullEngine):
     """Takes the time that a simulation's script says."""
 
-    ring: Ring
-    device: str
-    seconds: Callable[[str, str], float]
-    inner: NullEngine
-    steps: dict[int, list[str]] = field(default_factory=dict)
-    """Slot -> what it has run."""
+    def __init__(
+        self, ring: Ring, seconds: Callable[[str, str], float], manifest: Manifest, folder: Path
+    ) -> None:
+        super().__init__(manifest, folder)
+        self.ring = ring
+        self.device = manifest.device
+        self.seconds = seconds
+        self.steps: dict[int, list[str]] = {}
+        """Slot -> what it has run."""
+        for submodule in manifest.submodules:
+            self.load(submodule)
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
-        self.inner.reset(slot, dims)
+        super().reset(slot, dims)
         self.steps[slot] = []
 
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
@@ -97,7 +101,7 @@ class Engine:
         step = self.steps[slot].count(submodule) - 1
         self.ring.runs.append((self.device, slot, step, machine.now))
         machine.now += self.seconds("decode" if step else "prefill", submodule)
-        return self.inner.run(submodule, slot, inputs, dims)
+        return super().run(submodule, slot, inputs, dims)
 
 
 @dataclass
@@ -181,7 +185,7 @@ def test_the_simulator_does_what_the_runner_does(build: Path, seed: int, request
     workflow = Workflow("a", links, scripts)
     ring = Ring(workflow, tokens=4)
     for name, manifest in manifests.items():
-        made = Engine(ring, name, seconds_of(workflow, name), NullEngine(manifest, build / "devices" / name))
+        made = Engine(ring, seconds_of(workflow, name), manifest, build / "devices" / name)
         executor = Executor(manifest, made, Outlet(ring, name), lambda: 0.0)
         ring.machines[name] = Machine(executor)
     for number in range(requests):

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partc.errors import PlanError
-from partc.plan.answer import Plan
+from partc.format.placement import stages_of
+from partc.ir.plan import Plan
 from partc.plan.effort import THOROUGH, Budget, Effort
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import plan_optimal, seek_best
@@ -68,7 +69,7 @@ def test_what_a_strategy_says_of_its_plan_is_true(strategy: str, objective: str)
             assert plan.constraint
             continue
         feasible += 1
-        assert plan.value is not None and evaluate(problem, plan.assignment).value == plan.value
+        assert plan.value is not None and evaluate(problem, stages_of(plan.assignment)).value == plan.value
         if plan.bound is not None:
             assert plan.bound <= plan.value if objective == "latency" else plan.bound >= plan.value
     assert feasible

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from partc.format.placement import stages_of
 from partc.plan import explain as explain_module
 from partc.plan import what_if
 from partc.plan.effort import QUESTION, QUICK, Effort
-from partc.plan.evaluate import evaluate, intervals_of
+from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import find_best, seek_best
 from partc.plan.infeasible import without_memory_limits
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
@@ -142,7 +143,7 @@ def test_per_token_where_a_model_generates() -> None:
     generating = replace(problem, phases=phases, edges=(), return_bytes=0)
     for objective, word in (("latency", "per token"), ("throughput", "tokens/s")):
         told = solve(replace(generating, objective=objective)).explain
-        texts = [str(told["binding"]), *(entry["text"] for entry in told["what_if"])]  # type: ignore[attr-defined]
+        texts = [str(told["binding"]), *(entry["text"] for entry in told["what_if"])]
         assert any(word in text for text in texts)
         assert not any("step" in text for text in texts[1:])
 
@@ -257,9 +258,9 @@ def brute(problem: Problem, using: str | None = None) -> float | None:
     values = [
         value
         for assignment in itertools.product(names, repeat=count)
-        if len(intervals_of(assignment)) == len(set(assignment))
+        if len(stages_of(assignment)) == len(set(assignment))
         and (using is None or using in assignment)
-        and (value := evaluate(problem, assignment).value) is not None
+        and (value := evaluate(problem, stages_of(assignment)).value) is not None
     ]
     return (min if problem.objective == "latency" else max)(values, default=None)
 

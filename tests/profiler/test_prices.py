@@ -118,7 +118,7 @@ def test_the_plan_says_how_many_times_were_measured(tmp_path: Path) -> None:
     }
     PartitionGraph(target=str(path)).apply(module, Context())
     assert module.plan is not None
-    times = module.plan["answer"]["explain"]["times"]
+    times = module.plan.answer.explain["times"]
     assert (times["measured"], times["of"]) == (alike, every)
     again = "profile again: partc profile MODEL --target DEVICES"
     assert times["advice"] == [f"why estimated: board was not measured; {again}"]
@@ -143,7 +143,7 @@ def test_times_that_do_not_fit_are_explained(
     assert module.info.max_sequence == 512 and module.info.prompt == 32
     PartitionGraph(target=str(write(tmp_path, devices, {"settings": settings}))).apply(module, Context())
     assert module.plan is not None
-    (line,) = module.plan["answer"]["explain"]["times"]["advice"]
+    (line,) = module.plan.answer.explain["times"]["advice"]
     assert reason in line and line.endswith("profile again: partc profile MODEL --target DEVICES")
 
 
@@ -160,7 +160,7 @@ def test_times_of_a_busy_machine_are_rough(tmp_path: Path) -> None:
     module = profiled()
     PartitionGraph(target=str(write(tmp_path, devices))).apply(module, Context())
     assert module.plan is not None
-    rough, _ = module.plan["answer"]["explain"]["times"]["advice"]
+    rough, _ = module.plan.answer.explain["times"]["advice"]
     assert rough.startswith("rough: measured on a busy machine (phone)")
 
 
@@ -182,7 +182,7 @@ def test_without_times_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.
         ({"devices": {"phone": device({"00": -1.0})}}, "finite number"),
         ({"devices": {"phone": device({"00": 0})}}, "above zero"),
         ({"devices": {"phone": device({"00": 1e308})}}, "up to 1e"),
-        ({"devices": {"phone": device({"00": 10**400})}}, "of about 401 digits"),
+        ({"devices": {"phone": device({"00": 10**400})}}, "is too large"),
         ({"devices": {"phone": device({}, machine=[])}}, "machine: expected a mapping"),
         ({"measured": 3}, "expected a text"),
         ({"extra": 1}, "unknown key"),

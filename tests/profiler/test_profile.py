@@ -84,7 +84,7 @@ def test_the_plan_takes_every_time_from_the_profile(bundle: Path) -> None:
     PartitionGraph(target=str(bundle / "devices.yaml")).apply(module, Context())
     assert module.plan is not None
     every = 2 * 2 * len(module.submodules)
-    times = module.plan["answer"]["explain"]["times"]
+    times = module.plan.answer.explain["times"]
     assert (times["measured"], times["of"]) == (every, every)
     assert not any("why estimated" in line for line in times["advice"])
     assert (found.source, found.objective) == ("phone", "latency")

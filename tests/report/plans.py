@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from partc.plan.answer import Plan
+from partc.format.placement import stages_of
+from partc.ir.plan import Plan, plain
 from partc.plan.evaluate import evaluate
-from partc.plan.file import plan_json
+from partc.plan.file import plan_file
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 from partc.plan.problem_json import read_problem
 from partc.plan.simulate import simulate_plan
@@ -80,16 +81,17 @@ def _without_phases(problem: Problem) -> Problem:
 def make_plan(problem: Problem, assignment: Sequence[str] | None = None) -> Json:
     """plan.json as it is read back: with the best assignment and its explanation, or with a given one."""
     answer = solve(problem, "optimal") if assignment is None else _given(problem, tuple(assignment))
-    assert answer.assignment is not None
-    predicted = evaluate(problem, answer.assignment)
-    assert predicted.feasible, predicted.violations
-    plan: Json = json.loads(json.dumps(plan_json(problem, answer, predicted)))
+    assert answer.stages is not None
+    evaluation = evaluate(problem, answer.stages)
+    assert evaluation.feasible, evaluation.violations
+    plan: Json = json.loads(json.dumps(plan_file(problem, answer, evaluation).to_json()))
     return plan
 
 
 def _given(problem: Problem, assignment: tuple[str, ...]) -> Plan:
-    value = evaluate(problem, assignment).value
-    return Plan(True, assignment, value, None, None, "given", explain={"unused": {}, "what_if": []})
+    stages = stages_of(assignment)
+    value = evaluate(problem, stages).value
+    return Plan(stages=stages, value=value, method="given", explain={"unused": {}, "what_if": []})
 
 
 def plans() -> Mapping[str, Json]:
@@ -117,7 +119,9 @@ def _with_notes(plan: Json) -> Json:
         {"batch": size, "value": None, "tokens_per_s": rate, "feasible": rate is not None}
         for size, rate in rates
     ]
-    plan["overlap"] = overlap_of(read_problem(plan["problem"]), plan["answer"]["assignment"])
+    plan["overlap"] = plain(
+        overlap_of(read_problem(plan["problem"]), stages_of(plan["answer"]["assignment"]))
+    )
     return plan
 
 

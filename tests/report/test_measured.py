@@ -131,25 +131,24 @@ def test_overheads_are_put_where_runners_have_them() -> None:
     moved = Plan(with_overheads(plan, call, step))
     for phase in moved.phases:
         computing = device_s(moved, phase)
-        for stage in phase["stages"]:
-            took = stage["finish_s"] - stage["start_s"]
-            own = step if stage["device"] == moved.case.problem.source else 0.0
-            assert computing[stage["device"]] == pytest.approx(took + call - own)
-        inwards = [m for m in phase["messages"] if m["to_stage"] == m["from_stage"] + 1]
-        (back,) = (m for m in phase["messages"] if m["to_stage"] == 0)
+        for stage in phase.stages:
+            own = step if stage.device == moved.case.problem.source else 0.0
+            assert computing[stage.device] == pytest.approx(stage.seconds + call - own)
+        inwards = [m for m in phase.messages if m.to_stage == m.from_stage + 1]
+        (back,) = (m for m in phase.messages if m.is_return)
         for message in inwards:
-            assert message_s(moved, message) == pytest.approx(message["arrive_s"] - message["start_s"] - call)
+            assert message_s(moved, message) == pytest.approx(message.seconds - call)
         everything = sum(computing.values()) + sum(message_s(moved, m) for m in (*inwards, back))
-        assert everything == pytest.approx(phase["latency_s"])
+        assert everything == pytest.approx(phase.latency_s)
 
 
 def test_without_measured_times_the_plan_stands_as_it_is() -> None:
     plan = Plan(make_plan(make_problem(3, 12)))
     for phase in plan.phases:
-        took = {stage["device"]: stage["finish_s"] - stage["start_s"] for stage in phase["stages"]}
+        took = {stage.device: stage.seconds for stage in phase.stages}
         assert device_s(plan, phase) == pytest.approx(took)
-        for message in phase["messages"]:
-            assert message_s(plan, message) == message["arrive_s"] - message["start_s"]
+        for message in phase.messages:
+            assert message_s(plan, message) == message.seconds
 
 
 @pytest.mark.parametrize(

@@ -113,9 +113,9 @@ def test_damaged_records(tmp_path: Path, change: Callable[[dict[str, Any]], obje
     data = json.loads(file.read_text())
     change(data)
     file.write_text(json.dumps(data))
-    with pytest.raises(BundleError, match="damaged run record") as caught:
+    with pytest.raises(BundleError, match=r"damaged run record|not valid JSON") as caught:
         read_record(file)
-    assert caught.value.where == str(file)
+    assert str(caught.value.where).startswith(str(file))
     assert "partc run" in str(caught.value.hint)
     assert "Error(" not in caught.value.message, "words, no Python"
 
@@ -124,12 +124,12 @@ def test_damaged_records(tmp_path: Path, change: Callable[[dict[str, Any]], obje
 def test_what_is_no_record(tmp_path: Path, text: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(text)
-    with pytest.raises(BundleError, match="not a run record"):
+    with pytest.raises(BundleError, match=r"not a run record|not valid JSON|nested too deeply"):
         read_record(file)
 
 
 def test_no_record(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="is a folder, not a file"):
+    with pytest.raises(BundleError, match="this is a folder, not a file"):
         read_record(tmp_path)
     with pytest.raises(BundleError, match="no such file"):
         read_record(tmp_path / "x.json")

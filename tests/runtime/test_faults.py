@@ -121,7 +121,7 @@ def test_a_device_that_hangs_but_answers_sockets(tmp_path: Path) -> None:
     (hang / "sitecustomize.py").write_text(
         "import os, sys, time\n"
         "if 'devices/b' in ' '.join(sys.orig_argv):\n"
-        "    from partc.runtime.engines import contract as engine\n"
+        "    from partc.runtime.engines import null as engine\n"
         "    engine.NullEngine.run = lambda *_: time.sleep(60)\n"
     )
     path = os.pathsep.join(filter(None, (str(hang), os.environ.get("PYTHONPATH"))))
@@ -140,7 +140,7 @@ def test_a_bug_in_a_runner_is_told_with_its_traceback(tmp_path: Path) -> None:
     (broken / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'devices/c' in ' '.join(sys.orig_argv):\n"
-        "    from partc.runtime.engines import contract as engine\n"
+        "    from partc.runtime.engines import null as engine\n"
         "    engine.NullEngine.run = lambda *_: 1 / 0\n"
     )
     path = os.pathsep.join(filter(None, (str(broken), os.environ.get("PYTHONPATH"))))

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from partc.errors import RunError
+from partc.format.messages import FRAME_LIMIT, Sampling
 from partc.runtime.client.client import Client, source_manifest
 from partc.runtime.client.results import Tokens
-from partc.format.messages import Sampling
 from partc.runtime.shell.launch import LocalRing, launch_local
-from partc.format.messages import FRAME_LIMIT
 from partc.runtime.shell.limits import frame_limit
 from tests.runtime.bundles import (
     EMBED,

@@ -12,9 +12,9 @@ import pytest
 
 from partc.runtime.client.client import Client
 from partc.verify.compare import difference, largest, nearest
+from partc.verify.expectation import Expectation
 from partc.verify.report import Case, CutError, Report
 from partc.verify.requests import OneStep
-from partc.verify.right import Right
 
 
 def _report(*errors: float, cuts: tuple[float, ...] = (), identical: int = 4) -> Report:
@@ -43,7 +43,7 @@ def test_what_is_no_number_is_infinitely_wrong() -> None:
 def _compared(found: Sequence[float], right: Sequence[float]) -> Report:
     """The report on one output that is also what crosses a link."""
     a, b = np.array([found], np.float32), np.array([right], np.float32)
-    kind = cast(Right, SimpleNamespace(tolerance=1e-4, what="the original"))
+    kind = cast(Expectation, SimpleNamespace(tolerance=1e-4, what="the original"))
     check = OneStep(cast(Client, SimpleNamespace(manifest=None)), kind, lambda what, done, total: None)
     check.cases.append(Case("input 1", None, None, check.error(a, b)))
     return check.report([CutError("v", "a", "b", *nearest(a, [b]))])

@@ -23,6 +23,7 @@ from examples.papers.edgeshard.methods import (
 )
 from examples.papers.planning import priced, trace, with_bandwidth
 from partc.config.devices import OBJECTIVES
+from partc.format.placement import stages_of
 from partc.ir.graph import Module
 from partc.plan.problem import Phase, Problem
 from partc.plan.simulate.build import workflow
@@ -187,6 +188,6 @@ def pipelining(row: Row) -> Pipelined | None:
 
 def simulated(cell: Throughput, mode: str) -> float:
     """Tokens per second from the first prompt to the last token of the batch."""
-    case = Case(cell.problem, cell.assignment)
+    case = Case(cell.problem, stages_of(cell.assignment))
     load = Load(cell.requests, case.tokens, mode, cell.requests)
     return cell.batch * simulate(workflow(case, None), load).tokens_per_s

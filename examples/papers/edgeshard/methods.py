@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from partc.config.devices import OBJECTIVES
+from partc.format.placement import stages_of
 from partc.plan.change import with_devices
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Problem
@@ -180,6 +181,6 @@ def _throughput(problem: Problem, plan: Assignment, batch: int, requests: int) -
 
 def value(problem: Problem, assignment: Assignment) -> float:
     """Seconds per step or steps per second, by the problem's objective; the assignment must be feasible."""
-    evaluation = evaluate(problem, assignment)
+    evaluation = evaluate(problem, stages_of(assignment))
     assert evaluation.value is not None, "; ".join(evaluation.violations)
     return evaluation.value

@@ -14,6 +14,7 @@ from pathlib import Path
 from examples.papers.lingualinked.everyone import best_with_everyone
 from examples.papers.planning import priced, trace
 from examples.papers.tables import figure, markdown, ratio, words
+from partc.format.placement import stages_of
 from partc.ir.graph import Module
 from partc.ir.text import parse_module, print_module
 from partc.plan.evaluate import evaluate
@@ -89,7 +90,7 @@ def _cell(model: str, precision: str, problem: Problem) -> Cell:
     assert best.assignment is not None and best.value is not None and best.gap == 0, "not proven"
     even = solve(problem, "even", explained=False)
     eq5 = solve(problem, "lingualinked", explained=False)
-    everyone = evaluate(problem, best_with_everyone(problem)).value
+    everyone = evaluate(problem, stages_of(best_with_everyone(problem))).value
     assert even.value is not None and eq5.value is not None and everyone is not None, "does not fit"
     assert best.value <= min(even.value, everyone) * (1 + 1e-9), "a baseline is ahead"
     return Cell(model, precision, even.value, everyone, eq5.value, best.value, best.assignment)

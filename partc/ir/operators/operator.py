@@ -46,11 +46,6 @@ class Tensor:
         """The sizes, one by one."""
         return tuple(dim.strip() for dim in self.sizes.split(","))
 
-    @property
-    def text(self) -> str:
-        """`query T[batch, heads, rows, d]`; an optional one has a question mark."""
-        return f"{self.name}{'?' * self.optional} {self.dtype}[{self.sizes}]"
-
 
 @dataclass(frozen=True)
 class Signature:

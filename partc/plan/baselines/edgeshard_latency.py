@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from partc.plan.answer import Plan
-from partc.plan.baselines.judge import judged_plan, missed_plan
+from partc.format.placement import stages_of
+from partc.ir.plan import Plan
 from partc.plan.baselines.traces import Traces
+from partc.plan.baselines.valued import missed_plan, valued_plan
 from partc.plan.problem import Problem
 
 _METHOD = "EdgeShard's dynamic programme for latency"
@@ -40,8 +41,8 @@ def plan_edgeshard_latency(problem: Problem) -> Plan:
     if path is None:
         fault = "each state of Eq. 7 remembers the memory of one path, and those that it kept have run out"
         return missed_plan(problem, _METHOD, fault)
-    assignment = [traces.names[device] for device in path]
-    return judged_plan(problem, assignment, _METHOD, " (Eq. 7 does not see residual messages)")
+    stages = stages_of([traces.names[device] for device in path])
+    return valued_plan(problem, stages, _METHOD, " (Eq. 7 does not see residual messages)")
 
 
 def allocate(traces: Traces) -> list[int] | None:

@@ -31,9 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.errors import PlanError
-from partc.plan.answer import Plan
-from partc.plan.baselines.judge import judged_plan, missed_plan
+from partc.format.placement import stages_of
+from partc.ir.plan import Plan
 from partc.plan.baselines.traces import Array, Traces
+from partc.plan.baselines.valued import missed_plan, valued_plan
 from partc.plan.effort import EDGESHARD
 from partc.plan.problem import Problem
 
@@ -62,10 +63,8 @@ def plan_edgeshard_throughput(problem: Problem) -> Plan:
             "Eq. 14 leaves the source with the first sub-module alone, and the others cannot take the rest"
         )
         return missed_plan(problem, _METHOD, fault)
-    assignment = [traces.names[device] for device in path]
-    return judged_plan(
-        problem, assignment, _METHOD, " (Eq. 12 sees neither the return nor residual messages)"
-    )
+    stages = stages_of([traces.names[device] for device in path])
+    return valued_plan(problem, stages, _METHOD, " (Eq. 12 sees neither the return nor residual messages)")
 
 
 def allocate(traces: Traces) -> list[int] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from partc.plan.answer import Plan
-from partc.plan.baselines.judge import judged_plan
+from partc.format.placement import stages_of
+from partc.ir.plan import Plan
+from partc.plan.baselines.valued import valued_plan
 from partc.plan.problem import Problem
 
 
@@ -18,5 +19,5 @@ def plan_even(problem: Problem) -> Plan:
     first = names.index(problem.source)
     ring = (names[first:] + names[:first])[: len(problem.submodules)]
     size, larger = divmod(len(problem.submodules), len(ring))
-    assignment = tuple(name for k, name in enumerate(ring) for _ in range(size + (k < larger)))
-    return judged_plan(problem, assignment, "equal numbers of sub-modules")
+    assignment = [name for k, name in enumerate(ring) for _ in range(size + (k < larger))]
+    return valued_plan(problem, stages_of(assignment), "equal numbers of sub-modules")

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from partc.plan.answer import Plan, feasible_plan, infeasible_plan
+from partc.format.placement import assignment_of, stages_of
+from partc.ir.plan import Plan, feasible_plan, infeasible_plan
 from partc.plan.baselines.solver_process import SOLVER, Answer, SolverError, ask_solver
 from partc.plan.effort import THOROUGH
 from partc.plan.evaluate import evaluate
@@ -40,13 +41,13 @@ def plan_lingualinked(problem: Problem, limit_s: float = 30.0, solver: Sequence[
     start = _best_intervals(problem, limit_s)
     request = {
         "problem": problem_json(problem),
-        "start": list(start.assignment) if start else None,
+        "start": assignment_of(start.stages) if start else None,
         "limit_s": limit_s,
     }
     try:
         answer = ask_solver(request, limit_s, solver)
         if answer.assignment is not None:
-            return _judge(problem, answer, answer.assignment)
+            return _valued(problem, answer, answer.assignment)
         if answer.proven and start is None:
             return _infeasible(problem)
         raise SolverError(f"found no plan{_status(answer)}")
@@ -54,18 +55,19 @@ def plan_lingualinked(problem: Problem, limit_s: float = 30.0, solver: Sequence[
         return _instead(start, str(error))
 
 
-def _judge(problem: Problem, answer: Answer, assignment: Sequence[str]) -> Plan:
+def _valued(problem: Problem, answer: Answer, assignment: Sequence[str]) -> Plan:
     """The solver's assignment at its true value.
 
     Raises:
         SolverError: it violates a constraint; within its tolerance a solver may exceed a memory limit.
     """
-    evaluation = evaluate(problem, assignment)
+    stages = stages_of(assignment)
+    evaluation = evaluate(problem, stages)
     if evaluation.value is None:
         raise SolverError(f"gave a plan that cannot be: {evaluation.violations[0]}")
     ending = "its optimum" if answer.proven else f"the best found{_status(answer)}"
     bound = _bound(problem, answer.bound_s, evaluation.value)
-    return feasible_plan(tuple(assignment), evaluation.value, bound, f"{_METHOD}, {ending}", {})
+    return feasible_plan(stages, evaluation.value, bound, f"{_METHOD}, {ending}")
 
 
 def _status(answer: Answer) -> str:
@@ -100,4 +102,4 @@ def _instead(start: Solution | None, failure: str) -> Plan:
         words = f"no plan with one interval per device meets the limits, and the solver {failure}"
         return infeasible_plan(words, f"{_METHOD}; the solver {failure}")
     method = f"one interval per device, {start.method}; the solver for LinguaLinked's Eq. 5 {failure}"
-    return feasible_plan(start.assignment, start.value, start.bound, method, {})
+    return feasible_plan(start.stages, start.value, start.bound, method)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from partc.format.placement import Stage, Stages
 from partc.plan.problem import Problem
 
 
-def place_greedily(problem: Problem) -> tuple[str, ...] | None:
-    """Device of every sub-module, or None where the devices are used up before the end. O(D n^2)."""
+def place_greedily(problem: Problem) -> Stages | None:
+    """Stages in the order of the devices, or None where these are used up before the end. O(D n^2)."""
     count, begin = len(problem.submodules), 0
     names = [problem.source, *(name for name in problem.device_of if name != problem.source)]
-    assignment: list[str] = []
+    stages: list[Stage] = []
     for name in names:
-        if assignment and (assignment[-1], name) not in problem.link_of:
+        if stages and (stages[-1].device, name) not in problem.link_of:
             continue
         end = _reach(problem, name, begin)
         if end == count and name != problem.source and (name, problem.source) not in problem.link_of:
             continue
-        assignment += [name] * (end - begin)
+        if end > begin:
+            stages.append(Stage((begin, end - 1), (name,)))
         begin = end
         if begin in (0, count):
             break
-    return tuple(assignment) if begin == count else None
+    return tuple(stages) if begin == count else None
 
 
 def _reach(problem: Problem, name: str, begin: int) -> int:

@@ -13,7 +13,8 @@ from itertools import islice
 
 import numpy as np
 
-from partc.plan.effort import Budget, Effort
+from partc.format.placement import Stages
+from partc.plan.effort import GAVE_UP, Budget, Effort
 from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.exact.chain import Chain, chain_of
 from partc.plan.exact.cover import find_cover, largest_windows, members, order_of, priority_of
@@ -50,18 +51,18 @@ class LargeSearch:
         self.infeasible = False
         """Proven: no plan exists."""
         self.prices: Array = np.zeros(self.chain.kinds)
-        """Of the best bound."""
+        """The prices that gave the best bound."""
         self.least_s = 0.0
         """No plan costs less."""
-        self.best: tuple[tuple[str, ...], Evaluation] | None = None
+        self.best: tuple[Stages, Evaluation] | None = None
         self.order: Order = ()
-        """Of the best plan."""
+        """The order of the best plan."""
         self.method = "local search, Lagrangian bound"
-        """And what went wrong on the way, in words."""
+        """How the plan was found, and what ended a step early."""
 
     @property
     def cost(self) -> float:
-        """Of the best plan, in seconds; infinite without one."""
+        """Cost of the best plan in seconds; infinite without one."""
         return cost_of(self.problem, self.best[1].value or 0.0) if self.best else np.inf
 
     @property
@@ -82,11 +83,11 @@ class LargeSearch:
             self._throughput()
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Whatever goes wrong in a step, what was found before holds all the same."""
+        """Where a step gives up, what was found before holds all the same."""
         try:
             step()
-        except Exception as error:
-            self.method += f", stopped by {type(error).__name__} {error}"
+        except GAVE_UP as error:
+            self.method += ", out of memory" if isinstance(error, MemoryError) else ", out of work"
             if self.best is None:
                 raise
 
@@ -94,9 +95,9 @@ class LargeSearch:
         """The best plan so far with the best bound so far."""
         if self.best is None:
             return None
-        assignment, evaluation = self.best
+        stages, evaluation = self.best
         bound = bound_of(self.problem, evaluation.value or 0.0, self.least_s)
-        return Solution(assignment, evaluation, bound, self.method)
+        return Solution(stages, evaluation, bound, self.method)
 
     def _start(self) -> None:
         """Any plan, or the proof that there is none."""
@@ -120,12 +121,12 @@ class LargeSearch:
         order = order_of(intervals)
         if any(order.count(kind) < least for kind, least in enumerate(self.tables.least)):
             return False
-        assignment = named(self.tables, intervals)
-        evaluation = evaluate(self.problem, assignment)
+        stages = named(self.tables, intervals)
+        evaluation = evaluate(self.problem, stages)
         if evaluation.value is None:
             return False
         if cost_of(self.problem, evaluation.value) < self.cost:
-            self.best, self.order = (assignment, evaluation), order
+            self.best, self.order = (stages, evaluation), order
         return True
 
     def _try_to_refute(self, chain: Chain, budget: Budget) -> Round | None:

@@ -5,22 +5,22 @@
 | few unlike ones, or many of few types | branch and bound on exact prefixes | dynamic programme over sets |
 | many unlike ones | local search over orders, polished by the exact search | Lagrangian relaxation |
 
-A search that fails, for want of work or memory or through a mistake of ours, hands over to the next one;
-the last is a greedy that cannot fail. `Solution.method` says what happened.
+A search that has spent its work or runs out of memory hands over to the next one; the last is a greedy that always
+ends. `Solution.method` says what happened. Any other failure of a search is a bug and ends the compile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from partc.errors import InternalError, PlanError
-from partc.plan.answer import Plan, feasible_plan, infeasible_plan
-from partc.plan.effort import QUESTION, QUICK, THOROUGH, Budget, Effort, NothingFound, WorkSpent
-from partc.plan.evaluate import evaluate, intervals_of
+from partc.format.placement import Stages
+from partc.ir.plan import Plan, feasible_plan, infeasible_plan
+from partc.plan.effort import GAVE_UP, QUESTION, QUICK, THOROUGH, Budget, Effort, NothingFound, WorkSpent
+from partc.plan.evaluate import evaluate
 from partc.plan.exact.bound import Bound, operations
 from partc.plan.exact.greedy import place_greedily
 from partc.plan.exact.large import LargeSearch
@@ -44,13 +44,13 @@ def plan_optimal(problem: Problem, effort: Effort = THOROUGH) -> Plan:
     solution = find_best(problem, effort=effort)
     if solution is None:
         return infeasible_plan(why_infeasible(problem, is_feasible), "exact search")
-    return feasible_plan(solution.assignment, solution.value, solution.bound, solution.method, {})
+    return feasible_plan(solution.stages, solution.value, solution.bound, solution.method)
 
 
 def find_best(
     problem: Problem, *, forced: Forced | None = None, effort: Effort = THOROUGH
 ) -> Solution | None:
-    """The best assignment that is found, or None where there is none.
+    """The best plan that is found, or None where there is none.
 
     Raises:
         PlanError: there may be a plan, but none was found.
@@ -70,7 +70,7 @@ def seek_best(
     effort: Effort = THOROUGH,
     within: Budget | None = None,
 ) -> Best:
-    """The best plan that is found with so much work, and whether that is proven; never fails.
+    """The best plan that is found with so much work, and whether that is proven.
 
     `within`: work that several solves have in common.
     """
@@ -83,8 +83,7 @@ def seek_best(
     for name, search in searches:
         try:
             solution = search(tables, budget, effort)
-        except Exception as error:
-            # Also a mistake of ours must not take the compiler down: another search stands behind this one.
+        except GAVE_UP as error:
             trouble.append(f"{name}: {_in_words(error, budget)}")
             continue
         if solution is None:
@@ -99,12 +98,12 @@ def lower_bound(problem: Problem) -> float | None:
     return solution.bound if solution else None
 
 
-def interval_bound(problem: Problem, value: float, assignment: Sequence[str]) -> float | None:
-    """The bound of an assignment of this value, never on the wrong side by rounding.
+def interval_bound(problem: Problem, value: float, stages: Stages) -> float | None:
+    """The bound of a plan of this value, never on the wrong side by rounding.
 
-    None where the assignment returns to a device: what bounds plans with one interval per device is none for it.
+    None where the plan returns to a device: what bounds plans with one interval per device is none for it.
     """
-    if len(intervals_of(assignment)) > len(set(assignment)):
+    if len(stages) > len({stage.device for stage in stages}):
         return None
     bound = lower_bound(problem)
     if bound is None:
@@ -145,9 +144,8 @@ def _search_exactly(tables: Tables, whole: Budget, effort: Effort) -> Solution |
         return solution
     try:
         return _solution(tables, _fewest_devices(tables, found.best, budget), found)
-    except Exception:
-        # The fewest devices are a nicety: whatever goes wrong, as fast a plan is at hand.
-        return solution
+    except GAVE_UP:
+        return solution  # the fewest devices are a nicety: as fast a plan is at hand
 
 
 def _fewest_devices(tables: Tables, best: Label, budget: Budget) -> Label:
@@ -176,15 +174,15 @@ def _search_large(tables: Tables, whole: Budget, effort: Effort) -> Solution | N
 
 def _polished(problem: Problem, solution: Solution, budget: Budget, effort: Effort) -> Solution:
     """The best plan over the devices that a plan uses, where an exact search can bear that."""
-    used = set(solution.assignment)
+    used = {stage.device for stage in solution.stages}
     part = Tables(replace(problem, devices=tuple(d for d in problem.devices if d.name in used)))
     if solution.value == solution.bound or operations(part.capacity, part.count) > effort.programme / 4:
         return solution
     try:
         better = _search_exactly(part, budget, effort)
-    except Exception as error:
-        if isinstance(error, WorkSpent):
-            return solution
+    except WorkSpent:
+        return solution
+    except GAVE_UP as error:
         return replace(solution, method=f"{solution.method}, polishing {_in_words(error, budget)}")
     if better is None or cost_of(problem, better.value) >= cost_of(problem, solution.value):
         return solution
@@ -196,11 +194,11 @@ def _polished(problem: Problem, solution: Solution, budget: Budget, effort: Effo
 
 def _last_resort(problem: Problem, trouble: list[str]) -> Solution | None:
     """A plan without a proof, when every search has failed."""
-    assignment = place_greedily(problem)
-    evaluation = evaluate(problem, assignment) if assignment else None
-    if assignment is None or evaluation is None or evaluation.value is None:
+    stages = place_greedily(problem)
+    evaluation = evaluate(problem, stages) if stages else None
+    if stages is None or evaluation is None or evaluation.value is None:
         return None
-    return Solution(assignment, evaluation, None, f"greedy ({'; '.join(trouble)})")
+    return Solution(stages, evaluation, None, f"greedy ({'; '.join(trouble)})")
 
 
 def _in_words(error: Exception, budget: Budget) -> str:
@@ -208,15 +206,13 @@ def _in_words(error: Exception, budget: Budget) -> str:
         return "out of time" if budget.braked else "at the end of the work allowed to it"
     if isinstance(error, NothingFound):
         return "found no plan"
-    if isinstance(error, MemoryError):
-        return "out of memory"
-    return f"failed, {type(error).__name__} {error}"
+    return "out of memory"
 
 
 def _solution(tables: Tables, best: Label, found: Found) -> Solution:
     problem = tables.problem
-    assignment = named(tables, [(kind, end) for kind, _, end in best.intervals()])
-    evaluation = evaluate(problem, assignment)
+    stages = named(tables, [(kind, end) for kind, _, end in best.intervals()])
+    evaluation = evaluate(problem, stages)
     if evaluation.value is None:
         raise InternalError(f"the solver's plan breaks a constraint: {evaluation.violations[0]}")
     cost = cost_of(problem, evaluation.value)
@@ -225,7 +221,7 @@ def _solution(tables: Tables, best: Label, found: Found) -> Solution:
     least = cost if proven else min(cost, found.bound - len(problem.devices) * TIE * cost)
     method = "dynamic programming" + (", then branch and bound" if found.expanded else "")
     return Solution(
-        assignment,
+        stages,
         evaluation,
         evaluation.value if proven else bound_of(problem, evaluation.value, least),
         method + ("" if proven else ", stopped before the proof"),

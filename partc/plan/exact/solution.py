@@ -1,4 +1,4 @@
-"""What a solver hands over: the best assignment it knows and what no plan can be better than."""
+"""Results of a solver: the best plan it knows, and a bound on all plans."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from partc.format.placement import Stage, Stages
 from partc.plan.evaluate import Evaluation
 from partc.plan.exact.objective import TIE
 from partc.plan.exact.tables import Forced, Tables
@@ -14,9 +15,9 @@ from partc.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Solution:
-    """The best assignment and how far it is proven."""
+    """The best plan and how far it is proven."""
 
-    assignment: tuple[str, ...]
+    stages: Stages
     evaluation: Evaluation
     bound: float | None
     """In the unit of the objective: seconds, or steps per second; None: not known."""
@@ -62,12 +63,13 @@ def bound_of(problem: Problem, value: float, least_s: float) -> float | None:
     return cost_of(problem, least_s)
 
 
-def named(tables: Tables, intervals: Sequence[tuple[int, int]]) -> tuple[str, ...]:
-    """(type, end) of intervals as the device of every sub-module: members in the order of the devices."""
+def named(tables: Tables, intervals: Sequence[tuple[int, int]]) -> Stages:
+    """(type, end) of intervals as stages: the members of a type in the order of the devices."""
     members = [iter(names) for names in tables.types]
     begins = [0, *(end for _, end in intervals)]
     return tuple(
-        name
+        Stage((begin, end - 1), (name,))
         for (kind, end), begin in zip(intervals, begins, strict=False)
-        for name in [next(members[kind])] * (end - begin)
+        for name in [next(members[kind])]
+        if end > begin
     )

@@ -10,7 +10,6 @@ from pathlib import Path
 from partc.errors import BundleError
 from partc.format.dtypes import DTYPES
 from partc.format.program import Run, Send
-from partc.plan.evaluate import intervals_of
 from partc.plan.problem import Phase
 from partc.plan.simulate.case import Case
 from partc.plan.simulate.script import Script, Workflow, stage_runs, workflow_of
@@ -60,7 +59,7 @@ def workflow(case: Case, build: Build | None) -> Workflow:
     Raises:
         BundleError: the build's are not those of the plan.
     """
-    return build_workflow(build, case) if build else workflow_of(case.problem, case.assignment)
+    return build_workflow(build, case) if build else workflow_of(case.problem, case.stages)
 
 
 def build_workflow(build: Build, case: Case) -> Workflow:
@@ -79,7 +78,7 @@ def build_workflow(build: Build, case: Case) -> Workflow:
 def _script(build: Build, case: Case, phase: Phase) -> Script:
     """Programs are for prefill and decode; a problem without these phases is one of prefill alone."""
     name = phase.name if phase.name == "decode" else "prefill"
-    runs = stage_runs(phase, intervals_of(case.assignment))
+    runs = stage_runs(phase, case.stages)
     if list(runs) != list(build.manifests):
         raise _foreign(build, "has other devices, or in another order")
     for device, manifest in build.manifests.items():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.errors import PlanError
+from partc.format.placement import Stages, stages_of
 from partc.plan.check import check_predicted
 from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.file import check_plan
@@ -23,10 +24,10 @@ _MOST_RUNS = 3_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """A problem and the assignment that is to be followed through time."""
+    """A problem and the plan that is to be followed through time."""
 
     problem: Problem
-    assignment: tuple[str, ...]
+    stages: Stages
 
     @property
     def tokens(self) -> int:
@@ -43,8 +44,8 @@ def read_case(plan: Mapping[str, Any], where: str = "plan.json") -> Case:
         ConfigError: its problem is wrong; names the JSON path.
     """
     check_plan(plan, where)
-    names = plan["answer"]["assignment"]
-    case = Case(read_problem(plan["problem"], f"{where}: problem"), tuple(names))
+    stages = stages_of(plan["answer"]["assignment"])
+    case = Case(read_problem(plan["problem"], f"{where}: problem"), stages)
     check_predicted(plan, check_case(case, where), where)
     return case
 
@@ -59,7 +60,7 @@ def check_case(case: Case, where: str = "plan.json") -> Evaluation:
         names = ", ".join(phase.name for phase in case.problem.steps)
         hint = "give one phase, or two: the first step and every later one"
         raise PlanError(f"nothing says in which order the phases {names} come", where=where, hint=hint)
-    evaluation = evaluate(case.problem, case.assignment)
+    evaluation = evaluate(case.problem, case.stages)
     if evaluation.violations:
         message = f"the plan does not fit its problem: {evaluation.violations[0]}"
         raise PlanError(message, where=where, hint="plan again: partc plan, or partc compile")
@@ -88,7 +89,7 @@ def simulate_plan(
     case = read_case(plan)
     count = case.tokens if tokens is None else tokens
     load = Load(requests, count, mode, requests, jitter, seed)
-    return simulate(workflow_of(case.problem, case.assignment), load)
+    return simulate(workflow_of(case.problem, case.stages), load)
 
 
 def simulate(workflow: Workflow, load: Load) -> Simulation:

@@ -1,7 +1,7 @@
-"""What is simulated: for each kind of step, every device's program and what its instructions cost.
+"""Scripts of a simulation: for each kind of step, every device's program and the costs of its instructions.
 
-The programs follow from the plan here, stage by stage, or come from the manifests of a build
-(`partc.plan.simulate.build`); what they cost always follows from the plan.
+The programs follow from the plan, or come from the manifests of a build (`partc.plan.simulate.build`); the costs
+always follow from the plan.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from partc.format.program import Emit, Instruction, Program, Recv, Run, Send
-from partc.plan.evaluate import Interval, ValueKey, intervals_of, traffic_between
+from partc.format.placement import Stages
+from partc.format.program import Program, Run, Send
+from partc.plan.evaluate import ValueKey, traffic_between
 from partc.plan.problem import Link, Phase, Problem
 from partc.plan.simulate.result import Limit
+from partc.plan.stages import SOURCE, Step, part_name, programs_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Workflow:
     def limit(self, tokens: int) -> Limit:
         """What is busy longest for a token, in the mean over the `tokens` steps of a request.
 
-        This is `throughput` of DESIGN 11 with the phases weighed by their steps: 1 / s_per_token.
+        This is the objective `throughput` with the phases weighed by their steps: 1 / s_per_token.
         """
         busy: dict[str, float] = {}
         for script, steps in ((self.script(0), 1), (self.script(1), tokens - 1)):
@@ -69,33 +71,35 @@ def busy_s(script: Script, link_of: Mapping[tuple[str, str], Link]) -> dict[str,
     return busy
 
 
-def workflow_of(problem: Problem, assignment: Sequence[str]) -> Workflow:
-    """The programs that an assignment comes to; every time and link that it needs must be there."""
-    intervals = intervals_of(assignment)
-    scripts = tuple(_script(problem, phase, intervals) for phase in problem.steps)
+def workflow_of(problem: Problem, stages: Stages) -> Workflow:
+    """The programs that a plan comes to; every time and link that it needs must be there."""
+    scripts = tuple(_script(problem, phase, stages) for phase in problem.steps)
     return Workflow(problem.source, problem.link_of, scripts, problem.batch)
 
 
-def stage_runs(phase: Phase, intervals: Sequence[Interval]) -> dict[str, tuple[tuple[int, float], ...]]:
+def stage_runs(phase: Phase, stages: Stages) -> dict[str, tuple[tuple[int, float], ...]]:
     """Device -> (stage, seconds) of its stages, in order."""
     runs: dict[str, tuple[tuple[int, float], ...]] = {}
-    for stage, interval in enumerate(intervals):
-        parts = range(interval.first, interval.last + 1)
-        seconds = sum(phase.time_s[part][interval.device] for part in parts)
-        runs[interval.device] = (*runs.get(interval.device, ()), (stage, seconds))
+    for place, stage in enumerate(stages):
+        seconds = sum(phase.time_s[part][stage.device] for part in stage.indices)
+        runs[stage.device] = (*runs.get(stage.device, ()), (place, seconds))
     return runs
 
 
-def _script(problem: Problem, phase: Phase, intervals: Sequence[Interval]) -> Script:
-    traffic = traffic_between(phase.edges, intervals)
+def _script(problem: Problem, phase: Phase, stages: Stages) -> Script:
+    """The programs of one phase; the values of a stage's call have no part in what it costs."""
+    traffic = traffic_between(phase.edges, stages)
     back: ValueKey = (len(phase.time_s) - 1, "return", -1)
     sizes = {key: size for values in traffic.values() for key, size in values.items()}
     names = _unique_names([*sizes, back])
-    messages = {pair: tuple(names[key] for key in values) for pair, values in traffic.items()}
+    messages = {ends: tuple(names[key] for key in values) for ends, values in traffic.items()}
+    if stages[-1].device != problem.source:
+        messages[len(stages) - 1, SOURCE] = (names[back],)
+    runs = [Run(part_name(place), (), ()) for place in range(len(stages))]
     return Script(
         phase=phase.name,
-        programs=_programs(intervals, messages, problem.source, names[back]),
-        runs=stage_runs(phase, intervals),
+        programs=programs_of(stages, Step(runs, messages, (names[back],))),
+        runs=stage_runs(phase, stages),
         bytes_of={**{names[key]: size for key, size in sizes.items()}, names[back]: phase.return_bytes},
     )
 
@@ -106,29 +110,3 @@ def _unique_names(keys: Sequence[ValueKey]) -> dict[ValueKey, str]:
     return {
         key: key[1] if count[key[1]] == 1 else f"{key[1]}@{key[0]}.{key[2]}" for key in dict.fromkeys(keys)
     }
-
-
-def _programs(
-    intervals: Sequence[Interval],
-    messages: Mapping[tuple[int, int], tuple[str, ...]],
-    source: str,
-    result: str,
-) -> dict[str, Program]:
-    """Device -> program: its stages in order, each with its messages; at the end the result goes home."""
-    device_of = [interval.device for interval in intervals]
-    programs: dict[str, list[Instruction]] = {device: [] for device in dict.fromkeys(device_of)}
-    coming: dict[int, list[int]] = {}
-    going: dict[int, list[int]] = {}
-    for sender, receiver in sorted(messages):
-        coming.setdefault(receiver, []).append(sender)
-        going.setdefault(sender, []).append(receiver)
-    for stage, device in enumerate(device_of):
-        program = programs[device]
-        program += [Recv(messages[other, stage], device_of[other]) for other in coming.get(stage, ())]
-        program.append(Run(f"part_{stage}", (), ()))
-        program += [Send(messages[stage, other], device_of[other]) for other in going.get(stage, ())]
-    if device_of[-1] != source:
-        programs[device_of[-1]].append(Send((result,), source))
-        programs[source].append(Recv((result,), device_of[-1]))
-    programs[source].append(Emit((result,)))
-    return {device: tuple(program) for device, program in programs.items()}

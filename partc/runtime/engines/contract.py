@@ -1,29 +1,49 @@
-"""What computes a sub-module: the interface, and the table of those there are.
+"""The contract of engines, and the table of those there are.
 
-An engine loads every sub-module of a device once, allocates the states of all request slots once, and then
-runs a sub-module of a slot as often as it is asked to. `null` computes nothing of use and needs nothing; it
-is for tests of everything around it.
+An engine computes the sub-modules of one device. It holds the states of all slots; a slot is the room of one request.
+
+| method | in short |
+| --- | --- |
+| `load`, `release` | a sub-module is there, or its memory is given back |
+| `reset` | a request begins in a slot |
+| `run` | one sub-module, one step of one slot |
+| `read_rows`, `write_rows` | rows of a state leave the engine, and come back into this or another one |
+
+The engine may be made by one thread and used by another. `load` and `release` may run beside `run`, in two threads and
+for different sub-modules; all other calls come one after the other.
 """
 
 from __future__ import annotations
 
 import importlib
-import math
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-import numpy as np
+from partc.errors import BundleError, RunError
+from partc.format.dtypes import Array
+from partc.runtime.manifest import Manifest, Submodule
 
-from partc.errors import BundleError
-from partc.format.dtypes import DTYPES, Array
-from partc.runtime.engines.memory import ALIGNMENT, LazyZeros
-from partc.runtime.manifest import Manifest, Submodule, TensorType
+T = TypeVar("T")
 
 
 class Engine(Protocol):
-    """Computes the sub-modules of one device."""
+    """Computes the sub-modules of one device; it begins with none of them loaded."""
+
+    def load(self, submodule: str) -> None:
+        """Read a sub-module and make room for its states in all slots.
+
+        In slots that are in use its states are zero, with the sizes of the request. A second call does nothing.
+
+        Raises:
+            BundleError: there is no such sub-module, or the engine cannot read it.
+        """
+
+    def release(self, submodule: str) -> None:
+        """Give back the memory of a sub-module: code, weights that no other one needs, states of all slots.
+
+        A sub-module that is not loaded is left as it is.
+        """
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """Begin a request in a slot: its states are zero and have the sizes that `dims` gives.
@@ -33,25 +53,60 @@ class Engine(Protocol):
         """
 
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
-        """Compute a sub-module; its outputs in order. The states of the slot advance in place.
+        """Compute a sub-module that is loaded; the states of the slot advance in place.
+
+        Args:
+            submodule: its name in the build.
+            slot: from 0, below the build's `max_requests`.
+            inputs: in the order of the build, with the shapes that `dims` gives them.
+            dims: the sizes of the step, by symbol.
+
+        Returns:
+            The outputs in the order of the build. Nobody changes them while the caller has them.
 
         Raises:
-            RunError: the engine failed.
+            RunError: the engine failed, or has no code for these sizes.
+        """
+
+    def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
+        """A copy of some rows of one sequence's state, `[end - begin, heads, d]` (`partc.runtime.engines.states`).
+
+        Args:
+            submodule: its name in the build.
+            slot: one that was reset.
+            state: name of one of its states.
+            row: number of the sequence in the request, from 0.
+            begin: the first position.
+            end: the one behind the last. A state of kind `whole` is one row: 0 to 1.
+
+        Returns:
+            A contiguous array in the element type of the state (bfloat16 as its bits).
+
+        Raises:
+            RunError: there is no such state, sequence or position.
+        """
+
+    def write_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, rows: Array) -> None:
+        """Put rows that `read_rows` gave, of this engine or another one, to the positions from `begin` on.
+
+        Raises:
+            RunError: there is no such state or sequence, or the rows do not fit in shape or element type.
         """
 
 
 _ENGINES = {
     "ort": ("partc.runtime.engines.ort", "OrtEngine"),
     "tvm": ("partc.runtime.engines.tvm", "TvmEngine"),
-    "null": ("partc.runtime.engines.contract", "NullEngine"),
+    "null": ("partc.runtime.engines.null", "NullEngine"),
 }
+"""Kind → module and class; imported when asked for."""
 
 
-def load_engine(manifest: Manifest, folder: Path) -> Engine:
-    """The engine that the manifest asks for, with all sub-modules loaded and all states allocated.
+def make_engine(manifest: Manifest, folder: Path) -> Engine:
+    """The engine that the build asks for, with nothing loaded.
 
     Raises:
-        BundleError: it is unknown, not installed, or cannot read a sub-module.
+        BundleError: it is unknown or not installed.
     """
     kind = manifest.engine.kind
     if kind not in _ENGINES:
@@ -63,71 +118,29 @@ def load_engine(manifest: Manifest, folder: Path) -> Engine:
     return engine
 
 
-class States:
-    """The states of all slots: room for each at its largest size, taken once.
+def load_engine(manifest: Manifest, folder: Path) -> Engine:
+    """The engine that the build asks for, with all sub-modules loaded.
 
-    Memory is used where a request has written: neither slots that nobody uses nor rows that no token has reached take
-    any. A request with fewer sequences uses the beginning of each buffer.
+    Raises:
+        BundleError: it is unknown, not installed, or cannot read a sub-module.
     """
-
-    def __init__(self, manifest: Manifest) -> None:
-        states = [state for submodule in manifest.submodules.values() for state in submodule.states]
-        self._types = {state.name: state.type for state in states}
-        self._starts: dict[str, int] = {}
-        size = 0
-        for name, declared in self._types.items():
-            self._starts[name] = size
-            size += -(-_bytes(declared, manifest.dims) // ALIGNMENT) * ALIGNMENT
-        self._slots = [LazyZeros(size) for _ in range(manifest.model.max_requests)]
-        self._views: list[dict[str, Array]] = [{} for _ in self._slots]
-
-    def reset(self, slot: int, dims: Mapping[str, int]) -> None:
-        """Zero the states of a slot and give them the sizes of a request."""
-        self._slots[slot].clear()
-        memory = self._slots[slot].bytes
-        for name, declared in self._types.items():
-            start = self._starts[name]
-            view = memory[start : start + _bytes(declared, dims)].view(DTYPES[declared.dtype])
-            self._views[slot][name] = view.reshape(declared.sizes(dims))
-
-    def of(self, slot: int) -> Mapping[str, Array]:
-        """The states of a slot by name."""
-        return self._views[slot]
+    engine = make_engine(manifest, folder)
+    for submodule in manifest.submodules:
+        engine.load(submodule)
+    return engine
 
 
-def _bytes(declared: TensorType, dims: Mapping[str, int]) -> int:
-    return math.prod(declared.sizes(dims)) * DTYPES[declared.dtype].itemsize
+def submodule_named(name: str, manifest: Manifest) -> Submodule:
+    """A sub-module of the build; raises BundleError where it has none of that name."""
+    if name not in manifest.submodules:
+        known = ", ".join(manifest.submodules)
+        raise BundleError(f"there is no sub-module {name!r:.60}", hint=f"this device has {known}")
+    return manifest.submodules[name]
 
 
-class NullEngine:
-    """Outputs that depend on every bit of the inputs and of the state, and mean nothing."""
-
-    def __init__(self, manifest: Manifest, folder: Path) -> None:
-        """Nothing is read."""
-        self._submodules = manifest.submodules
-        self._types = manifest.types
-        self._states = States(manifest)
-
-    def reset(self, slot: int, dims: Mapping[str, int]) -> None:
-        """See `Engine`."""
-        self._states.reset(slot, dims)
-
-    def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
-        """See `Engine`."""
-        module = self._submodules[submodule]
-        mark = zlib.crc32(submodule.encode())
-        for array in (*inputs, *self._state_arrays(module, slot)):
-            mark = zlib.crc32(np.ascontiguousarray(array).tobytes(), mark)
-        for array in self._state_arrays(module, slot):
-            array.reshape(-1)[:1] = mark % 97
-        return [self._filled(name, mark + index, dims) for index, name in enumerate(module.outputs)]
-
-    def _state_arrays(self, module: Submodule, slot: int) -> list[Array]:
-        views = self._states.of(slot)
-        return [views[state.name] for state in module.states]
-
-    def _filled(self, name: str, mark: int, dims: Mapping[str, int]) -> Array:
-        declared = self._types[name]
-        shape = declared.sizes(dims)
-        numbers = (np.arange(math.prod(shape), dtype=np.int64) * 2654435761 + mark) % 97
-        return numbers.astype(DTYPES[declared.dtype]).reshape(shape)
+def loaded(name: str, modules: Mapping[str, T]) -> T:
+    """What an engine holds of a sub-module; raises RunError where it holds nothing."""
+    try:
+        return modules[name]
+    except KeyError:
+        raise RunError(f"{name!r:.60} is not loaded", cause="bug") from None

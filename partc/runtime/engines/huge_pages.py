@@ -29,8 +29,8 @@ def in_huge_pages(size: int) -> Iterator[None]:
     others, and a mapping of less than two large pages need not hold one. Large pages that nobody has written to take no
     memory.
     """
-    system = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if system is None or not hasattr(system, "mallopt"):
+    system = _glibc()
+    if system is None:
         yield
         return
     system.mallopt(_M_MMAP_MAX, 0)
@@ -43,6 +43,18 @@ def in_huge_pages(size: int) -> Iterator[None]:
         system.mallopt(_M_MMAP_THRESHOLD, _LARGEST)
         # As glibc would set it itself; else every step gave memory back.
         system.mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST)
+
+
+def give_back() -> None:
+    """Return the freed blocks of the heap to the system: weights lie there once `in_huge_pages` has been used."""
+    system = _glibc()
+    if system is not None:
+        system.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    system = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return system if system is not None and hasattr(system, "mallopt") else None
 
 
 def _advise(system: ctypes.CDLL, size: int) -> None:

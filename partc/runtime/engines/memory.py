@@ -1,4 +1,4 @@
-"""Memory of engines: aligned, taken only where it is used, or mapped from files."""
+"""Memory of engines: aligned, or mapped from files."""
 
 from __future__ import annotations
 
@@ -33,26 +33,6 @@ _NAMES = {
     "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
 }  # fmt: skip
 """Element type of a safetensors file → its name here."""
-
-
-class LazyZeros:
-    """Zeros in pages of their own, which take memory when they are first written to, and give it back when cleared."""
-
-    def __init__(self, size: int) -> None:
-        """`size` is in bytes."""
-        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if _IS_LINUX else {}
-        self._pages = mmap.mmap(-1, max(1, size), **private)
-        self._is_clear = True
-        self.bytes = np.frombuffer(self._pages, np.uint8, size)
-        """(size,) the memory; its address is a multiple of a page."""
-
-    def clear(self) -> None:
-        """Zero everything that may have been written since the last time."""
-        if not self._is_clear and _IS_LINUX:
-            self._pages.madvise(mmap.MADV_DONTNEED)  # Linux gives zeros where such pages are used again
-        elif not self._is_clear:
-            self.bytes.fill(0)
-        self._is_clear = False
 
 
 def aligned_zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from partc.errors import BundleError, RunError
+from partc.errors import RunError
 from partc.format.dims import factors, symbols
 from partc.format.dtypes import DTYPES, Array
-from partc.runtime.engines.memory import aligned_zeros, map_tensors
-from partc.runtime.engines.tvm_memory import Buffer
-from partc.runtime.engines.tvm_runtime import open_library, start_runtime
+from partc.runtime.engines.contract import loaded, submodule_named
+from partc.runtime.engines.memory import aligned_zeros
+from partc.runtime.engines.states import States, put_rows, rows_of
+from partc.runtime.engines.tvm_memory import Buffer, Weights
+from partc.runtime.engines.tvm_runtime import Threads, open_library, start_runtime
 from partc.runtime.manifest import RECOMPILE, Manifest, Submodule, TensorType
 
 _Entry = tuple[int, int]
@@ -79,35 +81,67 @@ class TvmEngine:
     """Sub-modules as functions of one shared library."""
 
     def __init__(self, manifest: Manifest, folder: Path) -> None:
-        """Load the library, map the weights and allocate every state.
+        """Start TVM's runtime; nothing is loaded yet.
 
         Raises:
-            BundleError: TVM's runtime is not installed, or a file is not what the manifest says.
+            BundleError: TVM's runtime is not installed.
         """
         options = manifest.engine.tvm
         assert options is not None
+        self._manifest = manifest
+        self._folder = folder
         self._types = manifest.types
         self._dims = manifest.dims
-        self._modules = manifest.submodules
         self._functions = options.functions
         self._memory = start_runtime(manifest.engine)
-        files = dict.fromkeys(module.file for module in self._modules.values())
-        self._libraries = {file: open_library(manifest, folder, file) for file in files}
-        self._weights = self._place_weights(folder)
-        slots = range(manifest.model.max_requests)
-        self._states = [self._place_states() for _ in slots]
+        self._threads = Threads(manifest.engine)
+        self._modules: dict[str, Submodule] = {}
+        self._libraries: dict[str, Any] = {}
+        self._weights = Weights(self._memory, folder)
+        self._states = States(manifest.dims, manifest.model.max_requests)
+        self._buffers: dict[tuple[str, int], dict[str, Buffer]] = {}
         self._inputs: dict[tuple[str, _Entry], list[Buffer]] = {}
         self._calls: dict[tuple[str, int, _Entry], _Call] = {}
         self._sizes: dict[tuple[object, ...], _Sizes] = {}
 
+    def load(self, submodule: str) -> None:
+        """See `Engine`; sub-modules of one library read it once."""
+        if submodule in self._modules:
+            return
+        module = submodule_named(submodule, self._manifest)
+        if module.file not in self._libraries:
+            self._libraries[module.file] = open_library(self._manifest, self._folder, module.file)
+        self._weights.add(module, self._functions[submodule].weights)
+        self._states.add(module)
+        for slot in range(self._manifest.model.max_requests):
+            self._buffers[submodule, slot] = self._place_states(module, slot)
+        self._modules[submodule] = module
+
+    def release(self, submodule: str) -> None:
+        """See `Engine`."""
+        module = self._modules.pop(submodule, None)
+        if module is None:
+            return
+        tables: tuple[dict[Any, Any], ...] = (self._calls, self._inputs, self._buffers, self._sizes)
+        for table in tables:
+            for key in [key for key in table if key[0] == submodule]:
+                del table[key]
+        self._states.remove(submodule)
+        self._weights.remove(submodule)
+        if all(other.file != module.file for other in self._modules.values()):
+            del self._libraries[module.file]
+
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """See `Engine`; states have their largest sizes, whatever the request."""
-        for state in self._states[slot].values():
-            self._memory.clear(state)
+        self._states.reset(slot, self._dims)
+        for submodule in list(self._modules):
+            for buffer in self._buffers[submodule, slot].values():
+                self._memory.update(buffer)
 
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         """See `Engine`."""
-        module = self._modules[submodule]
+        module = loaded(submodule, self._modules)
+        self._threads.begin()
         sizes = self._sizes_of(module, dims)
         call = self._calls.get((submodule, slot, sizes.entry)) or self._prepare(module, slot, sizes.entry)
         for array, buffer, part in zip(inputs, call.inputs, sizes.inputs, strict=True):
@@ -125,6 +159,20 @@ class TvmEngine:
             _cut(output, part, copied=shared)
             for output, part, shared in zip(outputs, sizes.outputs, call.shares, strict=True)
         ]
+
+    def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
+        """See `Engine`."""
+        declared = self._states.find(submodule, state)
+        array = self._memory.read(self._buffers[submodule, slot][state], declared.type.dtype)
+        return np.array(rows_of(declared, array, row, begin, end), order="C")
+
+    def write_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, rows: Array) -> None:
+        """See `Engine`."""
+        declared = self._states.find(submodule, state)
+        buffer = self._buffers[submodule, slot][state]
+        array = self._memory.read(buffer, declared.type.dtype)
+        put_rows(declared, array, row, begin, rows)
+        self._memory.store(buffer, array, declared.type.dtype)
 
     def _dtypes(self, module: Submodule) -> list[str]:
         return [self._types[name].dtype for name in module.outputs]
@@ -161,12 +209,13 @@ class TvmEngine:
         """Everything for calls of one function by one slot, kept for good."""
         dims = {**self._dims, "batch": entry[0], "sequence": entry[1]}
         inputs = self._inputs_of(module, entry, dims)
-        states = [(state.type, self._states[slot][state.name]) for state in module.states]
+        held = self._buffers[module.name, slot]
+        states = [(state.type, held[state.name]) for state in module.states]
         function = self._libraries[module.file][f"{module.name}_b{entry[0]}_s{entry[1]}"]
         arguments = [
             *(buffer.tensor for buffer in inputs),
             *(self._memory.beginning(state, kind.sizes(dims), kind.dtype) for kind, state in states),
-            *self._weights[module.name],
+            *self._weights.of(module.name),
         ]
         memory = [buffer.array for buffer in (*inputs, *(state for _, state in states))]
         call = self._calls[module.name, slot, entry] = _Call(function, inputs, arguments, memory)
@@ -182,30 +231,11 @@ class TvmEngine:
             ]
         return self._inputs[module.name, entry]
 
-    def _place_states(self) -> dict[str, Buffer]:
-        types = {state.name: state.type for module in self._modules.values() for state in module.states}
+    def _place_states(self, module: Submodule, slot: int) -> dict[str, Buffer]:
+        arrays = self._states.of(module.name, slot)
         return {
-            name: self._memory.place(aligned_zeros(kind.sizes(self._dims), DTYPES[kind.dtype]), kind.dtype)
-            for name, kind in types.items()
+            state.name: self._memory.place(arrays[state.name], state.type.dtype) for state in module.states
         }
-
-    def _place_weights(self, folder: Path) -> dict[str, list[Any]]:
-        """Sub-module → its weights in the order of the arguments; a tensor that several name is placed once."""
-        files = dict.fromkeys(file for module in self._modules.values() for file in module.weights)
-        mapped = {file: map_tensors(folder / file) for file in files}
-        placed: dict[tuple[str, str], Any] = {}
-        weights: dict[str, list[Any]] = {}
-        for module in self._modules.values():
-            homes = {name: file for file in module.weights for name in mapped[file]}
-            names = self._functions[module.name].weights
-            for name in names:
-                if name not in homes:
-                    message = f"no file of {module.name} has the weight {name!r}"
-                    raise BundleError(message, where=str(folder), hint=RECOMPILE)
-                if (homes[name], name) not in placed:
-                    placed[homes[name], name] = self._memory.place(*mapped[homes[name]][name]).tensor
-            weights[module.name] = [placed[homes[name], name] for name in names]
-        return weights
 
 
 def _cut(array: Array, part: _Part, *, copied: bool) -> Array:

@@ -10,6 +10,7 @@ import importlib.util
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ _FOLDER = "PARTC_TVM_LIBRARIES"
 
 
 def start_runtime(engine: EngineSpec) -> Memory:
-    """Load TVM's runtime and set its threads; the memory that code computes in.
+    """Load TVM's runtime; the memory that code computes in.
 
     Raises:
         BundleError: it is not installed.
@@ -39,17 +40,30 @@ def start_runtime(engine: EngineSpec) -> Memory:
     # Runners that share a machine would all bind themselves to its first cores.
     os.environ.setdefault("TVM_BIND_THREADS", "0")
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", str(_SPINS))
-    threads = engine.threads or _usual_threads()
-    os.environ["TVM_NUM_THREADS"] = str(threads)
+    os.environ["TVM_NUM_THREADS"] = str(engine.threads or _usual_threads())
     ffi = _import_ffi()
     for name in ("libtvm_runtime.so", *(("libtvm_runtime_cuda.so",) if on_gpu else ())):
         try:
             ctypes.CDLL(str(_find(name)), ctypes.RTLD_GLOBAL)
         except OSError as error:
             raise BundleError(f"{name} cannot be loaded: {error}", hint=_remedy()) from error
-    # For a process that had another number of threads before.
-    ffi.get_global_func("runtime.config_threadpool")(_ALL_CORES, threads)
     return Memory(ffi, on_gpu)
+
+
+class Threads:
+    """TVM's threads, of which every thread that calls its code has its own."""
+
+    def __init__(self, engine: EngineSpec) -> None:
+        """Nothing is started before `begin`."""
+        self._count = engine.threads or _usual_threads()
+        self._configure = _import_ffi().get_global_func("runtime.config_threadpool")
+        self._caller = 0
+
+    def begin(self) -> None:
+        """Give the calling thread as many threads as the engine shall have."""
+        if self._caller != threading.get_ident():
+            self._caller = threading.get_ident()
+            self._configure(_ALL_CORES, self._count)
 
 
 def _usual_threads() -> int:

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import relax
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
@@ -31,7 +30,7 @@ from partc.ir.operators.attention import rule_of
 from targets.tvm.builder import Expr, FunctionBuilder, type_of
 from targets.tvm.kernels.vector import exp, loop_of, tanh
 from targets.tvm.operators import OPERATORS, input_shape
-from targets.tvm.operators.reading import dtype_of, has, integer
+from targets.tvm.operators.reading import array, dtype_of, has, integer
 
 BLOCK_ROWS = 48
 """Queries of a head that one thread takes at a time: keys are turned once for all of them."""
@@ -90,7 +89,7 @@ def attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     if not fits(node):
         return OPERATORS[ATTENTION.name](b, node, operands)
     sizes = sizes_of(node)
-    position = operands[3] if has(node, 3) else relax.const(np.zeros(sizes.batch, np.int64))
+    position = operands[3] if has(node, 3) else array(np.zeros(sizes.batch, np.int64))
     kernel = attention_of_one if sizes.rows == 1 else attention_of_many
     return b.call(kernel, [*operands[:3], position], type_of(node.outputs[0]), sizes)
 

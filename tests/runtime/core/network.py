@@ -13,7 +13,7 @@ from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
 from partc.runtime.core.sampling import sample
 from partc.runtime.core.step import Step
-from partc.runtime.engines.contract import NullEngine
+from partc.runtime.engines.null import NullEngine
 from partc.runtime.manifest import Manifest
 from tests.runtime.core.roles import ids_of, step_of
 

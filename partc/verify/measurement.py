@@ -1,4 +1,4 @@
-"""What a quantised model is judged on, chosen before the long work: a text, the original's own words, or inputs."""
+"""The choice of what the cost of quantisation is measured on, before the long work begins."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from partc.verify.report import Cost
 from partc.verify.uncut import UncutModel
 
 GENERATION = "text-generation"
-_OWN = "what the original itself writes"
+_OWN = "text that the original writes"
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Ready to measure; nothing heavy is loaded."""
+class CostMeasurement:
+    """A measurement that is ready to begin; nothing heavy is loaded yet."""
 
     config: ModelConfig
     manifest: Manifest
-    """Of the source of the build."""
+    """The manifest of the source of the build."""
     prompts: Sequence[Sequence[int]]
     """The original goes on after these, where there are no passages."""
     passages: Sequence[Passage]
     text: str
-    """What they are, in words."""
+    """The name of the text, for the report."""
     tokens: int = 0
-    """How many the original writes after each prompt."""
+    """Tokens that the original writes after each prompt."""
 
     def cost(self, alone: Path, progress: Progress) -> Cost:
         """Load the original and the uncut model in the folder `alone`, and compare them.
@@ -52,16 +52,16 @@ class Judge:
         return cost_of_text(self.config, model, full, passages, self.text, progress)
 
 
-def choose_judge(
+def choose_measurement(
     build: Path, config: ModelConfig, manifest: Manifest, requests: Requests, text: Path | None, most: int
-) -> Judge:
-    """The text that is given, else the model's own sample, else what the original writes as an answer to `requests`.
+) -> CostMeasurement:
+    """The measurement on the given text, else on the model's own sample, else on the original's answers to `requests`.
 
     Args:
         build: the bundle, whose source has the tokenizer.
         config: the original.
         manifest: of the source.
-        requests: what the ring is asked.
+        requests: the requests to the ring.
         text: a file of text.
         most: tokens of a text to predict.
 
@@ -75,18 +75,18 @@ def choose_judge(
                 where=str(text),
                 hint="leave out --text: its outputs are compared",
             )
-        return Judge(config, manifest, (), (), "")
+        return CostMeasurement(config, manifest, (), (), "")
     folder = build / "devices" / manifest.source
     tokenizer, readable = Tokenizer(folder), (folder / TOKENIZER_FILE).is_file()
     if text is not None and not readable:
         raise UserError(
             "the build has no tokenizer, so it takes no text",
             where=str(text),
-            hint="leave out --text: the model is then judged by what the original itself writes",
+            hint="leave out --text: the model is then measured on text that the original writes",
         )
     if (file := find_text(config, text)) is not None and readable:
         passages = read_passages(file, tokenizer, manifest.model, most)
-        return Judge(config, manifest, (), passages, file.name)
+        return CostMeasurement(config, manifest, (), passages, file.name)
     count = requests.count(manifest.model)
     prompts = tokenizer.encode(requests.texts) if requests.texts else built_in_prompts(manifest.model, count)
-    return Judge(config, manifest, prompts, (), _OWN, count)
+    return CostMeasurement(config, manifest, prompts, (), _OWN, count)

@@ -1,11 +1,13 @@
-"""A baseline's assignment judged by its true worth: what `evaluate` makes of it, not what the paper does."""
+"""Plans of the baselines at their true value: that of `evaluate`, not the paper's own estimate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from partc.plan.answer import Plan, feasible_plan, infeasible_plan
+from msgspec import structs
+
+from partc.format.placement import Stages
+from partc.ir.plan import Plan, feasible_plan, infeasible_plan
 from partc.plan.effort import QUICK
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import find_best, interval_bound, plan_optimal, seek_best
@@ -13,24 +15,24 @@ from partc.plan.exact.solution import Solution
 from partc.plan.problem import Problem
 
 
-def judged_plan(problem: Problem, assignment: Sequence[str], method: str, fault: str = "") -> Plan:
-    """The plan of an assignment, or what it violates, followed by `fault`: why the strategy did not see it.
+def valued_plan(problem: Problem, stages: Stages, method: str, fault: str = "") -> Plan:
+    """The plan with its true value, or what it violates, followed by `fault`: why the strategy did not see it.
 
     The bound is that of the best plan with one interval per device, so that the gap says what the baseline
     gives away. A plan that returns to a device may be better than all of those: for it no bound is known.
     """
-    evaluation = evaluate(problem, assignment)
+    evaluation = evaluate(problem, stages)
     if evaluation.value is None:
         return infeasible_plan(f"{method}: {'; '.join(evaluation.violations)}{fault}", method)
-    bound = interval_bound(problem, evaluation.value, assignment)
-    return feasible_plan(tuple(assignment), evaluation.value, bound, method, {})
+    bound = interval_bound(problem, evaluation.value, stages)
+    return feasible_plan(stages, evaluation.value, bound, method)
 
 
 def missed_plan(problem: Problem, method: str, fault: str) -> Plan:
     """What to say where the strategy has no plan: what the problem lacks, or `fault` if there is a plan."""
     best = _some_plan(problem)
     if best is None:
-        return replace(plan_optimal(problem), method=method)
+        return structs.replace(plan_optimal(problem), method=method)
     if _some_plan(_added_up(problem)) is None:
         fault = (
             "it adds up the activations and shared weights of every sub-module on a device, which have room "

@@ -13,10 +13,12 @@ import pytest
 from partc.errors import BundleError
 from partc.format.dtypes import Array
 from partc.runtime.engines import ort as ort_engine
+from partc.runtime.engines import ort_session
+from partc.runtime.engines.contract import load_engine
 from partc.runtime.engines.ort import OrtEngine
 from partc.runtime.manifest import Manifest, load_manifest
 from tests.runtime.bundles import graph_model, make_model
-from tests.runtime.test_memory import MIB, resident
+from tests.runtime.engines.test_memory import MIB, resident
 
 pytestmark = pytest.mark.ort
 
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.ort
 def engine(tmp_path_factory: pytest.TempPathFactory) -> OrtEngine:
     """y = x + 1."""
     folder = graph_model().write(tmp_path_factory.mktemp("engine") / "build") / "devices" / "a"
-    return OrtEngine(load_manifest(folder), folder)
+    return loaded(load_manifest(folder), folder)
 
 
 def test_an_output_stays_as_it_is_while_somebody_has_it(engine: OrtEngine) -> None:
@@ -71,36 +73,54 @@ def test_weights_lie_where_their_file_is_mapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lends: bool
 ) -> None:
     if not lends:
-        monkeypatch.setattr(ort_engine, "_READS_LENT_FILES", (1 << 20, 0))
+        monkeypatch.setattr(ort_session, "_READS_LENT_FILES", (1 << 20, 0))
     manifest, folder = table(tmp_path)
     before = resident()
-    engine = OrtEngine(manifest, folder)
+    engine = loaded(manifest, folder)
     assert resident() - before < 24 * MIB, "no copy of its 64 MiB"
     x = np.array([[0, 1, 2, 3], [7, 70, 700, 16_000_000]], np.float32)
     np.testing.assert_array_equal(engine.run("part_0", 0, [x], {"rows": 2})[0], x + 1)
-    assert len(engine._files.of) == lends
+    assert len(engine._loaded["part_0"].session.files.of) == lends
 
 
 def test_weights_that_are_not_there_are_a_fault_of_the_bundle(tmp_path: Path) -> None:
     manifest, folder = table(tmp_path)
     (folder / "weights.bin").write_bytes(b"")
     with pytest.raises(BundleError, match="weights"):
-        OrtEngine(manifest, folder)
+        loaded(manifest, folder)
+
+
+def loaded(manifest: Manifest, folder: Path) -> OrtEngine:
+    engine = load_engine(manifest, folder)
+    assert isinstance(engine, OrtEngine)
+    return engine
 
 
 def table(build: Path) -> tuple[Manifest, Path]:
-    """y = numbers[x], the numbers 1, 2, 3 ... in a file of their own."""
-    folder = graph_model().write(build / "build") / "devices" / "a"
-    np.arange(1, (16 << 20) + 1, dtype=np.float32).tofile(folder / "weights.bin")
+    """y = numbers[x], the numbers 1, 2, 3 ... in a file of their own, 64 MiB."""
     nodes = [
         onnx.helper.make_node("Cast", ["x"], ["i"], to=onnx.TensorProto.INT64),
         onnx.helper.make_node("Gather", ["numbers", "i"], ["middle"]),
     ]
-    shape: list[int | str] = ["rows", 4]
-    model = make_model(nodes, [("x", "float32", shape)], [("middle", "float32", shape)], {})
-    numbers = model.graph.initializer.add(name="numbers", data_type=onnx.TensorProto.FLOAT, dims=[16 << 20])
-    numbers.data_location = onnx.TensorProto.EXTERNAL
-    numbers.external_data.add(key="location", value="weights.bin")
+    return with_weights(build, nodes, np.arange(1, (16 << 20) + 1, dtype=np.float32), 4)
+
+
+def matrix(build: Path, size: int) -> tuple[Manifest, Path]:
+    """y = x @ numbers, a matrix of `size` bytes, which onnxruntime packs."""
+    nodes = [onnx.helper.make_node("MatMul", ["x", "numbers"], ["middle"])]
+    columns = size // 16
+    return with_weights(build, nodes, np.ones((4, columns), np.float32), columns)
+
+
+def with_weights(
+    build: Path, nodes: list[onnx.NodeProto], numbers: Array, columns: int
+) -> tuple[Manifest, Path]:
+    folder = graph_model().write(build / "build") / "devices" / "a"
+    numbers.tofile(folder / "weights.bin")
+    model = make_model(nodes, [("x", "float32", ["rows", 4])], [("middle", "float32", ["rows", columns])], {})
+    tensor = model.graph.initializer.add(name="numbers", data_type=onnx.TensorProto.FLOAT, dims=numbers.shape)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
     onnx.save(model, folder / "part_0.onnx")
     manifest = load_manifest(folder)
     module = replace(manifest.submodules["part_0"], weights=("weights.bin",))

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partc.runtime.engines.contract import States
-from partc.runtime.engines.memory import LazyZeros, MappedFiles, release_mapped
+from partc.runtime.engines.memory import MappedFiles, release_mapped
+from partc.runtime.engines.states import LazyZeros, States
 from partc.runtime.manifest import load_manifest
 from tests.runtime.bundles import language_model
 
@@ -81,16 +81,20 @@ def test_no_bytes_at_all() -> None:
 
 def test_states_begin_with_zeros_and_slots_are_apart(tmp_path: Path) -> None:
     build = language_model("null").write(tmp_path / "build")
-    states = States(load_manifest(build / "devices" / "b"))
+    manifest = load_manifest(build / "devices" / "b")
+    (module,) = manifest.submodules.values()
+    states = States(manifest.dims, manifest.model.max_requests)
+    states.add(module)
     for slot in range(2):
         states.reset(slot, {"batch": 3, "sequence": 4})
-    (name,) = states.of(0)
-    first, second = states.of(0)[name], states.of(1)[name]
+    (first,), (second,) = (states.of(module.name, slot).values() for slot in range(2))
     assert first.shape[0] == 3
     assert first.ctypes.data % 64 == 0
     first.fill(np.inf)
     assert not second.any()
     states.reset(0, {"batch": 1, "sequence": 4})
-    assert states.of(0)[name].shape[0] == 1
+    (first,) = states.of(module.name, 0).values()
+    assert first.shape[0] == 1
     states.reset(0, {"batch": 3, "sequence": 4})
-    assert not states.of(0)[name].any(), "an infinity must not reach the next request"
+    (first,) = states.of(module.name, 0).values()
+    assert not first.any(), "an infinity must not reach the next request"

@@ -1,4 +1,4 @@
-"""What a cut model is held against: the original, or for a quantised build the uncut model of the same quantisation."""
+"""The results that a cut model must give: those of the original, or of the uncut model of the same quantisation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from partc.runtime.client.results import Result
 from partc.verify.compare import nearest, shapes_to_watch
-from partc.verify.inputs import Given
+from partc.verify.inputs import StepRequest
 from partc.verify.reference import Reference
 from partc.verify.report import ORIGINAL, TOLERANCES
 
@@ -22,8 +22,8 @@ Errors = dict[Place, tuple[float | None, float]]
 """The largest error at a cut, None where there is nothing to compare with, and the largest value there."""
 
 
-class Right(ABC):
-    """What is right."""
+class Expectation(ABC):
+    """The results that a cut model has to give."""
 
     what: str
     """`the original`, for tables."""
@@ -39,19 +39,19 @@ class Right(ABC):
         """The tokens for every prompt of a batch."""
 
     @abstractmethod
-    def outputs(self, given: Given) -> dict[str, Array]:
+    def outputs(self, request: StepRequest) -> dict[str, Array]:
         """The outputs of one step by name."""
 
     @abstractmethod
     def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
-        """Errors of what crossed links in a request whose tokens are all right; after all other calls."""
+        """Errors of the values that crossed links in a request whose tokens are as expected; comes last."""
 
     @abstractmethod
-    def cuts_of_step(self, given: Given, crossed: Mapping[Place, Array]) -> Errors:
-        """As `cuts_of_generation`, for a request of one step."""
+    def cuts_of_step(self, request: StepRequest, crossed: Mapping[Place, Array]) -> Errors:
+        """The same as `cuts_of_generation`, for a request of one step."""
 
 
-class Original(Right):
+class Original(Expectation):
     """The model in transformers, or an ONNX file in onnxruntime.
 
     A value that crosses a link is compared with the tensors that the original computes on its way: the nearest one of
@@ -67,28 +67,28 @@ class Original(Right):
         self.tolerance = TOLERANCES.get(dtype, TOLERANCES["float32"])
 
     def generate(self, result: Result) -> tuple[list[int], Array]:
-        """See `Right`."""
+        """See `Expectation`."""
         prompt = list(result.prompts[0])
         tokens = self._reference.generate(prompt, len(result.tokens[0]))
         logits = self._reference.outputs(_whole([*prompt, *tokens]))["logits"]
         return tokens, logits[:, len(prompt) - 1 :]
 
     def generate_batch(self, result: Result) -> list[list[int]]:
-        """What each prompt gives alone: a batch must not change that."""
+        """The tokens that each prompt gives alone: a batch must not change them."""
         pairs = zip(result.prompts, result.tokens, strict=True)
         return [self._reference.generate(prompt, len(found)) for prompt, found in pairs]
 
-    def outputs(self, given: Given) -> dict[str, Array]:
-        """See `Right`."""
-        return self._reference.outputs(given.original)
+    def outputs(self, request: StepRequest) -> dict[str, Array]:
+        """See `Expectation`."""
+        return self._reference.outputs(request.original)
 
     def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
-        """See `Right`."""
+        """See `Expectation`."""
         return self._cuts(_whole([*result.prompts[0], *result.tokens[0]]), crossed)
 
-    def cuts_of_step(self, given: Given, crossed: Mapping[Place, Array]) -> Errors:
-        """See `Right`."""
-        return self._cuts(given.original, crossed)
+    def cuts_of_step(self, request: StepRequest, crossed: Mapping[Place, Array]) -> Errors:
+        """See `Expectation`."""
+        return self._cuts(request.original, crossed)
 
     def _cuts(self, inputs: Mapping[str, Array], crossed: Mapping[Place, Array]) -> Errors:
         floats = {place: array for place, array in crossed.items() if np.issubdtype(array.dtype, np.floating)}

@@ -1,0 +1,228 @@
+"""The plan of a module, as plan.json holds it: `{format, problem, answer, predicted, overlap}`.
+
+The planner makes it (`partc.plan`); the IR carries it from `partition-graph` to the passes that apply it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, convert, field, structs, to_builtins
+
+from partc.format.placement import Stages, assignment_of, stages_of
+
+FORMAT = "partc-plan/1"
+Json = dict[str, Any]
+Number = int | float
+"""Numbers are printed as they came: 50 bytes stay 50, not 50.0."""
+
+
+def plain(record: object) -> Any:
+    """A record of this module as JSON data: mappings, lists, numbers and texts."""
+    return json.loads(json.dumps(to_builtins(record)))
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """The answer to a planning problem: who computes what, its value, and how much better any plan could be."""
+
+    stages: Stages | None = None
+    """None where no plan is feasible."""
+    value: Number | None = None
+    """Seconds (latency) or steps per second (throughput)."""
+    bound: Number | None = None
+    """No plan can be better than this: below a latency, above a throughput. None: not known."""
+    gap: Number | None = None
+    """|value - bound| / value; 0 is proven optimal."""
+    method: str = ""
+    """How it was found."""
+    constraint: str | None = None
+    """What cannot be met, in words and numbers; None where the plan is feasible."""
+    explain: Json = field(default_factory=dict)
+    """Plain JSON: the devices in use, why each other one is not, what binds."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether there is a plan."""
+        return self.stages is not None
+
+    @property
+    def assignment(self) -> tuple[str, ...] | None:
+        """The device of every sub-module; None without a plan, and where a stage has several devices."""
+        return assignment_of(self.stages) if self.stages else None
+
+    def to_json(self) -> Json:
+        """`answer` of plan.json; `from_json` gives back an equal plan."""
+        fields = plain(self)
+        del fields["stages"]
+        names = None if self.assignment is None else list(self.assignment)
+        return {"feasible": self.feasible, "assignment": names, **fields}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """The plan that `to_json` wrote.
+
+        Raises:
+            msgspec.ValidationError: a value is of the wrong kind.
+        """
+        names = convert(data.get("assignment"), list[str] | None)
+        plan = convert({key: data[key] for key in data if key not in ("feasible", "assignment")}, cls)
+        return structs.replace(plan, stages=stages_of(names) if names else None)
+
+
+def feasible_plan(
+    stages: Stages, value: float, bound: float | None, method: str, explain: Mapping[str, Any] | None = None
+) -> Plan:
+    """A feasible plan; the gap follows from value and bound."""
+    gap = None if bound is None else abs(value - bound) / value if value else 0.0
+    return Plan(stages=stages, value=value, bound=bound, gap=gap, method=method, explain=dict(explain or {}))
+
+
+def infeasible_plan(constraint: str, method: str) -> Plan:
+    """The statement that nothing meets the constraints."""
+    return Plan(method=method, constraint=constraint)
+
+
+class StageRun(Struct, frozen=True):
+    """One stage in one step."""
+
+    device: str
+    first: int
+    last: int
+    """Inclusive."""
+    start_s: Number
+    finish_s: Number
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes."""
+        return self.finish_s - self.start_s
+
+
+class Message(Struct, frozen=True, rename={"sender": "from", "receiver": "to"}):
+    """Everything that one stage sends to another in one step."""
+
+    sender: str
+    receiver: str
+    bytes: Number
+    start_s: Number
+    arrive_s: Number
+    values: tuple[str, ...]
+    """Names of the values; `2->5` for an edge without a name, `return` for the message back to the source."""
+    from_stage: int
+    """Index of the sending stage in the timeline."""
+    to_stage: int
+    """Index of the receiving stage; 0 for the message back to the source."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes."""
+        return self.arrive_s - self.start_s
+
+    @property
+    def is_return(self) -> bool:
+        """Whether it is the result on its way back to the source: nothing else is sent to the first stage."""
+        return self.to_stage == 0
+
+    @property
+    def kind(self) -> str:
+        """`sequential` (to the next stage), `residual` (past it) or `return` (the result, back to the source)."""
+        if self.is_return:
+            return "return"
+        return "sequential" if self.to_stage == self.from_stage + 1 else "residual"
+
+
+class Timeline(Struct, frozen=True):
+    """One step of a phase, from the first start to the end."""
+
+    phase: str
+    weight: Number
+    latency_s: Number
+    stages: tuple[StageRun, ...]
+    messages: tuple[Message, ...]
+
+
+class MemoryUse(Struct, frozen=True):
+    """Memory of a device in use."""
+
+    device: str
+    needed_bytes: Number
+    """Overhead included."""
+    available_bytes: Number
+
+
+class Predicted(Struct, frozen=True):
+    """The step of every phase, the memory of every device in use, and how long each device and link is busy."""
+
+    phases: tuple[Timeline, ...]
+    memory: tuple[MemoryUse, ...]
+    busy_s: dict[str, Number]
+    """Weighted busy time per step of each device (`A`) and link (`A->B`) in use."""
+
+
+class Holding(Struct, frozen=True):
+    """The sub-modules of one device, its own and its copies of others."""
+
+    movable: tuple[int, ...]
+    """Those that a neighbour holds, too."""
+    unmovable: tuple[int, ...]
+    needed_bytes: Number
+    """With all copies."""
+    available_bytes: Number
+
+
+class Copy(Struct, frozen=True):
+    """A sub-module that lies on two devices."""
+
+    submodule: int
+    devices: tuple[str, str]
+    """The device that computes it, and the neighbour that holds it, too."""
+
+
+class Overlap(Struct, frozen=True):
+    """The copies of sub-modules beside the borders of the plan."""
+
+    bytes: Number
+    """Weights and states of all copies."""
+    bound_bytes: Number
+    """No choice of copies has more."""
+    devices: dict[str, Holding]
+    shared: tuple[Copy, ...]
+
+
+class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """plan.json; IR text written by hand may have the answer's assignment alone."""
+
+    problem: Json | None = None
+    """The planning problem as JSON (`partc.plan.problem_json`)."""
+    answer: Plan = Plan()
+    """Empty where nobody planned."""
+    predicted: Predicted | None = None
+    overlap: Overlap | None = None
+
+    @property
+    def stages(self) -> Stages:
+        """The stages of the answer; none without a plan."""
+        return self.answer.stages or ()
+
+    def to_json(self) -> Json:
+        """plan.json as data; `from_json` gives back an equal plan."""
+        fields = {
+            "format": FORMAT,
+            "problem": self.problem,
+            "answer": None if self.answer == Plan() else self.answer.to_json(),
+            "predicted": plain(self.predicted),
+        }
+        return fields if self.overlap is None else {**fields, "overlap": plain(self.overlap)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PlanFile:
+        """The plan of such data; every key may be missing.
+
+        Raises:
+            msgspec.ValidationError: a key is unknown, or a value of the wrong kind.
+        """
+        answer = convert(data.get("answer"), Json | None)
+        plan = convert({key: data[key] for key in data if key not in ("format", "answer")}, cls)
+        return structs.replace(plan, answer=Plan.from_json(answer or {}))

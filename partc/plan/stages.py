@@ -1,0 +1,108 @@
+"""Stages into programs: who sends which value to whom in a step, and what every device does in order.
+
+A stage is consecutive sub-modules on their devices (`partc.format.placement.Stage`). `programs_of` is the only
+generator of programs: `split-graph` calls it with the values of a graph, the simulator with those of a planning
+problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from partc.format.placement import Stages
+from partc.format.program import Emit, Instruction, Program, Recv, Run, Sample, Send
+
+SOURCE = 0
+"""Index of the first stage, which is on the source; as a receiver it stands for the way back."""
+
+Ends = tuple[int, int]
+"""Indices of the sending stage and of the receiving stage."""
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def places_of(stages: Stages) -> list[int]:
+    """The index of the stage of every sub-module."""
+    return [place for place, stage in enumerate(stages) for _ in stage.indices]
+
+
+def held(stages: Stages) -> dict[str, list[int]]:
+    """Device → its sub-modules, in the order of its first stage."""
+    found: dict[str, list[int]] = {}
+    for stage in stages:
+        found.setdefault(stage.device, []).extend(stage.indices)
+    return found
+
+
+def route(stages: Stages, uses: Iterable[tuple[_Key, int, int]]) -> dict[Ends, list[_Key]]:
+    """The values of each message: (sending stage, receiving stage) → values, in the order of `uses`.
+
+    A value goes once to each device that reads it: to its first stage that does. Later stages of that device keep
+    it, and stages of the device that made it have it: neither needs a message. O(uses).
+
+    Args:
+        stages: of one device each.
+        uses: (value, sub-module that makes it, sub-module that reads it).
+    """
+    place, device = places_of(stages), [stage.device for stage in stages]
+    first: dict[tuple[_Key, str], Ends] = {}
+    for value, maker, reader in uses:
+        sender, receiver = place[maker], place[reader]
+        if device[sender] != device[receiver]:
+            ends = first.setdefault((value, device[receiver]), (sender, receiver))
+            if receiver < ends[1]:
+                first[value, device[receiver]] = sender, receiver
+    messages: dict[Ends, list[_Key]] = {}
+    for (value, _), ends in first.items():
+        messages.setdefault(ends, []).append(value)
+    return messages
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a phase, stage by stage, with values by name."""
+
+    runs: Sequence[Run]
+    """The call of each stage."""
+    messages: Mapping[Ends, Sequence[str]]
+    """(sending stage, receiving stage) → values of the one message between them; to `SOURCE`: the way back."""
+    emitted: tuple[str, ...]
+    """The values that the source hands to the client."""
+    samples: Mapping[int, Sample] = field(default_factory=dict)
+    """Stage → the token that is drawn from its logits."""
+
+
+def part_name(place: int) -> str:
+    """The name of a stage's graph and file."""
+    return f"part_{place}"
+
+
+def programs_of(stages: Stages, step: Step) -> dict[str, Program]:
+    """Device → its program, the source's first: its stages in order, each with its messages.
+
+    Programs cannot wait for each other in a circle: all follow the order of the stages, and no message goes to an
+    earlier stage but those to the end of the source's program.
+    """
+    programs: dict[str, list[Instruction]] = {stage.device: [] for stage in stages}
+    for place, stage in enumerate(stages):
+        programs[stage.device] += _stage_program(stages, place, step)
+    programs[stages[SOURCE].device] += [*_receives(stages, SOURCE, step), Emit(step.emitted)]
+    return {device: tuple(program) for device, program in programs.items()}
+
+
+def _stage_program(stages: Stages, place: int, step: Step) -> list[Instruction]:
+    """Receive, run, send to later stages, sample, send back to the source."""
+    program = [] if place == SOURCE else _receives(stages, place, step)
+    program.append(step.runs[place])
+    receivers = sorted(receiver for sender, receiver in step.messages if sender == place)
+    sends = [Send(tuple(step.messages[place, to]), stages[to].device) for to in receivers]
+    back, onward = (sends[:1], sends[1:]) if SOURCE in receivers else ([], sends)
+    sampled = [step.samples[place]] if place in step.samples else []
+    return [*program, *onward, *sampled, *back]
+
+
+def _receives(stages: Stages, place: int, step: Step) -> list[Instruction]:
+    senders = sorted(sender for sender, receiver in step.messages if receiver == place)
+    return [Recv(tuple(step.messages[sender, place]), stages[sender].device) for sender in senders]

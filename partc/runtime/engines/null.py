@@ -1,0 +1,75 @@
+"""The engine that computes nothing of use and needs nothing, for tests of everything around it."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from partc.format.dtypes import DTYPES, Array
+from partc.runtime.engines.contract import loaded, submodule_named
+from partc.runtime.engines.states import States
+from partc.runtime.manifest import Manifest, Submodule
+
+
+class NullEngine:
+    """Outputs that depend on every bit of the inputs and of the state, and mean nothing."""
+
+    def __init__(self, manifest: Manifest, folder: Path) -> None:
+        """Nothing is read."""
+        self._manifest = manifest
+        self._loaded: dict[str, Submodule] = {}
+        self._states = States(manifest.dims, manifest.model.max_requests)
+
+    def load(self, submodule: str) -> None:
+        """See `Engine`."""
+        if submodule not in self._loaded:
+            module = submodule_named(submodule, self._manifest)
+            self._states.add(module)
+            self._loaded[submodule] = module
+
+    def release(self, submodule: str) -> None:
+        """See `Engine`."""
+        if self._loaded.pop(submodule, None) is not None:
+            self._states.remove(submodule)
+
+    def reset(self, slot: int, dims: Mapping[str, int]) -> None:
+        """See `Engine`."""
+        self._states.reset(slot, dims)
+
+    def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
+        """See `Engine`."""
+        module = loaded(submodule, self._loaded)
+        states = [*self._states.of(submodule, slot).values()]
+        mark = zlib.crc32(submodule.encode())
+        for array in (*inputs, *states):
+            mark = zlib.crc32(np.ascontiguousarray(array).tobytes(), mark)
+        positions = dict(zip(module.inputs, inputs, strict=True)).get("position", ())
+        for state in states:
+            _write(state, positions, dims.get("sequence", 1), mark)
+        return [self._filled(name, mark + index, dims) for index, name in enumerate(module.outputs)]
+
+    def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
+        """See `Engine`."""
+        return self._states.read(submodule, slot, state, row, begin, end)
+
+    def write_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, rows: Array) -> None:
+        """See `Engine`."""
+        self._states.write(submodule, slot, state, row, begin, rows)
+
+    def _filled(self, name: str, mark: int, dims: Mapping[str, int]) -> Array:
+        declared = self._manifest.types[name]
+        shape = declared.sizes(dims)
+        numbers = (np.arange(math.prod(shape), dtype=np.int64) * 2654435761 + mark) % 97
+        return numbers.astype(DTYPES[declared.dtype]).reshape(shape)
+
+
+def _write(state: Array, positions: Sequence[int] | Array, rows: int, mark: int) -> None:
+    """Mark the rows of a step, which every later one reads; without positions, the first number of each sequence."""
+    for sequence, start in zip(state, positions, strict=False):
+        sequence[..., int(start) : int(start) + rows, :] = mark % 97
+    if not len(positions):
+        state.reshape(len(state), -1)[:, :1] = mark % 97

@@ -1,0 +1,54 @@
+"""Rows of states in the form in which they travel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from partc.errors import RunError
+from partc.runtime.engines.states import put_rows, row_shape, rows_of
+from partc.runtime.manifest_types import State, TensorType
+
+DIMS = {"batch": 2, "sequence": 5}
+CACHE = State("k", "k", "k", TensorType("float16", ("batch", 3, 7, 4)))
+GROUPS = State("g", "g", "g", TensorType("float32", ("batch", 2, 3, 7, 4)))
+HEADLESS = State("h", "h", "h", TensorType("float32", ("batch", 7, 4)))
+WHOLE = State("w", "w", "w", TensorType("float32", ("batch", 6, 4, 4)), "whole")
+COUNT = State("n", "n", "n", TensorType("int64", ("batch",)), "whole")
+
+
+@pytest.mark.parametrize(
+    ("state", "shape"),
+    [
+        (CACHE, (7, 3, 4)),
+        (GROUPS, (7, 6, 4)),
+        (HEADLESS, (7, 1, 4)),
+        (WHOLE, (1, 1, 96)),
+        (COUNT, (1, 1, 1)),
+    ],
+    ids=lambda item: item.name if isinstance(item, State) else None,
+)
+def test_every_state_has_positions_heads_and_a_size(state: State, shape: tuple[int, int, int]) -> None:
+    array = np.arange(np.prod(state.type.sizes(DIMS))).reshape(state.type.sizes(DIMS))
+    assert row_shape(state, DIMS) == shape
+    rows = rows_of(state, array, 1, 0, shape[0])
+    assert rows.shape == shape
+    assert sorted(rows.ravel()) == list(array[1].ravel()), "all of one sequence, and nothing of the other"
+
+
+def test_a_row_is_a_position_of_all_heads() -> None:
+    array = np.random.default_rng(0).random((2, 3, 7, 4)).astype(np.float16)
+    rows = rows_of(CACHE, array, 1, 2, 5)
+    for number in range(3):
+        for head in range(3):
+            np.testing.assert_array_equal(rows[number, head], array[1, head, 2 + number])
+
+
+def test_a_whole_state_is_one_row() -> None:
+    array = np.zeros((2, 6, 4, 4), np.float32)
+    given = np.arange(96, dtype=np.float32).reshape(1, 1, 96)
+    put_rows(WHOLE, array, 1, 0, given)
+    np.testing.assert_array_equal(array[1].ravel(), given.ravel())
+    assert not array[0].any()
+    with pytest.raises(RunError, match="rows 0 to 2 are none of its 1"):
+        rows_of(WHOLE, array, 0, 0, 2)

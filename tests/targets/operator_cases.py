@@ -1,0 +1,252 @@
+"""Graphs with every operator of ours in every form that models use; several forms a graph, each with its output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from partc.format.dtypes import Array
+from partc.ir.operators import ATTENTION, QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL, UPDATE_STATE
+from partc.ir.quantization import data_shape, scales_shape
+from tests.targets.compiled_steps import MAX
+
+HEADS, SIZE, EXPERTS = 4, 8, 5
+VOCAB = 40
+
+
+@dataclass
+class Cases:
+    """One graph, and what it reads."""
+
+    lines: list[str] = field(default_factory=list)
+    weights: dict[str, Array] = field(default_factory=dict)
+    tolerance: float = 1e-5
+    """Largest difference, as a part of the largest number of the result."""
+    outputs: dict[str, str] = field(default_factory=dict)
+    """Output → what of it counts: `rows` on axis 2, rows of a `cache` on axis 2, or `all`."""
+
+    def add(self, line: str) -> None:
+        """A line, once."""
+        if line not in self.lines:
+            self.lines.append(line)
+
+    def input(self, name: str, kind: str) -> str:
+        """An input of the graph."""
+        self.add(f"input %{name}: {kind}")
+        return f"%{name}"
+
+    def result(self, kind: str, call: str, counts: str) -> None:
+        """A node whose result is an output."""
+        name = f"y{len(self.outputs)}"
+        self.lines.append(f"%{name}: {kind} = {call}")
+        self.outputs[name] = counts
+
+    @property
+    def text(self) -> list[str]:
+        """The graph: inputs and leaves before nodes, outputs behind them."""
+        order = ("input", "const", "weight", "state", "%")
+        body = [line for kind in order for line in self.lines if line.startswith(kind)]
+        return [*body, *(f"output %{name}" for name in self.outputs)]
+
+
+def _attention() -> Cases:
+    found = Cases()
+    plain = {"scale": 0.3, "causal": 1}
+    rules: list[Mapping[str, float]] = [
+        {}, {"window": 4}, {"window": 2}, {"chunk": 4}, {"softcap": 2.0}, {"window": 3, "softcap": 1.5},
+        {"window": 3, "chunk": 5}, {"chunk": 4, "softcap": 2.0}, {"scale": 1.25},
+    ]  # fmt: skip
+    for rule in rules:
+        _over_cache(found, {**plain, **rule})
+    for kv, size, value_size in ((1, SIZE, SIZE), (4, SIZE, SIZE), (2, 6, 6), (2, SIZE, 6)):
+        _over_cache(found, plain, kv, size, value_size)
+    alibi = found.input("alibi", f"f32[1, {HEADS}, sequence, {MAX}]")
+    seen = found.input("seen", f"bool[batch, 1, sequence, {MAX}]")
+    sinks = found.input("sinks", f"f32[{HEADS}]")
+    for more in (f", {alibi}", f", {seen}", f", _, {sinks}", f", {alibi}, {sinks}", f", {seen}, {sinks}"):
+        _over_cache(found, plain, more=more)
+    _over_cache(found, {**plain, "window": 3}, more=f", _, {sinks}")
+    _over_cache(found, {**plain, "chunk": 4, "softcap": 2.0}, more=f", {alibi}")
+    _over_rows(found)
+    return found
+
+
+def _over_cache(
+    found: Cases,
+    rule: Mapping[str, float],
+    kv: int = 2,
+    size: int = SIZE,
+    value_size: int = SIZE,
+    more: str = "",
+) -> None:
+    number = len(found.outputs)
+    query = found.input(f"q{size}", f"f32[batch, {HEADS}, sequence, {size}]")
+    position = found.input("position", "i64[batch]")
+    full = []
+    for name, width in (("key", size), ("value", value_size)):
+        new = found.input(f"{name}{kv}_{width}", f"f32[batch, {kv}, sequence, {width}]")
+        kind = f"f32[batch, {kv}, {MAX}, {width}]"
+        found.lines.append(f"state %cache.{number}.{name}: {kind}")
+        found.lines.append(
+            f"%{name}.{number}: {kind} = partc.UpdateState(%cache.{number}.{name}, {new}, {position})"
+        )
+        full.append(f"%{name}.{number}")
+    kind = f"f32[batch, {HEADS}, sequence, {value_size}]"
+    operands = f"{query}, {', '.join(full)}, {position}{more}"
+    found.result(kind, f"partc.Attention({operands}) {_attributes(rule)}", "rows")
+
+
+def _over_rows(found: Cases) -> None:
+    """Attention without a cache, as encoders have it."""
+    kind = f"f32[batch, {HEADS}, sequence, {SIZE}]"
+    q, k, v = (found.input(name, kind) for name in ("q8", "key4_8", "value4_8"))
+    there = found.input("there", "bool[batch, 1, 1, sequence]")
+    bias = found.input("bias", f"f32[1, {HEADS}, sequence, sequence]")
+    for more, rule in (
+        ("", {"causal": 1}), (f", _, {there}", {"causal": 0}), (f", _, {bias}", {"causal": 1, "window": 3}),
+    ):  # fmt: skip
+        found.result(
+            kind, f"partc.Attention({q}, {k}, {v}{more}) {_attributes({'scale': 0.3, **rule})}", "rows"
+        )
+
+
+def _update_state() -> Cases:
+    found = Cases(tolerance=0)
+    position = found.input("position", "i64[batch]")
+    for heads, size in ((2, SIZE), (1, 6), (3, 2)):
+        new = found.input(f"key{heads}_{size}", f"f32[batch, {heads}, sequence, {size}]")
+        kind = f"f32[batch, {heads}, {MAX}, {size}]"
+        found.lines.append(f"state %cache.{heads}: {kind}")
+        found.lines.append(f"%full.{heads}: {kind} = partc.UpdateState(%cache.{heads}, {new}, {position})")
+        found.result(kind, f"Neg(%full.{heads})", "cache")
+    return found
+
+
+FORMS = ((4, 16), (4, 32), (4, 128), (8, 0))
+"""Bits and block."""
+
+
+def _stored(found: Cases, key: str, rows: int, columns: int, bits: int, block: int) -> str:
+    """Data and scales of a matrix, as operands."""
+    found.weights.setdefault(key, _draw(key, rows, columns))
+    kinds = {
+        "quantize": f"{'u8' if bits == 4 else 'i8'}{list(data_shape(rows, columns, bits, block))}",
+        "scales": f"f32{list(scales_shape(rows, columns, bits, block))}",
+    }
+    for step, kind in kinds.items():
+        found.add(
+            f'weight %{key}.{step}{bits}.{block} = {kind} from "m.safetensors"#"{key}" |> {step}({bits}, {block})'
+        )
+    return ", ".join(f"%{key}.{step}{bits}.{block}" for step in kinds)
+
+
+def _draw(key: str, *shape: int) -> Array:
+    return np.random.default_rng(len(key) + sum(map(ord, key))).standard_normal(shape).astype(np.float32)
+
+
+def _quantized_matmul() -> Cases:
+    found = Cases(tolerance=0.03)  # activations are rounded to 8 bits
+    for columns in (64, 100):
+        x = found.input(f"x{columns}", f"f32[batch, sequence, {columns}]")
+        for bits, block in FORMS:
+            weights = _stored(found, f"m{columns}", 24, columns, bits, block)
+            call = f"partc.QuantizedMatMul({x}, {weights}) {_attributes({'bits': bits, 'block': block})}"
+            found.result("f32[batch, sequence, 24]", call, "all")
+    return found
+
+
+def _quantized_gather() -> Cases:
+    found = Cases()
+    indices = found.input("tokens", "i64[batch, sequence]")
+    for columns in (64, 128):
+        for bits, block in FORMS:
+            if columns % max(block, 1):
+                continue
+            weights = _stored(found, f"t{columns}", VOCAB, columns, bits, block)
+            call = (
+                f"partc.QuantizedGather({weights}, {indices}) {_attributes({'bits': bits, 'block': block})}"
+            )
+            found.result(f"f32[batch, sequence, {columns}]", call, "all")
+    return found
+
+
+def _quantized_experts() -> Cases:
+    found = Cases(tolerance=0.03)
+    for columns in (64, 100):
+        x = found.input(f"rows{columns}", f"f32[sequence, {columns}]")
+        chosen = found.input("chosen", "i64[sequence]")
+        for bits, block in FORMS:
+            stored = [_stored(found, f"e{columns}.{n}", 24, columns, bits, block) for n in range(EXPERTS)]
+            rule = _attributes({"bits": bits, "block": block})
+            call = f"partc.QuantizedExperts({x}, {chosen}, {', '.join(stored)}) {rule}"
+            found.result("f32[sequence, 24]", call, "all")
+    return found
+
+
+def _attributes(rule: Mapping[str, float]) -> str:
+    return "{" + ", ".join(f"{name} = {value}" for name, value in rule.items()) + "}"
+
+
+CASES: Mapping[str, Callable[[], Cases]] = {
+    ATTENTION.name: _attention,
+    UPDATE_STATE.name: _update_state,
+    QUANTIZED_MATMUL.name: _quantized_matmul,
+    QUANTIZED_GATHER.name: _quantized_gather,
+    QUANTIZED_EXPERTS.name: _quantized_experts,
+}
+"""Operator → a graph with its forms."""
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """Sizes of one step."""
+
+    name: str
+    position: tuple[int, ...]
+    length: tuple[int, ...]
+    rows: int
+
+
+STEPS: Mapping[int, tuple[OneStep, ...]] = {
+    1: (
+        OneStep("prompt", (0,), (7,), 7),
+        OneStep("continued prompt", (7,), (5,), 5),
+        OneStep("token", (12,), (1,), 1),
+        OneStep("another token", (13,), (1,), 1),
+    ),
+    3: (
+        OneStep("prompts of unequal lengths", (0, 0, 0), (7, 3, 5), 7),
+        OneStep("tokens at unequal positions", (7, 3, 5), (1, 1, 1), 1),
+        OneStep("more tokens", (8, 4, 6), (1, 1, 1), 1),
+    ),
+}
+"""Sequences of a step → steps that follow each other over the same states."""
+
+
+def inputs_of(lines: list[str], step: OneStep, rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
+    """Values for every input of a graph."""
+    batch = len(step.position)
+    for line in (line for line in lines if line.startswith("input")):
+        name, _, kind = line.removeprefix("input %").partition(": ")
+        sizes = {"batch": batch, "sequence": step.rows}
+        dims = [dim.strip() for dim in kind.partition("[")[2].rstrip("]").split(",")]
+        shape = [sizes.get(dim) or int(dim) for dim in dims]
+        yield name, _values(name, kind, shape, step, rng)
+
+
+def _values(name: str, kind: str, shape: list[int], step: OneStep, rng: np.random.Generator) -> Array:
+    if name == "position":
+        return np.array(step.position, np.int64)
+    if name == "there":
+        return np.arange(step.rows)[None, None, None, :] < np.array(step.length)[:, None, None, None]
+    if kind.startswith("bool"):
+        seen: Array = rng.standard_normal(shape) > -0.5
+        seen[..., 0] = True  # every query sees something
+        return seen
+    if name == "chosen":
+        return rng.permutation(np.arange(step.rows) % EXPERTS)  # a prompt chooses all of them
+    if kind.startswith("i64"):
+        return rng.integers(0, VOCAB, shape)
+    return rng.standard_normal(shape).astype(np.float32)

@@ -1,0 +1,121 @@
+"""Every operator of ours on every target against its numpy reference: forms, prompts, continued prompts, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partc.errors import UserError
+from partc.format.dtypes import Array
+from partc.ir.graph import Node, Weight
+from partc.ir.operators import OPERATORS
+from partc.pipeline.registry import TARGETS, load_target
+from tests.targets.compiled_steps import MAX, Compiled, Reference, module_of, with_attributes, write_weights
+from tests.targets.operator_cases import CASES, EXPERTS, STEPS, VOCAB, Cases, OneStep, inputs_of
+
+COMPUTING = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in TARGETS if name != "null"]
+
+
+def test_every_operator_has_cases() -> None:
+    assert CASES.keys() == OPERATORS.keys()
+
+
+@pytest.mark.parametrize("target", COMPUTING)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_target_computes_what_the_reference_does(operator: str, target: str, tmp_path: Path) -> None:
+    cases = CASES[operator]()
+    write_weights(tmp_path, cases.weights)
+    module = module_of(cases.text, tmp_path, target, max(STEPS))
+    node = next(node for node in module.graph.nodes if node.op == operator)
+    if load_target(target).refusal(node) is not None:
+        with pytest.raises(UserError, match="has no code for"):
+            load_target(target).lower([module.graph], module.info)
+        return
+    compiled = Compiled(module, tmp_path / "build")
+    for batch, steps in STEPS.items():
+        compiled.reset(batch)
+        reference = Reference(module.graph, tmp_path, {"batch": batch, "sequence": MAX})
+        _compare(operator, cases, steps, reference, compiled)
+
+
+def _compare(
+    operator: str, cases: Cases, steps: tuple[OneStep, ...], reference: Reference, compiled: Compiled
+) -> None:
+    """Every step and case; and as a control, that another attribute or operand would have been noticed."""
+    rng = np.random.default_rng(5)
+    nodes = {output.name: node for node in reference.graph.nodes for output in node.outputs}
+    unnoticed: dict[str, bool] = {}
+    for step in steps:
+        inputs = dict(inputs_of(cases.text, step, rng))
+        found = compiled.run(inputs, {"batch": len(step.position), "sequence": step.rows})
+        expected = reference.run(inputs)
+        for name, counts in cases.outputs.items():
+            call = _call(nodes[name])
+            error = _error(found[name], expected[name], counts, step)
+            assert error <= cases.tolerance, f"{step.name}, {call}: {error}"
+            for what, wrong in _spoiled(nodes[name], operator, reference):
+                is_unnoticed = _error(found[name], wrong, counts, step) <= 2 * cases.tolerance + 1e-3
+                unnoticed[f"{call} with {what}"] = unnoticed.get(f"{call} with {what}", True) and is_unnoticed
+    assert unnoticed
+    assert [case for case, missed in unnoticed.items() if missed] == []
+
+
+def _call(node: Node) -> str:
+    operands = ", ".join("_" if value is None else value.name for value in node.inputs)
+    return f"{node.op}({operands}) {node.attributes}"
+
+
+def _error(found: Array, expected: Array, counts: str, step: OneStep) -> float:
+    """The largest difference of what counts, as a part of the largest number."""
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    worst = 0.0
+    for b, (start, length) in enumerate(zip(step.position, step.length, strict=True)):
+        end = {"rows": length, "cache": start + length, "all": None}[counts]
+        got, right = (a if end is None else a[b, :, :end] for a in (found, expected))
+        largest = max(np.abs(got).max(), np.abs(right).max())
+        worst = max(worst, float(np.abs(got - right).max() / largest))
+    return worst
+
+
+def _spoiled(end: Node, operator: str, reference: Reference) -> Iterator[tuple[str, Array]]:
+    """What a case would have given with one attribute or one operand changed."""
+    first = end.operand(0).producer
+    node = end if end.op == operator else first
+    assert node is not None
+    operands = reference.read[node]
+    for what, attributes in _other_attributes(node):
+        yield what, reference.evaluate(with_attributes(node, attributes), operands)[0]
+    for place, array in enumerate(operands):
+        if array is None or array.size == 1:
+            continue
+        other = [*operands[:place], _other(node, place, array), *operands[place + 1 :]]
+        (wrong,) = reference.evaluate(node, other)
+        yield f"another operand {place}", wrong if node is end else reference.evaluate(end, [wrong])[0]
+
+
+def _other_attributes(node: Node) -> Iterator[tuple[str, dict[str, int | float]]]:
+    spans = [name for name in ("window", "chunk") if node.attributes.get(name)]
+    for spec in OPERATORS[node.op].attributes:
+        value = node.attributes.get(spec.name, spec.default)
+        if value == spec.default or spec.name == "bits" or (spec.name == "causal" and spans):
+            continue  # bits go with the operands; a window and a chunk are causal too
+        if spec.name == "block":
+            continue
+        assert isinstance(value, int | float)
+        other = 1.5 * value if spec.default is None else spec.default
+        yield f"{spec.name} = {other}", {spec.name: other}
+
+
+def _other(node: Node, place: int, array: Array) -> Array:
+    value = node.operand(place)
+    if value.name == "position":
+        return array + 1
+    if array.dtype == bool:
+        return ~array
+    if value.name in ("chosen", "tokens"):
+        return (array + 1) % (EXPERTS if value.name == "chosen" else VOCAB)
+    return np.flip(array, 0 if isinstance(value, Weight) else -1)
