@@ -1,0 +1,141 @@
+"""Tables of the documents, written from the structs: `python -m partc.format.document docs`.
+
+A document marks where a table stands by a pair of comments, `<!-- NAME: begin -->` and `<!-- NAME: end -->`; `TABLES`
+has the names. A test holds the documents and the structs together.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+from msgspec import Struct
+from msgspec import inspect as types
+
+from partc.format import messages
+
+
+def message_tables() -> str:
+    """All kinds of messages, then the fields of each, then the structs that they hold."""
+    kinds = [kind for kind in get_args(messages.AnyMessage) if issubclass(kind, messages.Message)]
+    lines = ["| kind | from → to | meaning |", "|---|---|---|"]
+    lines += [f"| `{_tag(kind)}` | {kind.route} | {_summary(kind)} |" for kind in kinds]
+    for kind in kinds:
+        if kind.__struct_fields__:
+            lines += ["", f"**`{_tag(kind)}`**: {_summary(kind)}", "", *field_table(kind)]
+    for part in (messages.Row, messages.TensorSpec, messages.Opening, messages.Sampling, messages.Problem):
+        lines += ["", f"**{part.__name__}**: {_summary(part)}", "", *field_table(part)]
+    return "\n".join(lines)
+
+
+def field_table(struct: type[Struct]) -> list[str]:
+    """The fields of a struct: name, type, default, meaning."""
+    described = _descriptions(struct)
+    info = types.type_info(struct)
+    assert isinstance(info, types.StructType)
+    rows = []
+    for field in info.fields:
+        default = "" if field.required else f" = {_default(field)}"
+        rows.append(
+            f"| `{field.encode_name}` | {type_text(field.type)}{default} | {described.get(field.name, '')} |"
+        )
+    return ["| field | type | meaning |", "|---|---|---|", *rows]
+
+
+def type_text(kind: types.Type) -> str:
+    """A type as a reader of another language would write it."""
+    match kind:
+        case types.IntType():
+            return "int"
+        case types.FloatType():
+            return "float"
+        case types.BoolType():
+            return "bool"
+        case types.StrType():
+            return "text"
+        case types.BytesType(min_length=size):
+            return "bytes" if size is None else f"{size} bytes"
+        case types.NoneType():
+            return "null"
+        case types.AnyType():
+            return "any"
+        case types.LiteralType(values=values):
+            return " or ".join(f"`{value}`" for value in values)
+        case types.VarTupleType(item_type=item) | types.ListType(item_type=item):
+            return f"list of {type_text(item)}"
+        case types.TupleType(item_types=items):
+            return f"[{', '.join(map(type_text, items))}]"
+        case types.DictType(key_type=key, value_type=value):
+            return f"map {type_text(key)} → {type_text(value)}"
+        case types.UnionType(types=parts):
+            return " or ".join(map(type_text, parts))
+        case types.StructType(cls=struct):
+            return struct.__name__
+        case types.Metadata(type=inner):
+            return type_text(inner)
+    raise TypeError(f"{kind} has no text")
+
+
+TABLES: Mapping[str, Callable[[], str]] = {"messages": message_tables}
+"""Name in the comments → the table."""
+
+
+def documented(text: str) -> str:
+    """A document with all of its tables as they should be."""
+    for name, table in TABLES.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        content = f"{begin}\n{table()}\n{end}"
+        text = re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, c=content: c, text, flags=re.DOTALL)  # type: ignore[misc]
+    return text
+
+
+def _tag(kind: type[Struct]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+def _summary(struct: type[Struct]) -> str:
+    """The first paragraph of a docstring, on one line."""
+    first = inspect.cleandoc(struct.__doc__ or "").split("\n\n")[0]
+    return " ".join(first.split())
+
+
+def _default(field: types.Field) -> str:
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    return f"`{msgspec.json.encode(value).decode()}`"
+
+
+@cache
+def _descriptions(struct: type[Struct]) -> dict[str, str]:
+    """Field → the docstring below it."""
+    (body,) = ast.parse(inspect.getsource(struct)).body
+    assert isinstance(body, ast.ClassDef)
+    return dict(_documented_fields(body))
+
+
+def _documented_fields(body: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, following in zip(body.body, body.body[1:], strict=False):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        match following:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield field.target.id, " ".join(text.split())
+
+
+def main(folder: str) -> None:
+    """Rewrite the tables of all documents in a folder."""
+    for path in sorted(Path(folder).glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if (new := documented(text)) != text:
+            path.write_text(new, encoding="utf-8")
+            print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
