@@ -1,0 +1,210 @@
+"""One request at the source: nothing that a client sends ends the source, it is a request or an error of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partc.errors import RunError
+from partc.format.dtypes import DTYPES, Array
+from partc.format.messages import Opening, Sampling, Submit, TensorSpec, to_frame
+from partc.runtime.core.job import Job, read_job
+from partc.runtime.core.liveness import Progress
+from partc.runtime.manifest import Manifest, TensorType
+from tests.runtime.bundles import EOS, LENGTH
+from tests.runtime.core.roles import GREEDY, encoder, graph, roles
+
+PROMPT = [1, 2, 5, 7, 8, 9, 10, 11, 4, 16, 2]
+CHUNK = 4
+TICKET = bytes(16)
+
+
+def submit(*prompts: Sequence[int], **changes: Any) -> Submit:
+    facts: dict[str, Any] = {
+        "ticket": TICKET,
+        "prompts": tuple(map(tuple, prompts)),
+        "max_new_tokens": 2,
+        "sampling": GREEDY,
+        "stop": (),
+        "ignore_eos": False,
+        "trace": False,
+        "values": (),
+    }
+    return Submit(**{**facts, **changes})
+
+
+def read(message: Submit, frames: Sequence[memoryview] = (), role: Manifest | None = None) -> Job:
+    return read_job(b"route", message, frames, role or roles()["a"], 7.0)
+
+
+def read_arrays(arrays: Mapping[str, Array], role: Manifest) -> Job:
+    specs = tuple(TensorSpec(name, array.dtype.name, array.shape) for name, array in arrays.items())
+    return read(submit(values=specs), [to_frame(array) for array in arrays.values()], role)
+
+
+# -- prompts
+
+
+def test_prompts() -> None:
+    """Right-padded to one length."""
+    job = read(submit([1, 2, 5], [4], max_new_tokens=6, stop=(9,), trace=True))
+    assert (job.origin, job.ticket, job.submitted, job.trace) == (b"route", TICKET, 7.0, True)
+    assert job.inputs["input_ids"].tolist() == [[1, 2, 5], [4, 0, 0]]
+    assert (job.dims, job.position, job.length) == ({"batch": 2, "sequence": 3}, (0, 0), (3, 1))
+    assert (job.max_new_tokens, job.stop) == (6, frozenset((EOS, 9)))
+    assert read(submit([1], ignore_eos=True)).stop == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (submit(), "0 prompts in one request, at most 3"),
+        (submit([1], [1], [1], [1]), "4 prompts in one request"),
+        (submit([1], []), "prompt 2: the prompt is empty"),
+        (submit([1] * (LENGTH - 1)), f"{LENGTH - 1} tokens and 2 new ones are more than max_sequence"),
+        (submit([1], max_new_tokens=0), "max_new_tokens: at least one token"),
+        (submit([17]), "prompt 1: token 17 is not below vocab_size, 17"),
+        (submit([2**64 - 1]), "is not below vocab_size"),
+        (submit([1], max_new_tokens=2**64 - 1), "more than max_sequence"),
+        (submit(values=(TensorSpec("input_ids", "int64", (1, 1)),)), "takes prompts, not tensors"),
+    ],
+)
+def test_prompts_beyond_the_model(message: Submit, expected: str) -> None:
+    with pytest.raises(RunError) as caught:
+        read(message, [memoryview(bytes(8))])
+    assert expected in str(caught.value)
+    assert caught.value.cause == "input"
+
+
+def test_token_ids_of_a_model_that_does_not_say_how_many_it_has() -> None:
+    role = roles()["a"]
+    unknown = replace(role, model=replace(role.model, vocab_size=None))
+    assert read(submit([2**63 - 1]), role=unknown).inputs["input_ids"].tolist() == [[2**63 - 1]]
+    with pytest.raises(RunError, match="not below"):
+        read(submit([2**63]), role=unknown)
+
+
+def test_prompts_of_a_model_of_tensors() -> None:
+    with pytest.raises(RunError, match="takes tensors, not prompts"):
+        read(submit([1]), role=graph())
+
+
+# -- tensors
+
+
+@given(shape=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 2), max_size=4))
+def test_any_shape(shape: list[int]) -> None:
+    role = encoder()
+    try:
+        read_empty(shape, role)
+    except RunError:
+        return
+    rows, width = shape
+    assert rows <= role.dims["batch"]
+    assert width <= role.dims["sequence"]
+
+
+@pytest.mark.parametrize("shape", [(2**40, 2**40), (0, 2**63), (2**62, 0), (0, 2**31, 2**31, 2**31)])
+def test_shapes_beyond_numpy(shape: tuple[int, ...]) -> None:
+    """Sizes whose product overflows, or is 0 only because of one of them."""
+    with pytest.raises(RunError):
+        read_empty(shape, encoder())
+
+
+def read_empty(shape: Sequence[int], role: Manifest) -> None:
+    values = tuple(TensorSpec(name, "int64", tuple(shape)) for name in role.inputs)
+    read(submit(values=values), [memoryview(b"") for _ in values], role)
+
+
+@pytest.mark.parametrize("lengths", [[np.nan], [np.inf], [1.5], [True], [2**63], [-1], [], [1, 1]])
+@pytest.mark.parametrize("dtype", sorted(set(DTYPES) - {"bfloat16"}))
+def test_any_lengths(lengths: list[Any], dtype: str) -> None:
+    with np.errstate(all="ignore"):
+        length = np.array(lengths, np.float64).astype(DTYPES[dtype])
+    role = encoder()
+    arrays: dict[str, Array] = {name: np.ones((1, 3), np.int64) for name in role.inputs}
+    try:
+        job = read_arrays({**arrays, "length": length}, role)
+    except RunError:
+        return
+    assert job.length in {(1,), (2,), (3,)}
+
+
+def test_lengths_are_those_of_the_tensors_where_none_are_given() -> None:
+    role = encoder()
+    job = read_arrays({name: np.ones((2, 3), np.int64) for name in role.inputs}, role)
+    assert (job.position, job.length) == ((0, 0), (3, 3))
+
+
+# -- steps
+
+
+def job_of(*prompts: list[int], number: int = 0) -> Job:
+    job = read(submit(*prompts), role=in_parts())
+    job.number = job.slot = number
+    return job
+
+
+def in_parts() -> Manifest:
+    return roles(prompt_chunk=CHUNK)["a"]
+
+
+def test_a_prompt_in_nearly_equal_parts() -> None:
+    steps = list(job_of(PROMPT, number=2).steps(in_parts()))
+    assert [(s.step, s.phase, s.position, s.length, s.dims["sequence"]) for s, _ in steps] == [
+        (0, "chunk", (0,), (3,), 3),
+        (1, "chunk", (3,), (4,), 4),
+        (2, "prefill", (7,), (4,), 4),
+    ]
+    assert [step.opening for step, _ in steps] == [Opening(2, GREEDY), None, None]
+    assert {(step.request, step.slot) for step, _ in steps} == {(2, 2)}
+    assert np.concatenate([i["input_ids"] for _, i in steps], axis=1).tolist() == [PROMPT]
+
+
+def test_short_prompts_and_batches_go_whole() -> None:
+    for job in (job_of(PROMPT[:CHUNK]), job_of(PROMPT, PROMPT)):
+        ((step, inputs),) = job.steps(in_parts())
+        assert (step.phase, step.step) == ("prefill", 0)
+        assert inputs is job.inputs
+
+
+def test_a_build_without_a_size_has_no_parts() -> None:
+    role = roles()["a"]
+    assert set(role.programs) == {"prefill", "decode"}
+    ((step, _),) = job_of(PROMPT).steps(role)
+    assert step.phase == "prefill"
+
+
+def test_inputs_that_are_not_of_tokens_go_to_every_part() -> None:
+    role = in_parts()
+    style = TensorType("float32", ("batch", 2))
+    role = replace(role, inputs={**role.inputs, "style": style})
+    job = job_of(PROMPT)
+    job.inputs = {**job.inputs, "style": np.ones((1, 2), np.float32)}
+    assert [inputs["style"].shape for _, inputs in job.steps(role)] == [(1, 2)] * 3
+
+
+# -- tokens
+
+
+def test_tokens_until_every_sequence_has_ended() -> None:
+    job = read(submit([1], [2], max_new_tokens=3))
+    assert job.take([5, 6]) == (5, 6)
+    assert job.take([EOS, 6]) == (EOS, 6)
+    assert (job.finish, job.finished) == (["stop", ""], False)
+    assert job.take([9, 6]) == (None, 6)
+    assert (job.tokens, job.finish, job.finished) == ([[5, EOS], [6, 6, 6]], ["stop", "length"], True)
+
+
+def test_a_job_alone() -> None:
+    """Its fields are enough: no message and no model."""
+    job = Job(b"", TICKET, Sampling(), False, 0.0, Progress(0.0), max_new_tokens=1)
+    job.tokens, job.finish = [[]], [""]
+    assert job.take([4]) == (4,)
+    assert job.finished

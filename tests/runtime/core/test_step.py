@@ -1,0 +1,163 @@
+"""Steps and values, held against the placement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from partc.errors import RunError
+from partc.format.messages import Data, Opening, Row, Sampling, TensorSpec
+from partc.runtime.core.step import Step, check_sizes, check_specs, check_step, rows_of, step_of
+from partc.runtime.manifest import Manifest
+from tests.runtime.bundles import HIDDEN, LENGTH
+from tests.runtime.core.roles import graph, roles
+
+OPENING = Opening(7, Sampling(seed=5), True)
+STEP = Step(7, 1, 0, "prefill", {"batch": 2, "sequence": 3}, (0, 0), (3, 1), OPENING)
+SIZE = 2 * 3 * HIDDEN * 4
+
+
+@pytest.fixture
+def role() -> Manifest:
+    return roles()["b"]
+
+
+def data_of(step: Step, **changes: Any) -> Data:
+    facts: dict[str, Any] = {
+        "session": 9,
+        "epoch": 0,
+        "seq": 0,
+        "phase": step.phase,
+        "dims": dict(step.dims),
+        "rows": rows_of(step, 3),
+        "values": (),
+        "open": () if step.opening is None else (step.opening,),
+    }
+    return Data(**{**facts, **changes})
+
+
+# -- rows
+
+
+def test_rows_round_trip(role: Manifest) -> None:
+    """Slot 1 of a model of three sequences a request begins with row 3."""
+    assert rows_of(STEP, 3) == (Row(7, 3, 0, 0, 3), Row(7, 4, 0, 0, 1))
+    assert step_of(data_of(STEP), role) == STEP
+    later = replace(STEP, step=1, phase="decode", opening=None)
+    assert step_of(data_of(later), role) == later
+
+
+def test_a_step_of_tensors_has_one_row() -> None:
+    step = Step(7, 0, 0, "prefill", {"rows": 2}, opening=OPENING)
+    assert rows_of(step, 1) == (Row(7, 0, 0, 0, 0),)
+    assert step_of(data_of(step, rows=rows_of(step, 1)), graph()) == step
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": (Row(7, 3, 0, 0, 1), Row(8, 4, 0, 0, 1))}, "row 4 of step 0 does not belong to request 7"),
+        ({"rows": (Row(7, 3, 0, 0, 1), Row(7, 4, 1, 0, 1))}, "row 4 of step 1"),
+        ({"rows": (Row(7, 3, 0, 0, 1), Row(7, 5, 0, 0, 1))}, "row 5"),
+        ({"rows": (Row(7, 4, 0, 0, 1),)}, "row 4"),
+        ({"rows": tuple(Row(7, 3 + index, 0, 0, 1) for index in range(4))}, "4 sequences, at most 3"),
+        ({"open": (OPENING, OPENING)}, "opens another one"),
+        ({"open": (replace(OPENING, request=8),)}, "a message of request 7 opens another one"),
+    ],
+)
+def test_rows_that_are_not_one_request_s(role: Manifest, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        step_of(data_of(STEP, **changes), role)
+
+
+# -- steps
+
+
+def test_the_token_behind_a_step() -> None:
+    assert STEP.end == (3, 1)
+    assert STEP.next_token() == Step(7, 1, 1, "decode", {"batch": 2, "sequence": 1}, (3, 1), (1, 1))
+    assert Step(7, 0, 0, "prefill", {"rows": 2}).next_token().dims == {"rows": 2}
+
+
+def test_two_devices_mean_the_same_step_with_and_without_its_opening() -> None:
+    assert STEP.same_as(replace(STEP, opening=None))
+    assert not STEP.same_as(replace(STEP, slot=2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"slot": 3}, "slot 3, there are 3"),
+        ({"phase": "decode"}, "no step of 'decode'"),
+        ({"phase": "warmup"}, "no step of 'warmup'"),
+        ({"phase": "chunk"}, "no step of 'chunk'"),
+        ({"step": 1}, "no step of 'prefill'"),
+        ({"opening": None}, "opened by its step 0"),
+        ({"dims": {"batch": 4, "sequence": 3}}, "batch is 4, at most 3"),
+        ({"dims": {"batch": 2, "sequence": LENGTH + 1}}, f"sequence is {LENGTH + 1}"),
+        ({"dims": {"batch": 2, "width": 1}}, "width is 1, at most 0"),
+        ({"position": (0,)}, "1 positions"),
+        ({"length": (3, 4)}, "4 of 3 tokens"),
+        ({"length": (3, 0)}, "0 of 3 tokens"),
+        ({"position": (0, LENGTH - 2)}, "max_sequence"),
+    ],
+)
+def test_steps_beyond_the_plan(role: Manifest, changes: dict[str, Any], message: str) -> None:
+    check_step(STEP, role)
+    with pytest.raises(RunError, match=message):
+        check_step(replace(STEP, **changes), role)
+
+
+@pytest.mark.parametrize(
+    ("step", "phase", "message"),
+    [
+        (0, "decode", "no step of 'decode'"),
+        (0, "whole", "no step of 'whole'"),
+        (3, "chunk", None),
+        (3, "prefill", None),
+    ],
+)
+def test_which_phases_a_step_may_have(step: int, phase: str, message: str | None) -> None:
+    """Where prompts come in parts."""
+    opening = None if step else Opening(0, Sampling())
+    made = Step(0, 0, step, phase, {"batch": 1, "sequence": 1}, (0,), (1,), opening)
+    if message is None:
+        check_step(made, roles(prompt_chunk=4)["a"])
+        return
+    with pytest.raises(RunError, match=message):
+        check_step(made, roles(prompt_chunk=4)["a"])
+
+
+# -- values
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (TensorSpec("hidden_9", "float32", (2, 3, HIDDEN)), "does not belong"),
+        (TensorSpec("hidden_1", "float16", (2, 3, HIDDEN)), "is float16, the plan says float32"),
+        (TensorSpec("hidden_1", "float32", (2, 3, HIDDEN + 1)), "has the shape"),
+        (TensorSpec("hidden_1", "float32", (2, 2, HIDDEN)), "has the shape"),
+    ],
+)
+def test_values_unlike_the_plan(role: Manifest, spec: TensorSpec, message: str) -> None:
+    check_specs([TensorSpec("hidden_1", "float32", (2, 3, HIDDEN))], role.types, STEP.dims)
+    with pytest.raises(RunError, match=message):
+        check_specs([spec], role.types, STEP.dims)
+
+
+def test_values_whose_size_nobody_tells(role: Manifest) -> None:
+    with pytest.raises(RunError, match="needs the size of 'sequence'"):
+        check_specs([TensorSpec("hidden_1", "float32", (2, 3, HIDDEN))], role.types, {"batch": 2})
+
+
+@pytest.mark.parametrize("sizes", [[SIZE - 1], [SIZE + 4], [0]])
+def test_bytes_unlike_the_announced(sizes: list[int]) -> None:
+    spec = TensorSpec("hidden_1", "float32", (2, 3, HIDDEN))
+    check_sizes([spec], [SIZE])
+    with pytest.raises(RunError, match=f"has {sizes[0]} bytes"):
+        check_sizes([spec], sizes)
+    with pytest.raises(RunError, match="1 tensors are announced, 2 came"):
+        check_sizes([spec], [SIZE, SIZE])
