@@ -134,7 +134,7 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
 
 
 def _remedy(problem: Problem, answer: Plan, strategy: str) -> str:
-    """What to do about a problem without an answer."""
+    """A hint for a problem without an answer."""
     from partc.plan.remedies import problem_remedy
     from partc.plan.strategies import solve
 

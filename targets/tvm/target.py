@@ -54,7 +54,7 @@ class TvmTarget(Target):
 
     @property
     def machine(self) -> Machine:
-        """What the code is compiled for; raises ConfigError where the options make no machine."""
+        """The machine that the code is compiled for; raises ConfigError where the options make none."""
         return machine_of(self.arch, self.platform, self.features, self.provider, self.cuda_arch)
 
     def check(self) -> None:
