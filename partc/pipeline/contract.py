@@ -78,12 +78,20 @@ class Target(ABC):
 
     name: ClassVar[str]
 
-    def check(self) -> None:  # noqa: B027  # most targets need nothing
-        """Make sure that the options fit together and every tool is there, which takes seconds at most.
+    def check_options(self) -> None:  # noqa: B027  # most targets have none
+        """Refuse options whose values do not exist or do not fit together; needs no tool.
+
+        Raises:
+            UserError: `where` is the option.
+        """
+
+    def check(self) -> None:
+        """Check the options, and make sure that every tool is there, which takes seconds at most.
 
         Raises:
             UserError: something is wrong or missing; says how to get it.
         """
+        self.check_options()
 
     def refusal(self, node: Node) -> UserError | None:
         """Why `lower` refuses every graph with this node, where the node itself tells; plans go by it.

@@ -56,7 +56,7 @@ class OrtTarget(Target):
     disable: tuple[str, ...] = ()
     """Names of `targets.ort.fusions.FUSIONS` to leave out."""
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Make sure that the provider, the fusions to leave out and the accuracy level exist.
 
         Raises:
@@ -88,7 +88,7 @@ class OrtTarget(Target):
         Raises:
             UserError: onnxruntime has no kernel for a node, or there is no such provider or fusion.
         """
-        self.check()
+        self.check_options()
         provider = find_provider(self.provider)
         wanted = FUSIONS.keys() - {*self.disable} - provider.slow
         lowered = [clone(graph) for graph in graphs]
