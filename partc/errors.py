@@ -40,11 +40,11 @@ class PartcError(Exception):
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        """What is wrong, in one sentence."""
+        """The error in one sentence."""
         self.where = where
         """The file, key, line or node that it is wrong in."""
         self.hint = hint
-        """What to change or to type next."""
+        """The change to make, or the command to type next."""
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from partc.errors import UserError
 from partc.ir.flow import behind, free_nodes, light_nodes, schedule, widths
 from partc.ir.graph import Graph, Module, Node, Submodule
 from partc.pipeline.contract import Context, Pass
@@ -23,7 +24,14 @@ class FormSubmodules(Pass):
     ensures: ClassVar[str | None] = "formed"
 
     def apply(self, module: Module, context: Context) -> bool:
-        """Set `module.submodules` and reorder `module.graph.nodes` to match."""
+        """Set `module.submodules` and reorder `module.graph.nodes` to match.
+
+        Raises:
+            UserError: there is nothing to divide.
+        """
+        if not module.graph.nodes:
+            what = "the model computes nothing: its outputs are inputs or constants"
+            raise UserError(what, where=f"graph {module.graph.name}", hint="is it the model that you mean?")
         before = list(module.graph.nodes), _shape(module.submodules)
         module.submodules = arrange(module.graph, layers(module.graph, module.candidates or ()))
         return before != (module.graph.nodes, _shape(module.submodules))

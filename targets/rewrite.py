@@ -57,7 +57,7 @@ class Rewriter:
         return self._names.fresh(base)
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """What `make` returned for the first call with this key."""
+        """The result of the first call of `make` with this key."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]  # type: ignore[return-value]

@@ -17,7 +17,7 @@ from partc.pipeline.contract import NO_STORE, Progress, TensorStore
 
 @dataclass(frozen=True)
 class Placed:
-    """Where the elements of a weight lie."""
+    """The place of a weight's elements in the file."""
 
     file: str
     """A safetensors file, relative to the device's folder."""
@@ -25,7 +25,7 @@ class Placed:
 
 
 _Key = tuple[WeightExpr | None, str | None]
-"""What makes two weights the same bytes: the same source but for its last shape, and the same type."""
+"""The key of a weight's bytes: its source but for the last shape, and its type."""
 
 
 def write_weights(
@@ -84,7 +84,7 @@ def _viewed(placed: Placed, weight: Weight) -> Placed:
 
 
 def _shifted(progress: Progress, before: int, total: int) -> Callable[[int, int], None]:
-    """What one file reports, behind `before` bytes of the files before it."""
+    """The progress of one file, behind `before` bytes of the files before it."""
     return lambda done, _: progress("write weights", before + done, total)
 
 

@@ -20,7 +20,6 @@ from partc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from partc.config.devices import DevicesConfig
     from partc.ir.graph import Module
     from partc.pipeline.contract import Pass
 
@@ -76,6 +75,7 @@ def compile_command(
     from partc.cli.observers import Watch, run_watched
     from partc.cli.order import check_fresh
     from partc.cli.places import check_folder
+    from partc.cli.targets import check_targets
     from partc.config.devices import load_devices
     from partc.plan.placement import check_strategy
     from partc.verify.origin import write_origin
@@ -88,8 +88,7 @@ def compile_command(
         steps = [_anew(step) for step in steps]
     wrote = next((Path(vars(step)["output"]) for step in steps if step.name == "emit-bundle"), None)
     check_fresh(steps)
-    if any(step.name == "lower-target" for step in steps):
-        _check_targets(devices)
+    check_targets(devices, tools=any(step.name == "lower-target" for step in steps))
     if wrote is not None:
         check_output(wrote)
         check_folder(wrote, "-o", replaced=True)
@@ -114,19 +113,6 @@ def _steps(
 def _anew(step: Pass) -> Pass:
     """The pass so that it copies nothing of an earlier build."""
     return replace(step, reuse=False) if step.name == "emit-bundle" else step  # type: ignore[call-arg]
-
-
-def _check_targets(devices: DevicesConfig) -> None:
-    """Raises UserError where a device's target lacks a tool, or its options do not fit together."""
-    from partc.errors import UserError
-    from partc.pipeline.registry import load_target
-
-    for name, device in devices.devices.items():
-        try:
-            load_target(device.target, device.target_options).check()
-        except UserError as error:
-            where = f"device {name}: {error.where}" if error.where else f"device {name}"
-            raise type(error)(error.message, where=where, hint=error.hint) from None
 
 
 def _report(module: Module, output: Path | None, as_json: bool) -> None:

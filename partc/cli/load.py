@@ -1,4 +1,4 @@
-"""What a command line names, as objects: a model, a build, IR text, a planning problem."""
+"""The objects that a command line names: a model, a build, IR text, a planning problem."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ _SURROUNDINGS = {
     errno.EPERM: _RIGHT,
     errno.ENAMETOOLONG: "give a shorter name",
 }
-"""What the system may refuse with no bug of ours → what to do about it."""
+"""Errors of the system that are no bug of partc → a hint."""
 _PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
-"""What it may refuse because of a path, where it names one."""
+"""Errors of the system that are due to a path, where it names one → a hint."""
 _EXTRAS = (
     "torch",
     "transformers",

@@ -1,4 +1,4 @@
-"""What watches a pipeline from outside: dumps, prints and progress; passes themselves do none of it."""
+"""Observers of a pipeline: dumps, prints and progress; passes themselves do none of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from partc.pipeline.manager import Observer, PassRun, run_passes
 
 @dataclass(frozen=True)
 class Watch:
-    """What somebody wants to see of a pipeline."""
+    """The outputs of a pipeline that the command line asks for."""
 
     print_after: tuple[str, ...] = ()
     """Passes after which the IR goes to stderr; `all` stands for each."""

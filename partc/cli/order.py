@@ -37,7 +37,7 @@ def check_settings(passes: Sequence[Pass]) -> None:
 
 
 def check_fresh(passes: Sequence[Pass]) -> None:
-    """As `check_order` for a model that is yet to be imported, as far as that can be known.
+    """The same as `check_order` for a model that is yet to be imported, as far as that can be known.
 
     An importer may leave a model with all sizes, never with sub-modules.
     """

@@ -76,12 +76,15 @@ def _plan(model: str, target: Path, strategy: str, cut_rule: str, cache: bool, w
     """The module of MODEL with its plan decided."""
     from partc.cli.load import load_model
     from partc.cli.observers import run_watched
+    from partc.cli.targets import check_targets
     from partc.config.devices import load_devices
     from partc.pipeline.default import PLANNING, default_pipeline
     from partc.plan.placement import check_strategy
 
     # Before the long work: a mistake in these should not cost minutes.
-    check_strategy(load_devices(target), strategy)
+    devices = load_devices(target)
+    check_strategy(devices, strategy)
+    check_targets(devices, tools=False)
     steps = default_pipeline(target, strategy, cut_rule, Path("build"), PLANNING)
     return run_watched(lambda: load_model(model, cache), steps, watch)
 
@@ -134,7 +137,7 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
 
 
 def _remedy(problem: Problem, answer: Plan, strategy: str) -> str:
-    """What to do about a problem without an answer."""
+    """A hint for a problem without an answer."""
     from partc.plan.remedies import problem_remedy
     from partc.plan.strategies import solve
 

@@ -1,4 +1,4 @@
-"""What a profile found, as tables and as data for --json."""
+"""The results of a profile, as tables and as data for --json."""
 
 from __future__ import annotations
 

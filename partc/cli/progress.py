@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _IN_BYTES = ("write ",)
-"""How the texts of work begin that counts bytes; all other work counts items."""
+"""First words of work that counts bytes; all other work counts items."""
 
 
 class Bar:
@@ -46,7 +46,7 @@ class Bar:
 
 
 def amount(done: int, total: int, bytes_per_s: float | None) -> str:
-    """How far work in bytes is, how fast, and how long it will take: `1.2 GB of 3.8 GB, 210.4 MB/s, 12 s left`."""
+    """Progress of work in bytes, its rate and the time left: `1.2 GB of 3.8 GB, 210.4 MB/s, 12 s left`."""
     from rich.filesize import decimal
 
     text = f"{decimal(done)} of {decimal(total)}"

@@ -68,7 +68,7 @@ def report_command(build: Path, output: Path | None, run: Path | None, as_json: 
 
 
 def _summary(subject: Subject, target: Path) -> dict[str, Any]:
-    """What the report says, for programs."""
+    """The figures of the report, for programs."""
     from partc.report.measured import Measured
     from partc.report.page import headline
 
@@ -133,7 +133,7 @@ def _rows(measured: Measured) -> list[list[str]]:
 
 
 def _lines(measured: Measured) -> Iterator[str]:
-    """What is said below the table: the whole, what it means, and what was not as planned."""
+    """The lines below the table: the whole, its meaning, and deviations from the plan."""
     from partc.report.page import ONE_MACHINE, headline, meaning
     from partc.report.timelines import say_requests
 

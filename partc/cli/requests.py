@@ -1,4 +1,4 @@
-"""What `partc run` is asked for, read from the command line."""
+"""The requests of `partc run`, read from the command line."""
 
 from __future__ import annotations
 

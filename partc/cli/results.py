@@ -1,4 +1,4 @@
-"""What `partc run` prints: text as it comes, results, and where the time went."""
+"""The output of `partc run`: text as it is generated, results, and times."""
 
 from __future__ import annotations
 

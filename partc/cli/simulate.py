@@ -117,7 +117,7 @@ def simulate_command(
 
 
 def _figures(simulation: dict[str, Any]) -> dict[str, Any]:
-    """What a mode comes to, without what happened."""
+    """The summary of a mode, without its events."""
     keys = ("mode", "makespan_s", "tokens_per_s", "first_token_s", "pace_s")
     return {key: simulation[key] for key in keys}
 

@@ -17,7 +17,7 @@ from partc.plan.summary import MessageRow, StageRow, Summary
 from partc.plan.words import say_rate
 
 SHOWN = 5
-"""How many of the changes that would help are printed; plan.json has all."""
+"""The number of helpful changes that are printed; plan.json has all."""
 
 
 def show(*blocks: Table | str, stderr: bool = False) -> None:
@@ -70,7 +70,7 @@ def print_summary(summary: Summary) -> None:
 
 
 def headline(summary: Summary) -> list[str]:
-    """What the plan comes to, what limits it, and what the best plan would do instead."""
+    """The value of the plan, its limit, and the best plan where it is another one."""
     gap = "unknown" if summary.gap is None else f"{summary.gap:.2%}"
     value = f"predicted {summary.value_text}; bound {summary.bound_text}, gap {gap} ({summary.method})"
     binding = summary.explain.get("binding")
@@ -80,7 +80,7 @@ def headline(summary: Summary) -> list[str]:
 
 
 def _measured_line(summary: Summary) -> list[str]:
-    """How many of the times were measured, where devices.yaml names measured ones."""
+    """A note on how many times were measured, where devices.yaml names measured ones."""
     times = summary.explain.get("times")
     if not times:
         return []
@@ -175,7 +175,7 @@ def _what_if_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def print_pass_times(runs: Sequence[PassRun]) -> None:
-    """How long each pass took, on stderr."""
+    """The time of each pass, on stderr."""
     total = sum(run.seconds for run in runs)
     rows = [[run.name, format_seconds(run.seconds), "yes" if run.modified else "no"] for run in runs]
     rows.append(["total", format_seconds(total), ""])

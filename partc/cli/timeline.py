@@ -1,4 +1,4 @@
-"""What `partc simulate` prints: figures, busy times, and a timeline of the first steps in text."""
+"""The output of `partc simulate`: figures, busy times, and a timeline of the first steps in text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEPS = 3
 """Tokens of each request that a timeline shows."""
 _BAR = 24
 _PACE = "per token after the first"
-"""What the pace of a request is, as opposed to the seconds per token of a plan, which spread its prefill."""
+"""The meaning of a request's pace, as opposed to a plan's seconds per token, which spread the prefill."""
 _DIGITS = "123456789abcdefghijklmnopqrstuvwxyz"
 _FIRST, _LATER, _IDLE = "█", "▒", "·"
 
@@ -30,7 +30,7 @@ _FIRST, _LATER, _IDLE = "█", "▒", "·"
 def print_simulation(
     simulation: Simulation, modes: Sequence[Simulation], devices: Sequence[str], in_flight: int
 ) -> None:
-    """All that a person wants to see of it; `devices` are those in use, in ring order."""
+    """The whole output for people; `devices` are those in use, in ring order."""
     compared = [_mode_table(modes)] if modes else []
     show(*_headline(simulation, devices, in_flight), "")
     for line in timeline(simulation, devices):
@@ -122,7 +122,7 @@ def timeline(simulation: Simulation, devices: Sequence[str]) -> list[str]:
 
 
 def _window(simulation: Simulation) -> float:
-    """Until every request that was there from the start has made a few tokens."""
+    """The end of the timeline: every request that was there from the start has made a few tokens."""
     steps = min(_STEPS, len(simulation.token_s[0]))
     if simulation.mode == "sequential":
         return simulation.token_s[0][steps - 1]
@@ -145,7 +145,7 @@ def _row(spans: Sequence[Span], cell: float, width: int) -> str:
 
 
 def _owners(spans: Sequence[Span], cell: float, width: int) -> list[Span | None]:
-    """What has most of each cell, if it has half of it; a span that has no cell so takes an idle one."""
+    """The event that fills most of each cell, if it fills half of it; a span without a cell takes an idle one."""
     owners: list[Span | None] = [None] * width
     most = [cell / 2] * width
     for span in spans:

@@ -1,4 +1,4 @@
-"""What `partc verify` prints: a row for each request and each cut, and the verdict as the last line."""
+"""The output of `partc verify`: a row for each request and each cut, and the verdict as the last line."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _cut_table(report: Report) -> Table:
 
 
 def _cost_table(cost: Cost) -> Table:
-    """What is known of the quantised model beside the original, a figure a row."""
+    """The figures of the quantised model beside the original, one a row."""
     block = f", block {cost.block}" if "int4" in (cost.weights, cost.head, cost.embeddings) else ""
     rows = [["precision", f"weights {cost.weights}, head {cost.head}, embeddings {cost.embeddings}{block}"]]
     count = "" if cost.tokens is None else f", {cost.tokens} prediction{'' if cost.tokens == 1 else 's'}"

@@ -44,7 +44,7 @@ class DeviceConfig:
     memory_bytes: int
     """All of its memory; `DevicesConfig.usable_memory` applies memory_fraction."""
     overhead_bytes: int = 0
-    """What the runtime itself takes of the usable memory."""
+    """Bytes of the usable memory that the runner itself takes."""
     call_overhead_s: float = 0.0
     """Added to every call of a sub-module."""
     provider: str = "cpu"
@@ -55,11 +55,11 @@ class DeviceConfig:
     """`host:port` where its runner listens; None: given at start."""
     profile: str | None = None
     options: Mapping[str, object] = field(default_factory=dict)
-    """Of the target alone."""
+    """Options of the target alone."""
 
     @property
     def target_options(self) -> dict[str, object]:
-        """What `partc.pipeline.registry.load_target` takes for this device."""
+        """The options that `partc.pipeline.registry.load_target` takes for this device."""
         return {**{key: getattr(self, key) for key in COMMON_OPTIONS}, **self.options}
 
 
@@ -89,14 +89,14 @@ class DevicesConfig:
     place: Ranges = field(default_factory=dict)
     """The user's own assignment; empty: the planner decides."""
     pin: Ranges = field(default_factory=dict)
-    """What a device must hold."""
+    """Layers or sub-modules that a device must hold."""
     ban: Ranges = field(default_factory=dict)
-    """What a device may not hold."""
+    """Layers or sub-modules that a device may not hold."""
     measured: Times | None = None
     """Times of sub-modules by `partc profile`, which are preferred to estimates."""
 
     def times_of(self, name: str) -> DeviceTimes | None:
-        """What was measured on a device with the target, threads and options that it has now."""
+        """The times measured on a device with the target, threads and options that it has now."""
         device, times = self.devices[name], self.measured.devices if self.measured else {}
         found = times.get(name)
         now = (device.target, device.provider, device.threads, device.options)

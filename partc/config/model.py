@@ -27,7 +27,7 @@ _KEYS = (
     "dims",
 )
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-"""What `max_batch: auto` tries first; the planner then looks between them."""
+"""Batches that `max_batch: auto` tries first; the planner then looks between them."""
 _REMOTE_CODE = ("trust_remote_code", "remote_code", "auto_map", "custom_code")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 
@@ -62,9 +62,9 @@ class RandomModel:
     """A model with random weights, made from its config alone."""
 
     config: Mapping[str, object]
-    """What config.json would hold; `model_type` names the family."""
+    """The content of config.json; `model_type` names the family."""
     seed: int
-    """Of the random weights."""
+    """The seed of the random weights."""
 
     @property
     def name(self) -> str:
@@ -85,12 +85,12 @@ class OnnxFile:
 
 
 ModelSource = CheckpointFolder | HubModel | RandomModel | OnnxFile
-"""Where the model comes from."""
+"""The source of a model."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What the plan is to be best for."""
+    """The requests that the plan is made best for."""
 
     prompt: int = 32
     """Tokens of a prompt."""
@@ -121,7 +121,7 @@ class ModelConfig:
     dims: Mapping[str, int] = field(default_factory=dict)
     """Largest value of each symbolic size of an ONNX graph."""
     sequence_place: str = field(default="max_sequence", compare=False)
-    """Where max_sequence is written, for messages."""
+    """The place of max_sequence in the file, for messages."""
     auto_batch: bool = False
     """`max_batch: auto`: the planner takes the smallest batch that makes nearly as many tokens per second as the best
     one. A plan for a larger batch needs more memory (caches, activations) and its step takes longer."""
@@ -133,7 +133,7 @@ class ModelConfig:
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """What the planner tries for max_batch first; empty where it is given."""
+        """Batches that the planner tries for max_batch first; empty where it is given."""
         return BATCHES if self.auto_batch else ()
 
 

@@ -30,7 +30,7 @@ class Range:
     """Place in the file, for messages."""
 
     def __str__(self) -> str:
-        """As a user writes it."""
+        """The text of the range in devices.yaml."""
         if self.last == self.first:
             return f"{self.kind.removesuffix('s')} {self.first}"
         return f"{self.kind} {self.first}-{self.last}"

@@ -28,11 +28,11 @@ _FIGURES = ("flops", "memory_bandwidth", "memory")
 
 @dataclass(frozen=True)
 class Profile:
-    """What is known about a kind of device."""
+    """The figures of a kind of device."""
 
     name: str
     title: str
-    """As people call it."""
+    """Its name in prose."""
     arch: str
     provider: str
     flops_per_s: float
@@ -53,7 +53,7 @@ def user_cache() -> Path:
 
 
 def host_file() -> Path:
-    """Where the profile of this machine lies."""
+    """The file of this machine's profile."""
     return user_cache() / "host.yaml"
 
 

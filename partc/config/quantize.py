@@ -13,7 +13,7 @@ BLOCKS = (16, 32, 64, 128, 256)
 
 
 def read_quantization(top: Section) -> Quantization | None:
-    """What stands under `quantize`; None where nothing is to be quantised.
+    """The value of `quantize`; None where nothing is to be quantised.
 
     Raises:
         ConfigError: an unknown precision or key, a block that is none of `BLOCKS`, or one without int4.

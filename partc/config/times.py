@@ -35,7 +35,7 @@ _TIME_KEYS = ("seconds", "spread_s", "repeats", "phase", "submodules")
 
 @dataclass(frozen=True)
 class DeviceTimes:
-    """What was measured on one device."""
+    """The measurements of one device."""
 
     target: str
     provider: str
@@ -43,9 +43,9 @@ class DeviceTimes:
     seconds: Mapping[str, float]
     """Digest → seconds of one step."""
     call_overhead_s: float = 0.0
-    """What a call of the engine takes besides."""
+    """Seconds that a call of the engine takes besides."""
     step_overhead_s: float = 0.0
-    """What a step costs on the source besides its sub-modules and messages."""
+    """Seconds that a step costs on the source besides its sub-modules and messages."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Options of the target's own, as JSON has them."""
     rough: bool = False
@@ -64,7 +64,7 @@ class Times:
     file: str
     devices: Mapping[str, DeviceTimes] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
-    """What model.yaml said when they were measured."""
+    """Sizes and workload of model.yaml when they were measured."""
 
 
 def as_json(options: Mapping[str, object]) -> dict[str, object]:

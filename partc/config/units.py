@@ -22,7 +22,7 @@ class Kind:
     """A physical quantity and the units that it may be written in."""
 
     name: str
-    """What the quantity is called in messages."""
+    """The name of the quantity in messages."""
     units: Mapping[str, float]
     """Unit as written -> its size in the base unit."""
     example: str

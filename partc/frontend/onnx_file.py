@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import onnx
@@ -11,10 +10,10 @@ from onnx.inliner import inline_local_functions
 from partc.config.model import ModelConfig
 from partc.errors import ModelError
 from partc.format.dims import symbols
+from partc.frontend.onnx_check import check_model, tensor_bytes
 from partc.frontend.onnx_import import INLINE_BYTES, import_onnx
 from partc.frontend.onnx_versions import check_versions
 from partc.ir.graph import Graph, ModelInfo, Module
-from partc.ir.types import BY_ONNX
 from partc.ir.weights import Leaf
 
 
@@ -26,11 +25,10 @@ def load_onnx_file(config: ModelConfig, path: Path) -> Module:
             size without a limit.
     """
     model = read_onnx(path)
-    check_versions(model, path)
     large = {
         tensor.name
         for tensor in model.graph.initializer
-        if _external(tensor) or _bytes(tensor) > INLINE_BYTES
+        if _external(tensor) or tensor_bytes(tensor) > INLINE_BYTES
     }
     graph = import_onnx(model, lambda name: Leaf(path.name, name) if name in large else None)
     info = ModelInfo(
@@ -46,7 +44,11 @@ def load_onnx_file(config: ModelConfig, path: Path) -> Module:
 
 
 def read_onnx(path: Path) -> onnx.ModelProto:
-    """The model without its external data, checked, with local functions inlined."""
+    """The model without its external data, checked, with local functions inlined.
+
+    Raises:
+        ModelError: not an ONNX model, a damaged one, one too new for onnxruntime, or external data outside its folder.
+    """
     try:
         model = onnx.load(path, load_external_data=False)
     except OSError as error:
@@ -57,19 +59,27 @@ def read_onnx(path: Path) -> onnx.ModelProto:
         ) from error
     if not model.graph.node:
         raise ModelError("the ONNX model has no nodes", where=str(path), hint="is the file complete?")
+    check_versions(model, path)
+    model = _inlined(model, path)
+    check_model(model, path)
     for tensor in model.graph.initializer:
         if _external(tensor):
             check_external(tensor, path)
-    return inline_local_functions(model) if model.functions else model
+    return model
+
+
+def _inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    if not model.functions:
+        return model
+    try:
+        return inline_local_functions(model)
+    except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+        problem = str(error).strip().partition("\n")[0]
+        raise ModelError(f"its functions cannot be inlined: {problem}", where=str(path)) from error
 
 
 def _external(tensor: onnx.TensorProto) -> bool:
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
-
-
-def _bytes(tensor: onnx.TensorProto) -> int:
-    row = BY_ONNX.get(tensor.data_type)
-    return int(math.prod(tensor.dims)) * (row.bytes if row else 8)
 
 
 def check_external(tensor: onnx.TensorProto, path: Path) -> Path:
@@ -99,10 +109,13 @@ def check_external(tensor: onnx.TensorProto, path: Path) -> Path:
         )
     if target.stat().st_nlink > 1:
         raise ModelError(f"external data at {location!r} is a hard link", where=where, hint=hint)
-    end = _number(entries.get("offset", "0"), where) + _number(
-        entries.get("length", str(_bytes(tensor))), where
-    )
-    if end > target.stat().st_size:
+    wanted = tensor_bytes(tensor)
+    offset = _number(entries.get("offset", "0"), where)
+    length = _number(entries.get("length", str(wanted)), where)
+    if length != wanted:
+        message = f"{length} bytes of external data, {wanted} expected"
+        raise ModelError(message, where=where, hint="copy the model again, with its data files")
+    if offset + length > target.stat().st_size:
         raise ModelError(
             f"external data {location!r} is truncated", where=where, hint="export or download it again"
         )
@@ -110,8 +123,8 @@ def check_external(tensor: onnx.TensorProto, path: Path) -> Path:
 
 
 def _number(text: str, where: str) -> int:
-    if not text.isdigit():
-        raise ModelError(f"external data has the bad offset or length {text!r}", where=where)
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ModelError(f"external data has the bad offset or length {text!r:.60}", where=where)
     return int(text)
 
 

@@ -58,6 +58,8 @@ class _Importer:
         self.scopes = scopes
         self.values: dict[str, Value] = {}
         self.states: dict[str, State] = {}
+        self.named: dict[str, str] = {}
+        """Symbol → how the file calls that size."""
 
     def run(self, name: str, opset: int) -> Graph:
         inputs = [self._input(tensor) for tensor in self.surgeon.inputs if isinstance(tensor, gs.Variable)]
@@ -128,8 +130,17 @@ class _Importer:
             return int(size)
         if isinstance(size, str) and size:
             renamed = _SYMBOL.sub(lambda found: self.symbols.get(found.group(), found.group()), size)
-            return re.sub(r"\W", "_", renamed) if fallback else None
-        return re.sub(r"\W", "_", fallback) or None
+            return self._symbol(renamed) if fallback else None
+        return self._symbol(fallback) if fallback else None
+
+    def _symbol(self, text: str) -> str:
+        """A symbol for a size that is called `text`; other texts get other symbols."""
+        plain = re.sub(r"\W", "_", text, flags=re.ASCII)
+        base = plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
+        name, number = base, 1
+        while self.named.setdefault(name, text) != text:
+            name, number = f"{base}_{number}", number + 1
+        return name
 
 
 def _dtype(tensor: gs.Tensor) -> str | None:

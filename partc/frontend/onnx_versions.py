@@ -25,6 +25,10 @@ def check_versions(model: onnx.ModelProto, path: Path) -> None:
     Raises:
         ModelError: says what the file has and what onnxruntime reads.
     """
+    versions = [model.ir_version, *(entry.version for entry in model.opset_import)]
+    if not all(0 < version < 2**31 for version in versions):
+        bad = next(version for version in versions if not 0 < version < 2**31)
+        raise ModelError(f"{bad} is no version of ONNX", where=str(path), hint="export or download it again")
     if importlib.util.find_spec("onnxruntime") is None:
         return
     opsets = {

@@ -211,7 +211,10 @@ def _standard(node: Node, operands: Sequence[Fact | None], sample: int, opset: i
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=versions)
     except onnx.defs.SchemaError as error:
         raise UnknownSizeError(f"ONNX opset {opset} has no operator {node.op}") from error
-    except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
+    except (
+        *(onnx.checker.ValidationError, shape_inference.InferenceError),
+        *(RuntimeError, ValueError, TypeError, OverflowError),
+    ) as error:
         raise UnknownSizeError(" ".join(str(error).split())) from error
     return [_type_of(found.get(name)) for name in outputs]
 

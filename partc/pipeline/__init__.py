@@ -1,1 +1,1 @@
-"""What a pass and a target are, the manager that runs passes, and the one table that names them."""
+"""The contracts of passes and targets, the manager that runs passes, and the one table that names them."""

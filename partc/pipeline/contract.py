@@ -1,4 +1,4 @@
-"""What a pass is and what a target is; the instances live in `passes/` and `targets/`.
+"""The contracts of passes and targets; the instances live in `passes/` and `targets/`.
 
 A pass is a frozen dataclass: its fields are its options (ints, floats, bools, texts), with units in their names.
 `apply` changes the module and says truthfully whether it did. What it needs and what it leaves behind are stages of
@@ -26,7 +26,7 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Context:
-    """What the surroundings give every pass; nothing in here may change what a pass computes."""
+    """The surroundings of every pass; nothing in here may change what a pass computes."""
 
     progress: Progress = field(default=no_progress)
 
@@ -48,7 +48,7 @@ class Pass(ABC):
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a target made of one part: files in a folder and how the runner uses them."""
+    """The files that a target made of one part, and how the runner uses them."""
 
     submodules: list[dict[str, Any]]
     """Entries of the manifest's `submodules`."""
@@ -78,12 +78,20 @@ class Target(ABC):
 
     name: ClassVar[str]
 
-    def check(self) -> None:  # noqa: B027  # most targets need nothing
-        """Make sure that the options fit together and every tool is there, which takes seconds at most.
+    def check_options(self) -> None:  # noqa: B027  # most targets have none
+        """Refuse options whose values do not exist or do not fit together; needs no tool.
+
+        Raises:
+            UserError: `where` is the option.
+        """
+
+    def check(self) -> None:
+        """Check the options, and make sure that every tool is there, which takes seconds at most.
 
         Raises:
             UserError: something is wrong or missing; says how to get it.
         """
+        self.check_options()
 
     def refusal(self, node: Node) -> UserError | None:
         """Why `lower` refuses every graph with this node, where the node itself tells; plans go by it.
@@ -93,7 +101,7 @@ class Target(ABC):
         return None
 
     def identity(self) -> object:
-        """What its files depend on besides the graphs, as data for JSON: options, and the versions of tools."""
+        """Everything that its files depend on besides the graphs, as data for JSON: options, versions of tools."""
         return repr(self)
 
     @abstractmethod

@@ -14,7 +14,7 @@ from partc.pipeline.contract import Context, Pass
 
 @dataclass(frozen=True)
 class PassRun:
-    """What one pass did."""
+    """The record of one pass."""
 
     index: int
     name: str

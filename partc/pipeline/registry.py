@@ -45,7 +45,7 @@ FUSIONS: Mapping[str, str] = {
 """Every pass that fuses, and its table of fusions by name."""
 
 COMMON_OPTIONS = ("provider", "threads", "arch")
-"""What every target is given, and leaves where it does not care."""
+"""Options that every target is offered; a target takes those that it has fields for."""
 
 _KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
 _SAMPLES = {"int": "4", "float": "0.5", "str": "name", "bool": "true"}
@@ -152,7 +152,7 @@ def _load(table: Mapping[str, str], name: str, what: str) -> Any:
 
 
 def _entry(text: str) -> Any:
-    """What `module:attribute` names."""
+    """The object that `module:attribute` names."""
     module, attribute = text.split(":")
     return getattr(import_module(module), attribute)
 

@@ -1,4 +1,4 @@
-"""What code a result was made with: kept results are used only by the code that made them."""
+"""Versions of the code that made a result: kept results are used only by the code that made them."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from partc.runtime.measure.ring import ring_manifest
 from partc.runtime.shell.keys import Keys, load_client_keys
 
 CONNECT_S = 10.0
-"""How long a device may take to answer at all, seconds."""
+"""Seconds in which a device has to answer at all."""
 ANSWER_S = 600.0
-"""How long one request may take (loading included), seconds."""
+"""Seconds that one request may take, loading included."""
 BUSY = 0.3
 """The part of the time in which somebody waits for a core, from which on a device is busy with other things."""
 _RETRY_S = 0.05

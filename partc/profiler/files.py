@@ -1,4 +1,4 @@
-"""What a profile leaves: devices.yaml with measured figures, and times.json beside it."""
+"""The files of a profile: devices.yaml with measured figures, and times.json beside it."""
 
 from __future__ import annotations
 

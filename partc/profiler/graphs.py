@@ -45,16 +45,16 @@ class ProbeSizes:
     square: int = 1024
     """Rows and columns of the square product."""
     rows: int = 4096
-    """Of the streamed matrix, f32; more bytes than any cache has."""
+    """Rows of the streamed matrix, f32, which has more bytes than any cache."""
     columns: int = 4096
     touch_rows: int = 4096
-    """Of the same matrix, as much as a device of the ring reads in a step."""
+    """Rows of the same matrix that a device of the ring reads in a step."""
     link: int = 448
     """Rows and columns of a product of the chains."""
 
     @property
     def stream_bytes(self) -> int:
-        """Of the streamed matrix."""
+        """Bytes of the streamed matrix."""
         return self.rows * self.columns * 4
 
 
@@ -135,7 +135,7 @@ def _seen_outside(whole: Graph, nodes: Sequence[Node]) -> list[Value]:
 
 
 def weight_bytes(graph: Graph) -> int:
-    """Of the weights and constants of a graph."""
+    """Bytes of the weights and constants of a graph."""
     return sum(value.bytes({}) for value in graph.leaves() if not isinstance(value, State))
 
 

@@ -21,7 +21,7 @@ from partc.runtime.client.client import Client
 from partc.runtime.client.results import Timings
 
 TOKEN_BYTES = PAYLOAD_FLOATS * 4
-"""What crosses a link for every token of a prompt."""
+"""Bytes that cross a link for every token of a prompt."""
 PROMPTS = (16, 64, 256, 1024, 4096)
 """Tokens of the messages that are sent: 16 KiB to 4 MiB."""
 _CALM = 0.1
@@ -36,12 +36,12 @@ class Sample:
 
     bytes: int
     seconds: float
-    """Of a whole step without its computing."""
+    """Seconds of a whole step without its computing."""
 
 
 @dataclass(frozen=True)
 class Ring:
-    """What the steps of a ring cost besides computing."""
+    """The costs of a ring's steps besides computing."""
 
     devices: tuple[str, ...]
     step_s: float
@@ -95,7 +95,7 @@ def _prefills(client: Client, repeats: int, quantile: float) -> list[Sample]:
 
 
 def idle_s(timings: Mapping[str, Timings], source: str) -> list[float]:
-    """Per step but the last: from its start to the next one's on the source, without all computing."""
+    """Seconds of each step but the last: from its start to the next one's on the source, without all computing."""
     started = timings[source].column("started_s")
     spans = np.diff(started)
     computing = sum(table.column("compute_s")[: len(spans)] for table in timings.values())

@@ -40,13 +40,13 @@ _QUICK_STEPS, _QUICK_REPEATS = 8, 2
 
 @dataclass(frozen=True)
 class DeviceResult:
-    """What was measured on one device."""
+    """The measurements of one device."""
 
     facts: Mapping[str, Any]
-    """What its runner says of the machine: cpu, arch, cores, memory_bytes."""
+    """The machine as its runner reports it: cpu, arch, cores, memory_bytes."""
     figures: Figures
     step_overhead_s: float
-    """What a step costs it as the source, its own call of the engine included."""
+    """Seconds that a step costs the device as the source, its own call of the engine included."""
     times: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Digest → an entry of times.json."""
     failures: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class DeviceResult:
 
 @dataclass(frozen=True)
 class ProfileResult:
-    """What was measured."""
+    """All measurements of a profile."""
 
     work: Work
     devices: Mapping[str, DeviceResult]

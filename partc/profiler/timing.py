@@ -22,17 +22,17 @@ _NOTICEABLE = 0.02
 """The part of a repeat in which its threads had no core, from which on it counts as disturbed."""
 _LEAST_CALM = 7
 _LEAST_PART = 0.1
-"""Of what a sub-module takes alone, this much is its own at least: noise must not make it free."""
+"""The part of a sub-module's time alone that counts as its own at least: noise must not make it free."""
 _LONG = 5.0
 """Calls' overheads in a pattern, from which on its noise hides one of them."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure."""
+    """The effort of a measurement."""
 
     repeats: int = 60
-    """As many, that enough of them are undisturbed on a busy machine."""
+    """Repeats, so many that enough of them are undisturbed on a busy machine."""
     rounds: int = 20
     """Repeats of one request; fewer of them where they take long."""
     budget_s: float = 4.0
@@ -51,17 +51,17 @@ class Timed:
     """Half of what lies between the quartiles."""
     repeats: int
     reset_s: float = 0.0
-    """What clearing the states took, which a request pays once."""
+    """Seconds to clear the states, which a request pays once."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a device is able to do."""
+    """The speed of a device."""
 
     flops_per_s: float
     memory_bandwidth_bytes_per_s: float
     call_overhead_s: float
-    """What a call of the engine takes by itself, with waking its threads."""
+    """Seconds of a call of the engine by itself, with waking its threads."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class SubmoduleTimes:
     times: Mapping[str, dict[str, object]]
     """Digest → an entry of times.json."""
     failures: tuple[str, ...]
-    """What could not be measured, in words."""
+    """The measurements that failed, in words."""
     call_overhead_s: float
-    """What a call takes by itself, with graphs such as these."""
+    """Seconds of a call by itself, with graphs such as these."""
 
 
 def summary(repeats: Sequence[tuple[float, float]], reset_s: float = 0.0) -> Timed:

@@ -1,4 +1,4 @@
-"""What is to be measured: one task for each distinct sub-module and phase, kept in work.json beside the bundle."""
+"""The tasks of a profile: one for each distinct sub-module and phase, kept in work.json beside the bundle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Task:
     digest: str
     phase: str
     submodules: tuple[int, ...]
-    """All that have the digest; the first is the one that is measured."""
+    """All sub-modules with the digest; the first is the one that is measured."""
     dims: Mapping[str, int]
     position: tuple[int, ...]
     """(batch,) tokens in the caches before the step."""
@@ -51,7 +51,7 @@ class Chain:
     period: int
     """Sub-modules of the pattern."""
     count: int
-    """How many times over it is measured in one graph; at least 2."""
+    """Repeats of the pattern in one graph; at least 2."""
 
     def members(self, count: int) -> range:
         """The sub-modules of so many patterns."""
@@ -72,13 +72,13 @@ class Work:
     model: str | None = None
     """Name of the model; None: devices and links alone."""
     submodules: int = 0
-    """How many the model has."""
+    """The number of sub-modules of the model."""
     model_bytes: int = 0
     """Weights that a step of the whole model reads."""
     chain: Chain | None = None
     """None: no pattern repeats, or a device cannot hold two of them."""
     settings: Mapping[str, str | int] = field(default_factory=dict)
-    """What model.yaml says of sizes and workload (`partc.ir.costs.settings`)."""
+    """Sizes and workload of model.yaml (`partc.ir.costs.settings`)."""
 
     def bytes_of(self, members: Iterable[int]) -> int:
         """Weights of some sub-modules."""

@@ -1,4 +1,4 @@
-"""What a run took, and the HTML report that shows a plan and puts the run beside it.
+"""The records of runs, and the HTML report that shows a plan and sets a run beside it.
 
 ```
 records.py     run records: what `partc run` leaves in build/runs

@@ -1,4 +1,4 @@
-"""What runners are to count where a plan is right: its own times, put where runners have them.
+"""The counts that runners would report if a plan were right: its own times, attributed as runners attribute them.
 
 After `partc profile` the plan has what a call of the engine takes (call_s) in the latency of the message that the
 stage waits for, and what a step takes on the source besides (step_s, the call of its first stage within it) in

@@ -58,12 +58,12 @@ class Figure:
     format: str
     """A name of `FORMATS`."""
     rule: str = ""
-    """How it follows from the values at `places`; empty: it does not come from plan.json."""
+    """Its formula over the values at `places`; empty: it does not come from plan.json."""
     places: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """What the reader sees."""
+        """The text that the reader sees."""
         return FORMATS[self.format](self.value)
 
     @property
@@ -76,7 +76,7 @@ class Plan:
     """A plan.json that makes figures of its values, and the build that it stands in."""
 
     def __init__(self, data: Json, build: Build | None = None, where: str = "plan.json") -> None:
-        """Of parsed JSON.
+        """A plan of parsed JSON.
 
         Raises:
             UserError: it is no feasible plan, a damaged one, or the build's programs are of another one.
@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def unit(self) -> str:
-        """What one step of the plan makes: a model that generates makes a token."""
+        """The unit that one step of the plan makes: a model that generates makes a token."""
         return unit(self.case.problem)
 
     @property
@@ -137,7 +137,7 @@ class Plan:
 
     @property
     def units(self) -> int:
-        """How many of them a step makes."""
+        """The number of these units that a step makes."""
         return self.case.problem.batch if self.unit == "token" else 1
 
     @property
@@ -146,7 +146,7 @@ class Plan:
         return self.build.manifests if self.build else {}
 
     def in_flight(self, requests: int) -> int:
-        """How many of so many requests are under way at once: a build takes max_requests."""
+        """The number of requests, of so many, that are under way at once: a build takes max_requests."""
         return min(requests, self.build.max_requests) if self.build else requests
 
 

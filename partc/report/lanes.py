@@ -16,7 +16,7 @@ from partc.config.units import format_seconds
 _TICKS = 4
 
 Place = tuple[str, ...]
-"""Where something happens: a device alone, or the two ends of a link."""
+"""The place of an event: a device alone, or the two ends of a link."""
 
 
 def say_place(place: Place) -> str:
@@ -32,9 +32,9 @@ class Span:
     start_s: float
     end_s: float
     tone: str
-    """How it is coloured: a class of the style sheet."""
+    """The colour: a class of the style sheet."""
     title: str
-    """What it is, in words."""
+    """The meaning, in words."""
     label: str = ""
     """Short text on the bar, where there is room."""
 
@@ -67,7 +67,7 @@ class Timeline:
 
     caption: str
     summary: str
-    """What a reader who does not see it gets instead."""
+    """The text for readers who do not see the chart."""
     lanes: tuple[Lane, ...]
     ticks: tuple[tuple[str, str], ...]
     """(place in per cent, time as text)."""

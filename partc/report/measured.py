@@ -1,4 +1,4 @@
-"""What a run record says of devices, links and steps, as the plan counts them.
+"""The figures of a run record, counted as the plan counts them.
 
 A device records for each step when its first message came (on the source: when the step began), how long it
 computed, queued and waited. With one clock for all runners the rest follows: a stage ends after its start,
@@ -45,7 +45,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Work:
-    """What a device did in one step of one request, on the common clock."""
+    """The work of a device in one step of one request, on the common clock."""
 
     device: str
     request: int
@@ -58,7 +58,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a request asks for."""
+    """The size of a request."""
 
     prompt: int
     """Tokens of the longest sequence."""
@@ -77,7 +77,7 @@ class Measured:
     """A run beside the plan that it ran."""
 
     def __init__(self, plan: Plan, record: RunRecord) -> None:
-        """Of a record that belongs to the plan."""
+        """A run of a record that belongs to the plan."""
         self.plan = plan
         self.record = record
         self.source = plan.case.problem.source
@@ -138,7 +138,7 @@ class Measured:
 
     @property
     def requests(self) -> int:
-        """How many the run had."""
+        """The number of requests of the run."""
         return len(self.record.requests)
 
     @property
@@ -151,7 +151,7 @@ class Measured:
 
     @property
     def asked(self) -> tuple[Workload, ...]:
-        """What the requests of the run were, each kind once."""
+        """The kinds of requests of the run, each once."""
         asked = [Workload(item.prompt_tokens, item.new_tokens, item.batch) for item in self.record.requests]
         return tuple(dict.fromkeys(asked))
 
@@ -165,7 +165,7 @@ class Measured:
         return [*self._devices(), *(self._links() if self.has_lanes else ())]
 
     def works(self, request: int) -> list[Work]:
-        """Of every device and step of a request; empty of a device that did not report."""
+        """The work of every device in every step of a request; empty for a device that did not report."""
         timings = self.record.requests[request].timings
         found = (self._works_of(request, name, timings[name]) for name in self.plan.used if name in timings)
         return [work for works in found for work in works]
@@ -216,7 +216,7 @@ class Measured:
 
     @cached_property
     def _lasted(self) -> list[dict[int, float]]:
-        """Of every request: step → seconds."""
+        """The times of every request: step → seconds."""
         return [self._steps_of(request) for request in self.record.requests]
 
     def _steps_of(self, request: RequestRecord) -> dict[int, float]:

@@ -39,7 +39,7 @@ class MemoryBar:
 
 
 def memory_bars(plan: Plan) -> list[MemoryBar]:
-    """Of the devices in use, in ring order; a build tells weights from caches."""
+    """The memory of the devices in use, in ring order; a build tells weights from caches."""
     return [
         _bar(plan, index, use, plan.manifests.get(use.device))
         for index, use in enumerate(plan.predicted.memory)
@@ -90,7 +90,7 @@ def _contents(
 
 
 def _state_bytes(manifest: Manifest) -> int:
-    """Of all states, for as many requests as may be in flight."""
+    """The bytes of all states, for as many requests as may be in flight."""
     states = (state.type for part in manifest.submodules.values() for state in part.states)
     each = sum(DTYPES[state.dtype].itemsize * math.prod(state.sizes(manifest.dims)) for state in states)
     return each * manifest.model.max_requests

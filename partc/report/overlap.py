@@ -12,7 +12,7 @@ from partc.report.lanes import Bar, percent
 
 @dataclass(frozen=True)
 class OverlapRow:
-    """What one device holds, copies included."""
+    """The sub-modules of one device, copies included."""
 
     device: str
     tone: str

@@ -25,7 +25,7 @@ from partc.runtime.manifest import Model
 _PROVEN = 1e-9
 """A gap up to this is rounding."""
 _SHOWN = 12
-"""What-ifs that are drawn; the others follow folded up."""
+"""What-ifs that are drawn; the others are folded up."""
 
 
 ONE_MACHINE = (
@@ -130,7 +130,7 @@ def headline(plan: Plan, measured: Measured | None) -> dict[str, Figure | None]:
 
 
 def meaning(plan: Plan, measured: Measured | None) -> str:
-    """What the measured figure at the top is, where that is not plain."""
+    """A caption for the measured figure at the top, where it is not plain."""
     if measured is None or not plan.is_latency:
         return ""
     if not plan.spreads:

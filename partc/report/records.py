@@ -34,7 +34,7 @@ RUNS = "runs"
 KEPT = 20
 """Records that stay; a new one pushes out the oldest."""
 COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes")
-"""Of every device; behind them `wait_s:PEER` for every link."""
+"""Columns of every device; behind them `wait_s:PEER` for every link."""
 WAIT = "wait_s:"
 _NAME = re.compile(r"(\d{8}T\d{6})-(\d+)\.json")
 _STARTED = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
@@ -43,12 +43,12 @@ _AGAIN = "run again: partc run BUILD --prompt TEXT"
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """What one request took."""
+    """The measurements of one request."""
 
     prompt_tokens: int
-    """Of the longest sequence."""
+    """Tokens of the longest prompt."""
     new_tokens: int
-    """Of the longest sequence; 0 of a model that does not generate."""
+    """Tokens of the longest answer; 0 for a model that does not generate."""
     batch: int
     elapsed_s: float
     timings: Mapping[str, Timings]
@@ -56,7 +56,7 @@ class RequestRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What one run took."""
+    """The measurements of one run."""
 
     plan_id: str
     started: str

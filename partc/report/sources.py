@@ -1,4 +1,4 @@
-"""What a report is about: a build or a plan.json alone, and a run of it."""
+"""The subject of a report: a build or a plan.json alone, and a run of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RUN = "run this build: partc run BUILD --prompt TEXT"
 
 @dataclass(frozen=True)
 class Subject:
-    """All that a report is made from."""
+    """The inputs of a report."""
 
     file: Path
     """plan.json."""

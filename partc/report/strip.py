@@ -12,7 +12,7 @@ from partc.report.figures import Figure, Json, Plan, pointer
 from partc.report.lanes import percent
 
 _HEIGHT = 60.0
-"""Of the field of the arcs, in its own units."""
+"""The height of the field of the arcs, in its own units."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Sent:
-    """What goes from one stage to another."""
+    """The values that go from one stage to another."""
 
     sender: str
     receiver: str
@@ -54,7 +54,7 @@ class Cut:
     after: int
     """The last sub-module before it."""
     sent: tuple[Sent, ...]
-    """To the next stage; empty where that needs nothing of this one."""
+    """Values for the next stage; empty where it needs nothing of this one."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Strip:
 
 
 def make_strip(plan: Plan) -> Strip:
-    """Of a plan."""
+    """The strip of a plan."""
     count = len(plan.problem["submodules"])
     skips = tuple(
         sent

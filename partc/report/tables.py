@@ -13,7 +13,7 @@ from partc.report.measured import Compared, Measured
 
 @dataclass(frozen=True)
 class StageFigures:
-    """What one device does in one go."""
+    """The work of one device in one stage."""
 
     row: StageRow
     tone: str
@@ -22,16 +22,16 @@ class StageFigures:
     first: Figure
     last: Figure
     times: tuple[tuple[Figure, Figure, Figure], ...]
-    """Per phase: start, end, and what lies between."""
+    """Start, end and duration in each phase."""
 
 
 @dataclass(frozen=True)
 class MessageFigures:
-    """What one stage sends to another, in one phase each."""
+    """The message from one stage to another."""
 
     row: MessageRow
     phases: tuple[tuple[Figure, Figure] | None, ...]
-    """Per phase: bytes, and the time on the link; None: nothing is sent."""
+    """Bytes and time on the link in each phase; None: nothing is sent."""
 
 
 @dataclass(frozen=True)

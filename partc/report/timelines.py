@@ -16,9 +16,9 @@ from partc.report.lanes import Place, Span, Timeline, make_timeline, percent, sa
 from partc.report.measured import Measured, Work
 
 REQUESTS, TOKENS = 4, 6
-"""Of the pipelined run: enough for the pipeline to fill, few enough for every bar to be seen."""
+"""Requests and tokens of the pipelined run: enough to fill the pipeline, few enough for every bar to be seen."""
 MOST_LANES = 16
-"""Of the pipelined run; above this its links are left out."""
+"""Lanes of the pipelined run above which its links are left out."""
 _WAYS = {
     "no-bubbles": "Pipelined without bubbles",
     "bubbles": "Pipelined with bubbles",
@@ -35,7 +35,7 @@ class Way:
     rate: Figure | None
     """Tokens per second; None: all of it takes no time."""
     width: str
-    """Of its bar beside those of the other ways."""
+    """The width of its bar beside those of the other ways."""
     timeline: Timeline
 
 

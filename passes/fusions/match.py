@@ -1,4 +1,4 @@
-"""What fusions need to recognise a pattern besides `partc.ir.match`: numbers, axes, sums of squares."""
+"""Helpers of fusions besides `partc.ir.match`: numbers, axes, sums of squares."""
 
 from __future__ import annotations
 

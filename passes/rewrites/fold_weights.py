@@ -17,7 +17,7 @@ from partc.ir.types import BY_ONNX, BY_SHORT
 from partc.ir.weights import Argument, Join, Step, WeightExpr
 
 MAX_COPY_BYTES = 64 * 1024
-"""Up to here a changed copy of a weight that is also used as it is costs nothing worth talking about."""
+"""Bytes up to which a changed copy of a weight that is also used as it is costs next to nothing."""
 
 FLOATS = frozenset({"f64", "f32", "f16", "bf16"})
 

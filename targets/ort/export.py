@@ -59,7 +59,7 @@ def to_onnx(graph: Graph, places: Mapping[Weight, Placed]) -> onnx.ModelProto:
 
 
 def outputs_of(graph: Graph) -> list[Value]:
-    """What the sub-module makes: the graph's outputs once each, without those that are inputs of it."""
+    """The outputs of the sub-module: the graph's outputs once each, without those that are its inputs."""
     return [value for value in dict.fromkeys(graph.outputs) if not isinstance(value, Input)]
 
 

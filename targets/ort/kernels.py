@@ -26,7 +26,7 @@ _TYPES = {
 _ON_GPU = {"f16": "tensor(float)", "bf16": "tensor(float)"}
 """Element types for which a GPU has what the CPU has for another."""
 _WIDER = {"tensor(float16)": "tensor(float)"}
-"""What onnxruntime casts to by itself where a kernel is missing."""
+"""The type to which onnxruntime casts by itself where a kernel is missing."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from targets.rewrite import Lowering, Rewriter
 
 @dataclass(frozen=True)
 class _Route:
-    """How rows come to their experts and back; all of them i64."""
+    """The order of rows by expert and back; all of them i64."""
 
     order: Value
     """[n], the rows, those of the first expert first."""

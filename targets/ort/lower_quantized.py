@@ -19,13 +19,13 @@ ACCURACY_LEVELS = {0: "the engine's choice", 1: "float32", 2: "float16", 3: "bfl
 """accuracy_level of MatMulNBits → what it rounds activations to before it multiplies."""
 
 INT8_PRODUCTS = {"rows": "fast prompts", "blocks": "fast tokens"}
-"""How products with 8-bit weights are computed → what that is good for.
+"""Ways of computing products with 8-bit weights → their advantage.
 
 onnxruntime 1.31, one thread of an AVX512-VNNI core, giga-weights a second: MatMulIntegerToFloat 15 for one row and 173
 for 512, MatMulNBits with blocks of 256 23 and 100. Both from the same weights would mean to keep them twice.
 """
 _BLOCKS = (256, 128, 64, 32, 16)
-"""What MatMulNBits takes, the fastest first."""
+"""Blocks that MatMulNBits takes, the fastest first."""
 
 
 def check_accuracy_level(level: int) -> None:
@@ -89,7 +89,7 @@ def _write_block_product(node: Node, r: Rewriter, accuracy_level: int) -> None:
 
 
 def _takes_blocks(node: Node, r: Rewriter, int8_products: str) -> bool:
-    """As `may_take_blocks`; a table of tokens keeps what it shares."""
+    """The same as `may_take_blocks`, but a table of tokens keeps the weights that it shares."""
     data = node.inputs[1]
     assert data is not None
     is_shared = any(user.op != node.op for user in r.users.get(data, ()))
@@ -97,7 +97,7 @@ def _takes_blocks(node: Node, r: Rewriter, int8_products: str) -> bool:
 
 
 def may_take_blocks(node: Node, int8_products: str) -> bool:
-    """Where asked for, and where every step has one row, as a head has."""
+    """Whether blocks are asked for, or every step has one row, as a head has."""
     x = node.inputs[0]
     shape = x.shape if x is not None and x.shape is not None else ()
     return int8_products == "blocks" or (len(shape) > 2 and shape[-2] == 1)

@@ -1,4 +1,4 @@
-"""What the lowering must know of onnxruntime's execution providers: operators, element types, what is fast."""
+"""The execution providers of onnxruntime as the lowering knows them: operators, element types, speed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Provider:
     options: Mapping[str, str] = field(default_factory=dict)
     """Entries of the session's configuration."""
     verified: str = "not run on hardware"
-    """What was made sure of when a bundle was compiled, for the manifest."""
+    """The checks that a bundle went through when it was compiled, for build.json."""
 
 
 _CPU = Provider(

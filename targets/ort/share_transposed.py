@@ -45,7 +45,7 @@ def _share(graph: Graph, plain: Mapping[WeightExpr | None, Weight]) -> None:
 
 
 def _transposed(weight: Weight) -> WeightExpr | None:
-    """What this weight is the transpose of."""
+    """The source of which this weight is the transpose."""
     match weight.source:
         case Step(op="transpose", arguments=(1, 0), source=source):
             return source

@@ -50,13 +50,13 @@ class OrtTarget(Target):
     threads: int = 0
     """Threads of one call; 0 leaves it to onnxruntime."""
     accuracy_level: int = 4
-    """What MatMulNBits computes in (`targets.ort.lower_quantized`): 4 is int8, the fastest."""
+    """The precision in which MatMulNBits computes (`targets.ort.lower_quantized`): 4 is int8, the fastest."""
     int8_products: str = "rows"
-    """How products with 8-bit weights are computed (`targets.ort.lower_quantized.INT8_PRODUCTS`)."""
+    """The way of computing products with 8-bit weights (`targets.ort.lower_quantized.INT8_PRODUCTS`)."""
     disable: tuple[str, ...] = ()
     """Names of `targets.ort.fusions.FUSIONS` to leave out."""
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Make sure that the provider, the fusions to leave out and the accuracy level exist.
 
         Raises:
@@ -88,7 +88,7 @@ class OrtTarget(Target):
         Raises:
             UserError: onnxruntime has no kernel for a node, or there is no such provider or fusion.
         """
-        self.check()
+        self.check_options()
         provider = find_provider(self.provider)
         wanted = FUSIONS.keys() - {*self.disable} - provider.slow
         lowered = [clone(graph) for graph in graphs]

@@ -23,7 +23,7 @@ class Block:
     inputs: tuple[Value, ...]
     """Everything made elsewhere, constants excepted, in the order of first use."""
     outputs: tuple[Value, ...]
-    """What others read, or the graph gives."""
+    """The values that other blocks read, or the graph returns."""
     signature: Hashable
     """Equal for equal blocks: their values take each other's places in order."""
 

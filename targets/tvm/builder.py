@@ -156,7 +156,7 @@ class FunctionBuilder:
         return self._module.relax.emit(expression)
 
     def call(self, make: Kernel, operands: Sequence[Expr], result: Any, *sizes: Any) -> Expr:
-        """What a kernel computes: a new tensor of the Relax type `result`."""
+        """The result of a kernel: a new tensor of the Relax type `result`."""
         function = self._module.kernel(make, sizes)
         return self.emit(relax.op.call_tir(function, list(operands), result))
 

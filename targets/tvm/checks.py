@@ -1,4 +1,4 @@
-"""What the target refuses of a graph before anything long starts: operators, forms of them, types, options."""
+"""The refusals of the target, before anything long starts: operators, forms of them, types, options."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ from targets.tvm.process import run_tool
 from targets.tvm.toolchain import Nvcc
 
 _HOOK = "tvm_callback_cuda_compile"
-"""What TVM calls with the source of all kernels where there is a driver."""
+"""The function that TVM calls with the source of all kernels where there is a driver."""
 _SECONDS = 3600
-"""How long nvcc may take for all kernels of a library; minutes are usual."""
+"""Seconds that nvcc may take for all kernels of a library; minutes are usual."""
 _LENGTH = struct.Struct("<Q")
 _SOURCE, _BINARY = b"cuda", b"cubin"
 Compile = Callable[[bytes], bytes]
@@ -33,7 +33,7 @@ Compile = Callable[[bytes], bytes]
 
 
 def kernel_compiler(nvcc: Nvcc, arch: str, folder: Path) -> Compile:
-    """What compiles for `arch`, with scratch files in `folder`; raises UserError with what nvcc printed.
+    """The compiler for `arch`, with scratch files in `folder`; raises UserError with the output of nvcc.
 
     TVM's own call allows approximate division, exponentials and square roots (`--use_fast_math`), which would cost
     tokens their identity.
@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
 
 
 def compile_packed(packed: bytes, compile_source: Compile) -> bytes:
-    """What TVM packed, with machine code for source wherever kind `cuda` comes with source.
+    """The packed modules of TVM, with machine code for source wherever kind `cuda` comes with source.
 
     Raises:
         InternalError: it is laid out in another way.

@@ -1,4 +1,4 @@
-"""What an ELF file of 64 bits says about itself: its machine, what it needs, and what it leaves undefined.
+"""The header of an ELF file of 64 bits: its machine, the libraries it needs, and its undefined symbols.
 
 A linker that makes a shared library does not mind undefined symbols, and there is no device here to load it; so the
 file itself is read. Layout: System V ABI, chapters 4 and 5; `e_flags` of a CUDA binary holds the architecture.

@@ -58,7 +58,7 @@ _LIBM = frozenset(
         *("fmin", "copysign", "ldexp", "nextafter"),
     )
 )
-"""What every libm since C99 has."""
+"""Functions that every libm since C99 has."""
 
 
 def build_library(module: Any, machine: Machine, tools: Toolchain, path: Path) -> None:
@@ -93,7 +93,7 @@ def _check_room(folder: str) -> None:
 
 
 def verified(machine: Machine) -> str:
-    """What `build_library` makes sure of, for the manifest; nothing runs."""
+    """The checks of `build_library`, for build.json; nothing runs."""
     gpu = f"; machine code for {machine.cuda}" if machine.cuda else ""
     return f"links; undefined symbols are of libc, libm and TVM's runtime{gpu}; not run when compiled"
 

@@ -27,9 +27,9 @@ from targets.tvm.process import run_tool
 
 NDK_VARIABLES = ("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
 ASK_SECONDS = 60
-"""How long a tool may take to say what it is, and for an empty library."""
+"""Seconds that a tool may take to name itself, and for an empty library."""
 LINK_SECONDS = 600
-"""How long a linker may take; it takes less than one."""
+"""Seconds that a linker may take; it takes less than one."""
 _LLD = "pip install ziglang (brings ld.lld, which links for every platform)"
 _COMPILERS = ("gcc", "cc", "clang")
 _OPTIONS = ("--strip-all", "--build-id=none", "--hash-style=gnu")
@@ -44,7 +44,7 @@ class Linker:
     is_lld: bool
     """Whether it is lld itself, or else a compiler that calls a linker and knows the platform's libraries."""
     version: str
-    """What it calls itself."""
+    """The name that it gives itself."""
 
 
 def find_linker(machine: Machine, option: str = "") -> Linker:
@@ -115,7 +115,7 @@ def _try_linker(command: Sequence[str], platform: Platform) -> Linker | str:
 
 
 def _try_library(linker: Linker, platform: Platform) -> str:
-    """What goes wrong with an empty library: a compiler may lack its linker, or the platform's libraries."""
+    """The failure with an empty library: a compiler may lack its linker, or the platform's libraries."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "empty.so"
         try:

@@ -1,4 +1,4 @@
-"""What code is compiled for: instruction set, operating system, and a GPU where there is one."""
+"""The machine that code is compiled for: instruction set, operating system, and a GPU where there is one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARM_FEATURES = {
     "sve": ("+sve",),
 }
 _BASELINES = {"x86-64-v3": ("+avx2", "+fma", "+bmi2", "+f16c", "+movbe")}
-"""What a baseline has beyond what every processor of its kind has."""
+"""Features of a baseline beyond those of every processor of its kind."""
 _LINUX_NAMES = {"neon": "asimd", "dotprod": "asimddp", "fullfp16": "asimdhp", "avx512vnni": "avx512_vnni"}
 """LLVM's name of a feature → Linux's, where they differ."""
 _GLIBC = ("libm.so.6", "libc.so.6")
@@ -36,13 +36,13 @@ class Platform:
     """A processor family with an operating system."""
 
     triple: str
-    """What LLVM and linkers call it."""
+    """The name that LLVM and linkers use."""
     baseline: str
     """LLVM's name of the least processor that the code runs on."""
     features: Mapping[str, tuple[str, ...]]
     """Feature as users write it → what LLVM calls it and what it takes along."""
     elf: str
-    """What lld calls the format of its object files."""
+    """The name that lld gives to the format of its object files."""
     libraries: tuple[str, ...]
     """The system's libraries that a library names, because its undefined symbols are theirs."""
     runtime: tuple[str, ...] = ()

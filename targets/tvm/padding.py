@@ -17,7 +17,7 @@ from partc.ir.graph import Constant, Graph, ModelInfo, Node, Value
 ROWS = ("batch", "sequence")
 """The factors of an axis that holds the rows of all sequences, one sequence after the other."""
 _VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Identity"))
-"""What keeps the order of the elements, or repeats them."""
+"""Operators that keep the order of the elements, or repeat them."""
 _OF_THE_FIRST = frozenset(
     ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization",
      "InstanceNormalization", "GroupNormalization", "DepthToSpace", "SpaceToDepth")

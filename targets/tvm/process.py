@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Result:
-    """How a tool ended."""
+    """The end of a tool."""
 
     problem: str
     """Why it is of no use, with what it printed; empty if all is well."""
     text: str
-    """All that it printed."""
+    """Its whole output."""
 
     @property
     def first_line(self) -> str:
-        """Of what it printed; empty where it printed nothing."""
+        """The first line of its output; empty where there was none."""
         return next(iter(self.text.splitlines()), "")
 
 

@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def suffix(self) -> str:
-        """What the name of its function ends with."""
+        """The end of its function's name."""
         return f"b{self.batch}_s{self.sequence}"
 
 
@@ -82,7 +82,7 @@ def specialise(graph: Graph, info: ModelInfo, entry: Entry) -> Graph:
 
 
 def outputs_of(graph: Graph) -> list[Value]:
-    """What the code makes: the graph's outputs once each, without those that are inputs of it."""
+    """The outputs of the code: the graph's outputs once each, without those that are its inputs."""
     return [value for value in dict.fromkeys(graph.outputs) if not isinstance(value, Input)]
 
 

@@ -54,8 +54,18 @@ class TvmTarget(Target):
 
     @property
     def machine(self) -> Machine:
-        """What the code is compiled for; raises ConfigError where the options make no machine."""
+        """The machine that the code is compiled for; raises ConfigError where the options make none."""
         return machine_of(self.arch, self.platform, self.features, self.provider, self.cuda_arch)
+
+    def check_options(self) -> None:
+        """Make sure that the options make a machine and entries.
+
+        Raises:
+            ConfigError: they do not; names the option.
+        """
+        check_sizes("chunks", self.chunks)
+        check_sizes("batches", self.batches)
+        machine_of(self.arch, self.platform, self.features, self.provider, self.cuda_arch)
 
     def check(self) -> None:
         """Find TVM, and every tool that a library for this machine takes.
@@ -63,8 +73,7 @@ class TvmTarget(Target):
         Raises:
             ConfigError: the options make no machine or no entry, or something is missing.
         """
-        check_sizes("chunks", self.chunks)
-        check_sizes("batches", self.batches)
+        self.check_options()
         if importlib.util.find_spec("tvm") is None:
             raise ConfigError(
                 "TVM is not installed",

@@ -35,7 +35,7 @@ class Nvcc:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """All that a machine's library is made with, besides TVM."""
+    """The tools that make a machine's library, besides TVM."""
 
     linker: Linker
     nvcc: Nvcc | None = None

@@ -1,4 +1,4 @@
-"""What memory can do: a streaming read, to hold against what a model reads for a token."""
+"""The bandwidth of memory: a streaming read, to compare with the bytes that a model reads for a token."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ Q4_0_BITS, Q6_K_BITS = 4.5, 6.5625
 
 @dataclass(frozen=True)
 class Measured:
-    """What one command took."""
+    """The measurements of one command."""
 
     what: str
     wall_s: float
@@ -61,9 +61,9 @@ class Measured:
     peak_bytes: int = 0
     """Resident memory at most, mapped pages of files included."""
     peak_anonymous_bytes: int = 0
-    """Of it what belongs to the process alone; seen every 20 ms."""
+    """The largest part of it that belongs to the process alone, sampled every 20 ms."""
     bytes: int = 0
-    """Of what was written."""
+    """Bytes of the written files."""
 
 
 def tensors_of(shape: dict[str, int]) -> dict[str, tuple[int, ...]]:

@@ -43,7 +43,7 @@ class Case:
     family: Family | None = None
     seed: int = 0
     submodules: int = 0
-    """Of the testbed, where there is no family."""
+    """Sub-modules of the testbed, where there is no family."""
 
     def problem(self) -> Problem:
         """Draws or builds it."""
@@ -54,7 +54,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """What one solve took and gave."""
+    """The time and the result of one solve."""
 
     case: str
     seconds: float

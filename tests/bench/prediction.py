@@ -120,7 +120,7 @@ def measured(build: Path, runs: int) -> list[tuple[dict[str, float], dict[str, f
 
 
 def _labelled(timings: Mapping[str, Timings], source: str, quantile: float) -> dict[str, float]:
-    """Of all steps of a phase but the very last step, which none follows."""
+    """Seconds by their labels, over all steps of a phase but the very last step, which none follows."""
     spans_s = np.diff(timings[source].column("started_s"))
     found: dict[str, float] = {}
     for phase, steps in (("prefill", slice(0, 1)), ("decode", slice(1, len(spans_s)))):

@@ -1,4 +1,4 @@
-"""What quantisation costs: the precisions that model.yaml can ask for, on one text.
+"""The cost of quantisation: the precisions that model.yaml can ask for, on one text.
 
     python -m tests.bench.quantization_cost [examples/storyteller/model.yaml] [--text FILE] [--text-tokens N] [--json]
 

@@ -13,7 +13,7 @@ MBIT = 125_000.0
 
 @dataclass(frozen=True)
 class Family:
-    """What the random problems have in common."""
+    """The sizes that random problems share."""
 
     devices: int
     submodules: int

@@ -37,7 +37,7 @@ TARGETS = {
     "ort": "target: ort",
 }
 SECONDS = {"prefill": 20.0, "decode": 12.0}
-"""How long one measurement goes on."""
+"""Seconds that one measurement goes on."""
 
 
 def main() -> None:

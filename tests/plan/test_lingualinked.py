@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from partc.errors import InternalError
 from partc.format.placement import assignment_of, stages_of
 from partc.plan.baselines import solver_process
 from partc.plan.baselines.assignment_solver import solve_programme
@@ -197,12 +198,12 @@ FAILURES = {
     "silent failure": ("raise SystemExit(3)", "failed: exit code 3"),
     "garbage": ("print('solved!')", "wrote no answer that can be read"),
     "nothing": ("", "wrote no answer that can be read"),
-    "other keys": ("print('{}')", "wrote no answer that can be read"),
+    "other keys": ("print('{}')", "an answer of the wrong form"),
     "wrong form": (
         """print('{"assignment": "abab", "proven": true, "bound_s": 1}')""", "an answer of the wrong form"
     ),
     "bound without a number": (
-        """print('{"assignment": null, "proven": false, "bound_s": NaN}')""", "an answer of the wrong form"
+        """print('{"assignment": null, "proven": false, "bound_s": NaN}')""", "wrote no answer that can be read"
     ),
     "false proof": (
         """print('{"assignment": null, "proven": true, "bound_s": null}')""", "the solver for LinguaLinked"
@@ -227,6 +228,12 @@ def test_a_plan_comes_out_whatever_the_solver_does(name: str, monkeypatch: pytes
     best = find_best(problem)
     assert best is not None and plan.stages == best.stages and plan.value == best.value
     assert words in plan.method and "one interval per device" in plan.method
+
+
+def test_a_bug_in_the_process_of_the_solver_is_a_bug() -> None:
+    """Our own `assignment_solver` fails on a request that it was never made for."""
+    with pytest.raises(InternalError, match="KeyError: 'limit_s'"):
+        solver_process.ask_solver({"problem": problem_json(back_and_forth()), "start": None}, 10.0)
 
 
 def test_a_solver_that_cannot_be_started() -> None:

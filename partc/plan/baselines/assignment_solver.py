@@ -1,7 +1,7 @@
 """HiGHS on LinguaLinked's programme, in a process of its own (`python -m` this module).
 
 It reads {"problem", "start", "limit_s"} as JSON from standard input and writes an `Answer` to standard
-output. `solver_process.py` runs it: whatever happens here cannot take partc down.
+output. `solver_process.py` runs it: a crash of HiGHS cannot take partc down.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import json
 import math
 import sys
 import time
+import traceback
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from typing import Any
 
 import highspy
+import msgspec
 import numpy as np
 
 from partc.plan.baselines.assignment_programme import Programme
-from partc.plan.baselines.solver_process import Answer
+from partc.plan.baselines.solver_process import BUG, Answer, SolverError
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 
@@ -46,7 +47,7 @@ def solve_programme(problem: Problem, start: Sequence[str] | None, limit_s: floa
     if not exact and programme.traffic.chained:
         bound = _run(Programme(problem, residuals=False), start, limit_s / 3).bound_s
     answer = _run(programme, start, end - time.monotonic())
-    return replace(answer, bound_s=answer.bound_s if exact else bound)
+    return msgspec.structs.replace(answer, bound_s=answer.bound_s if exact else bound)
 
 
 def _run(programme: Programme, start: Sequence[str] | None, limit_s: float) -> Answer:
@@ -68,7 +69,10 @@ def _run(programme: Programme, start: Sequence[str] | None, limit_s: float) -> A
     if start is not None:
         chosen = {column: float(start[j] == name) for (j, name), column in programme.x.items()}
         solver.setSolution(len(chosen), np.array(list(chosen), np.int32), np.array(list(chosen.values())))
-    solver.run()
+    try:
+        solver.run()
+    except RuntimeError as error:  # HiGHS raises no other
+        raise SolverError(f"stopped: {error}") from error
     status, info = solver.getModelStatus(), solver.getInfo()
     if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible):
         return Answer(None, True, None)
@@ -119,8 +123,16 @@ def main() -> None:
     """Standard input to standard output."""
     _limit_memory()
     request = json.load(sys.stdin)
-    answer = solve_programme(read_problem(request["problem"]), request["start"], request["limit_s"])
-    json.dump(asdict(answer), sys.stdout)
+    try:
+        answer = solve_programme(read_problem(request["problem"]), request["start"], request["limit_s"])
+    except MemoryError:
+        sys.exit("out of memory")
+    except SolverError as error:
+        sys.exit(str(error))
+    except Exception:
+        traceback.print_exc()
+        sys.exit(BUG)
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 
 if __name__ == "__main__":

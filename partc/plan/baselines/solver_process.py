@@ -1,16 +1,21 @@
-"""A solver in a process of its own: it may crash, hang or write nonsense, and a `SolverError` is the worst."""
+"""A solver in a process of its own: it may crash, hang or write nonsense, which is a `SolverError`.
+
+A mistake of ours in that process is a bug all the same: it ends with code `BUG` and its traceback.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
+
+from partc.errors import InternalError
 
 SOLVER = (sys.executable, "-P", "-m", "partc.plan.baselines.assignment_solver")
 """The command; -P: the folder that the user happens to be in is no place to import from."""
@@ -19,9 +24,12 @@ _GRACE_S = 5.0
 """What the solver may take beyond its limit: to start, to prepare, to write."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What the solver found."""
+BUG = 70
+"""Exit code of the process where our code failed, and not the solver."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The end of a search by the solver."""
 
     assignment: list[str] | None
     """None: none was found; where `proven`, there is none."""
@@ -42,6 +50,7 @@ def ask_solver(request: Mapping[str, object], limit_s: float, command: Sequence[
 
     Raises:
         SolverError: the process could not be started, was killed, failed, or wrote no answer.
+        InternalError: our part of the process has a bug.
     """
     root = str(Path(__file__).resolve().parents[3])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
@@ -59,6 +68,9 @@ def ask_solver(request: Mapping[str, object], limit_s: float, command: Sequence[
         raise SolverError(f"did not end within {limit_s:.3g} s and was stopped") from error
     except OSError as error:
         raise SolverError(f"cannot be started: {error.strerror}") from error
+    if done.returncode == BUG:
+        said = done.stderr.decode(errors="replace").strip()
+        raise InternalError(f"the process of the solver failed:\n{said}")
     if done.returncode:
         raise SolverError(_failure(done.returncode, done.stderr))
     return _read(done.stdout)
@@ -73,16 +85,8 @@ def _failure(code: int, stderr: bytes) -> str:
 
 def _read(text: bytes) -> Answer:
     try:
-        answer = Answer(**json.loads(text))
-    except (ValueError, TypeError, RecursionError) as error:
+        return msgspec.json.decode(text, type=Answer)
+    except msgspec.ValidationError as error:
+        raise SolverError("wrote an answer of the wrong form") from error
+    except (msgspec.DecodeError, RecursionError) as error:
         raise SolverError("wrote no answer that can be read") from error
-    names, bound = answer.assignment, answer.bound_s
-    if (
-        not isinstance(names, list | None)
-        or not all(isinstance(name, str) for name in names or ())
-        or not isinstance(answer.proven, bool)
-        or not isinstance(answer.status, str)
-        or not (bound is None or (isinstance(bound, float | int) and math.isfinite(bound)))
-    ):
-        raise SolverError("wrote an answer of the wrong form")
-    return answer

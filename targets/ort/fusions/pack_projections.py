@@ -61,7 +61,7 @@ class _Packer:
         return True
 
     def _split_again(self, attention: Node) -> Value | None:
-        """What a Split takes apart into exactly the three operands."""
+        """The value that a Split divides into exactly the three operands."""
         split = made_by(attention.inputs[0], "Split")
         if (
             split is None

@@ -42,7 +42,7 @@ LOWEST = -3.4e38
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of one attention: everything that its kernel is made for."""
+    """The parameters of one attention, for which its kernel is made."""
 
     batch: int
     heads: int
@@ -71,7 +71,7 @@ class Sizes:
         return (self.batch, *inner, self.e)
 
     def place(self, b: Any, h: Any, s: Any, column: Any) -> tuple[Any, Any, Any, Any]:
-        """Where in the result a number of head h and row s lies."""
+        """The place in the result of a number of head h and row s."""
         return (b, s, h, column) if self.rows_first else (b, h, s, column)
 
     @property
@@ -100,7 +100,7 @@ def fits(node: Node) -> bool:
 
 
 def sizes_of(node: Node) -> Sizes:
-    """What a node asks for."""
+    """The parameters of a node."""
     batch, heads, rows, d = input_shape(node)
     kv_heads, keys = input_shape(node, 1)[1:3]
     rule = rule_of(node)

@@ -36,12 +36,12 @@ from targets.tvm.operators import OPERATORS, input_shape, shape_of
 TILE_ROWS = 6
 """Rows of a tile at most."""
 AHEAD = 16
-"""How many rows of a panel (cache lines) ahead of the arithmetic a tile asks memory for."""
+"""Rows of a panel (cache lines) that a tile prefetches ahead of the arithmetic."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a product [M, K] · [K, N] is cut; the last tile and the last group reach back over the one before.
+    """The tiles of a product [M, K] · [K, N]; the last tile and the last group reach back over the one before.
 
     What is computed twice is the same twice, so that no size needs code for a rest.
     """
@@ -259,7 +259,7 @@ def products_of_2(M: int, K: int, N0: int, N1: int) -> Any:
 
 
 def products_of_3(M: int, K: int, N0: int, N1: int, N2: int) -> Any:
-    """As `products_of_2`, with three weights: the queries, keys and values of a layer."""
+    """The same as `products_of_2` with three weights: the queries, keys and values of a layer."""
     P0, P1, P2 = (math.ceil(N / PANEL) for N in (N0, N1, N2))
     G0, G1, G2 = (tiling_of(M, N).groups for N in (N0, N1, N2))
     loop = loop_of(2 * M * K * (N0 + N1 + N2))

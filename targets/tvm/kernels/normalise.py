@@ -97,7 +97,7 @@ def rms_norm(M: int, N: int, epsilon: float) -> Any:
 
 
 def layer_norm(M: int, N: int, epsilon: float) -> Any:
-    """As `rms_norm`, after the mean; the variance is that of differences, which keeps digits."""
+    """The same as `rms_norm`, after the mean; the variance is that of differences, which keeps digits."""
     loop = loop_of(6 * M * N)
 
     @T.prim_func(private=True, s_tir=True)

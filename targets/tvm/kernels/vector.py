@@ -1,4 +1,4 @@
-"""What kernels share: vectorisable functions and the choice between one thread and all.
+"""Helpers of all kernels: vectorisable functions and the choice between one thread and all.
 
 `exp` of the C library takes one number at a time, some 10 ns each; the one below is arithmetic, 16 numbers in about the
 same time.
@@ -86,4 +86,4 @@ def gelu_tanh(x: Any) -> Any:
 
 
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {"gelu": gelu, "gelu_tanh": gelu_tanh, "swish": swish}
-"""What there is code for, alone and in a gated product."""
+"""Activations that there is code for, alone and in a gated product."""

@@ -1,4 +1,4 @@
-"""What emitters read of a node: sizes, types, attributes, and operands that are known when compiling."""
+"""Readers of a node for emitters: sizes, types, attributes, and operands that are known when compiling."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _extreme(function: Any) -> Emitter:
 
 
 def _mean(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    """Of whole numbers a whole number of the same type; TVM would make it one of 64 bits."""
+    """A reduction of whole numbers to a number of the same type; TVM would make it one of 64 bits."""
     return op.astype(b.emit(_reduced(op.mean)(b, node, operands)), dtype_of(node))
 
 

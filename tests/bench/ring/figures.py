@@ -15,7 +15,7 @@ FAST = 0.2
 
 
 class Times(NamedTuple):
-    """Of many times of the same thing, seconds."""
+    """Seconds of many times of the same thing."""
 
     median: float
     fast: float
@@ -23,7 +23,7 @@ class Times(NamedTuple):
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Times:
-        """Of at least one."""
+        """The figures of at least one time."""
         return cls(float(np.median(seconds)), float(np.quantile(seconds, FAST)))
 
     def speed_of(self, other: Times) -> Times:

@@ -1,4 +1,4 @@
-"""What rings are asked for, and what the timings of an answer say."""
+"""The requests to rings, and the figures in the timings of an answer."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.bench.ring.requests import PROMPT, hop_times, ids, pair_time, submit_
 from tests.bench.speed.clocks import process_clock
 
 TOKENS = {"110M": 24, "1.1B": 12}
-"""Of one turn."""
+"""Tokens of one turn."""
 DECODE_TURNS = 3
 """In a round, which has one turn of pairs and one of prompts besides."""
 PATIENCE_S = 60.0
@@ -25,12 +25,12 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Measured:
-    """What one ring did, of all rounds; seconds."""
+    """The measurements of one ring in all rounds; seconds."""
 
     token: list[float] = field(default_factory=list)
     """From a token to the next."""
     compute: list[float] = field(default_factory=list)
-    """How much of that was computing, on all devices together."""
+    """Seconds of that which were computing, on all devices together."""
     hop: list[float] = field(default_factory=list)
     """From `send` to `run`, each hop of each token."""
     cpu: list[float] = field(default_factory=list)

@@ -130,7 +130,7 @@ def _missing(names: Sequence[str]) -> dict[str, str]:
 
 
 def _prepare(cell: Cell, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Who is ready in a cell; and who could not be made, with the reason."""
+    """The contestants that are ready in a cell, and those that could not be made, with the reason."""
     ready, unmade = [], {}
     for name in names:
         contestant = CONTESTANTS[name]
@@ -146,7 +146,7 @@ def _prepare(cell: Cell, names: Sequence[str]) -> tuple[list[str], dict[str, str
 
 
 def versions() -> dict[str, str]:
-    """Of all that takes part."""
+    """Versions of all packages that take part."""
     found = {"partc": __version__}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""What partc promises about its speed, held against the figures."""
+"""The aims for partc's speed, compared with the figures."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Outcome:
 
 
 def outcomes(tables: Sequence[Table]) -> list[Outcome]:
-    """Of every aim that something was measured for."""
+    """The rows of all aims for which there are measurements."""
     found = []
     for aim in AIMS:
         for table in tables:

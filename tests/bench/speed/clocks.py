@@ -13,11 +13,11 @@ CPU_CLOCK = 2
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What something took."""
+    """Wall and processor time of something."""
 
     wall_s: float
     cpu_s: float
-    """Of all processes concerned; waits and other programs do not count."""
+    """Processor time of all processes concerned; waits and other programs do not count."""
 
     def per(self, count: int) -> Sample:
         """The share of one of `count`."""
@@ -32,7 +32,7 @@ class Mark:
     cpu_s: float
 
     def until(self, later: Mark) -> Sample:
-        """What lies between."""
+        """The time between the two moments."""
         return Sample(later.wall_s - self.wall_s, later.cpu_s - self.cpu_s)
 
 

@@ -25,15 +25,15 @@ class Contestant:
     needs: tuple[str, ...] = ()
     """Modules that must be there."""
     install: str = ""
-    """How they come there."""
+    """The command that installs them."""
     processes: int = 1
     """Each of one thread, if there are several."""
     block: int | None = None
-    """Of int4, where it is not the usual one."""
+    """The block of int4, where it is not the usual one."""
 
     @property
     def missing(self) -> list[str]:
-        """What of `needs` is not installed."""
+        """The packages in `needs` that are not installed."""
         return [module for module in self.needs if find_spec(module) is None]
 
     def takes_part(self, kind: str, threads: int) -> bool:

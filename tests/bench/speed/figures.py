@@ -15,7 +15,7 @@ from tests.bench.speed.turns import READ, Cell, Taken
 WEIGHT_BYTES = {
     "float32": 4.0, "int8": 1.0, "int4": 0.5 + 4 / 32, "int4-64": 0.5 + 4 / 64, "int4-128": 0.5 + 4 / 128,
 }  # fmt: skip
-"""Per weight, scales included, as partc stores them. Q8_0 of llama.cpp has 1.0625, Q4_0 0.5625."""
+"""Bytes per weight, scales included, as partc stores them. Q8_0 of llama.cpp has 1.0625, Q4_0 0.5625."""
 CACHE_BYTES = 4
 SINGLE_STREAM = ("decode", "prefill")
 
@@ -30,7 +30,7 @@ class Figure:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Figure:
-        """Of one value a round."""
+        """The figure of one value a round."""
         return cls(statistics.median(values), min(values), max(values))
 
 
@@ -44,7 +44,7 @@ class Table:
     clock: str
     """`wall` or `cpu`."""
     read_bytes: float
-    """What a token has to read."""
+    """The bytes that a token has to read."""
     bandwidth: float
     """Bytes a second of a streaming read: the median of the same rounds."""
     seconds: Mapping[str, Mapping[str, Figure]]
@@ -71,7 +71,7 @@ class Table:
     def compare(
         self, one: tuple[str, str], other: tuple[str, str], clock: str | None = None
     ) -> Figure | None:
-        """As `speed`, for (contestant, what was asked) each."""
+        """The same as `speed`, for two pairs of (contestant, request)."""
         ours, theirs = (self._seconds(*key, clock or self.clock) for key in (one, other))
         if not ours or not theirs:
             return None
@@ -82,7 +82,7 @@ class Table:
 
 
 def tabulate(cell: Cell, taken: Taken, clock: str) -> Table:
-    """What was found in one cell."""
+    """The results in one cell."""
     model = cell.place.name
     figures = {
         name: {asked: Figure.of([seconds(one, clock) for one in samples]) for asked, samples in found.items()}
@@ -106,7 +106,7 @@ def tabulate(cell: Cell, taken: Taken, clock: str) -> Table:
 
 
 def read_bytes(model: str, stored: str) -> float:
-    """What a token reads of weights in that format and of the cache."""
+    """The bytes that a token reads of weights in that format and of the cache."""
     cache = CACHE_BYTES * cached_values(model, CONTEXT)
     return WEIGHT_BYTES[stored] * matrix_values(model) + cache
 

@@ -83,7 +83,7 @@ def _add_settings(writer: Any, config: dict[str, Any]) -> None:
 
 
 def rope_theta(config: dict[str, Any]) -> float:
-    """Of a configuration of transformers before version 5 or since."""
+    """The base of rotary embeddings, in a configuration of transformers before version 5 or since."""
     return float(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
 
 

@@ -15,7 +15,7 @@ IDLE = 0.1
 
 @dataclass(frozen=True)
 class Machine:
-    """What to say beside figures."""
+    """Facts about the machine, to print beside figures."""
 
     processor: str
     cores: int
@@ -52,7 +52,7 @@ class Watch:
         self._own = _own_s()
 
     def machine(self) -> Machine:
-        """What was seen. Call it when all children have ended: only then is their time known."""
+        """The observations so far. Call it when all children have ended: only then is their time known."""
         took = time.monotonic() - self._began
         busy, stolen = _machine_s()
         others = busy - self._busy - (_own_s() - self._own)

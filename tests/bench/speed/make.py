@@ -1,4 +1,4 @@
-"""What the contestants load: made where it is missing, each by a process of its own, and kept."""
+"""The files that contestants load: made where they are missing, each by a process of its own, and kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MakingError(Exception):
 
 
 class Files(NamedTuple):
-    """What a contestant loads."""
+    """The files that a contestant loads."""
 
     paths: Callable[[Path, str, int], Path]
     """(place, format, processes) → file or folder."""

@@ -1,4 +1,4 @@
-"""Where the bench keeps what it made: `folder/model/…`, made once and used again."""
+"""The files of the bench: `folder/model/…`, made once and used again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMATS = ("float32", "int8", "int4")
 GGUF_KINDS = {"int8": "Q8_0", "int4": "Q4_0"}
 """The format of llama.cpp that is nearest."""
 DEVICES = ("a", "b", "c")
-"""Of the rings, in order."""
+"""Names of the rings' devices, in order."""
 
 
 def checkpoint(place: Path) -> Path:

@@ -43,7 +43,7 @@ def document(
     for table in tables:
         lines += _section(table)
     if aims:
-        lines += ["#### What is aimed at, on one thread", "", *_aims(aims), ""]
+        lines += ["#### Aims, on one thread", "", *_aims(aims), ""]
     lines += [f"- {name}: {reason}" for name, reason in absent.items()]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -83,7 +83,7 @@ def _row(table: Table, name: str) -> list[str]:
 
 
 def _rings(table: Table) -> list[str]:
-    """What only rings were asked."""
+    """The figures that rings alone have."""
     lines = []
     for name, found in table.seconds.items():
         parts = []

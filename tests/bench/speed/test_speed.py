@@ -24,7 +24,7 @@ from tests.bench.speed.turns import PHASES, READ, Cell, Taken, turns
 
 MACHINE = Machine("a processor", 2, 2**34, 0.0, 0.5, 0.0, 0.0)
 QUIET, BUSY = 1.0, 3.0
-"""How slow the machine is in a round."""
+"""Factors by which the machine is slow in a round."""
 
 
 def table(ours: float, theirs: float) -> Table:

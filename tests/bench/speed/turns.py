@@ -31,12 +31,12 @@ PAIR_STEPS = 16
 """The same for two requests at once and for hops, which have one turn in a round."""
 PHASES = ("decode", "prefill")
 EXTRA = {TWO: ("pair", "hop"), THREE: ("hop",), RING: ("pair",)}
-"""What rings are asked besides."""
+"""Further requests to rings."""
 RESIDENT = 0.6
 """The part of free memory that all contestants of a table may take for staying loaded between their turns."""
 WARM_UP_STEPS = 3
 PATIENCE_S = 1800.0
-"""For one answer; who hangs is killed then."""
+"""Seconds for one answer; a contestant that hangs is killed then."""
 
 
 class TurnError(Exception):
@@ -45,7 +45,7 @@ class TurnError(Exception):
 
 @dataclass(frozen=True)
 class Cell:
-    """What one table is about."""
+    """The subject of one table."""
 
     place: Path
     """The folder of the model, which is named like it."""

@@ -1,4 +1,4 @@
-"""What a contestant does; and how one that computes step by step in this process does it."""
+"""The contract of a contestant, and the contestant that computes step by step in this process."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Ring:
         return start.until(end).per(len(within))
 
     def hop(self, steps: int) -> Sample:
-        """What lies between one device's computing and the next one's: the median of so many tokens."""
+        """The time between one device's computing and the next one's: the median of so many tokens."""
         result = self._submit(steps, []).result()
         return Sample(statistics.median(hop_times(result, self._client.manifest.ring)), 0.0)
 
