@@ -1,0 +1,75 @@
+"""The largest frames that anybody takes come from the placement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from partc.format.messages import FRAME_LIMIT, Row, Submit, TensorSpec, encode
+from partc.runtime.manifest import Manifest, TensorType
+from partc.runtime.shell.limits import client_frame_limit, frame_limit, header_limit, tensor_bytes
+from tests.runtime.bundles import HIDDEN, LENGTH
+from tests.runtime.core.roles import GREEDY, encoder, graph, roles, step_of
+from tests.runtime.core.test_links import End
+
+
+def of(role: Manifest, **changes: Any) -> Manifest:
+    return replace(role, model=replace(role.model, **changes), dims={"batch": 3, "sequence": 4096})
+
+
+def test_small_models_take_what_everybody_takes() -> None:
+    role = roles()["b"]
+    assert header_limit(role) == frame_limit(role) == client_frame_limit(role) == FRAME_LIMIT
+
+
+def test_values_that_a_device_receives() -> None:
+    """Those that it makes or sends do not count."""
+    large = of(roles()["b"])
+    assert frame_limit(large) == 3 * 4096 * HIDDEN * 4
+    assert frame_limit(of(roles()["a"])) == 3 * 4096 * 8, "tokens and input_ids"
+
+
+def test_tensors_that_clients_send_count_at_the_source() -> None:
+    role = graph()
+    assert frame_limit(replace(role, dims={"rows": 1 << 20})) == (1 << 20) * 4 * 4
+    assert client_frame_limit(replace(role, dims={"rows": 1 << 20})) == (1 << 20) * 4 * 4
+
+
+def test_prompts_of_clients_fit_into_a_header_of_the_source() -> None:
+    role = of(roles()["a"], max_batch=3, max_sequence=4096)
+    prompts = ((2**64 - 1,) * 4096,) * 3
+    submit = Submit(
+        ticket=bytes(16),
+        prompts=prompts,
+        max_new_tokens=2**64 - 1,
+        sampling=GREEDY,
+        stop=(2**64 - 1,) * 100,
+        ignore_eos=False,
+        trace=False,
+        values=(),
+    )
+    assert FRAME_LIMIT < len(encode(submit)) <= header_limit(role)
+    assert header_limit(of(roles()["b"], max_batch=3, max_sequence=4096)) == FRAME_LIMIT
+
+
+def test_the_longest_header_of_values_fits() -> None:
+    role = roles()["b"]
+    names = {f"{number:0>300}": TensorType("float32", (1,)) for number in range(300)}
+    wide = replace(role, values=names)
+    end = End()
+    end.link("c")
+    message = end.links.send("c", step_of(2**64 - 1, 1, slot=0), (), []).message
+    fields = {name: getattr(message, name) for name in message.__struct_fields__}
+    values = tuple(TensorSpec(name, "float32", (2**64 - 1,)) for name in names)
+    rows = tuple(Row(*(2**64 - 1,) * 5) for _ in range(3))
+    longest = type(message)(**{**fields, "values": values, "rows": rows})
+    assert FRAME_LIMIT < len(encode(longest)) <= header_limit(wide)
+
+
+def test_tokens_of_a_result_fit_into_a_frame_of_the_client() -> None:
+    role = of(encoder(), max_batch=8, max_sequence=LENGTH * 1000)
+    assert client_frame_limit(role) > 8 * LENGTH * 1000 * 9
+
+
+def test_bytes_of_a_tensor() -> None:
+    assert tensor_bytes(TensorType("float16", ("batch", 3)), {"batch": 2}) == 12
