@@ -1,0 +1,467 @@
+"""Requests at the source: queue, slots, tokens, patience, reports, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from partc.errors import RunError
+from partc.format.messages import (
+    Cancel,
+    Crossed,
+    Error,
+    Ping,
+    Pong,
+    Result,
+    Stats,
+    Submit,
+    TensorSpec,
+    Timings,
+    Token,
+    Trace,
+)
+from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed
+from partc.runtime.core.commands import Send
+from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.step import Step
+from partc.runtime.manifest import Manifest
+from tests.runtime.bundles import EOS
+from tests.runtime.core.roles import encoder, roles
+from tests.runtime.core.test_job import submit
+
+CLIENT_ROUTE = b"client 1"
+FLOOR_S = 5.0
+
+A = TypeVar("A")
+
+
+def schedule_of(role: Manifest | None = None, absent: tuple[str, ...] = ()) -> Schedule:
+    """The first request has the number 100; the ring is complete unless a test says otherwise."""
+    return Schedule(role or roles()["a"], FLOOR_S, 100, 0.0, absent)
+
+
+def ticket(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def ask(
+    schedule: Schedule, number: int = 1, now: float = 0.0, origin: bytes = CLIENT_ROUTE, **changes: Any
+) -> list[Action]:
+    """A client's request for two tokens after [1, 2, 5]."""
+    message: Submit = submit([1, 2, 5], **{"ticket": ticket(number), **changes})
+    return list(schedule.submit(origin, message, (), now))
+
+
+def only(kind: type[A], actions: Iterable[object]) -> list[A]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def told(kind: type[A], actions: Iterable[object]) -> list[A]:
+    """Messages of a kind among the actions, which go to clients."""
+    return only(kind, [send.message for send in only(Send, actions)])
+
+
+def emit(schedule: Schedule, step: Step, *tokens: int, now: float = 1.0) -> list[Action]:
+    return list(schedule.emitted(step, {"token": np.array(tokens)}, now))
+
+
+def begun(actions: Iterable[Action]) -> Step:
+    """The step that begins."""
+    (begin,) = only(Begin, actions)
+    return begin.step
+
+
+def timings(request: int, device: str) -> Timings:
+    return Timings(request=request, device=device, columns=("step",), values=())
+
+
+def pong(computing: bool = False, doing: str = "idle") -> Pong:
+    return Pong(token=0, computing=computing, doing=doing)
+
+
+# -- queue and slots
+
+
+def test_a_request_begins_at_once() -> None:
+    """It has the next number and a free slot."""
+    schedule = schedule_of()
+    (begin,) = ask(schedule)
+    assert isinstance(begin, Begin)
+    assert (begin.step.request, begin.step.slot, begin.step.step, begin.step.phase) == (100, 0, 0, "prefill")
+    assert begin.inputs["input_ids"].tolist() == [[1, 2, 5]]
+
+
+def test_requests_queue_for_a_slot() -> None:
+    """There are three; a fourth request begins when one of them has ended, in its slot."""
+    schedule = schedule_of()
+    steps = [begun(ask(schedule, number)) for number in range(3)]
+    assert [(step.request, step.slot) for step in steps] == [(100, 0), (101, 1), (102, 2)]
+    assert ask(schedule, 3) == []
+    actions = list(schedule.cancel(CLIENT_ROUTE, Cancel(ticket=ticket(1)), 1.0))
+    assert begun(actions) == replace_step(steps[1], request=103)
+    assert actions.index(End(101, report=False)) < [type(action) for action in actions].index(Begin)
+
+
+def replace_step(step: Step, request: int) -> Step:
+    assert step.opening is not None
+    opening = type(step.opening)(request, step.opening.sampling, step.opening.trace)
+    return Step(request, step.slot, step.step, step.phase, step.dims, step.position, step.length, opening)
+
+
+def test_a_prompt_in_parts_begins_with_all_of_them() -> None:
+    schedule = schedule_of(roles(prompt_chunk=4)["a"])
+    actions = list(schedule.submit(CLIENT_ROUTE, submit([1] * 11), (), 0.0))
+    assert [begin.step.phase for begin in only(Begin, actions)] == ["chunk", "chunk", "prefill"]
+
+
+def test_requests_wait_for_a_complete_ring() -> None:
+    schedule = schedule_of(absent=("c",))
+    assert ask(schedule) == []
+    assert list(schedule.pump(1.0)) == []
+    schedule.absent = ()
+    assert begun(schedule.pump(2.0)).request == 100
+
+
+def test_numbers_grow_beyond_those_that_devices_know() -> None:
+    """The clock that gave the first one may have been set back."""
+    schedule = schedule_of()
+    schedule.seen(500)
+    schedule.seen(300)
+    assert begun(ask(schedule)).request == 500
+
+
+def test_what_is_wrong_with_a_request_is_answered_at_once() -> None:
+    schedule = schedule_of()
+    (sent,) = ask(schedule, max_new_tokens=0)
+    assert isinstance(sent, Send)
+    assert sent.origin == CLIENT_ROUTE
+    (error,) = told(Error, [sent])
+    assert (error.ticket, error.problem.cause) == (ticket(1), "input")
+
+
+def test_a_ticket_is_used_once_at_a_time() -> None:
+    schedule = schedule_of()
+    step = begun(ask(schedule, max_new_tokens=1))
+    (error,) = told(Error, ask(schedule))
+    assert "is being worked on already" in error.problem.message
+    assert ask(schedule, origin=b"client 2") != [], "another client's"
+    emit(schedule, step, 4)
+    assert told(Error, ask(schedule)) != [], "its devices report still"
+    for device in ("a", "b", "c"):
+        list(schedule.reported(timings(100, device), (), 1.0))
+    assert begun(ask(schedule)).request == 102
+
+
+def test_the_queue_is_bounded() -> None:
+    schedule = schedule_of(absent=("b",))
+    for number in range(1024):
+        assert ask(schedule, number) == []
+    (error,) = told(Error, ask(schedule, 1024))
+    assert (error.problem.cause, "1024 requests are waiting" in error.problem.message) == ("refused", True)
+
+
+# -- steps
+
+
+def test_a_token_begins_the_next_step() -> None:
+    schedule = schedule_of()
+    first = begun(ask(schedule))
+    actions = emit(schedule, first, 4)
+    (begin,) = only(Begin, actions)
+    assert begin.step == Step(100, 0, 1, "decode", {"batch": 1, "sequence": 1}, (3,), (1,))
+    assert begin.inputs["input_ids"].tolist() == [[4]]
+    assert told(Token, actions) == [Token(ticket=ticket(1), step=0, tokens=(4,), finish=("",))]
+
+
+def test_later_tokens_are_told_when_there_is_time() -> None:
+    """The first one is waited for; the others come when the next step is on its way."""
+    schedule = schedule_of()
+    first = begun(ask(schedule, max_new_tokens=3))
+    second = begun(emit(schedule, first, 4))
+    actions = emit(schedule, second, 5)
+    assert told(Token, actions) == []
+    assert told(Token, schedule.tell()) == [Token(ticket=ticket(1), step=1, tokens=(5,), finish=("",))]
+    assert list(schedule.tell()) == []
+
+
+def test_a_source_without_other_devices_tells_at_once() -> None:
+    schedule = schedule_of(replace(roles()["a"], ring=("a",)))
+    first = begun(ask(schedule, max_new_tokens=3))
+    second = begun(emit(schedule, first, 4))
+    assert [token.tokens for token in told(Token, emit(schedule, second, 5))] == [(5,)]
+
+
+def test_a_sequence_that_ended_has_no_more_tokens() -> None:
+    schedule = schedule_of()
+    message = submit([1], [2], max_new_tokens=2)
+    first = begun(schedule.submit(CLIENT_ROUTE, message, (), 0.0))
+    actions = emit(schedule, first, EOS, 6)
+    assert told(Token, actions)[0].finish == ("stop", "")
+    actions = emit(schedule, begun(actions), 8, 7)
+    assert [(token.tokens, token.finish) for token in told(Token, actions)] == [
+        ((None, 7), ("stop", "length"))
+    ]
+    assert End(100, report=True) in actions
+
+
+def test_values_of_an_unknown_request_are_ignored() -> None:
+    schedule = schedule_of()
+    step = begun(ask(schedule))
+    list(schedule.cancel(CLIENT_ROUTE, None, 0.0))
+    assert emit(schedule, step, 4) == []
+
+
+# -- the end
+
+
+def test_a_request_ends_when_all_devices_have_reported() -> None:
+    """Its slot is free before."""
+    schedule = schedule_of()
+    actions = emit(schedule, begun(ask(schedule, max_new_tokens=1)), 4, now=2.0)
+    assert [type(action) for action in actions] == [Send, End]
+    assert begun(ask(schedule, 2)).slot == 0
+    for device in ("a", "b"):
+        reported = list(schedule.reported(timings(100, device), (memoryview(b"1"),), 3.0))
+        assert reported == [
+            Send(
+                CLIENT_ROUTE,
+                Stats(ticket=ticket(1), device=device, columns=("step",), values=()),
+                (memoryview(b"1"),),
+            )
+        ]
+    *_, last = schedule.reported(timings(100, "c"), (), 3.0)
+    assert isinstance(last, Send)
+    assert last.message == Result(
+        ticket=ticket(1), tokens=((4,),), finish=("length",), elapsed_s=3.0, values=()
+    )
+    assert list(schedule.reported(timings(100, "c"), (), 3.0)) == [], "it is over"
+
+
+def test_a_device_that_does_not_report_is_not_waited_for_long() -> None:
+    schedule = schedule_of()
+    emit(schedule, begun(ask(schedule, max_new_tokens=1)), 4, now=2.0)
+    assert told(Result, schedule.look(2.5)) == []
+    assert told(Result, schedule.look(3.3)) != [], "1 s, and up to 0.25 s late"
+    assert list(schedule.reported(timings(100, "b"), (), 4.0)) == []
+
+
+def test_tensors_of_a_model_that_does_not_generate() -> None:
+    role = encoder()
+    schedule = schedule_of(role)
+    arrays = {name: np.ones((1, 3), np.int64) for name in role.inputs}
+    values = tuple(TensorSpec(name, "int64", (1, 3)) for name in arrays)
+    frames = [memoryview(array.tobytes()) for array in arrays.values()]
+    step = begun(schedule.submit(CLIENT_ROUTE, submit(values=values), frames, 0.0))
+    logits = np.ones((1, 17), np.float32)
+    actions = list(schedule.emitted(step, {"logits": logits}, 1.0))
+    assert actions == [End(100, report=True)]
+    for device in role.ring[:-1]:
+        list(schedule.reported(timings(100, device), (), 1.0))
+    *_, last = schedule.reported(timings(100, role.ring[-1]), (), 1.0)
+    assert isinstance(last, Send)
+    assert told(Result, [last])[0].values == (TensorSpec("logits", "float32", (1, 17)),)
+    assert bytes(last.frames[0]) == logits.tobytes()
+
+
+def test_what_crossed_a_link_is_passed_on() -> None:
+    schedule = schedule_of()
+    ask(schedule)
+    crossed = Crossed(request=100, device="b", peer="a", step=0, values=())
+    (sent,) = schedule.crossed(crossed, (memoryview(b"1"),))
+    trace = Trace(ticket=ticket(1), device="b", peer="a", step=0, values=())
+    assert sent == Send(CLIENT_ROUTE, trace, (memoryview(b"1"),))
+    unknown = Crossed(request=99, device="b", peer="a", step=0, values=())
+    assert list(schedule.crossed(unknown, ())) == []
+
+
+# -- failures
+
+
+@pytest.mark.parametrize("state", ["waiting", "running", "reporting"])
+def test_a_request_is_cancelled(state: str) -> None:
+    schedule = schedule_of(absent=("b",) if state == "waiting" else ())
+    actions = ask(schedule, max_new_tokens=1)
+    if state == "reporting":
+        emit(schedule, begun(actions), 4)
+    assert list(schedule.cancel(b"client 2", Cancel(ticket=ticket(1)), 1.0)) == [], "another client's"
+    assert list(schedule.cancel(CLIENT_ROUTE, Cancel(ticket=ticket(2)), 1.0)) == []
+    actions = list(schedule.cancel(CLIENT_ROUTE, Cancel(ticket=ticket(1)), 1.0))
+    assert [error.problem.message for error in told(Error, actions)] == ["the request was cancelled"]
+    assert only(End, actions) == ([] if state == "waiting" else [End(100, report=False)])
+    assert list(schedule.cancel(CLIENT_ROUTE, None, 1.0)) == []
+
+
+def test_all_requests_of_a_client_that_went_away() -> None:
+    schedule = schedule_of()
+    for number in range(5):
+        ask(schedule, number, origin=b"client 2" if number == 1 else CLIENT_ROUTE)
+    actions = list(schedule.cancel(CLIENT_ROUTE, None, 1.0))
+    assert sorted(error.ticket for error in told(Error, actions)) == [ticket(n) for n in (0, 2, 3, 4)]
+    assert only(Begin, actions) == [], "those that waited are gone before a slot is free"
+
+
+def test_a_failure_ends_what_it_concerns() -> None:
+    schedule = schedule_of()
+    for number in range(3):
+        ask(schedule, number)
+    error = RunError("x", cause="bug")
+    assert list(schedule.fail(Failed(99, error), 1.0)) == [], "a request that is over"
+    actions = list(schedule.fail(Failed(101, error, earlier=True), 1.0))
+    assert [message.ticket for message in told(Error, actions)] == [ticket(0), ticket(1)]
+    assert {message.problem.cause for message in told(Error, actions)} == {"bug"}
+    assert len(told(Error, schedule.fail(Failed(None, error), 1.0))) == 1
+
+
+def test_a_late_failure_does_not_end_a_request_that_has_its_tokens() -> None:
+    schedule = schedule_of()
+    emit(schedule, begun(ask(schedule, max_new_tokens=1)), 4)
+    assert list(schedule.fail(Failed(100, RunError("x")), 1.0)) == []
+    assert list(schedule.fail(Failed(None, RunError("x")), 1.0)) == []
+
+
+def test_tokens_are_told_before_an_error() -> None:
+    schedule = schedule_of()
+    second = begun(emit(schedule, begun(ask(schedule, max_new_tokens=3)), 4))
+    emit(schedule, second, 5)
+    actions = list(schedule.fail(Failed(100, RunError("x")), 1.0))
+    assert [type(send.message) for send in only(Send, actions)] == [Token, Error]
+
+
+def test_a_device_that_is_lost_ends_all_that_has_begun() -> None:
+    """Requests that wait go on waiting."""
+    schedule = schedule_of()
+    emit(schedule, begun(ask(schedule, 0, max_new_tokens=1)), 4)
+    for number in range(1, 5):
+        ask(schedule, number)
+    schedule.absent = ("b",)
+    actions = list(schedule.lost("b", 1.0))
+    errors = told(Error, actions)
+    assert sorted(error.ticket for error in errors) == [ticket(n) for n in range(4)]
+    assert {(error.problem.cause, error.problem.where) for error in errors} == {("lost-peer", "b")}
+    assert only(Begin, actions) == []
+    schedule.absent = ()
+    assert begun(schedule.pump(2.0)).request == 104
+
+
+# -- patience
+
+
+def test_a_request_without_progress_ends() -> None:
+    """After 5 s; the clock starts anew with every sign of progress."""
+    schedule = schedule_of()
+    step = begun(ask(schedule))
+    schedule.moved(step.request, 2.0)
+    assert told(Error, schedule.look(6.9)) == []
+    (error,) = told(Error, schedule.look(7.3))
+    assert (error.problem.cause, error.problem.where) == ("stalled", None)
+    assert "no progress for 5.0 s in step 0: b, c do not answer" in error.problem.message
+
+
+def test_progress_of_an_unknown_request_is_ignored() -> None:
+    schedule_of().moved(7, 1.0)
+
+
+def test_patience_grows_with_what_a_step_takes() -> None:
+    """4 × the slowest step so far: this prompt took 3 s."""
+    schedule = schedule_of()
+    step = begun(ask(schedule, 1, max_new_tokens=1))
+    emit(schedule, step, 4, now=3.0)
+    ask(schedule, 2, now=3.0)
+    assert told(Error, schedule.look(14.9)) == []
+    assert len(told(Error, schedule.look(15.3))) == 1
+
+
+def test_patience_grows_with_what_is_predicted() -> None:
+    """4 × 2 s × 2 requests that take turns."""
+    role = replace(roles()["a"], predicted={"prefill_s": 2.0, "decode_s": 0.1})
+    schedule = schedule_of(role)
+    for number in range(2):
+        ask(schedule, number)
+    assert told(Error, schedule.look(15.9)) == []
+    assert len(told(Error, schedule.look(16.3))) == 2
+
+
+def test_devices_are_asked_before_patience_ends() -> None:
+    """A quarter of the shortest patience after the last progress, and as often again."""
+    schedule = schedule_of()
+    ask(schedule)
+    asked = [now / 20 for now in range(100) if Broadcast(Ping()) in list(schedule.look(now / 20))]
+    assert asked == pytest.approx([1.25, 2.5, 3.75], abs=0.3)
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("pongs", "message", "where"),
+    [
+        ({}, "b, c do not answer", None),
+        ({"c": pong()}, "b does not answer", "b"),
+        (
+            {
+                "b": pong(doing="waits for hidden_1 from a (step 0)"),
+                "c": pong(True, "computes for request 100"),
+            },
+            "b waits for hidden_1 from a (step 0); c computes for request 100",
+            "c",
+        ),
+        ({"b": pong(), "c": pong()}, "b idle; c idle", None),
+    ],
+)
+def test_who_is_blamed(pongs: dict[str, Pong], message: str, where: str | None) -> None:
+    """Whoever does not answer; else whoever computes."""
+    schedule = schedule_of()
+    ask(schedule)
+    for device, answer in pongs.items():
+        schedule.answered(device, answer, 2.0)
+    (error,) = told(Error, schedule.look(5.3))
+    assert message in error.problem.message
+    assert error.problem.where == where
+
+
+def test_an_answer_from_before_the_last_progress_does_not_count() -> None:
+    schedule = schedule_of()
+    ask(schedule)
+    for device in ("b", "c"):
+        schedule.answered(device, pong(), 1.0)
+    schedule.moved(100, 2.0)
+    (error,) = told(Error, schedule.look(7.3))
+    assert "b, c do not answer" in error.problem.message
+
+
+def test_waiting_for_a_ring_ends_as_well() -> None:
+    """5 s after the request came or the ring broke, whichever is later."""
+    schedule = schedule_of(absent=("b", "c"))
+    ask(schedule, 1, now=1.0)
+    list(schedule.lost("b", 3.0))
+    ask(schedule, 2, now=4.0)
+    assert told(Error, schedule.look(7.9)) == []
+    (error,) = told(Error, schedule.look(8.3))
+    assert (error.ticket, error.problem.message) == (ticket(1), "b, c has not joined the ring")
+    assert (error.problem.cause, error.problem.where) == ("lost-peer", "b, c")
+    assert [error.ticket for error in told(Error, schedule.look(9.3))] == [ticket(2)]
+
+
+def test_requests_that_wait_for_a_slot_are_patient() -> None:
+    schedule = schedule_of()
+    for number in range(4):
+        ask(schedule, number)
+    for number in range(100, 103):
+        schedule.moved(number, 20.0)
+    assert told(Error, schedule.look(20.5)) == []
+
+
+def test_when_to_look_again() -> None:
+    """Never while there is nothing to wait for; else a little late at most."""
+    schedule = schedule_of()
+    list(schedule.look(1.0))
+    assert schedule.due is None
+    ask(schedule, now=1.0)
+    list(schedule.look(1.0))
+    assert schedule.due == 1.25
+    assert list(schedule.look(1.2)) == []
+    list(schedule.cancel(CLIENT_ROUTE, None, 1.2))
+    list(schedule.look(1.3))
+    assert schedule.due is None
