@@ -1,4 +1,4 @@
-"""Where a build says that long prompts go through its ring in parts."""
+"""Builds in which long prompts go through the ring in parts."""
 
 from __future__ import annotations
 

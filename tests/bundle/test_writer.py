@@ -1,4 +1,4 @@
-"""What a build looks like on disk, and that it is there as a whole or not at all."""
+"""The files of a build, which are there as a whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody may give for a build, and what is said to it."""
+"""Paths that somebody may give for a build, and the messages about them."""
 
 from __future__ import annotations
 

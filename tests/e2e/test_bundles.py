@@ -21,7 +21,7 @@ from tests.families.check import devices_file
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 
 KILLS = int(os.environ.get("PARTC_TEST_KILLS", "4"))
-"""How many compiles are killed; each takes about as long as a compile."""
+"""The number of compiles that are killed; each takes about as long as a compile."""
 ROOT = Path(__file__).parents[2]
 MODEL = """\
 model:

@@ -16,7 +16,7 @@ from partc.cli.main import run
 pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.tvm]
 
 EOS = 2
-"""Of a Llama whose config says nothing."""
+"""The end token of a Llama whose config does not name it."""
 ROOT = Path(__file__).parents[2]
 MODEL = """\
 model:

@@ -216,7 +216,7 @@ def language_model(engine: str = "ort", **options: Any) -> Build:
 
 
 def expected_tokens(prompt: Sequence[int], count: int) -> list[int]:
-    """What the model must say, greedily, computed without any cut or cache."""
+    """The greedy tokens of the model, computed without any cut or cache."""
     tokens = list(prompt)
     for _ in range(count):
         tokens.append(int(np.argmax(expected_logits(tokens))))
