@@ -18,11 +18,11 @@ import numpy as np
 from partc.errors import InternalError, RunError
 from partc.format.dtypes import Array, as_float32
 from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, reads
+from partc.format.role import Role
 from partc.runtime.core.sampling import Sampling, sample
 from partc.runtime.core.timings import Timing, whole_steps
 from partc.runtime.engines.contract import Engine
 from partc.runtime.execution import Execution, OpenRequest
-from partc.runtime.manifest import Manifest
 from partc.runtime.wire import Step
 
 _KEPT_TIMINGS = 8192
@@ -45,9 +45,7 @@ class Outlet(Protocol):
 class Executor:
     """All executions of one device."""
 
-    def __init__(
-        self, manifest: Manifest, engine: Engine, outlet: Outlet, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, manifest: Role, engine: Engine, outlet: Outlet, clock: Callable[[], float]) -> None:
         """No request is open."""
         self._manifest = manifest
         self._engine = engine

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from partc.errors import RunError
+from partc.format.build import Model, TensorType
 from partc.format.dims import symbols
 from partc.format.dtypes import DTYPES, Array
 from partc.format.program import CHUNK
+from partc.format.role import Role
 from partc.runtime.client.text import TextStream
 from partc.runtime.core.link import Progress
 from partc.runtime.core.sampling import Sampling
-from partc.runtime.manifest import Manifest, Model, TensorType
 from partc.runtime.shell.transport import Origin
 from partc.runtime.wire import Fields, Opening, Step, check_values, read_specs, to_array
 
@@ -93,7 +94,7 @@ class Job:
         return piece
 
 
-def prompt_steps(job: Job, manifest: Manifest) -> Iterator[tuple[Step, Mapping[str, Array]]]:
+def prompt_steps(job: Job, manifest: Role) -> Iterator[tuple[Step, Mapping[str, Array]]]:
     """The prefill; where the plan has it so, a long prompt of one sequence in several steps of nearly equal length.
 
     So the devices work on it all at once, each on another part.
@@ -138,7 +139,7 @@ def _columns(array: Array, declared: TensorType, start: int, end: int) -> Array:
     return np.ascontiguousarray(np.take(array, range(start, end), axis))
 
 
-def fill_prompts(job: Job, fields: Fields, manifest: Manifest) -> None:
+def fill_prompts(job: Job, fields: Fields, manifest: Role) -> None:
     """Make the first step of prompts: right-padded to one length, each sequence with its own `length`.
 
     Raises:
@@ -158,7 +159,7 @@ def fill_prompts(job: Job, fields: Fields, manifest: Manifest) -> None:
         _fill_generation(job, fields, manifest)
 
 
-def fill_tensors(job: Job, fields: Fields, frames: Sequence[memoryview], manifest: Manifest) -> None:
+def fill_tensors(job: Job, fields: Fields, frames: Sequence[memoryview], manifest: Role) -> None:
     """Make the only step of a request that brings its tensors.
 
     Raises:
@@ -183,7 +184,7 @@ def fill_tensors(job: Job, fields: Fields, frames: Sequence[memoryview], manifes
     _fill(job, arrays, None if given is None else [int(length) for length in given.reshape(-1)], manifest)
 
 
-def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, manifest: Manifest) -> None:
+def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, manifest: Role) -> None:
     """Hold prompts against the limits of the model; used by the client too, so that nothing runs in vain.
 
     Raises:
@@ -218,7 +219,7 @@ def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, manifest: M
             raise RunError(f"token {max(prompt)} is not below vocab_size, {most}", where=where)
 
 
-def check_tensors(arrays: Mapping[str, Array], manifest: Manifest) -> dict[str, int]:
+def check_tensors(arrays: Mapping[str, Array], manifest: Role) -> dict[str, int]:
     """The sizes that the inputs of a model give to the symbols in their shapes.
 
     Raises:
@@ -251,7 +252,7 @@ def dtype_name(array: Array, declared: str) -> str:
     return declared if array.dtype == DTYPES[declared] else array.dtype.name
 
 
-def _fill(job: Job, arrays: dict[str, Array], given: list[int] | None, manifest: Manifest) -> None:
+def _fill(job: Job, arrays: dict[str, Array], given: list[int] | None, manifest: Role) -> None:
     job.dims = check_tensors(arrays, manifest)
     job.inputs = arrays
     if manifest.has_step_inputs:
@@ -263,7 +264,7 @@ def _fill(job: Job, arrays: dict[str, Array], given: list[int] | None, manifest:
             raise RunError(f"the lengths {lengths} do not fit {rows} sequences of {width}", where="length")
 
 
-def _fill_generation(job: Job, fields: Mapping[str, Any], manifest: Manifest) -> None:
+def _fill_generation(job: Job, fields: Mapping[str, Any], manifest: Role) -> None:
     rows = range(len(job.prompts))
     job.max_new_tokens = fields["max_new_tokens"]
     ends = () if fields["ignore_eos"] else manifest.model.eos_token_ids

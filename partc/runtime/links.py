@@ -17,9 +17,9 @@ from typing import Any
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.program import Recv, Send
+from partc.format.role import Role
 from partc.runtime.core.link import Receiver, Sender
 from partc.runtime.foresight import Foreseen, Foresight
-from partc.runtime.manifest import Manifest
 from partc.runtime.shell.keys import CLIENT
 from partc.runtime.shell.transport import Down, Event, Input, Message, Origin, Rejected, Transport, Up
 from partc.runtime.wire import (
@@ -123,7 +123,7 @@ class _Names:
 class Links:
     """All links of one device."""
 
-    def __init__(self, manifest: Manifest, transport: Transport, info: Mapping[str, Any]) -> None:
+    def __init__(self, manifest: Role, transport: Transport, info: Mapping[str, Any]) -> None:
         """Nothing is connected yet; `info` is told to everyone whom we welcome."""
         self._manifest = manifest
         self._transport = transport
@@ -337,7 +337,7 @@ class Links:
         self.control(origin, "refuse", message=error.message, where=error.where, hint=error.hint)
 
 
-def _window(manifest: Manifest, peer: str, kind: type[Recv] | type[Send]) -> int:
+def _window(manifest: Role, peer: str, kind: type[Recv] | type[Send]) -> int:
     """Frames that may be unacknowledged: four steps of every request and a prompt in parts, and some.
 
     Both ends find the same number.

@@ -11,11 +11,12 @@ from typing import Any
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
+from partc.format.files import verify_files
+from partc.format.role import Role, load_role
 from partc.runtime.core.timings import Timing, timing_table
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.executor import Executor, StepError
 from partc.runtime.links import Arrived, Barred, Control, Failed, Linked, LinkEvent, Links, Lost
-from partc.runtime.manifest import Manifest, load_manifest, verify_files
 from partc.runtime.shell.keys import CLIENT, load_device_keys
 from partc.runtime.shell.settings import Settings, listen_address, peer_addresses, stop_signals
 from partc.runtime.shell.spin_wait import SpinWait
@@ -27,7 +28,7 @@ from partc.runtime.wire import Step, frame_limit, to_frames
 class Runner:
     """One device of a ring."""
 
-    def __init__(self, settings: Settings, manifest: Manifest | None = None) -> None:
+    def __init__(self, settings: Settings, manifest: Role | None = None) -> None:
         """Check the bundle, take the address, load the sub-modules; in this order, so that faults show early.
 
         Args:
@@ -40,7 +41,7 @@ class Runner:
         """
         self._settings = settings
         self._checked = manifest is not None
-        self._manifest = manifest = manifest or load_manifest(settings.bundle)
+        self._manifest = manifest = manifest or load_role(settings.bundle)
         keys = None if settings.insecure else load_device_keys(settings.bundle)
         self._transport = Transport(keys, frame_limit(manifest), settings.patience_s)
         try:
@@ -49,11 +50,11 @@ class Runner:
             self._transport.close()
             raise
 
-    def _prepare(self, manifest: Manifest) -> None:
+    def _prepare(self, manifest: Role) -> None:
         settings = self._settings
         self.address = self._transport.listen(listen_address(manifest, settings))
         if not self._checked:
-            verify_files(settings.bundle, manifest)
+            verify_files(settings.bundle, manifest.files)
         self._links = Links(manifest, self._transport, {"patience_s": settings.patience_s})
         self._executor = Executor(manifest, load_engine(manifest, settings.bundle), self, time.monotonic)
         self._source: Source | None = None

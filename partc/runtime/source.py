@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
+from partc.format.role import Role
 from partc.runtime.client.text import Tokenizer
 from partc.runtime.core.link import Progress, patience_s, step_s
 from partc.runtime.core.timings import Timing, timing_table
 from partc.runtime.jobs import GENERATION, Job, fill_prompts, fill_tensors, opening_of, prompt_steps
 from partc.runtime.links import Control
-from partc.runtime.manifest import Manifest
 from partc.runtime.shell.transport import Origin
 from partc.runtime.wire import Step, to_frame, to_frames
 
@@ -48,7 +48,7 @@ class Source:
     """All requests of a ring."""
 
     def __init__(
-        self, manifest: Manifest, folder: Path, office: Office, clock: Callable[[], float], floor_s: float
+        self, manifest: Role, folder: Path, office: Office, clock: Callable[[], float], floor_s: float
     ) -> None:
         """No request yet; `floor_s` is the shortest patience with a silent ring."""
         self._manifest = manifest

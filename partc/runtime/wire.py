@@ -16,9 +16,10 @@ import msgpack
 import numpy as np
 
 from partc.errors import RunError
+from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES, Array
 from partc.format.program import CHUNK, Recv
-from partc.runtime.manifest import Manifest, TensorType
+from partc.format.role import Role
 from partc.runtime.messages import check_fields
 
 VERSION = 1
@@ -169,7 +170,7 @@ def read_specs(values: Iterable[Sequence[Any]]) -> tuple[TensorSpec, ...]:
     return tuple((name, dtype, tuple(shape)) for name, dtype, shape in values)
 
 
-def check_step(step: Step, manifest: Manifest) -> None:
+def check_step(step: Step, manifest: Role) -> None:
     """Hold the numbers of a step against what the plan allows.
 
     Raises:
@@ -195,7 +196,7 @@ def check_step(step: Step, manifest: Manifest) -> None:
         _check_rows(step, manifest)
 
 
-def _check_rows(step: Step, manifest: Manifest) -> None:
+def _check_rows(step: Step, manifest: Role) -> None:
     rows, new = step.dims.get("batch", 1), step.dims.get("sequence", 1)
     if not len(step.position) == len(step.length) == rows or rows > manifest.model.max_batch:
         raise RunError(f"{rows} sequences with {len(step.position)} positions and {len(step.length)} lengths")
@@ -274,7 +275,7 @@ def to_frames(array: Array) -> list[memoryview]:
     return [data[start : start + MIN_FRAME_LIMIT] for start in range(0, data.nbytes, MIN_FRAME_LIMIT)]
 
 
-def awaited(manifest: Manifest) -> frozenset[tuple[str, str, tuple[str, ...]]]:
+def awaited(manifest: Role) -> frozenset[tuple[str, str, tuple[str, ...]]]:
     """(phase, peer, names) of every message that the programs wait for."""
     return frozenset(
         (phase, instruction.device, instruction.values)
@@ -284,7 +285,7 @@ def awaited(manifest: Manifest) -> frozenset[tuple[str, str, tuple[str, ...]]]:
     )
 
 
-def header_limit(manifest: Manifest) -> int:
+def header_limit(manifest: Role) -> int:
     """The longest header that a device of this plan takes, bytes; the source's covers a client's prompts."""
     model = manifest.model
     names = sum(64 + 4 * len(name) for name in (*manifest.types, *manifest.dims))
@@ -292,7 +293,7 @@ def header_limit(manifest: Manifest) -> int:
     return max(MIN_FRAME_LIMIT, _HEADER_BYTES + names + 2 * model.max_batch * _INT_BYTES + prompts)
 
 
-def frame_limit(manifest: Manifest) -> int:
+def frame_limit(manifest: Role) -> int:
     """The largest frame that this device takes, bytes: a header, or the largest tensor that it receives."""
     names = {name for _, _, names in awaited(manifest) for name in names}
     names |= set(manifest.inputs) if manifest.is_source else set()
@@ -300,7 +301,7 @@ def frame_limit(manifest: Manifest) -> int:
     return max([header_limit(manifest), *tensors])
 
 
-def client_frame_limit(manifest: Manifest) -> int:
+def client_frame_limit(manifest: Role) -> int:
     """The largest frame that a client takes, bytes: texts, or an output; `manifest` is the source's."""
     model = manifest.model
     texts = model.max_batch * model.max_sequence * 4 * _TEXT_BYTES_PER_TOKEN

@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from partc.errors import BundleError, RunError
+from partc.format.build import Port
 from partc.format.program import chunk_program, parse_program, print_program
+from partc.format.role import Role, load_role
 from partc.runtime.core.link import Progress
 from partc.runtime.jobs import Job, prompt_ends, prompt_steps
-from partc.runtime.manifest import Manifest, TensorType, load_manifest
 from partc.runtime.shell.launch import LocalRing, launch_local
 from partc.runtime.wire import Opening, Step, check_step
 from tests.runtime.bundles import HIDDEN, LENGTH, Build, Device, expected_tokens, language_model, reseal
@@ -48,8 +50,8 @@ def alone(prompt_chunk: int | None = CHUNK) -> Build:
     return replace(made, devices={"a": Device(parts, {"prefill": text, "decode": text}, values)})
 
 
-def source_of(build: Path) -> Manifest:
-    return load_manifest(build / "devices" / "a")
+def source_of(build: Path) -> Role:
+    return load_role(build / "devices" / "a")
 
 
 def job_of(*prompts: list[int], number: int = 0) -> Job:
@@ -91,7 +93,7 @@ def test_a_manifest_without_a_size_has_no_such_phase(tmp_path: Path) -> None:
 def test_a_size_must_be_one(tmp_path: Path) -> None:
     manifest = language_model("null", prompt_chunk=0).write(tmp_path / "build") / "devices" / "a"
     with pytest.raises(BundleError, match="prompt_chunk"):
-        load_manifest(manifest)
+        load_role(manifest)
 
 
 # -- steps
@@ -116,19 +118,21 @@ def test_short_prompts_and_batches_go_whole(build: Path) -> None:
 
 
 def test_parts_are_as_few_as_can_be(build: Path) -> None:
-    model = replace(source_of(build).model, prompt_chunk=128)
+    model = structs.replace(source_of(build).model, prompt_chunk=128)
     assert [prompt_ends(width, 1, model) for width in (128, 129, 512)] == [
         [128],
         [64, 129],
         [128, 256, 384, 512],
     ]
-    assert prompt_ends(512, 2, model) == prompt_ends(512, 1, replace(model, prompt_chunk=None)) == [512]
+    assert (
+        prompt_ends(512, 2, model) == prompt_ends(512, 1, structs.replace(model, prompt_chunk=None)) == [512]
+    )
 
 
 def test_inputs_that_are_not_of_tokens_go_to_every_part(build: Path) -> None:
     manifest = source_of(build)
-    style = TensorType("float32", ("batch", 2))
-    manifest = replace(manifest, inputs={**manifest.inputs, "style": style})
+    style = Port("style", "float32", ("batch", 2))
+    manifest = manifest.changed(inputs=(*manifest.build.inputs, style))
     job = job_of(PROMPT)
     job.inputs = {**job.inputs, "style": np.ones((1, 2), np.float32)}
     assert [inputs["style"].shape for _, inputs in prompt_steps(job, manifest)] == [(1, 2)] * 3
@@ -162,8 +166,8 @@ def begin(net: Network, number: int = 0) -> None:
         source.begin(step, inputs)
 
 
-def load(net: Network) -> Manifest:
-    manifest: Manifest = net.executors["a"]._manifest
+def load(net: Network) -> Role:
+    manifest: Role = net.executors["a"]._manifest
     return manifest
 
 
@@ -229,7 +233,7 @@ def test_the_parts_matter(build: Path) -> None:
     """The engine of these tests tells one way of cutting a prompt from another, so equal tokens prove the order."""
     alone = run_alone(build, 0)
     net = network(build)
-    whole = replace(load(net), programs={k: v for k, v in load(net).programs.items() if k != "chunk"})
+    whole = load(net).changed(model=structs.replace(load(net).model, prompt_chunk=None))
     ((step, inputs),) = prompt_steps(job_of(PROMPT), whole)
     net.executors["a"].begin(step, inputs)
     settle(net, lambda: 0)
@@ -358,7 +362,7 @@ def test_what_crosses_a_link_is_that_of_a_whole_prompt(ring: LocalRing, tmp_path
 def test_a_part_that_fails_ends_the_request(tmp_path: Path) -> None:
     """A device that was given another build's size does not know the phase."""
     build = language_model(prompt_chunk=CHUNK).write(tmp_path / "build")
-    middle = build / "devices" / "b" / "manifest.json"
+    middle = build / "devices" / "b" / "build.json"
     model = {**load_model(middle), "prompt_chunk": None}
     reseal(middle, model=model)
     with launch_local(build) as ring, ring.client() as client:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
+from partc.format.role import load_role
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.executor import Executor
-from partc.runtime.manifest import load_manifest
 from partc.runtime.wire import Opening, Step
 from tests.runtime.bundles import language_model
 from tests.runtime.returning import returning_model
@@ -79,7 +79,7 @@ def any_build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def network(build: Path) -> Network:
     made = Network()
     for folder in sorted((build / "devices").iterdir()):
-        manifest = load_manifest(folder)
+        manifest = load_role(folder)
         made.executors[folder.name] = Executor(
             manifest, load_engine(manifest, folder), Outlet(made, folder.name), made.clock
         )

@@ -12,9 +12,9 @@ import pytest
 import zmq
 
 from partc.errors import RunError
+from partc.format.role import load_role
 from partc.runtime.foresight import Foresight
 from partc.runtime.links import Arrived, Failed, LinkEvent, Links
-from partc.runtime.manifest import load_manifest
 from partc.runtime.shell.transport import Message, Origin, Transport
 from partc.runtime.wire import Data, Opening, Step, decode, encode_control, encode_data, to_frame
 from tests.runtime.bundles import HIDDEN, LENGTH, PLAN, language_model
@@ -34,7 +34,7 @@ class Receiving:
     """The links of device b, and what comes there."""
 
     def __init__(self, build: Path) -> None:
-        self.links = Links(load_manifest(build / "devices" / "b"), cast(Transport, Nowhere()), {})
+        self.links = Links(load_role(build / "devices" / "b"), cast(Transport, Nowhere()), {})
         self.receive([encode_control("hello", bytes.fromhex(PLAN), 0, {"name": "a", "session": 9})])
 
     def receive(self, frames: Sequence[bytes | memoryview], route: bytes = b"route") -> list[LinkEvent]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import zmq
 
+from partc.format.role import load_role
 from partc.runtime.links import Arrived, LinkEvent, Links
-from partc.runtime.manifest import load_manifest
 from partc.runtime.shell.transport import Message, Origin, Transport
 from partc.runtime.wire import Data, Opening, Step, decode, encode_control, encode_data, to_frame
 from tests.runtime.bundles import HIDDEN, PLAN, language_model
@@ -35,7 +35,7 @@ class End:
 
     def __init__(self, build: Path) -> None:
         self.notes = Notes()
-        self.links = Links(load_manifest(build / "devices" / "b"), cast(Transport, self.notes), {})
+        self.links = Links(load_role(build / "devices" / "b"), cast(Transport, self.notes), {})
         self.receive([encode_control("hello", bytes.fromhex(PLAN), 0, {"name": "a", "session": 9})])
 
     def receive(self, frames: Sequence[bytes | memoryview]) -> list[LinkEvent]:

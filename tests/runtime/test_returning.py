@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -12,9 +13,9 @@ import pytest
 from onnx import helper
 
 from partc.errors import BundleError, RunError
+from partc.format.role import load_role
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.links import Arrived, Failed, LinkEvent, Links
-from partc.runtime.manifest import load_manifest
 from partc.runtime.shell.launch import launch_local
 from partc.runtime.shell.transport import Message, Origin, Transport
 from partc.runtime.wire import Data, Opening, Step, decode, encode_control, encode_data, to_frame
@@ -95,7 +96,7 @@ def test_submodules_of_one_device_share_the_memory_of_their_activations(tmp_path
     rows, count = 1 << 14, 4
     build = _large_activations(count).write(tmp_path / "build")
     folder = build / "devices" / "a"
-    engine = load_engine(load_manifest(folder), folder)
+    engine = load_engine(load_role(folder), folder)
     engine.reset(0, {"rows": rows})
     before = _resident_bytes()
     for _ in range(2):
@@ -134,7 +135,7 @@ class Far:
     """The links of one device over a transport that takes everything."""
 
     def __init__(self, build: Path, device: str, peer: str) -> None:
-        self.links = Links(load_manifest(build / "devices" / device), cast(Transport, self), {})
+        self.links = Links(load_role(build / "devices" / device), cast(Transport, self), {})
         self.peer = peer
         self.links.connect({peer: "somewhere"})
         self.receive([encode_control("hello", bytes.fromhex(PLAN), 0, {"name": peer, "session": 9})])
@@ -191,10 +192,10 @@ def test_both_ends_of_a_link_have_room_for_all_messages_of_a_step(build: Path) -
 
 
 def test_a_message_stands_in_a_program_once(build: Path, tmp_path: Path) -> None:
-    raw = json.loads((build / "devices" / "b" / "manifest.json").read_text())
-    programs = {**raw["programs"], "prefill": "recv hidden_1 from a\n" + PROGRAM_B}
-    path = tmp_path / "manifest.json"
-    path.write_text(json.dumps(raw))
+    shutil.copytree(build / "devices" / "b", tmp_path / "b")
+    path = tmp_path / "b" / "placement.json"
+    programs = json.loads(path.read_text())["programs"]
+    programs["prefill"]["b"] = "recv hidden_1 from a\n" + PROGRAM_B
     reseal(path, programs=programs)
     with pytest.raises(BundleError, match="`recv hidden_1 from a` stands twice"):
-        load_manifest(tmp_path)
+        load_role(tmp_path / "b")

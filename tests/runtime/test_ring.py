@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from partc.errors import RunError
-from partc.runtime.client.client import Client, source_manifest
+from partc.format.role import source_role
+from partc.runtime.client.client import Client
 from partc.runtime.client.results import Tokens
 from partc.runtime.core.sampling import Sampling
 from partc.runtime.shell.launch import LocalRing, launch_local
@@ -123,7 +124,7 @@ def test_a_long_generation(tmp_path: Path) -> None:
     """Its timings do not fit into one frame of the source's."""
     count = 1100
     build = language_model("null", max_sequence=count + 1, max_batch=1).write(tmp_path / "build")
-    assert frame_limit(source_manifest(build)) == MIN_FRAME_LIMIT
+    assert frame_limit(source_role(build)) == MIN_FRAME_LIMIT
     with launch_local(build, insecure=True) as ring, ring.client() as client:
         result = client.generate([1], count, ignore_eos=True)
         assert result.timings["c"].column("step").tolist() == list(range(count))
@@ -251,7 +252,7 @@ def test_messages_as_large_as_the_plan_allows(tmp_path: Path) -> None:
     model.dims = {"rows": 8192}
     build = model.write(tmp_path / "build")
     array = np.arange(8192 * 4, dtype=np.float32).reshape(8192, 4)
-    assert frame_limit(source_manifest(build)) == array.nbytes > MIN_FRAME_LIMIT
+    assert frame_limit(source_role(build)) == array.nbytes > MIN_FRAME_LIMIT
     with launch_local(build) as ring, ring.client() as client:
         outputs = client.run({"x": array}).outputs
         assert np.array_equal(outputs["y"], (array + 1) * 2)

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from partc.errors import RunError
 from partc.format.dtypes import DTYPES, as_float32
-from partc.runtime.manifest import Manifest, load_manifest
+from partc.format.role import Role, load_role
 from partc.runtime.wire import (
     MIN_FRAME_LIMIT,
     Data,
@@ -38,9 +38,9 @@ DATA = Data(PLAN, 0, 99, 4, STEP, (("x", "float32", (2, 3, 8)),))
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Role:
     build: Path = language_model("null").write(tmp_path_factory.mktemp("wire") / "build")
-    return load_manifest(build / "devices" / "b")
+    return load_role(build / "devices" / "b")
 
 
 def test_round_trip() -> None:
@@ -151,7 +151,7 @@ def test_control_fields_are_checked_when_sent() -> None:
         ({"position": (0, LENGTH - 2)}, "max_sequence"),
     ],
 )
-def test_steps_beyond_the_plan(manifest: Manifest, changes: dict[str, Any], message: str) -> None:
+def test_steps_beyond_the_plan(manifest: Role, changes: dict[str, Any], message: str) -> None:
     check_step(STEP, manifest)
     with pytest.raises(RunError, match=message):
         check_step(replace(STEP, **changes), manifest)
@@ -171,7 +171,7 @@ SIZE = 2 * 3 * HIDDEN * 4
         (("hidden_1", "float32", (2, 3, HIDDEN)), SIZE + 4, "bytes"),
     ],
 )
-def test_values_unlike_the_plan(manifest: Manifest, spec: Any, size: int, message: str) -> None:
+def test_values_unlike_the_plan(manifest: Role, spec: Any, size: int, message: str) -> None:
     right = ("hidden_1", "float32", (2, 3, HIDDEN))
     check_values([right], [SIZE], manifest.types, STEP.dims)
     with pytest.raises(RunError, match=message):
@@ -180,10 +180,10 @@ def test_values_unlike_the_plan(manifest: Manifest, spec: Any, size: int, messag
         check_values([right], [SIZE, SIZE], manifest.types, STEP.dims)
 
 
-def test_caps_come_from_the_plan(manifest: Manifest) -> None:
+def test_caps_come_from_the_plan(manifest: Role) -> None:
     assert awaited(manifest) == {(phase, "a", ("hidden_1",)) for phase in ("prefill", "decode")}
     assert frame_limit(manifest) == MIN_FRAME_LIMIT
-    large = replace(manifest, dims={"batch": 3, "sequence": 4096})
+    large = manifest.changed(dims={"batch": 3, "sequence": 4096})
     assert frame_limit(large) == 3 * 4096 * HIDDEN * 4
 
 

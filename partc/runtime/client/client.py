@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from partc.errors import BundleError, PartcError, RunError
+from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
+from partc.format.role import Role, source_role
 from partc.runtime.client.connection import Connection
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens, read_tensors
 from partc.runtime.core.link import LEAST_PATIENCE_S, patience_s, step_s
 from partc.runtime.core.sampling import Sampling
 from partc.runtime.jobs import check_prompts, check_tensors, dtype_name
-from partc.runtime.manifest import MANIFEST_FILE, Manifest, load_manifest
 from partc.runtime.shell.keys import Keys, load_client_keys
 from partc.runtime.wire import Fields, header_limit, to_frame
 
@@ -79,7 +79,7 @@ class Client(Connection):
 
     def __init__(
         self,
-        manifest: Manifest,
+        manifest: Role,
         keys: Keys | None,
         address: str,
         floor_s: float,
@@ -117,12 +117,12 @@ class Client(Connection):
             RunError: the source cannot be reached, refuses our key, or runs another build.
         """
         keys = None if insecure else load_client_keys(build_dir)
-        return cls.reach(source_manifest(build_dir), keys, address, floor_s=floor_s, explain=explain)
+        return cls.reach(source_role(build_dir), keys, address, floor_s=floor_s, explain=explain)
 
     @classmethod
     def reach(
         cls,
-        manifest: Manifest,
+        manifest: Role,
         keys: Keys | None,
         address: str | None = None,
         *,
@@ -302,20 +302,6 @@ class Client(Connection):
         super()._fail(explained)
         for request in list(self._requests.values()):
             self._end(request, explained)
-
-
-def source_manifest(build_dir: Path) -> Manifest:
-    """The manifest of the device where requests enter.
-
-    Raises:
-        BundleError: `build_dir` is not what `partc compile` writes, or a manifest in it is damaged.
-    """
-    folders = sorted(path.parent for path in (build_dir / "devices").glob(f"*/{MANIFEST_FILE}"))
-    if not folders:
-        message = "not a build: there is no devices/NAME/manifest.json"
-        hint = f"partc compile MODEL --target DEVICES -o {build_dir}"
-        raise BundleError(message, where=str(build_dir), hint=hint)
-    return load_manifest(build_dir / "devices" / load_manifest(folders[0]).source)
 
 
 def _prompts(prompts: Prompts) -> tuple[list[str], list[list[int]]]:

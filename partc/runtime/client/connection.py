@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from partc.errors import PartcError, RunError
-from partc.runtime.manifest import Manifest
+from partc.format.role import Role
 from partc.runtime.shell.keys import CLIENT, Keys
 from partc.runtime.shell.transport import Down, Event, Message, Rejected, Transport, Up
 from partc.runtime.wire import Fields, client_frame_limit, decode, encode_control, header_limit
@@ -28,7 +28,7 @@ class Connection(ABC):
     key_hint: ClassVar[str]
     """What to do when it does not take the key."""
 
-    def __init__(self, manifest: Manifest, keys: Keys | None, address: str, floor_s: float) -> None:
+    def __init__(self, manifest: Role, keys: Keys | None, address: str, floor_s: float) -> None:
         """Begin to connect to the device of `manifest` at `address` (HOST:PORT); without keys, not encrypted.
 
         Raises:

@@ -32,11 +32,12 @@ import numpy as np
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import DTYPES, Array, as_float32
+from partc.format.files import verify_files
+from partc.format.role import Role, load_role
 from partc.runtime.core.sampling import Sampling, sample
 from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.links import Control, Failed, LinkEvent, Links
-from partc.runtime.manifest import Manifest, load_manifest, verify_files
-from partc.runtime.measure.ring import RingRunner, ring_manifest
+from partc.runtime.measure.ring import RingRunner, ring_role
 from partc.runtime.shell.cores import architecture
 from partc.runtime.shell.keys import CLIENT, load_device_keys
 from partc.runtime.shell.settings import Settings, listen_address, stop_signals
@@ -53,7 +54,7 @@ _MOST_THREADS = 16
 class Bench:
     """The sub-modules of a bundle, one of them loaded."""
 
-    def __init__(self, manifest: Manifest, folder: Path) -> None:
+    def __init__(self, manifest: Role, folder: Path) -> None:
         """Nothing is loaded yet."""
         self._manifest = manifest
         self._folder = folder
@@ -117,7 +118,7 @@ class Bench:
         self._name, self._engine = "", None
         gc.collect()
         began = time.perf_counter()
-        alone = replace(self._manifest, submodules={name: self._manifest.submodules[name]})
+        alone = self._manifest.changed(submodules=(self._manifest.submodules[name],))
         self._engine = load_engine(alone, self._folder)
         self._name = name
         return time.perf_counter() - began
@@ -153,7 +154,7 @@ class Bench:
 class _Join:
     """A ring that this device shall be part of."""
 
-    manifest: Manifest
+    manifest: Role
     addresses: Mapping[str, str]
 
 
@@ -163,9 +164,9 @@ class MeasureService:
     def __init__(self, settings: Settings) -> None:
         """Check the bundle; raises as `Runner`."""
         self._settings = settings
-        self._manifest = load_manifest(settings.bundle)
+        self._manifest = load_role(settings.bundle)
         self._keys = None if settings.insecure else load_device_keys(settings.bundle)
-        verify_files(settings.bundle, self._manifest)
+        verify_files(settings.bundle, self._manifest.files)
         self._bench = Bench(self._manifest, settings.bundle)
         self._address = listen_address(self._manifest, settings)
         self._stopping = False
@@ -236,7 +237,7 @@ class MeasureService:
                         event.origin, "measured", request=fields["request"], **self._bench.measure(fields)
                     )
                 case "join":
-                    manifest = ring_manifest(self._manifest, fields["ring"])
+                    manifest = ring_role(self._manifest, fields["ring"])
                     peers = {name: fields["peers"].get(name, "") for name in manifest.send}
                     links.control(event.origin, "joined", request=fields["request"])
                     return _Join(manifest, peers)
