@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from partc.format.build import EngineSpec, Submodule
 from partc.ir.graph import Graph, ModelInfo, Module, Part
 from partc.ir.text import print_module
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
@@ -28,19 +28,18 @@ class NullTarget(Target):
         self, part: Part, info: ModelInfo, folder: Path, progress: Progress, store: TensorStore = NO_STORE
     ) -> Artifact:
         """Write `<graph>.partc` for every graph."""
-        submodules = [_write(graph, info, folder) for graph in part.graphs]
-        return Artifact(submodules, {"kind": "null", "provider": "none", "threads": 0, "options": {}}, {})
+        submodules = tuple(_write(graph, info, folder) for graph in part.graphs)
+        return Artifact(submodules, EngineSpec("null", "none"), {})
 
 
-def _write(graph: Graph, info: ModelInfo, folder: Path) -> dict[str, Any]:
+def _write(graph: Graph, info: ModelInfo, folder: Path) -> Submodule:
     file = folder / f"{graph.name}.partc"
     text = print_module(Module(replace(info, folder="."), graph))
     file.write_text(text, encoding="utf-8", newline="\n")
-    return {
-        "name": graph.name,
-        "file": file.name,
-        "weights": [],
-        "inputs": [value.name for value in graph.inputs],
-        "outputs": list(dict.fromkeys(value.name for value in graph.outputs)),
-        "states": [],
-    }
+    return Submodule(
+        name=graph.name,
+        file=file.name,
+        weights=(),
+        inputs=tuple(value.name for value in graph.inputs),
+        outputs=tuple(dict.fromkeys(value.name for value in graph.outputs)),
+    )

@@ -1,4 +1,4 @@
-"""What every test shares: no network, one thread a process, seeded numbers, `--update-golden`."""
+"""Fixtures of all tests: no network, one thread a process, seeded numbers, `--update-golden`."""
 
 from __future__ import annotations
 

@@ -21,16 +21,17 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+import msgspec
 
 from partc.bundle.copying import Report, copy_file, copy_range
 from partc.bundle.hashing import canonical_json, hash_data, hash_folder
 from partc.bundle.tensors import Stamp, fingerprint
-from partc.errors import BundleError
-from partc.format.json_text import read_json
+from partc.format.build import FileEntry, is_inside
 from partc.ir.graph import ModelInfo, Module, Part, Weight
 from partc.ir.text import print_module
 from partc.ir.weights import leaves, print_expr
@@ -49,21 +50,23 @@ class Record:
 
     inputs: str
     artifact: Artifact
-    files: Mapping[str, dict[str, Any]]
+    files: Mapping[str, FileEntry]
     times: Mapping[str, int]
     tensors: Mapping[str, tuple[str, int]]
 
     def open(self, folder: Path, name: str) -> BufferedReader | None:
         """A file of the device, which lies in `folder`; None if it is not as it was written."""
-        entry, time = self.files.get(name, {}), self.times.get(name)
+        entry, time = self.files.get(name), self.times.get(name)
+        if entry is None:
+            return None
         try:
             file = (folder / name).open("rb")
         except OSError:
             return None
         # What is checked is what was opened: another compile may put its own build here at any time.
         status = os.fstat(file.fileno())
-        same_size = status.st_size == entry.get("bytes")
-        if same_size and (status.st_mtime_ns == time or _digest(file) == entry.get("sha256")):
+        same_size = status.st_size == entry.bytes
+        if same_size and (status.st_mtime_ns == time or _digest(file) == entry.sha256):
             return file
         file.close()
         return None
@@ -107,7 +110,7 @@ def write_record(workspace: Path, device: str, record: Record) -> None:
     """Note that the files of a device are finished."""
     path = workspace / RECORDS / f"{device}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".tmp").write_text(canonical_json(asdict(record)), encoding="utf-8")
+    path.with_suffix(".tmp").write_text(canonical_json(msgspec.to_builtins(record)), encoding="utf-8")
     path.with_suffix(".tmp").replace(path)
 
 
@@ -192,7 +195,7 @@ class DeviceTensors(TensorStore):
 
 def _copy_device(source: Path, record: Record, target: Path, progress: Progress) -> bool:
     """Copy the files of a record; False, and nothing is left, if one of them is not there as it was written."""
-    total, done = sum(int(entry["bytes"]) for entry in record.files.values()), 0
+    total, done = sum(entry.bytes for entry in record.files.values()), 0
 
     def report(count: int) -> None:
         nonlocal done
@@ -220,25 +223,8 @@ def _copy_one(source: Path, record: Record, name: str, target: Path, report: Rep
 def _read_record(path: Path) -> Record | None:
     """A record; None where it is damaged, of another version of partc, or names files outside of the device."""
     try:
-        data = read_json(path, BundleError, None)
-        record = Record(
-            inputs=str(data["inputs"]),
-            artifact=Artifact(**data["artifact"]),
-            files={
-                _inside(name): {"bytes": int(e["bytes"]), "sha256": e["sha256"]}
-                for name, e in data["files"].items()
-            },
-            times={name: int(time) for name, time in data["times"].items()},
-            tensors={key: (_inside(name), int(offset)) for key, (name, offset) in data["tensors"].items()},
-        )
-    except (BundleError, ValueError, TypeError, KeyError, AttributeError):
+        record = msgspec.json.decode(path.read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    else:
-        return record
-
-
-def _inside(name: str) -> str:
-    """The name of a file that lies in the folder of its device; raises ValueError for any other."""
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise ValueError(name)
-    return name
+    names = (*record.files, *(name for name, _ in record.tensors.values()))
+    return record if all(map(is_inside, names)) else None

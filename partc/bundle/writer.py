@@ -5,27 +5,29 @@ build/
   plan.json                        the problem, the answer, the predicted timeline
   keys/                            the client's secret; not hashed
   runs/                            what was run, and what the files were made from; not hashed
-  devices/<name>/manifest.json     see docs/bundle.md
+  devices/<name>/build.json        see docs/bundle.md
+  devices/<name>/placement.json    the same for all devices
   devices/<name>/…                 what the target wrote, the tokenizer (source only), keys/
 ```
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from partc.bundle.describe import EmittedPart, describe_builds, describe_placement, weights_bytes
 from partc.bundle.hashing import canonical_json
-from partc.bundle.manifest import EmittedPart, build_manifests, weights_bytes
 from partc.bundle.resume import RECORDS, DeviceTensors, Earlier, inputs_hash, new_record, write_record
 from partc.bundle.tensors import fingerprint
 from partc.bundle.tokenizer import copy_tokenizer, tokenizer_files
 from partc.bundle.workspace import Workspace, commit, open_workspace
 from partc.config.devices import DevicesConfig
-from partc.errors import InternalError
+from partc.errors import BundleError, InternalError
+from partc.format.build import BUILD_FILE, build_json
+from partc.format.placement import PLACEMENT_FILE, load_placement, placement_json
 from partc.ir.graph import Module, Part
 from partc.ir.plan import PlanFile
 from partc.pipeline.contract import Progress, no_progress
@@ -65,8 +67,12 @@ def write_bundle(
             _emit(module, part, workspace, earlier, devices, report)
             for part, report in zip(module.parts, reports, strict=True)
         ]
-        for device, manifest in build_manifests(module, emitted, devices).items():
-            _write_json(workspace.folder / "devices" / device / "manifest.json", manifest)
+        builds = describe_builds(module, emitted, devices)
+        plan_id = next(iter(builds.values())).plan_id
+        placement = describe_placement(module, module.parts, devices, plan_id)
+        for device, build in builds.items():
+            _write_json(workspace.folder / "devices" / device / BUILD_FILE, build_json(build))
+            _write_json(workspace.folder / "devices" / device / PLACEMENT_FILE, placement_json(placement))
         _write_json(workspace.folder / PLAN_FILE, (module.plan or PlanFile()).to_json())
         _keep_or_make_keys(workspace.folder, output, [item.part.device for item in emitted])
         _keep_runs(workspace.folder, output)
@@ -141,11 +147,11 @@ def _keep_or_make_keys(folder: Path, old: Path, ring: Sequence[str]) -> None:
 
 def _devices_of(build: Path) -> tuple[str, list[str]] | None:
     """The source and all devices of an existing build that has keys; None where they cannot be told."""
-    paths = sorted(build.glob("devices/*/manifest.json"))
+    paths = sorted(build.glob(f"devices/*/{PLACEMENT_FILE}"))
     if not paths or not (build / "keys").is_dir():
         return None
     try:
-        source = json.loads(paths[0].read_text(encoding="utf-8"))["source"]
-    except (OSError, ValueError, KeyError, TypeError):
+        source = load_placement(paths[0].parent).source
+    except BundleError:
         return None
-    return str(source), [path.parent.name for path in paths]
+    return source, [path.parent.name for path in paths]

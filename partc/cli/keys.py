@@ -18,12 +18,12 @@ def keys_command(build: Path, as_json: bool) -> None:
     The secret key of a device lies in its own folder only. Copy each device's keys folder to it again.
     """
     from partc.cli.load import load_build
-    from partc.runtime.manifest import load_manifest
+    from partc.format.role import load_role
     from partc.runtime.shell.keys import load_client_keys, make_keys
 
     source = load_build(build)
     # In a profile every device is a source, for the client that measures it.
-    manifests = [load_manifest(build / "devices" / name) for name in source.ring]
+    manifests = [load_role(build / "devices" / name) for name in source.ring]
     make_keys(build, source.ring, *(one.device for one in manifests if one.is_source))
     keys = load_client_keys(build)
     if as_json:

@@ -10,8 +10,8 @@ from partc.cli.progress import progress_bar
 from partc.errors import BundleError, UserError
 
 if TYPE_CHECKING:
+    from partc.format.role import Role
     from partc.ir.graph import Module
-    from partc.runtime.manifest import Manifest
 
 _MANY = 5
 
@@ -33,13 +33,13 @@ def load_model(model: str, cache: bool = True) -> Module:
         return load(config, progress=bar.update)
 
 
-def load_build(build: Path) -> Manifest:
+def load_build(build: Path) -> Role:
     """The manifest of the source of the build that a command line names.
 
     Raises:
         BundleError: it is no build; the hint says what was meant, as far as that can be seen.
     """
-    from partc.runtime.client.client import source_manifest
+    from partc.format.role import source_role
 
     if build.is_file():
         compiling = f"partc compile {build} --target devices.yaml -o build; then give build"
@@ -49,7 +49,7 @@ def load_build(build: Path) -> Manifest:
             hint=compiling if build.suffix in (".yaml", ".yml", ".onnx") else "give what partc compile wrote",
         )
     if (whole := _build_around(build)) is not None:
-        what = "one device's folder" if (build / "manifest.json").is_file() else "a part of a build"
+        what = "one device's folder" if (build / "build.json").is_file() else "a part of a build"
         raise BundleError(f"that is {what}, not the build", where=str(build), hint=f"give {whole}")
     if not (build / "devices").is_dir() and (found := _builds_near(build)):
         raise BundleError(
@@ -57,7 +57,7 @@ def load_build(build: Path) -> Manifest:
             where=str(build),
             hint=f"give one of the builds found: {', '.join(found)}",
         )
-    return source_manifest(build)
+    return source_role(build)
 
 
 def check_plan_path(path: Path) -> bool:

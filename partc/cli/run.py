@@ -15,11 +15,11 @@ import click
 from partc.cli.options import FILE, example, json_option, print_json
 
 if TYPE_CHECKING:
+    from partc.format.build import Model
     from partc.format.dtypes import Array
     from partc.format.messages import Sampling
     from partc.runtime.client.client import Client, Prompts
     from partc.runtime.client.results import Result, Tokens
-    from partc.runtime.manifest_types import Model
 
 
 @click.command(

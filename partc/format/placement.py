@@ -1,23 +1,44 @@
-"""Who computes what: the stages of a plan."""
+"""placement.json: the whole ring, which a re-plan changes; the file is the same on all devices.
+
+docs/bundle.md describes it; its tables and the JSON schema are made from these structs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
 
+from partc.errors import BundleError
+from partc.format.build import Count, Data, DeviceName, Sha256, check_format
+from partc.format.digests import data_digest
+from partc.format.program import Program, parse_program
+from partc.format.reading import RECOMPILE, convert, read_object
+
+PLACEMENT_FORMAT: Final = "partc-placement/2"
+PLACEMENT_FILE = "placement.json"
+_FIGURES = frozenset({"prefill_s", "decode_s", "prefill_tokens"})
+
+Phase = Annotated[str, Meta(pattern="^(prefill|decode)$")]
 Share = Literal["one", "heads", "columns", "sequence"]
 """How devices share a stage: one device has all of it; attention by heads; products by columns; positions by ranges."""
+MOST_FIGURE = 1e6
+"""Seconds of a step, or tokens; a runner that had to wait longer would never give up."""
+Figure = Annotated[float, Meta(ge=0, le=MOST_FIGURE)]
 
 
-class Stage(Struct, frozen=True):
+class Stage(Data, frozen=True):
     """Consecutive sub-modules, and the devices that compute them. Today every stage has one device."""
 
-    submodules: tuple[int, int]
+    submodules: tuple[Count, Count]
     """First and last, inclusive."""
-    devices: tuple[str, ...]
+    devices: Annotated[tuple[DeviceName, ...], Meta(min_length=1)]
     share: Share = "one"
 
     @property
@@ -57,3 +78,105 @@ def assignment_of(stages: Sequence[Stage]) -> tuple[str, ...] | None:
     if any(stage.share != "one" for stage in stages):
         return None
     return tuple(stage.device for stage in stages for _ in stage.indices)
+
+
+class Placement(Data, frozen=True, kw_only=True, dict=True):
+    """placement.json."""
+
+    format: Literal["partc-placement/2"] = PLACEMENT_FORMAT
+    placement_id: Sha256
+    """SHA-256 of the file's text without this key and `addresses`."""
+    plan_id: Sha256
+    """The build that it is for."""
+    epoch: Count = 0
+    """0 as compiled; higher after a re-plan."""
+    source: DeviceName
+    """The device where requests enter."""
+    ring: Annotated[tuple[DeviceName, ...], Meta(min_length=1)]
+    """The devices in use, in the order in which a step first comes to them."""
+    stages: Mapping[Phase, tuple[Stage, ...]]
+    """By phase, in the order of a step."""
+    programs: Mapping[Phase, Mapping[DeviceName, str]]
+    """By phase and device: the text of its program."""
+    addresses: Mapping[DeviceName, str | None]
+    """HOST:PORT of every device of the ring, and of others that may join it; null where it is given at start."""
+    predicted: Mapping[str, Figure]
+    """Seconds of one whole step of each phase round the ring, and the tokens of that prefill; empty without a plan."""
+
+    @cached_property
+    def parsed(self) -> Mapping[str, Mapping[str, Program]]:
+        """The programs by phase and device.
+
+        Raises:
+            BundleError: a line is no instruction.
+        """
+        return {
+            phase: {
+                device: parse_program(text, f"programs.{phase}.{device}") for device, text in programs.items()
+            }
+            for phase, programs in self.programs.items()
+        }
+
+
+def seal_placement(placement: Placement) -> Placement:
+    """The same with the placement id that belongs to its content."""
+    return replace(placement, placement_id=_identity(placement_json(placement)))
+
+
+def placement_json(placement: Placement) -> dict[str, Any]:
+    """A placement as JSON data."""
+    data: dict[str, Any] = msgspec.to_builtins(placement)
+    return data
+
+
+def _identity(raw: Mapping[str, Any]) -> str:
+    """The placement id: addresses do not count, since a device that moves computes the same."""
+    return data_digest({key: value for key, value in raw.items() if key not in ("placement_id", "addresses")})
+
+
+def load_placement(folder: Path) -> Placement:
+    """Read and check `folder`/placement.json.
+
+    Raises:
+        BundleError: with the key that is wrong and the remedy.
+    """
+    path = folder / PLACEMENT_FILE
+    return parse_placement(read_object(path), str(path))
+
+
+def parse_placement(raw: Mapping[str, Any], where: str = PLACEMENT_FILE) -> Placement:
+    """Check the content of a placement.json.
+
+    Raises:
+        BundleError: with the key that is wrong and the remedy.
+    """
+    check_format(raw, PLACEMENT_FORMAT, where)
+    if "placement_id" in raw and raw["placement_id"] != _identity(raw):
+        raise BundleError("the file is damaged: its placement_id does not fit", where=where, hint=RECOMPILE)
+    placement = convert(raw, Placement, where)
+    for problem in _problems(placement):
+        raise BundleError(problem, where=where, hint=RECOMPILE)
+    return placement
+
+
+def _problems(placement: Placement) -> Iterator[str]:
+    """Every device that is named is in the ring, and every one of the ring has a program."""
+    ring = set(placement.ring)
+    if len(ring) != len(placement.ring):
+        yield "ring: a device stands twice"
+    if placement.source not in ring:
+        yield f"source: {placement.source!r} is not in the ring"
+    if unknown := sorted(set(placement.predicted) - _FIGURES):
+        yield f"predicted: {unknown[0]!r} is unknown"
+    if missing := sorted(ring - set(placement.addresses)):
+        yield f"addresses: {missing[0]!r} is missing"
+    if "prefill" not in placement.programs or set(placement.stages) != set(placement.programs):
+        yield "programs: stages and programs are for prefill and, with states, decode"
+    for phase, programs in placement.programs.items():
+        if odd := sorted(ring ^ set(programs)):
+            yield f"programs.{phase}: {odd[0]!r} is {'missing' if odd[0] in ring else 'not in the ring'}"
+        for number, stage in enumerate(placement.stages[phase]):
+            if odd := sorted(set(stage.devices) - ring):
+                yield f"stages.{phase}[{number}]: {odd[0]!r} is not in the ring"
+            if stage.share != "one" or len(stage.devices) != 1:
+                yield f"stages.{phase}[{number}]: this partc knows stages of one device only"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from partc.format.dims import Dim, Shape, element_count
 from partc.format.program import Program
@@ -77,7 +77,10 @@ class Constant(Value):
 
 @dataclass(eq=False)
 class State(Value):
-    """A buffer `[batch, heads, max_sequence, head_dim]` that lives from step to step."""
+    """A buffer that lives from step to step, a KV cache `[batch, heads, max_sequence, head_dim]` for one."""
+
+    kind: Literal["rows", "whole"] = "rows"
+    """`rows`: a step writes rows at `position`; `whole`: a step rewrites all of it."""
 
 
 @dataclass(eq=False)

@@ -140,7 +140,9 @@ def _graph_line(line: Line, graph: Graph, values: dict[str, Value], marks: _Mark
         dtype = next(t.short for t in BY_SHORT.values() if t.numpy == array.dtype)
         _define(line, values, Constant(name, dtype, array.shape, array=array))
     elif line.accept("state "):
-        _define(line, values, State(*_typed(line)))
+        state = State(*_typed(line))
+        state.kind = "whole" if line.accept("whole") else "rows"
+        _define(line, values, state)
     elif line.accept("submodule "):
         marks.starts.append((line.integer(), len(graph.nodes)))
     elif line.accept("output "):

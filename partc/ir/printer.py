@@ -134,8 +134,8 @@ def _leaf(value: Value, names: dict[Value, str]) -> str:
             return f"weight {names[value]} = {kind} from {print_expr(source)}"
         case Constant(array=array) if array is not None:
             return f"const {names[value]} = {array_text(array)}"
-        case State():
-            return f"state {names[value]}: {kind}"
+        case State(kind=of):
+            return f"state {names[value]}: {kind}{'' if of == 'rows' else f' {of}'}"
     raise InternalError(f"{value.name} is neither a weight, a constant nor a state")
 
 

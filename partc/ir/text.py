@@ -7,7 +7,7 @@ graph    = "graph" name "opset" int "{" line* "}"
 line     = "input" value ":" type
          | "weight" value "=" type "from" expr           expr: see partc.ir.weights
          | "const" value "=" array
-         | "state" value ":" type
+         | "state" value ":" type ["whole"]              "whole": a step rewrites all of it, not rows of it
          | "submodule" int                               the nodes below belong to it
          | ["cut"] value ":" type ("," value ":" type)* "=" op "(" [operand ("," operand)*] ")" [attributes] ["@" scope]
          | "output" value ("," value)*

@@ -8,12 +8,13 @@ A pass is a frozen dataclass: its fields are its options (ints, floats, bools, t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import BinaryIO, ClassVar
 
 from partc.errors import UserError
+from partc.format.build import EngineSpec, Submodule
 from partc.ir.graph import Graph, ModelInfo, Module, Node, Part, Weight
 
 Progress = Callable[[str, int, int], None]
@@ -50,11 +51,9 @@ class Pass(ABC):
 class Artifact:
     """The files that a target made of one part, and how the runner uses them."""
 
-    submodules: list[dict[str, Any]]
-    """Entries of the manifest's `submodules`."""
-    engine: dict[str, Any]
-    """The manifest's `engine`."""
-    toolkit: dict[str, str]
+    submodules: tuple[Submodule, ...]
+    engine: EngineSpec
+    toolkit: Mapping[str, str]
     """Versions of what the files were made for."""
 
 

@@ -13,17 +13,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from partc.bundle.hashing import canonical_json, hash_data, hash_folder
+import msgspec
+
+from partc.bundle.describe import tensor_type
+from partc.bundle.hashing import canonical_json, hash_folder
 from partc.config.devices import DeviceConfig, DevicesConfig
-from partc.errors import BundleError, InternalError
+from partc.errors import BundleError
+from partc.format.build import (
+    BUILD_FILE,
+    Build,
+    EngineSpec,
+    Memory,
+    Model,
+    Port,
+    TensorType,
+    build_json,
+    seal_builds,
+)
+from partc.format.placement import PLACEMENT_FILE, Placement, placement_json, seal_placement
 from partc.ir.graph import STEP_INPUTS, Graph, ModelInfo, Part, State, Value
 from partc.ir.types import BY_SHORT
 from partc.pipeline.contract import Artifact, Progress
 from partc.pipeline.registry import load_target
 from partc.profiler.graphs import LONGEST_PROMPT, VOCABULARY, probe_graphs, write_numbers
 from partc.profiler.work import WORK_FILE, Work, save_work
-from partc.runtime.manifest import FORMAT, seal
-from partc.runtime.measure.ring import HEAD, LOGITS, PAYLOAD, PROMPT, SENT, TOKEN, TOUCH, TOUCHED
+from partc.runtime.measure.ring import PROMPT, TOKEN, ring_placement
 from partc.runtime.shell.keys import make_keys
 
 Json = dict[str, Any]
@@ -45,21 +59,19 @@ def write_profile_bundles(
     """
     for name in ("devices", "keys"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    plain: dict[str, Json] = {}
+    builds: dict[str, Build] = {}
     with tempfile.TemporaryDirectory() as scratch:
         probes = write_numbers(Path(scratch), work.sizes), probe_graphs(work.sizes)
         for name in work.devices:
             place = folder / "devices" / name
             place.mkdir(parents=True)
-            plain[name] = _emit(
-                place, work, devices.devices[name], [probes, *([model] if model else [])], progress
-            )
-    # Where the devices are does not make another profile: a device may move between two measurements.
-    plan_id = hash_data(plain)
-    for name, facts in plain.items():
-        endpoints = {other: devices.devices[other].address for other in work.devices}
-        manifest = seal({**facts, "plan_id": plan_id, "endpoints": endpoints})
-        (folder / "devices" / name / "manifest.json").write_text(canonical_json(manifest), encoding="utf-8")
+            groups = [probes, *([model] if model else [])]
+            builds[name] = _emit(place, work, devices.devices[name], groups, progress)
+    addresses = {name: devices.devices[name].address for name in work.devices}
+    for name, build in seal_builds(builds).items():
+        placement = _placement(build.plan_id, name, addresses)
+        _write_json(folder / "devices" / name / BUILD_FILE, build_json(build))
+        _write_json(folder / "devices" / name / PLACEMENT_FILE, placement_json(placement))
     make_keys(folder, work.devices, *work.devices)
     save_work(work, folder)
 
@@ -70,11 +82,11 @@ def _emit(
     device: DeviceConfig,
     groups: Sequence[tuple[ModelInfo, Sequence[Graph]]],
     progress: Progress,
-) -> Json:
-    """Write the files of one device; its manifest without plan id and addresses."""
+) -> Build:
+    """Write the files of one device, and describe them."""
     target = load_target(device.target, device.target_options)
     artifacts = []
-    values: dict[str, Json] = {}
+    values: dict[str, TensorType] = {}
     for info, graphs in groups:
         for graph in graphs:
             values.update(_types([*graph.inputs, *graph.outputs]))
@@ -83,99 +95,91 @@ def _emit(
             (place / graph.name).mkdir()
             artifacts.append(_inside(graph.name, target.emit(part, info, place / graph.name, progress)))
     info = groups[-1][0]
-    return {
-        **_model_facts(info, work),
-        "device": device.name,
-        "source": device.name,
-        "target": device.target,
-        "ring": list(work.devices),
-        "values": {**_described(values), TOKEN: {"dtype": "int64", "shape": ["batch"]}},
-        "submodules": [item for artifact in artifacts for item in artifact.submodules],
-        "engine": _joined([artifact.engine for artifact in artifacts]),
-        "programs": dict.fromkeys(("prefill", "decode"), _program()),
-        "peers": {"receive": [], "send": []},
-        "memory": {"budget_bytes": None, "weights_bytes": 0, "state_bytes": 0, "peak_bytes": None},
-        "toolkit": artifacts[-1].toolkit,
-        "files": hash_folder(place),
-    }
+    dims = _dims(info, work)
+    return Build(
+        plan_id="",
+        device=device.name,
+        target=device.target,
+        model=_model(info, work, dims),
+        inputs=(Port(PROMPT, "int64", ("batch", "sequence")),),
+        outputs=(Port(TOKEN, "int64", ("batch",)),),
+        dims=dims,
+        values={**values, TOKEN: TensorType("int64", ("batch",))},
+        submodules=tuple(item for artifact in artifacts for item in artifact.submodules),
+        engine=_joined([artifact.engine for artifact in artifacts]),
+        memory=Memory(None, 0, 0, None),
+        toolkit=artifacts[-1].toolkit,
+        files=hash_folder(place),
+        digest="",
+    )
+
+
+def _placement(plan_id: str, device: str, addresses: Mapping[str, str | None]) -> Placement:
+    """`device` is a source by itself; the others are there, and idle."""
+    alone = ring_placement(plan_id, [device], addresses)
+    programs = {phase: {**dict.fromkeys(addresses, ""), **own} for phase, own in alone.programs.items()}
+    return seal_placement(msgspec.structs.replace(alone, ring=tuple(addresses), programs=programs))
+
+
+def _write_json(path: Path, data: Json) -> None:
+    path.write_text(canonical_json(data), encoding="utf-8")
 
 
 def _inside(folder: str, artifact: Artifact) -> Artifact:
     """The same files as seen from the folder above `folder`."""
-    moved = [
-        {
-            **item,
-            "file": f"{folder}/{item['file']}",
-            "weights": [f"{folder}/{file}" for file in item["weights"]],
-        }
+    moved = tuple(
+        msgspec.structs.replace(
+            item, file=f"{folder}/{item.file}", weights=tuple(f"{folder}/{file}" for file in item.weights)
+        )
         for item in artifact.submodules
-    ]
+    )
     return replace(artifact, submodules=moved)
 
 
-def _joined(engines: Sequence[Json]) -> Json:
-    """The `engine` of all artifacts of a target: what its options say of sub-modules, of those of all."""
-    options: Json = {}
-    for engine in engines:
-        for key, value in engine["options"].items():
-            options[key] = {**options.get(key, {}), **value} if isinstance(value, dict) else value
-    return {**engines[-1], "options": options}
+def _joined(engines: Sequence[EngineSpec]) -> EngineSpec:
+    """The engine of all artifacts of a target: the functions of all their sub-modules together."""
+    last = engines[-1]
+    if last.tvm is None:
+        return last
+    functions = {
+        name: found for engine in engines if engine.tvm for name, found in engine.tvm.functions.items()
+    }
+    return msgspec.structs.replace(last, tvm=msgspec.structs.replace(last.tvm, functions=functions))
 
 
-def _described(values: Mapping[str, Json]) -> dict[str, Json]:
-    """Those that a manifest must describe."""
-    return {name: value for name, value in values.items() if name not in STEP_INPUTS}
-
-
-def _program() -> str:
-    """The ring of one device (`partc.runtime.measure.ring`), so that the manifest is whole by itself."""
-    runs = ((TOUCH, "length", TOUCHED), (PAYLOAD, PROMPT, SENT), (HEAD, SENT, LOGITS))
-    lines = [f"run {name} ({given}) -> ({made})" for name, given, made in runs]
-    return "\n".join([*lines, f"sample {LOGITS} -> {TOKEN}", f"emit {TOKEN}"])
-
-
-def _model_facts(info: ModelInfo, work: Work) -> Json:
+def _dims(info: ModelInfo, work: Work) -> dict[str, int]:
     batches = [task.dims.get("batch", 1) for task in work.tasks]
     sequences = [task.dims.get("sequence", 1) for task in work.tasks]
-    most = {
+    return {
         **info.dims,
         "batch": max([info.dims.get("batch", 1), *batches]),
         "sequence": max([LONGEST_PROMPT, info.dims.get("sequence", 1), *sequences]),
     }
+
+
+def _model(info: ModelInfo, work: Work, dims: Mapping[str, int]) -> Model:
+    return Model(
+        name=work.model or info.name,
+        task="text-generation",
+        dtype=BY_SHORT[info.dtype].long,
+        max_sequence=2 * dims["sequence"],
+        max_batch=dims["batch"],
+        max_requests=1,
+        vocab_size=VOCABULARY,
+        eos_token_ids=(),
+        pad_token_id=None,
+        bos_token_id=None,
+        labels=None,
+    )
+
+
+def _types(values: Sequence[Value]) -> dict[str, TensorType]:
+    """The types of values, but for step inputs and states."""
     return {
-        "format": FORMAT,
-        "epoch": 0,
-        "model": {
-            "name": work.model or info.name,
-            "task": "text-generation",
-            "dtype": BY_SHORT[info.dtype].long,
-            "max_sequence": 2 * most["sequence"],
-            "max_batch": most["batch"],
-            "max_requests": 1,
-            "vocab_size": VOCABULARY,
-            "eos_token_ids": [],
-            "pad_token_id": None,
-            "bos_token_id": None,
-            "labels": None,
-            "uniform_positions": False,
-        },
-        "inputs": [{"name": PROMPT, "dtype": "int64", "shape": ["batch", "sequence"]}],
-        "outputs": [{"name": TOKEN, "dtype": "int64", "shape": ["batch"]}],
-        "dims": most,
-        "predicted": {},
-        "verified_on_hardware": False,
+        value.name: tensor_type(value)
+        for value in values
+        if not isinstance(value, State) and value.name not in STEP_INPUTS
     }
-
-
-def _types(values: Sequence[Value]) -> Mapping[str, Json]:
-    found = {}
-    for value in values:
-        if isinstance(value, State):
-            continue
-        if value.dtype is None or value.shape is None:
-            raise InternalError(f"%{value.name} has no size", hint="run infer-sizes first")
-        found[value.name] = {"dtype": BY_SHORT[value.dtype].long, "shape": list(value.shape)}
-    return found
 
 
 def check_profile_folder(folder: Path) -> None:

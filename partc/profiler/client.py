@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from partc.errors import RunError
 from partc.format.messages import AnyMessage, Error, Join, Joined, Measure, Measured
+from partc.format.role import Role, load_role
 from partc.runtime.client.client import Client
 from partc.runtime.client.connection import Connection
-from partc.runtime.manifest import Manifest, load_manifest
-from partc.runtime.measure.ring import ring_manifest
+from partc.runtime.measure.ring import ring_role
 from partc.runtime.shell.keys import Keys, load_client_keys
 
 CONNECT_S = 10.0
@@ -40,9 +40,9 @@ class Fleet:
         """Whether other programs take the cores of a device that was asked already."""
         return float(self.facts.get(device, {}).get("pressure", 0.0)) > BUSY
 
-    def manifest(self, device: str) -> Manifest:
+    def manifest(self, device: str) -> Role:
         """The manifest of one device's bundle; raises BundleError."""
-        return load_manifest(self.folder / "devices" / device)
+        return load_role(self.folder / "devices" / device)
 
     @property
     def keys(self) -> Keys | None:
@@ -74,7 +74,7 @@ class Fleet:
             with self.probe(device) as probe:
                 peers = {name: self.addresses[name] for name in devices if name != device}
                 probe.join(devices, peers)
-        manifest = ring_manifest(self.manifest(devices[0]), devices)
+        manifest = ring_role(self.manifest(devices[0]), devices)
         end = time.monotonic() + CONNECT_S
         while True:
             try:
@@ -98,7 +98,7 @@ class Probe(Connection):
     gone_hint: ClassVar[str] = "see what its runner says, start it again with --measure, and profile again"
     key_hint: ClassVar[str] = "copy this profile's folder of the device to it again, keys included"
 
-    def __init__(self, manifest: Manifest, keys: Keys | None, address: str) -> None:
+    def __init__(self, manifest: Role, keys: Keys | None, address: str) -> None:
         """Begin to connect."""
         super().__init__(manifest, keys, address, CONNECT_S)
         self._answers: dict[bytes, Measured | Joined | Error] = {}

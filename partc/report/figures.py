@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.config.units import format_bytes, format_seconds
+from partc.format.role import Role
 from partc.plan.check import read_answer
 from partc.plan.simulate.build import Build, workflow
 from partc.plan.simulate.case import read_case
 from partc.plan.summary import summarize
 from partc.plan.words import say_rate, unit
-from partc.runtime.manifest import Manifest
 
 Json = Mapping[str, Any]
 
@@ -141,7 +141,7 @@ class Plan:
         return self.case.problem.batch if self.unit == "token" else 1
 
     @property
-    def manifests(self) -> Mapping[str, Manifest]:
+    def manifests(self) -> Mapping[str, Role]:
         """Device → its manifest; empty where there is a plan alone."""
         return self.build.manifests if self.build else {}
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from partc.format.dtypes import DTYPES
+from partc.format.role import Role
 from partc.ir.plan import MemoryUse
 from partc.plan.stages import held
 from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
-from partc.runtime.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def memory_bars(plan: Plan) -> list[MemoryBar]:
     ]
 
 
-def _bar(plan: Plan, index: int, use: MemoryUse, manifest: Manifest | None) -> MemoryBar:
+def _bar(plan: Plan, index: int, use: MemoryUse, manifest: Role | None) -> MemoryBar:
     needed, available = (
         pointer("predicted", "memory", index, name) for name in ("needed_bytes", "available_bytes")
     )
@@ -68,7 +68,7 @@ def _bar(plan: Plan, index: int, use: MemoryUse, manifest: Manifest | None) -> M
 
 
 def _contents(
-    plan: Plan, use: MemoryUse, needed: str, manifest: Manifest | None
+    plan: Plan, use: MemoryUse, needed: str, manifest: Role | None
 ) -> Iterator[tuple[str, str, Figure]]:
     """(kind, name, size) of what the needed bytes consist of; all sizes together are the needed bytes."""
     mine = held(plan.case.stages)[use.device]
@@ -89,7 +89,7 @@ def _contents(
         yield kind, name, plan.figure("bytes", place)
 
 
-def _state_bytes(manifest: Manifest) -> int:
+def _state_bytes(manifest: Role) -> int:
     """The bytes of all states, for as many requests as may be in flight."""
     states = (state.type for part in manifest.submodules.values() for state in part.states)
     each = sum(DTYPES[state.dtype].itemsize * math.prod(state.sizes(manifest.dims)) for state in states)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from partc.format.build import Model
 from partc.plan.words import rate, seconds_per_token
 from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
@@ -20,7 +21,6 @@ from partc.report.sources import Subject
 from partc.report.strip import make_strip
 from partc.report.tables import compared_rows, message_rows, stage_rows
 from partc.report.timelines import pipeline, say_requests, step_timelines
-from partc.runtime.manifest import Model
 
 _PROVEN = 1e-9
 """A gap up to this is rounding."""

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from partc.config.model import ModelConfig
 from partc.errors import BundleError, UserError
+from partc.format.build import TensorType
+from partc.format.role import load_role
 from partc.pipeline.contract import Progress, no_progress
-from partc.runtime.manifest import TensorType, load_manifest
 from partc.runtime.shell.launch import launch_local
 from partc.verify.expectation import Expectation, Original
 from partc.verify.inputs import Requests
@@ -113,7 +114,7 @@ def _compare(build: Path, expected: Expectation, asked: Requests, progress: Prog
 
 def _types(build: Path, built: Build) -> dict[str, TensorType]:
     """The types of all values that any device of the ring names."""
-    manifests = [load_manifest(build / "devices" / name) for name in built.manifest.ring]
+    manifests = [load_role(build / "devices" / name) for name in built.manifest.ring]
     return {name: kind for manifest in manifests for name, kind in manifest.types.items()}
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from partc.format.build import Model
 from partc.format.dims import evaluate
-from partc.runtime.manifest import Manifest, Model
+from partc.format.role import Role
 
 Array = npt.NDArray[Any]
 
@@ -51,7 +52,7 @@ def built_in_prompts(model: Model, room: int) -> list[list[int]]:
     return [_ids(length, model) for length in _lengths(model, room)]
 
 
-def built_in_requests(manifest: Manifest) -> list[StepRequest]:
+def built_in_requests(manifest: Role) -> list[StepRequest]:
     """Requests to a model that does not generate."""
     if manifest.model.task == "graph":
         drawn = [_drawn(manifest, seed) for seed in range(3)]
@@ -80,7 +81,7 @@ def _ids(length: int, model: Model) -> list[int]:
     return [int(token) for token in rng.integers(0, model.vocab_size or 2, length)]
 
 
-def _sentences(manifest: Manifest, lengths: Sequence[int]) -> StepRequest:
+def _sentences(manifest: Role, lengths: Sequence[int]) -> StepRequest:
     """A batch of one or more rows, padded on the right."""
     mask = (np.arange(max(lengths))[None, :] < np.array(lengths)[:, None]).astype(np.int64)
     ids = np.full(mask.shape, manifest.model.pad_token_id or 0, np.int64)
@@ -97,7 +98,7 @@ def _sentences(manifest: Manifest, lengths: Sequence[int]) -> StepRequest:
     )
 
 
-def _drawn(manifest: Manifest, seed: int) -> dict[str, Array]:
+def _drawn(manifest: Role, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng([_SEED, seed])
     values: dict[str, Array] = {}
     for name, kind in manifest.inputs.items():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from partc.config.model import ModelConfig
 from partc.errors import UserError
+from partc.format.role import Role
 from partc.pipeline.contract import Progress
 from partc.runtime.client.text import TOKENIZER_FILE, Tokenizer
-from partc.runtime.manifest import Manifest
 from partc.verify.cost import cost_of_outputs, cost_of_text
 from partc.verify.inputs import Requests, built_in_prompts, built_in_requests
 from partc.verify.passages import Passage, find_text, own_passages, read_passages
@@ -27,7 +27,7 @@ class CostMeasurement:
     """A measurement that is ready to begin; nothing heavy is loaded yet."""
 
     config: ModelConfig
-    manifest: Manifest
+    manifest: Role
     """The manifest of the source of the build."""
     prompts: Sequence[Sequence[int]]
     """The original goes on after these, where there are no passages."""
@@ -53,7 +53,7 @@ class CostMeasurement:
 
 
 def choose_measurement(
-    build: Path, config: ModelConfig, manifest: Manifest, requests: Requests, text: Path | None, most: int
+    build: Path, config: ModelConfig, manifest: Role, requests: Requests, text: Path | None, most: int
 ) -> CostMeasurement:
     """The measurement on the given text, else on the model's own sample, else on the original's answers to `requests`.
 

@@ -12,8 +12,8 @@ from partc.config.devices import DevicesConfig
 from partc.config.model import ModelConfig, load_model_config
 from partc.errors import BundleError
 from partc.format.json_text import read_json
+from partc.format.role import Role
 from partc.ir.quantization import NONE, Quantization
-from partc.runtime.manifest import Manifest
 
 _FILE = Path("runs") / "origin.json"
 _AGAIN = "run `partc compile` again, which writes it"
@@ -25,7 +25,7 @@ _OF_A_DEVICE = ("target", "arch", "provider", "threads", "options")
 class Build:
     """The origin of a build, besides its model."""
 
-    manifest: Manifest
+    manifest: Role
     """The manifest of the source."""
     device: Mapping[str, Any]
     """The source as in devices.yaml: target, arch, provider, threads, options."""
@@ -91,9 +91,9 @@ def read_build(build: Path) -> Build:
     Raises:
         BundleError: what was remembered is damaged.
     """
-    from partc.runtime.client.client import source_manifest
+    from partc.format.role import source_role
 
-    manifest, file = source_manifest(build), build / _FILE
+    manifest, file = source_role(build), build / _FILE
     content = _read(file) if file.exists() else {}
     known = content.get("devices", {})
     source = known.get(manifest.source) or {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.errors import UserError
+from partc.format.build import Model
 from partc.pipeline.contract import Progress
 from partc.runtime.client.text import Tokenizer
-from partc.runtime.manifest import Model
 from partc.verify.reference import Reference
 
 SAMPLE = "sample.txt"

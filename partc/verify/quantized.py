@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from partc.format.build import Model, TensorType
 from partc.format.dtypes import as_float32
 from partc.runtime.client.results import Crossing, Result
 from partc.runtime.core.inputs import prompt_ends
-from partc.runtime.manifest import Model, TensorType
 from partc.verify.compare import difference, join_steps, largest
 from partc.verify.expectation import Errors, Expectation, Place
 from partc.verify.inputs import StepRequest

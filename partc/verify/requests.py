@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy.typing as npt
 
+from partc.format.role import Role
 from partc.pipeline.contract import Progress
 from partc.runtime.client.client import Client
 from partc.runtime.client.results import Crossing, Result
-from partc.runtime.manifest import Manifest
 from partc.verify.compare import difference, join_steps, largest, same, valid_rows
 from partc.verify.expectation import Errors, Expectation, Place
 from partc.verify.inputs import Requests, built_in_prompts, built_in_requests, count_tokens
@@ -26,7 +26,7 @@ class _Check:
         self.client = client
         self.expected = expected
         self.progress = progress
-        self.manifest: Manifest = client.manifest
+        self.manifest: Role = client.manifest
         self.cases: list[Case] = []
         self.largest = 0.0
 

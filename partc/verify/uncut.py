@@ -12,16 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from partc.config.model import ModelConfig
+from partc.format.build import Submodule, TensorType
 from partc.format.dtypes import as_float32
+from partc.format.role import Role, load_role
 from partc.pipeline.contract import Context, Progress, no_progress
 from partc.runtime.client.results import Crossing
 from partc.runtime.core.inputs import check_tensors
 from partc.runtime.engines.contract import load_engine
-from partc.runtime.manifest import Manifest, Submodule, TensorType, load_manifest
 
 Array = npt.NDArray[Any]
 
@@ -78,7 +80,7 @@ class UncutModel:
 
     def __init__(self, folder: Path, taps: Mapping[str, TensorType] | None = None) -> None:
         """Load it; `taps` are values inside of the graph that become outputs, as far as it has them."""
-        manifest = load_manifest(folder)
+        manifest = load_role(folder)
         self.manifest = tap(manifest, folder, taps) if taps else manifest
         (self._module,) = self.manifest.submodules.values()
         self.output = self._module.outputs[0]
@@ -152,7 +154,7 @@ def padded(prompts: Sequence[Sequence[int]], pad: int) -> Array:
     return ids
 
 
-def tap(manifest: Manifest, folder: Path, taps: Mapping[str, TensorType]) -> Manifest:
+def tap(manifest: Role, folder: Path, taps: Mapping[str, TensorType]) -> Role:
     """The manifest of a copy of the graph that also returns those of `taps` that it computes; ONNX graphs only.
 
     The copy is written beside the graph, whose weights it refers to.
@@ -161,9 +163,9 @@ def tap(manifest: Manifest, folder: Path, taps: Mapping[str, TensorType]) -> Man
     if manifest.engine.kind != "ort":
         return manifest
     file, found = _write_tapped(folder, module, taps)
-    more = replace(module, file=file, outputs=(*module.outputs, *found))
+    more = msgspec.structs.replace(module, file=file, outputs=(*module.outputs, *found))
     values = {**manifest.values, **{name: taps[name] for name in found}}
-    return replace(manifest, submodules={module.name: more}, values=values)
+    return manifest.changed(submodules=(more,), values=values)
 
 
 def _write_tapped(folder: Path, module: Submodule, taps: Mapping[str, TensorType]) -> tuple[str, list[str]]:

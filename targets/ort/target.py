@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from partc.bundle.describe import state_spec
 from partc.errors import UserError
+from partc.format.build import EngineSpec, Submodule
 from partc.ir.edit import drop_dead
 from partc.ir.effects import updated_states
 from partc.ir.graph import Constant, Graph, ModelInfo, Node, Part, Value, Weight
 from partc.ir.operators import ATTENTION, QUANTIZED_MATMUL, UPDATE_STATE
-from partc.ir.types import BY_SHORT
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.ort.export import outputs_of, write_onnx
 from targets.ort.fusions import FUSIONS, GROUPED_ATTENTION, check_names, fuse_lowered
@@ -121,13 +121,17 @@ class OrtTarget(Target):
         for graph in part.graphs:
             write_onnx(graph, places, folder / f"{graph.name}.onnx")
         provider = find_provider(self.provider)
-        options = dict(provider.options)
-        engine = {"kind": "ort", "provider": self.provider, "threads": self.threads, "options": options}
-        if any(graph.states() for graph in part.graphs):
-            engine["chunked_prefill"] = not any(_needs_single_row_steps(g, info) for g in part.graphs)
+        has_states = any(graph.states() for graph in part.graphs)
+        can = not any(_needs_single_row_steps(graph, info) for graph in part.graphs)
         return Artifact(
-            submodules=[_submodule(graph, places) for graph in part.graphs],
-            engine=engine,
+            submodules=tuple(_submodule(graph, places) for graph in part.graphs),
+            engine=EngineSpec(
+                kind="ort",
+                provider=self.provider,
+                threads=self.threads,
+                options=dict(provider.options),
+                chunked_prefill=can if has_states else None,
+            ),
             toolkit={"onnxruntime": onnxruntime.__version__, "verified": provider.verified},
         )
 
@@ -149,27 +153,12 @@ def _needs_single_row_steps(graph: Graph, info: ModelInfo) -> bool:
     return info.max_batch > 1 and any(node.op == "com.microsoft.GroupQueryAttention" for node in graph.nodes)
 
 
-def _submodule(graph: Graph, places: Mapping[Weight, Placed]) -> dict[str, Any]:
-    states = updated_states(graph)
-    weights = sorted({places[weight].file for weight in graph.weights()})
-    return {
-        "name": graph.name,
-        "file": f"{graph.name}.onnx",
-        "weights": weights,
-        "inputs": [value.name for value in graph.inputs],
-        "outputs": [value.name for value in outputs_of(graph)],
-        "states": [
-            {
-                "name": state.name,
-                "input": state.name,
-                "output": output.name,
-                "dtype": _long(state),
-                "shape": list(state.shape or ()),
-            }
-            for state, output in states.items()
-        ],
-    }
-
-
-def _long(value: Value) -> str:
-    return BY_SHORT[value.dtype or ""].long
+def _submodule(graph: Graph, places: Mapping[Weight, Placed]) -> Submodule:
+    return Submodule(
+        name=graph.name,
+        file=f"{graph.name}.onnx",
+        weights=tuple(sorted({places[weight].file for weight in graph.weights()})),
+        inputs=tuple(value.name for value in graph.inputs),
+        outputs=tuple(value.name for value in outputs_of(graph)),
+        states=tuple(state_spec(state, output.name) for state, output in updated_states(graph).items()),
+    )

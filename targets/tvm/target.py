@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from partc.bundle.describe import state_spec
 from partc.errors import ConfigError, InternalError, UserError
-from partc.ir.graph import Graph, ModelInfo, Node, Part, State, Weight
-from partc.ir.types import BY_SHORT
+from partc.format.build import EngineSpec, Submodule, TvmFunctions, TvmOptions
+from partc.ir.graph import Graph, ModelInfo, Node, Part, Weight
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.tvm.checks import check_forms, check_nodes, check_operators, check_sizes, refusal_of
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
@@ -150,27 +151,22 @@ class TvmTarget(Target):
         stored = {name: [_stored(weight, packed) for weight in own] for name, own in weights.items()}
         places = write_weights(stored, info, folder, progress, store)
         functions = {
-            name: {
-                "entries": [[entry.batch, entry.sequence] for entry in entries],
-                "weights": [places[weight].entry.name for weight in own],
-            }
+            name: TvmFunctions(
+                entries=tuple((entry.batch, entry.sequence) for entry in entries),
+                weights=tuple(places[weight].entry.name for weight in own),
+            )
             for name, own in stored.items()
         }
-        engine = {
-            "kind": "tvm",
-            "provider": self.provider,
-            "threads": self.threads,
-            "options": {
-                "platform": self.machine.name,
-                "processor": self.machine.needs(),
-                "functions": functions,
-            },
-        }
         return Artifact(
-            submodules=[
+            submodules=tuple(
                 _submodule(graph, [places[w].file for w in stored[graph.name]]) for graph in part.graphs
-            ],
-            engine=engine,
+            ),
+            engine=EngineSpec(
+                kind="tvm",
+                provider=self.provider,
+                threads=self.threads,
+                tvm=TvmOptions(self.machine.name, tuple(self.machine.needs()), functions),
+            ),
             toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": verified(self.machine)},
         )
 
@@ -199,18 +195,13 @@ def _stored(weight: Weight, packed: frozenset[str]) -> Weight:
     return Weight(f"{weight.name}.panels", weight.dtype, packed_shape(weight), source=packed_source(weight))
 
 
-def _submodule(graph: Graph, files: Sequence[str]) -> dict[str, Any]:
-    return {
-        "name": graph.name,
-        "file": LIBRARY,
-        "weights": sorted(set(files)),
-        "inputs": [value.name for value in graph.inputs],
-        "outputs": [value.name for value in outputs_of(graph)],
-        "states": [_state(state) for state in graph.states()],
-    }
-
-
-def _state(state: State) -> dict[str, Any]:
-    """Input and output are one buffer, which the code changes in place."""
-    shape, dtype = list(state.shape or ()), BY_SHORT[state.dtype or ""].long
-    return {"name": state.name, "input": state.name, "output": state.name, "dtype": dtype, "shape": shape}
+def _submodule(graph: Graph, files: Sequence[str]) -> Submodule:
+    """Input and output of a state are one buffer, which the code changes in place."""
+    return Submodule(
+        name=graph.name,
+        file=LIBRARY,
+        weights=tuple(sorted(set(files))),
+        inputs=tuple(value.name for value in graph.inputs),
+        outputs=tuple(value.name for value in outputs_of(graph)),
+        states=tuple(state_spec(state, state.name) for state in graph.states()),
+    )

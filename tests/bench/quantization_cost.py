@@ -21,8 +21,8 @@ from rich.console import Console
 from partc.cli.tables import show, table
 from partc.config.model import ModelConfig, load_model_config
 from partc.config.units import format_bytes
+from partc.format.role import load_role
 from partc.ir.quantization import Quantization
-from partc.runtime.manifest import load_manifest
 from partc.verify.inputs import Requests
 from partc.verify.measurement import choose_measurement
 from partc.verify.passages import MOST_TOKENS
@@ -68,7 +68,7 @@ def measure(config: ModelConfig, own: Quantization, text: Path | None, most: int
     compiled = replace(config, quantize=None if own == UNCHANGED else own)
     with tempfile.TemporaryDirectory() as folder:
         alone = compile_uncut(compiled, {"target": "ort", "threads": 1}, Path(folder))
-        manifest = load_manifest(alone)
+        manifest = load_role(alone)
         judged = replace(config, quantize=own)
         judge = choose_measurement(alone.parents[1], judged, manifest, Requests(), text, most)
         weights = sum(path.stat().st_size for path in (alone / "weights").iterdir())

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
+from partc.format.role import load_role
 from partc.runtime.core.inputs import prompt_ends
 from partc.runtime.engines.contract import load_engine
-from partc.runtime.manifest import load_manifest
 
 
 class Uncut:
@@ -19,8 +19,8 @@ class Uncut:
 
     def __init__(self, bundle: Path, device: str, threads: int = 1) -> None:
         place = bundle / "devices" / device
-        manifest = load_manifest(place)
-        manifest = replace(manifest, engine=replace(manifest.engine, threads=threads))
+        manifest = load_role(place)
+        manifest = manifest.changed(engine=replace(manifest.engine, threads=threads))
         self._model = manifest.model
         (self._module,) = manifest.submodules.values()
         self._engine = load_engine(manifest, place)

@@ -1,35 +1,31 @@
-"""Where a build says that long prompts go through its ring in parts."""
+"""Builds in which long prompts go through the ring in parts."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from partc.bundle.manifest import PROMPT_CHUNK, PROMPT_CHUNK_ALONE, EmittedPart, build_manifests
+from partc.bundle.describe import PROMPT_CHUNK, PROMPT_CHUNK_ALONE, EmittedPart, describe_builds
+from partc.format.build import EngineSpec
 from partc.pipeline.contract import Artifact
-from partc.runtime.manifest import parse_manifest
 from tests.bundle.tiny import module, write_checkpoint
-from tests.runtime.bundles import language_model
 
-CAN, CANNOT_SAY = {"chunked_prefill": False, "provider": "cpu"}, {"provider": "cpu"}
-ON_GPU = {**CAN, "provider": "cuda"}
+CAN, CANNOT_SAY = EngineSpec("ort", chunked_prefill=False), EngineSpec("ort")
+ON_GPU = EngineSpec("ort", "cuda", chunked_prefill=False)
 
 
 def chunks(
-    folder: Path, engines: Sequence[dict[str, Any]], max_sequence: int, devices: int = 2
+    folder: Path, engines: Sequence[EngineSpec], max_sequence: int, devices: int = 2
 ) -> set[int | None]:
-    """`model.prompt_chunk` of every manifest; both devices of the model have states."""
+    """`model.prompt_chunk` of every build; both devices of the model have states."""
     made = module(write_checkpoint(folder), "null")
     made.info = replace(made.info, max_sequence=max_sequence)
     pairs = zip(made.parts or (), engines, strict=True)
-    parts = [EmittedPart(part, Artifact([], engine, {}), {}) for part, engine in pairs]
-    manifests = build_manifests(made, parts[:devices], None)
-    return {manifest["model"]["prompt_chunk"] for manifest in manifests.values()}
+    parts = [EmittedPart(part, Artifact((), engine, {}), {}) for part, engine in pairs]
+    return {build.model.prompt_chunk for build in describe_builds(made, parts[:devices], None).values()}
 
 
 def test_a_ring_whose_engines_say_that_they_can(tmp_path: Path) -> None:
@@ -58,15 +54,5 @@ def test_a_single_device_takes_longer_parts(tmp_path: Path) -> None:
         "alone, a GPU",
     ],
 )
-def test_whole_prompts(
-    tmp_path: Path, engines: list[dict[str, Any]], max_sequence: int, devices: int
-) -> None:
+def test_whole_prompts(tmp_path: Path, engines: list[EngineSpec], max_sequence: int, devices: int) -> None:
     assert chunks(tmp_path, engines, max_sequence, devices) == {None}
-
-
-def test_old_manifests_have_no_such_key(tmp_path: Path) -> None:
-    """Their rings take prompts whole."""
-    folder = language_model("null").write(tmp_path / "build") / "devices" / "a"
-    raw = json.loads((folder / "manifest.json").read_text())
-    del raw["model"]["prompt_chunk"], raw["digest"]
-    assert "chunk" not in parse_manifest(raw).programs

@@ -1,4 +1,4 @@
-"""What earlier builds wrote is copied where nothing of it changed, and only there."""
+"""Files of earlier builds are copied where nothing of them changed, and only there."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_another_checkpoint_is_computed_anew(tmp_path: Path, streamed: list[str]
 def test_another_file_of_equal_size_and_time_is_another_checkpoint(
     tmp_path: Path, streamed: list[str]
 ) -> None:
-    """As `cp -p` and archives leave it."""
+    """`cp -p` and archives leave such a file."""
     build(tmp_path)
     streamed.clear()
     path = tmp_path / "model" / "a.safetensors"
@@ -142,7 +142,7 @@ def test_another_file_of_equal_size_and_time_is_another_checkpoint(
 def test_a_checkpoint_that_changes_while_it_is_read(
     tmp_path: Path, streamed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is noted is what was there before: the next compile computes the tensor anew."""
+    """The note is of the file as it was before: the next compile computes the tensor anew."""
     path, stream = tmp_path / "model" / "a.safetensors", vars(weights)["stream_weights"]
 
     def touched(*arguments: Any) -> Iterator[tuple[str, Any]]:
@@ -239,7 +239,7 @@ def test_an_old_build_that_goes_while_it_is_copied(
 
 
 def test_another_compile_may_replace_the_old_build(tmp_path: Path, streamed: list[str]) -> None:
-    """What was opened stays what it was, whatever comes in its place."""
+    """An open file stays the same, whatever takes its place."""
     folder, info = build(tmp_path), compiled(tmp_path).info
     norm = next(w for w in (compiled(tmp_path).parts or [])[0].graphs[0].weights() if w.name == "l0.norm")
     earlier = Earlier([folder])

@@ -49,7 +49,7 @@ def weight(name: str, expr: WeightExpr) -> Weight:
 
 
 def streamed(weights: list[Weight]) -> Arrays:
-    """What arrives of each weight, put together."""
+    """The pieces of each weight, put together."""
     pieces: dict[str, list[npt.NDArray[Any]]] = {}
     for name, piece in stream_weights(weights, read, INFO):
         pieces.setdefault(name, []).append(piece)
@@ -107,7 +107,7 @@ def test_a_scalar_is_one_piece(expr: WeightExpr) -> None:
 
 @pytest.mark.parametrize("step", [None, Step("add", (1.0,), Leaf("f", "scalar"))], ids=str)
 def test_scalars_are_stacked(step: WeightExpr | None) -> None:
-    """As a model has them that keeps one number a layer or an expert."""
+    """Some models keep one number for a layer or an expert."""
     part = step or Leaf("f", "scalar")
     expr = Step("mul", (2.0,), Join("stack", 0, (part, part, part)))
     np.testing.assert_array_equal(streamed([weight("w", expr)])["w"], materialize(expr, read))

@@ -1,4 +1,4 @@
-"""What a build looks like on disk, and that it is there as a whole or not at all."""
+"""The files of a build, which are there as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from partc.bundle import workspace, writer
+from partc.bundle.describe import describe_builds, weights_bytes
 from partc.bundle.hashing import hash_folder
-from partc.bundle.manifest import build_manifests, weights_bytes
 from partc.bundle.tokenizer import copy_tokenizer
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, ModelError
+from partc.format.files import verify_files
+from partc.format.role import load_role
 from partc.ir.graph import Graph, ModelInfo, Node, Value, Weight
 from partc.ir.plan import Copy, Holding, Overlap, PlanFile
 from partc.ir.weights import Leaf, Step
 from partc.pipeline.registry import load_target
-from partc.runtime.manifest import load_manifest, verify_files
 from partc.runtime.shell.keys import SECRET_FILE
 from targets.null import NullTarget
 from tests.bundle.tiny import module, write_checkpoint
 
 TARGETS = ["null", *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("ort", "tvm"))]
-SCHEMA = json.loads((Path(writer.__file__).parent / "manifest.schema.json").read_text())
 
 
 def build(tmp_path: Path, name: str = "build", target: str = "null") -> Path:
@@ -41,8 +40,14 @@ def build(tmp_path: Path, name: str = "build", target: str = "null") -> Path:
     return tmp_path / name
 
 
-def manifests(folder: Path) -> dict[str, Any]:
-    return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("devices/*/manifest.json")}
+def builds(folder: Path) -> dict[str, Any]:
+    return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("devices/*/build.json")}
+
+
+def placement(folder: Path) -> dict[str, Any]:
+    """placement.json, which all devices have alike."""
+    (text,) = {path.read_text() for path in folder.glob("devices/*/placement.json")}
+    return dict(json.loads(text))
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -52,20 +57,19 @@ def contents(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_manifests_follow_the_schema_and_the_runner_reads_them(tmp_path: Path, target: str) -> None:
+def test_the_runner_reads_what_was_written(tmp_path: Path, target: str) -> None:
     folder = build(tmp_path, target=target)
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    for device, manifest in manifests(folder).items():
-        jsonschema.validate(manifest, SCHEMA)
-        verify_files(folder / "devices" / device, load_manifest(folder / "devices" / device))
+    for device in builds(folder):
+        verify_files(folder / "devices" / device, load_role(folder / "devices" / device).files)
 
 
-def test_a_manifest_says_who_does_what(tmp_path: Path) -> None:
-    found = manifests(build(tmp_path))
-    phone, board = found["phone"], found["board"]
-    assert phone["plan_id"] == board["plan_id"]
-    assert phone["ring"] == board["ring"] == ["phone", "board"]
-    assert phone["peers"] == {"receive": ["board"], "send": ["board"]}
+def test_the_files_say_who_does_what(tmp_path: Path) -> None:
+    folder = build(tmp_path)
+    ring, (phone, board) = placement(folder), (builds(folder)[name] for name in ("phone", "board"))
+    assert phone["plan_id"] == board["plan_id"] == ring["plan_id"]
+    assert (ring["source"], ring["ring"]) == ("phone", ["phone", "board"])
+    assert [stage["devices"] for stage in ring["stages"]["decode"]] == [["phone"], ["board"]]
+    assert set(ring["programs"]["prefill"]) == {"phone", "board"}
     assert phone["inputs"] == [{"name": "input_ids", "dtype": "int64", "shape": ["batch", "sequence"]}]
     assert phone["outputs"] == [{"name": "token", "dtype": "int64", "shape": ["batch"]}]
     assert phone["values"]["h1"] == {"dtype": "float32", "shape": ["batch", "sequence", 32]}
@@ -75,19 +79,18 @@ def test_a_manifest_says_who_does_what(tmp_path: Path) -> None:
     )  # requests × (batch, heads, rows, size, f32) × states
 
 
-def test_a_manifest_has_what_concerns_its_device_of_the_overlap(tmp_path: Path) -> None:
+def test_a_build_has_what_concerns_its_device_of_the_overlap(tmp_path: Path) -> None:
     compiled = module(write_checkpoint(tmp_path / "model"), "null")
     shared = [{"submodule": 1, "devices": ["board", "phone"]}, {"submodule": 4, "devices": ["board", "old"]}]
     devices = {"phone": Holding((0, 1), (), 1, 2), "board": Holding((1, 4), (), 1, 2)}
     copies = Copy(1, ("board", "phone")), Copy(4, ("board", "old"))
     compiled.plan = PlanFile(overlap=Overlap(2, 2, devices, copies))
     write_bundle(compiled, tmp_path / "build")
-    found = manifests(tmp_path / "build")
+    found = builds(tmp_path / "build")
     assert found["phone"]["overlap"] == {"movable": [0, 1], "unmovable": [], "shared": shared[:1]}
     assert found["board"]["overlap"] == {"movable": [1, 4], "unmovable": [], "shared": shared}
-    for device, manifest in found.items():
-        jsonschema.validate(manifest, SCHEMA)
-        load_manifest(tmp_path / "build" / "devices" / device)
+    for device in found:
+        load_role(tmp_path / "build" / "devices" / device)
 
 
 def test_the_tokenizer_goes_to_the_source_alone(tmp_path: Path) -> None:
@@ -104,13 +107,23 @@ def test_equal_inputs_give_equal_bytes(tmp_path: Path, target: str) -> None:
     )
 
 
-def test_other_weights_are_another_plan_id(tmp_path: Path) -> None:
-    before = manifests(build(tmp_path))["phone"]["plan_id"]
+def test_another_model_is_another_plan_id(tmp_path: Path) -> None:
+    before = builds(build(tmp_path))["phone"]["plan_id"]
+    compiled = module(tmp_path / "model", "null")
+    compiled.info = replace(compiled.info, eos_token_ids=(1,))
+    write_bundle(compiled, tmp_path / "other")
+    assert builds(tmp_path / "other")["phone"]["plan_id"] != before
+
+
+def test_other_programs_are_another_placement_of_the_same_plan(tmp_path: Path) -> None:
+    before = placement(build(tmp_path))
     compiled = module(tmp_path / "model", "null")
     programs = (compiled.parts or [])[0].programs
     programs["decode"] = (*programs["decode"], programs["decode"][-1])
     write_bundle(compiled, tmp_path / "other")
-    assert manifests(tmp_path / "other")["phone"]["plan_id"] != before
+    after = placement(tmp_path / "other")
+    assert after["plan_id"] == before["plan_id"]
+    assert after["placement_id"] != before["placement_id"]
 
 
 def test_keys_and_runs_survive_a_second_compile(tmp_path: Path) -> None:
@@ -209,7 +222,7 @@ def test_a_new_folder_that_another_compile_locks_is_left_to_it(
     (left,) = tmp_path.glob("build.partial-*")  # the other compile is at work in it
     monkeypatch.undo()
     os.close(taken[0])
-    verify_files(folder / "devices" / "phone", load_manifest(folder / "devices" / "phone"))
+    verify_files(folder / "devices" / "phone", load_role(folder / "devices" / "phone").files)
     build(tmp_path)
     assert not left.exists()
 
@@ -221,9 +234,9 @@ def test_what_came_to_the_output_meanwhile_is_not_replaced(
     def slow(*arguments: Any) -> Any:
         (tmp_path / "build").mkdir()
         (tmp_path / "build" / "notes.txt").write_text("mine")
-        return build_manifests(*arguments)
+        return describe_builds(*arguments)
 
-    monkeypatch.setattr(writer, "build_manifests", slow)
+    monkeypatch.setattr(writer, "describe_builds", slow)
     with pytest.raises(BundleError, match="no build of partc's"):
         build(tmp_path)
     assert (tmp_path / "build" / "notes.txt").read_text() == "mine"
@@ -240,13 +253,13 @@ def test_two_compiles_at_once_end_as_one_after_the_other(
         if not others:
             others.append(tmp_path / "build")
             build(tmp_path)
-        return build_manifests(*arguments)
+        return describe_builds(*arguments)
 
-    monkeypatch.setattr(writer, "build_manifests", slow)
+    monkeypatch.setattr(writer, "describe_builds", slow)
     if not can_exchange:
         monkeypatch.setattr(workspace, "_exchange", lambda *_: False)
     folder = build(tmp_path)
-    verify_files(folder / "devices" / "phone", load_manifest(folder / "devices" / "phone"))
+    verify_files(folder / "devices" / "phone", load_role(folder / "devices" / "phone").files)
     assert [path.name for path in tmp_path.glob("build*")] == ["build"]
 
 
@@ -269,7 +282,7 @@ def test_damaged_leftovers_are_made_again(tmp_path: Path, monkeypatch: pytest.Mo
     (leftover / "devices" / "phone" / "part_0.partc").write_text("damaged")
     (leftover / "devices" / "board" / "part_1.partc").unlink()
     folder = build(tmp_path)
-    verify_files(folder / "devices" / "phone", load_manifest(folder / "devices" / "phone"))
+    verify_files(folder / "devices" / "phone", load_role(folder / "devices" / "phone").files)
     assert contents(folder) == contents(build(tmp_path, "fresh"))
 
 

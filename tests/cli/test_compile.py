@@ -225,7 +225,7 @@ def test_the_hint_finds_the_build_that_was_meant(
 ) -> None:
     folder = Path("builds/a/devices/phone")
     folder.mkdir(parents=True)
-    for file in (folder / "manifest.json", Path("builds/a/plan.json"), Path("devices.yaml.txt")):
+    for file in (folder / "build.json", Path("builds/a/plan.json"), Path("devices.yaml.txt")):
         file.touch()
     assert run(["run", build, "--prompt", "x"]) == 1
     assert f"hint: {hint}" in capsys.readouterr().err

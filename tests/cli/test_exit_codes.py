@@ -1,4 +1,4 @@
-"""What every outcome of a command means to the shell."""
+"""The exit code of every outcome of a command."""
 
 from __future__ import annotations
 

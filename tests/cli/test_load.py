@@ -1,4 +1,4 @@
-"""What somebody may give for a build, and what is said to it."""
+"""Paths that somebody may give for a build, and the messages about them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / build / "devices" / "phone").mkdir(parents=True)
         (tmp_path / build / "keys").mkdir()
         (tmp_path / build / "plan.json").touch()
-        (tmp_path / build / "devices" / "phone" / "manifest.json").touch()
+        (tmp_path / build / "devices" / "phone" / "build.json").touch()
     (tmp_path / "plan.json").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path

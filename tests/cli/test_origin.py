@@ -1,4 +1,4 @@
-"""What is remembered beside a build: read as it was written, and a damaged file is said to be damaged."""
+"""The origin kept beside a build: read as it was written, and reported where it is damaged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_it_is_read_as_it_was_written(build: Path) -> None:
 
 
 def test_a_build_of_which_only_the_model_is_known(build: Path) -> None:
-    """As `write_origin` leaves it where no devices are given."""
+    """The file that `write_origin` leaves where no devices are given."""
     file = build / "runs" / "origin.json"
     file.write_text(json.dumps({"model": json.loads(file.read_text())["model"]}))
     found = read_build(build)

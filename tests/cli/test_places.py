@@ -1,4 +1,4 @@
-"""Where something is to be written: refused before the long work, in the words of the command line."""
+"""Places to write to: refused before the long work, in the words of the command line."""
 
 from __future__ import annotations
 

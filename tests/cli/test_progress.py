@@ -1,4 +1,4 @@
-"""What is shown of long work: how far it is, how fast, how long it will take."""
+"""The progress of long work: its amount, its rate and the time left."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.report.records import KEPT, read_record, record_files
-from partc.runtime.manifest import seal
+from tests.runtime.bundles import reseal
 
 pytestmark = pytest.mark.hf
 RUN = ["run", "build", "--input", "inputs.npz", "--insecure"]
@@ -26,7 +26,7 @@ def build(small: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 
 
 def test_a_run_is_recorded_and_reported(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {path: path.read_bytes() for path in build.glob("devices/*/manifest.json")}
+    before = {path: path.read_bytes() for path in build.glob("devices/*/*.json")}
     assert run(RUN) == 0
     (file,) = record_files(build)
     record = read_record(file)
@@ -84,12 +84,25 @@ def test_a_build_that_cannot_be_written_in_does_not_fail_the_run(
     assert "--no-record" in shown.err
 
 
+def test_runs_of_the_same_build_with_other_links_count(
+    build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other links are another prediction for the same files and programs."""
+    assert run(RUN) == 0
+    devices = build.parent / "devices.yaml"
+    devices.write_text(devices.read_text().replace("2 ms", "3 ms"))
+    assert run(["compile", "model.yaml", "--target", "devices.yaml"]) == 0
+    capsys.readouterr()
+    assert run(["report", "build"]) == 0
+    assert "Predicted against measured" in capsys.readouterr().out
+
+
 def test_runs_of_an_earlier_build_are_passed_over(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A build that replaces another keeps its runs; they say nothing of the new plan."""
     assert run(RUN) == 0
     (old,) = record_files(build)
     devices = build.parent / "devices.yaml"
-    devices.write_text(devices.read_text().replace("100 Mbit/s", "10 Mbit/s"))
+    devices.write_text(devices.read_text().replace("64 kB", "65 kB"))
     assert run(["compile", "model.yaml", "--target", "devices.yaml"]) == 0
     assert record_files(build) == [old]
     capsys.readouterr()
@@ -131,9 +144,9 @@ def test_a_damaged_record_is_passed_over_unless_it_is_named(
 
 
 def test_a_build_of_two_plans_is_refused(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = next(build.glob("devices/*/manifest.json"))
-    manifest = json.loads(file.read_text())
-    file.write_text(json.dumps(seal({**manifest, "plan_id": "0" * 64})))
+    folder = next(build.glob("devices/*"))
+    for file in ("build.json", "placement.json"):
+        reseal(folder / file, plan_id="0" * 64)
     assert run(["report", "build"]) == 1
     assert "the devices are not those of one plan" in capsys.readouterr().err
 

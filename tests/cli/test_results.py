@@ -1,4 +1,4 @@
-"""What `partc run` prints, without a ring: prompts on a terminal, limits, units."""
+"""The output of `partc run` without a ring: prompts on a terminal, limits, units."""
 
 from __future__ import annotations
 

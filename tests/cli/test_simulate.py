@@ -145,7 +145,7 @@ def test_programs_of_another_plan_are_refused(build: Path, capsys: pytest.Captur
     assert run(["simulate", "build"]) == 1
     assert "answer.value" in capsys.readouterr().err, "its value is that of another assignment"
     (build / "plan.json").write_text(json.dumps(whole))
-    (build / "devices" / "c" / "manifest.json").unlink()
+    (build / "devices" / "c" / "build.json").unlink()
     assert run(["simulate", "build"]) == 1
     assert "not those of one plan" in capsys.readouterr().err
 

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from partc.errors import PartcError
-from partc.runtime.manifest import load_manifest, verify_files
+from partc.format.files import verify_files
+from partc.format.role import load_role
 from tests.families.check import devices_file
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 
 KILLS = int(os.environ.get("PARTC_TEST_KILLS", "4"))
-"""How many compiles are killed; each takes about as long as a compile."""
+"""The number of compiles that are killed; each takes about as long as a compile."""
 ROOT = Path(__file__).parents[2]
 MODEL = """\
 model:
@@ -59,7 +60,7 @@ def _digests(build: Path) -> dict[str, str]:
 
 
 def _looks_complete(build: Path) -> bool:
-    return (build / "plan.json").exists() or any(build.glob("devices/*/manifest.json"))
+    return (build / "plan.json").exists() or any(build.glob("devices/*/build.json"))
 
 
 def test_two_compiles_give_the_same_bytes(tmp_path: Path) -> None:
@@ -95,10 +96,10 @@ def test_a_killed_compile_leaves_nothing_that_looks_complete(tmp_path: Path) -> 
 
 
 def _assert_complete(build: Path) -> None:
-    for manifest in sorted(build.glob("devices/*/manifest.json")):
+    for manifest in sorted(build.glob("devices/*/build.json")):
         try:
-            verify_files(manifest.parent, load_manifest(manifest.parent))
+            verify_files(manifest.parent, load_role(manifest.parent).files)
         except PartcError as error:
             pytest.fail(f"half a bundle: {error}")
     assert (build / "plan.json").exists()
-    assert len(list(build.glob("devices/*/manifest.json"))) == 3
+    assert len(list(build.glob("devices/*/build.json"))) == 3

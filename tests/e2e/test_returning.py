@@ -64,8 +64,12 @@ def compiled(profiled: tuple[str, Path], ring: str, name: str) -> tuple[Module, 
     return module, build
 
 
-def manifest(build: Path, device: str) -> dict[str, Any]:
-    return dict(json.loads((build / "devices" / device / "manifest.json").read_text()))
+def facts_of(build: Path, device: str) -> dict[str, Any]:
+    return dict(json.loads((build / "devices" / device / "build.json").read_text()))
+
+
+def placement_of(build: Path) -> dict[str, Any]:
+    return dict(json.loads((build / "devices" / "a" / "placement.json").read_text()))
 
 
 @pytest.mark.parametrize("ring", ["aba", "abaca", "abcbdb"])
@@ -75,7 +79,7 @@ def test_tokens_are_identical(
     """Three prompts in flight at once, then two of them in a batch; every value that crosses is compared."""
     module, build = compiled(profiled, ring, ring)
     assert sum(len(part.graphs) for part in module.parts or ()) == len(ring)
-    assert manifest(build, "a")["ring"] == sorted(set(ring))
+    assert placement_of(build)["ring"] == sorted(set(ring))
     assert run(["verify", str(build), "--tokens", "24", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["equal"]
@@ -87,7 +91,7 @@ def test_a_tied_embedding_of_two_intervals_is_stored_and_counted_once(profiled: 
     from safetensors.numpy import load_file
 
     module, build = compiled(profiled, "aba", "tied")
-    folder, facts = build / "devices" / "a", manifest(build, "a")
+    folder, facts = build / "devices" / "a", facts_of(build, "a")
     assert [entry["name"] for entry in facts["submodules"]] == ["part_0", "part_2"]
     assert facts["submodules"][1]["weights"] == ["weights/part_0.safetensors", "weights/part_2.safetensors"]
     files = [load_file(folder / "weights" / f"part_{n}.safetensors") for n in (0, 2)]
@@ -105,6 +109,6 @@ def test_a_tied_embedding_of_two_intervals_is_stored_and_counted_once(profiled: 
 
 def test_the_last_interval_on_the_source_returns_nothing(profiled: tuple[str, Path]) -> None:
     _, build = compiled(profiled, "aba", "home")
-    program = manifest(build, "a")["programs"]["decode"].splitlines()
+    program = placement_of(build)["programs"]["decode"]["a"].splitlines()
     assert [line.split()[0] for line in program] == ["run", "send", "recv", "run", "sample", "emit"]
-    assert "token" not in manifest(build, "b")["programs"]["decode"]
+    assert "token" not in placement_of(build)["programs"]["decode"]["b"]

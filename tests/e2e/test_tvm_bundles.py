@@ -16,7 +16,7 @@ from partc.cli.main import run
 pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.tvm]
 
 EOS = 2
-"""Of a Llama whose config says nothing."""
+"""The end token of a Llama whose config does not name it."""
 ROOT = Path(__file__).parents[2]
 MODEL = """\
 model:
@@ -51,11 +51,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tokens_are_identical(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Prompts of 1, 7 and 33 tokens in flight at once, then two of them in a batch; every cut is compared."""
-    engines = [
-        json.loads((build / "devices" / name / "manifest.json").read_text())["engine"] for name in "abc"
-    ]
+    engines = [json.loads((build / "devices" / name / "build.json").read_text())["engine"] for name in "abc"]
     assert [engine["kind"] for engine in engines] == ["ort", "tvm", "tvm"]
-    (functions,) = engines[1]["options"]["functions"].values()
+    (functions,) = engines[1]["tvm"]["functions"].values()
     assert functions["entries"] == [[1, 1], [1, 16], [1, 96], [2, 1], [2, 16], [2, 96]]
     capsys.readouterr()
     assert run(["verify", str(build), "--tokens", "24", "--json"]) == 0
@@ -97,21 +95,22 @@ def test_a_library_with_one_byte_changed(build: Path, tmp_path: Path) -> None:
     data = bytearray(library.read_bytes())
     data[len(data) // 3] ^= 4
     library.write_bytes(data)
-    refused(tmp_path / "build", "the file is damaged: its SHA-256 is not the manifest's")
+    refused(tmp_path / "build", "the file is damaged: its SHA-256 is not that of build.json")
 
 
 def test_a_library_of_another_plan(build: Path, tmp_path: Path) -> None:
     library = damaged(build, tmp_path / "build")
     library.write_bytes((build / "devices" / "b" / "library.so").read_bytes())
-    refused(tmp_path / "build", "the file is damaged: its SHA-256 is not the manifest's")
+    refused(tmp_path / "build", "the file is damaged: its SHA-256 is not that of build.json")
 
 
 def test_a_device_folder_of_another_plan(build: Path, tmp_path: Path) -> None:
     """Whole and right in itself, but another ring's: its peers do not take it."""
-    from partc.runtime.manifest import seal
+    from partc.format.build import BUILD_FILE
+    from partc.format.placement import PLACEMENT_FILE
+    from tests.runtime.bundles import reseal
 
     library = damaged(build, tmp_path / "build")
-    manifest = json.loads((library.parent / "manifest.json").read_text())
-    del manifest["digest"]
-    (library.parent / "manifest.json").write_text(json.dumps(seal({**manifest, "plan_id": "0" * 64})))
+    for file in (BUILD_FILE, PLACEMENT_FILE):
+        reseal(library.parent / file, plan_id="0" * 64)
     refused(tmp_path / "build", "copy the folders of one build to all devices")

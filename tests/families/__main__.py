@@ -27,7 +27,7 @@ _MEMORY_BYTES = 12 << 30
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a family."""
+    """The outcome of a family."""
 
     family: str
     verdict: str

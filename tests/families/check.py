@@ -39,7 +39,7 @@ _FEW_SIZES = ", options: {chunks: [], batches: []}"
 
 @dataclass(frozen=True)
 class Result:
-    """What was found out about a family."""
+    """The findings about a family."""
 
     family: str
     parameters: int

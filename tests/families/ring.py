@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from partc.format.dtypes import Array
-from partc.format.program import CHUNK, chunk_program
+from partc.format.role import Role, load_role
 from partc.runtime.client.results import Crossing
 from partc.runtime.core.liveness import Progress
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.executor import Executor
 from partc.runtime.jobs import Job, prompt_steps
-from partc.runtime.manifest import Manifest, load_manifest
 from partc.runtime.wire import Opening, Step
 
 
@@ -47,9 +46,9 @@ class DirectRing:
     def __init__(self, build: Path, prompt_chunk: int | None = None) -> None:
         """`prompt_chunk` stands instead of the build's: tokens of a prompt that go through the ring at once."""
         self.build = build
-        folders = {path.parent.name: path.parent for path in sorted(build.glob("devices/*/manifest.json"))}
-        self.manifests: dict[str, Manifest] = {
-            name: _in_chunks(load_manifest(folder), prompt_chunk) for name, folder in folders.items()
+        folders = {path.parent.name: path.parent for path in sorted(build.glob("devices/*/build.json"))}
+        self.manifests: dict[str, Role] = {
+            name: _in_chunks(load_role(folder), prompt_chunk) for name, folder in folders.items()
         }
         self.source = next(iter(self.manifests.values())).source
         self.emitted: dict[int, dict[str, Array]] = {}
@@ -120,7 +119,7 @@ class _Request:
             position=(0,) * len(prompts), length=tuple(lengths), number=number, slot=slot,
         )  # fmt: skip
 
-    def steps(self, manifest: Manifest) -> Iterator[tuple[Step, Mapping[str, Array]]]:
+    def steps(self, manifest: Role) -> Iterator[tuple[Step, Mapping[str, Array]]]:
         """The steps that lead to the next token: one, or the parts of a prompt."""
         if self.last is None:
             steps = list(prompt_steps(self.job, manifest))
@@ -134,8 +133,7 @@ class _Request:
         self.ids = np.array(token, np.int64)[:, None]
 
 
-def _in_chunks(manifest: Manifest, size: int | None) -> Manifest:
+def _in_chunks(manifest: Role, size: int | None) -> Role:
     if size is None:
         return manifest
-    programs = {**manifest.programs, CHUNK: chunk_program(manifest.programs["prefill"])}
-    return replace(manifest, model=replace(manifest.model, prompt_chunk=size), programs=programs)
+    return manifest.changed(model=replace(manifest.model, prompt_chunk=size))

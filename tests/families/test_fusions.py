@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.hf, pytest.mark.ort]
 TOKENS = 12
 NAMES = [name for step in FUSIONS for name in fusion_names(step)]
 CHOICES: dict[str, Sequence[str]] = {"none": (), "all": NAMES, **{name: (name,) for name in NAMES}}
-"""What is turned off: nothing, everything, each alone."""
+"""Fusions that are turned off: none, all, each alone."""
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen2", "qwen3", "gemma2"])

@@ -29,7 +29,7 @@ def _load(folder: Path) -> Module:
 
 
 def _assert_weights_are_the_models(module: Module, folder: Path) -> None:
-    """What the references of the IR yield is what transformers loads, parameter by parameter."""
+    """The references of the IR yield the parameters that transformers loads, one by one."""
     config = open_source(CheckpointFolder(folder)).config
     network: Any = MODEL_CLASSES["text-generation"].from_pretrained(
         folder, config=config, dtype=torch.float32

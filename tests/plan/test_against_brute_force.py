@@ -31,12 +31,12 @@ FEASIBLE = {
     "throughput": "throughput: equal to brute force",
     "even": "even: feasible",
 }
-"""How a count begins -> which of them must be a good part."""
+"""First words of a count → the kind of it that must be frequent."""
 
 
 @pytest.fixture(scope="module")
 def counts() -> Iterator[Counter[str]]:
-    """How many problems of which kind were checked; printed at the end."""
+    """The number of problems of each kind that were checked; printed at the end."""
     result: Counter[str] = Counter()
     yield result
     print("\n" + "\n".join(f"{number:6} {kind}" for kind, number in sorted(result.items())))

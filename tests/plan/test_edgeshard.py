@@ -136,7 +136,7 @@ def test_equal_paths_leave_the_last_one() -> None:
 
 
 def legal_paths(traces: Traces) -> list[tuple[int, ...]]:
-    """What Eq. 12-14 allow: one interval per device, the first layer alone on the source, memory."""
+    """The plans that Eq. 12-14 allow: one interval per device, the first layer alone on the source, memory."""
     return [
         path
         for path in paths(traces)

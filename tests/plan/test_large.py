@@ -38,7 +38,7 @@ FAMILIES = [
 
 
 def search_large(problem: Problem, operations: float = 1e9, forced: Forced | None = None) -> LargeSearch:
-    """What a search finds with so many operations; 1e9 take some three seconds."""
+    """The result of a search with so many operations; 1e9 take some three seconds."""
     return LargeSearch(Tables(problem, forced), Budget(operations), THOROUGH).run()
 
 

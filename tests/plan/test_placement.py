@@ -1,4 +1,4 @@
-"""What `place`, `pin` and `ban` mean for sub-modules; the messages are golden cases."""
+"""The meaning of `place`, `pin` and `ban` for sub-modules; the messages are golden cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is advised where no plan fits: for each kind of constraint, in the user's own keys."""
+"""The advice where no plan fits: for each kind of constraint, in the user's own keys."""
 
 from __future__ import annotations
 

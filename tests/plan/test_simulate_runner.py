@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from partc.format.dtypes import Array
 from partc.format.program import Run
+from partc.format.role import Role, load_role
 from partc.plan.problem import Link
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.script import Script, Workflow
 from partc.runtime.engines.null import NullEngine
 from partc.runtime.executor import Executor
-from partc.runtime.manifest import Manifest, load_manifest
 from partc.runtime.wire import Opening, Step
 from tests.runtime.bundles import Build, Device, Part, language_model
 
@@ -80,7 +80,7 @@ class Engine(NullEngine):
     """Takes the time that a simulation's script says."""
 
     def __init__(
-        self, ring: Ring, seconds: Callable[[str, str], float], manifest: Manifest, folder: Path
+        self, ring: Ring, seconds: Callable[[str, str], float], manifest: Role, folder: Path
     ) -> None:
         super().__init__(manifest, folder)
         self.ring = ring
@@ -165,7 +165,7 @@ def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return written
 
 
-def script_of(manifests: Mapping[str, Manifest], phase: str, rng: random.Random) -> Script:
+def script_of(manifests: Mapping[str, Role], phase: str, rng: random.Random) -> Script:
     programs = {name: manifest.programs[phase] for name, manifest in manifests.items()}
     runs = {
         name: tuple((0, rng.uniform(0.2, 3)) for item in program if isinstance(item, Run))
@@ -179,7 +179,7 @@ def script_of(manifests: Mapping[str, Manifest], phase: str, rng: random.Random)
 @given(seed=st.integers(0, 2**32), requests=st.integers(1, 3))
 def test_the_simulator_does_what_the_runner_does(build: Path, seed: int, requests: int) -> None:
     rng = random.Random(seed)
-    manifests = {path.name: load_manifest(path) for path in sorted((build / "devices").iterdir())}
+    manifests = {path.name: load_role(path) for path in sorted((build / "devices").iterdir())}
     scripts = tuple(script_of(manifests, phase, rng) for phase in ("prefill", "decode"))
     links = {(a, b): Link(a, b, 1.0, rng.uniform(0, 1)) for a in manifests for b in manifests if a != b}
     workflow = Workflow("a", links, scripts)

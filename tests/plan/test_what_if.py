@@ -1,4 +1,4 @@
-"""What a change would buy, and the rest of an explanation."""
+"""The gain of a change, and the rest of an explanation."""
 
 from __future__ import annotations
 

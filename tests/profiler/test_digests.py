@@ -1,4 +1,4 @@
-"""What makes two sub-modules alike, and what does not."""
+"""Sub-modules with the same digest, and with others."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def test_options_that_do_not_go_together(arguments: list[str]) -> None:
 
 @pytest.mark.ort
 def test_devices_that_are_connected_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a user of real devices does: prepare, start the runners by hand, connect."""
+    """The way of a user with real devices: prepare, start the runners by hand, connect."""
     text = DEVICES.replace('"null"', "ort")
     (folder / "devices.yaml").write_text(text)
     assert run(["profile", "--target", "devices.yaml", "--quick", "--prepare"]) == 0

@@ -18,7 +18,7 @@ class Shown:
 
     attributes: Mapping[str, str]
     text: str
-    """What the reader sees; of a bar, its title."""
+    """The text that the reader sees; of a bar, its title."""
 
 
 def check_figures(plan: Mapping[str, Any], figures: Sequence[Shown]) -> set[str]:
@@ -78,7 +78,7 @@ def _written(value: Any, format: str) -> str:
 
 
 class Page(HTMLParser):
-    """What the markup alone tells: figures, the names of all elements, and every address in an attribute."""
+    """The content of the markup alone: figures, the names of all elements, and every address in an attribute."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

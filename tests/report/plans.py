@@ -157,7 +157,7 @@ def record_of(plan: Json, requests: int = 1, tokens: int = 6, scale: float = 1.0
 
 
 def _timings(plan: Json, run: Any, number: int, device: str, scale: float) -> Json:
-    """What the executor writes down: it starts to wait when its last step is over."""
+    """The record of the executor: it starts to wait when its last step is over."""
     is_source = device == plan["problem"]["source"]
     table, idle = [], None
     spans = [span for span in run.spans if span.request == number and span.device == device]

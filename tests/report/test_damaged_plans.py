@@ -24,7 +24,7 @@ _REMOVED = object()
 
 
 def _places(data: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Of every value but the top, inner ones and leaves; of long lists the ends."""
+    """The places of every value but the top, inner ones and leaves; of long lists the ends."""
     if at:
         yield at
     items = list(

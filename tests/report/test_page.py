@@ -111,7 +111,7 @@ def test_a_run_stands_beside_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_takes_no_time(tmp_path: Path) -> None:
-    """Of devices without a measurable time and links without a delay; there is no rate to be told."""
+    """Devices without a measurable time and links without a delay have no rate."""
     problem = make_problem(2, 4)
     phases = tuple(
         replace(phase, time_s=tuple(dict.fromkeys(times, 0.0) for times in phase.time_s), edges=())

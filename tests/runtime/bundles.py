@@ -13,8 +13,22 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from partc.format.program import Recv, Send, parse_program
-from partc.runtime.manifest import seal
+from partc.bundle.hashing import hash_folder
+from partc.format.build import (
+    BUILD_FILE,
+    EngineSpec,
+    Memory,
+    Model,
+    Port,
+    State,
+    Submodule,
+    TensorType,
+    build_json,
+    seal_build,
+)
+from partc.format.build import Build as DeviceBuild
+from partc.format.digests import canonical_json, data_digest
+from partc.format.placement import PLACEMENT_FILE, Placement, placement_json, seal_placement, stages_of
 from partc.runtime.shell.keys import make_keys
 
 PLAN = hashlib.sha256(b"plan").hexdigest()
@@ -32,7 +46,7 @@ class Part:
     inputs: Sequence[str]
     outputs: Sequence[str]
     model: onnx.ModelProto | None = None
-    states: Sequence[Json] = ()
+    states: Sequence[State] = ()
 
     @property
     def file(self) -> str:
@@ -68,12 +82,37 @@ class Build:
     """tokenizer.json of the source."""
 
     def write(self, folder: Path) -> Path:
+        placement = placement_json(self.placement())
         for name, device in self.devices.items():
-            self._write_device(folder / "devices" / name, name, device)
+            place = folder / "devices" / name
+            self._write_files(place, name, device)
+            build = seal_build(self._build(place, name, device))
+            (place / BUILD_FILE).write_text(canonical_json(build_json(build)))
+            (place / PLACEMENT_FILE).write_text(canonical_json(placement))
         make_keys(folder, list(self.devices), next(iter(self.devices)))
         return folder
 
-    def _write_device(self, folder: Path, name: str, device: Device) -> None:
+    def placement(self) -> Placement:
+        ring = tuple(self.devices)
+        phases = next(iter(self.devices.values())).programs
+        stages = stages_of([name for name, device in self.devices.items() for _ in device.parts])
+        return seal_placement(
+            Placement(
+                placement_id="",
+                plan_id=self.plan_id,
+                source=ring[0],
+                ring=ring,
+                stages=dict.fromkeys(phases, stages),
+                programs={
+                    phase: {name: device.programs[phase] for name, device in self.devices.items()}
+                    for phase in phases
+                },
+                addresses=dict.fromkeys(ring),
+                predicted=self.predicted,
+            )
+        )
+
+    def _write_files(self, folder: Path, name: str, device: Device) -> None:
         folder.mkdir(parents=True)
         for part in device.parts:
             content = part.model.SerializeToString() if part.model else part.name.encode()
@@ -81,74 +120,55 @@ class Build:
         if self.tokenizer is not None and name == next(iter(self.devices)):
             (folder / "tokenizer").mkdir()
             (folder / "tokenizer" / "tokenizer.json").write_text(self.tokenizer)
-        manifest = self._manifest(folder, name, device)
-        (folder / "manifest.json").write_text(f"{json.dumps(seal(manifest), sort_keys=True, indent=1)}\n")
 
-    def _manifest(self, folder: Path, name: str, device: Device) -> Json:
-        steps = [step for text in device.programs.values() for step in parse_program(text)]
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        return {
-            "format": "partc-bundle/1",
-            "plan_id": self.plan_id,
-            "epoch": 0,
-            "device": name,
-            "target": self.engine,
-            "source": next(iter(self.devices)),
-            "ring": list(self.devices),
-            "model": {
-                "name": "tiny",
-                "task": self.task,
-                "dtype": "float32",
-                "max_sequence": self.max_sequence,
-                "max_batch": self.max_batch,
-                "max_requests": self.max_requests,
-                "vocab_size": VOCABULARY,
-                "eos_token_ids": [EOS],
-                "pad_token_id": 0,
-                "bos_token_id": None,
-                "labels": None,
-                "prompt_chunk": self.prompt_chunk,
-            },
-            "inputs": [{"name": n, "dtype": d, "shape": s} for n, d, s in self.inputs],
-            "outputs": [{"name": n, "dtype": d, "shape": s} for n, d, s in self.outputs],
-            "dims": dict(self.dims),
-            "values": {n: {"dtype": d, "shape": s} for n, (d, s) in device.values.items()},
-            "submodules": [
-                {
-                    "name": part.name,
-                    "file": part.file,
-                    "weights": [],
-                    "inputs": list(part.inputs),
-                    "outputs": list(part.outputs),
-                    "states": list(part.states),
-                }
+    def _build(self, folder: Path, name: str, device: Device) -> DeviceBuild:
+        return DeviceBuild(
+            plan_id=self.plan_id,
+            device=name,
+            target=self.engine,
+            model=Model(
+                name="tiny",
+                task=self.task,
+                dtype="float32",
+                max_sequence=self.max_sequence,
+                max_batch=self.max_batch,
+                max_requests=self.max_requests,
+                vocab_size=VOCABULARY,
+                eos_token_ids=(EOS,),
+                pad_token_id=0,
+                bos_token_id=None,
+                labels=None,
+                prompt_chunk=self.prompt_chunk,
+            ),
+            inputs=tuple(Port(n, d, tuple(s)) for n, d, s in self.inputs),
+            outputs=tuple(Port(n, d, tuple(s)) for n, d, s in self.outputs),
+            dims=self.dims,
+            values={n: TensorType(d, tuple(s)) for n, (d, s) in device.values.items()},
+            submodules=tuple(
+                Submodule(
+                    part.name, part.file, (), tuple(part.inputs), tuple(part.outputs), tuple(part.states)
+                )
                 for part in device.parts
-            ],
-            "engine": {"kind": self.engine, "provider": "cpu", "threads": 1, "options": {}},
-            "programs": dict(device.programs),
-            "endpoints": dict.fromkeys(self.devices),
-            "peers": {
-                "receive": sorted({step.device for step in steps if isinstance(step, Recv)}),
-                "send": sorted({step.device for step in steps if isinstance(step, Send)}),
-            },
-            "predicted": dict(self.predicted),
-            "memory": {"budget_bytes": 0, "weights_bytes": 0, "state_bytes": 0, "peak_bytes": 0},
-            "toolkit": {},
-            "verified_on_hardware": False,
-            "files": {
-                path.relative_to(folder).as_posix(): {
-                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                    "bytes": path.stat().st_size,
-                }
-                for path in files
-            },
-        }
+            ),
+            engine=EngineSpec(self.engine, "cpu", 1),
+            memory=Memory(0, 0, 0, 0),
+            toolkit={},
+            files=hash_folder(folder),
+            digest="",
+        )
 
 
-def reseal(manifest: Path, **changes: Any) -> None:
-    """Change keys of a manifest.json and seal it again."""
-    content = {**json.loads(manifest.read_text()), **changes}
-    manifest.write_text(f"{json.dumps(seal(content), sort_keys=True, indent=1)}\n")
+def reseal(path: Path, **changes: Any) -> None:
+    """Change keys of a build.json or placement.json, and give it the digest or id that belongs to it then."""
+    raw = {**json.loads(path.read_text()), **changes}
+    path.write_text(canonical_json(resealed(raw)))
+
+
+def resealed(raw: Json) -> Json:
+    """The data of a build.json or placement.json with the digest or id that belongs to them."""
+    key = "digest" if str(raw.get("format")).startswith("partc-build/") else "placement_id"
+    out = {key} if key == "digest" else {key, "addresses"}
+    return {**raw, key: data_digest({name: value for name, value in raw.items() if name not in out})}
 
 
 # -- a language model of three parts: its cache lies on the middle device, its embedding skips that device
@@ -166,13 +186,8 @@ _VALUES: dict[str, tuple[str, list[int | str]]] = {
     "logits": ("float32", ["batch", 1, VOCABULARY]),
     "token": ("int64", ["batch"]),
 }
-CACHE: Json = {
-    "name": "cache.0.key",
-    "input": "cache.0.key",
-    "output": "cache.0.key.out",
-    "dtype": "float32",
-    "shape": ["batch", LENGTH, HIDDEN],
-}
+_CACHE_SHAPE = ("batch", LENGTH, HIDDEN)
+CACHE = State("cache.0.key", "cache.0.key", "cache.0.key.out", "float32", _CACHE_SHAPE, "rows")
 
 
 def language_model(engine: str = "ort", **options: Any) -> Build:
@@ -216,7 +231,7 @@ def language_model(engine: str = "ort", **options: Any) -> Build:
 
 
 def expected_tokens(prompt: Sequence[int], count: int) -> list[int]:
-    """What the model must say, greedily, computed without any cut or cache."""
+    """The greedy tokens of the model, computed without any cut or cache."""
     tokens = list(prompt)
     for _ in range(count):
         tokens.append(int(np.argmax(expected_logits(tokens))))
@@ -261,9 +276,9 @@ def _models() -> tuple[onnx.ModelProto, onnx.ModelProto, onnx.ModelProto]:
         [
             ("hidden_1", "float32", _X),
             ("position", "int64", ["batch"]),
-            ("cache.0.key", "float32", CACHE["shape"]),
+            ("cache.0.key", "float32", _CACHE_SHAPE),
         ],
-        [("hidden_2", "float32", _X), ("cache.0.key.out", "float32", CACHE["shape"])],
+        [("hidden_2", "float32", _X), ("cache.0.key.out", "float32", _CACHE_SHAPE)],
         {
             "W": MIX,
             "zero": np.array(0, np.int64),

@@ -14,7 +14,7 @@ import pytest
 
 from partc.errors import BundleError, RunError
 from partc.format.program import chunk_program, parse_program, print_program
-from partc.runtime.manifest import load_manifest
+from partc.format.role import load_role
 from partc.runtime.shell.launch import LocalRing, launch_local
 from tests.runtime.bundles import Build, Device, expected_tokens, language_model, reseal
 from tests.runtime.returning import PROGRAM_A, PROGRAM_B, returning_model
@@ -55,7 +55,7 @@ def test_programs_of_devices_that_return_keep_all_other_messages() -> None:
 def test_a_size_must_be_one(tmp_path: Path) -> None:
     manifest = language_model("null", prompt_chunk=0).write(tmp_path / "build") / "devices" / "a"
     with pytest.raises(BundleError, match="prompt_chunk"):
-        load_manifest(manifest)
+        load_role(manifest)
 
 
 # -- rings
@@ -131,7 +131,7 @@ def test_what_crosses_a_link_is_that_of_a_whole_prompt(ring: LocalRing, tmp_path
 def test_a_part_that_fails_ends_the_request(tmp_path: Path) -> None:
     """A device that was given another build's size does not know the phase."""
     build = language_model(prompt_chunk=CHUNK).write(tmp_path / "build")
-    middle = build / "devices" / "b" / "manifest.json"
+    middle = build / "devices" / "b" / "build.json"
     model = {**load_model(middle), "prompt_chunk": None}
     reseal(middle, model=model)
     with launch_local(build) as ring, ring.client() as client:

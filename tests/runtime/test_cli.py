@@ -96,7 +96,7 @@ def test_a_bug_is_exit_code_70(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("partc.runtime.shell.runner.load_manifest", broken)
+    monkeypatch.setattr("partc.runtime.shell.runner.load_role", broken)
     assert main(["--bundle", str(tmp_path)]) == 70
     error = capsys.readouterr().err
     assert "ZeroDivisionError" in error

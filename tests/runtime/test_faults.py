@@ -34,9 +34,9 @@ from partc.format.messages import (
     TensorSpec,
     Welcome,
 )
+from partc.format.role import load_role
 from partc.runtime.client.client import Client
 from partc.runtime.core.events import Connected, Disconnected, Received
-from partc.runtime.manifest import load_manifest
 from partc.runtime.shell.keys import KeyPair, Keys, load_client_keys, load_device_keys, make_keys
 from partc.runtime.shell.launch import LocalRing, launch_local
 from partc.runtime.shell.limits import client_frame_limit
@@ -357,7 +357,7 @@ class Impostor:
     """A client with the key of a device, which sends what it likes to another device."""
 
     def __init__(self, build: Path, name: str, target: str, address: str) -> None:
-        manifest = load_manifest(build / "devices" / target)
+        manifest = load_role(build / "devices" / target)
         keys = load_client_keys(build) if name == "client" else load_device_keys(build / "devices" / name)
         self.transport = Transport(keys, client_frame_limit(manifest), 5.0)
         self.transport.connect(target, address)
@@ -517,8 +517,8 @@ def test_an_unknown_key_never_gets_through(build: Path) -> None:
 
 
 def test_reseal_another_wire_of_the_same_plan(build: Path) -> None:
-    """A device whose manifest has other shapes under the same plan id: its messages do not pass."""
-    path = build / "devices" / "b" / "manifest.json"
+    """A device whose build has other shapes under the same plan id: its messages do not pass."""
+    path = build / "devices" / "b" / "build.json"
     values = {
         "hidden_1": {"dtype": "float32", "shape": ["batch", "sequence", HIDDEN + 1]},
         "hidden_2": {"dtype": "float32", "shape": ["batch", "sequence", HIDDEN]},

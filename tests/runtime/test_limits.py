@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
+
+from partc.format.build import TensorType
 from partc.format.messages import FRAME_LIMIT, Row, Submit, TensorSpec, encode
-from partc.runtime.manifest import Manifest, TensorType
+from partc.format.role import Role
 from partc.runtime.shell.limits import client_frame_limit, frame_limit, header_limit, tensor_bytes
 from tests.runtime.bundles import HIDDEN, LENGTH
-from tests.runtime.core.roles import GREEDY, encoder, graph, roles, step_of
+from tests.runtime.core.roles import GREEDY, changed, encoder, graph, roles, step_of
 from tests.runtime.core.test_links import End
 
 
-def of(role: Manifest, **changes: Any) -> Manifest:
-    return replace(role, model=replace(role.model, **changes), dims={"batch": 3, "sequence": 4096})
+def of(role: Role, **changes: Any) -> Role:
+    return changed(role, model=replace(role.model, **changes), dims={"batch": 3, "sequence": 4096})
 
 
 def test_small_models_take_what_everybody_takes() -> None:
@@ -31,8 +33,8 @@ def test_values_that_a_device_receives() -> None:
 
 def test_tensors_that_clients_send_count_at_the_source() -> None:
     role = graph()
-    assert frame_limit(replace(role, dims={"rows": 1 << 20})) == (1 << 20) * 4 * 4
-    assert client_frame_limit(replace(role, dims={"rows": 1 << 20})) == (1 << 20) * 4 * 4
+    assert frame_limit(changed(role, dims={"rows": 1 << 20})) == (1 << 20) * 4 * 4
+    assert client_frame_limit(changed(role, dims={"rows": 1 << 20})) == (1 << 20) * 4 * 4
 
 
 def test_prompts_of_clients_fit_into_a_header_of_the_source() -> None:
@@ -55,7 +57,7 @@ def test_prompts_of_clients_fit_into_a_header_of_the_source() -> None:
 def test_the_longest_header_of_values_fits() -> None:
     role = roles()["b"]
     names = {f"{number:0>300}": TensorType("float32", (1,)) for number in range(300)}
-    wide = replace(role, values=names)
+    wide = changed(role, values=names)
     end = End()
     end.link("c")
     message = end.links.send("c", step_of(2**64 - 1, 1, slot=0), (), []).message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from onnx import helper
 
 from partc.errors import BundleError
+from partc.format.role import load_role
 from partc.runtime.engines.contract import load_engine
-from partc.runtime.manifest import load_manifest
 from partc.runtime.shell.launch import launch_local
 from tests.runtime.bundles import HIDDEN, Build, Device, Part, expected_tokens, make_model, reseal
 from tests.runtime.returning import PROGRAM_B, returning_model
@@ -49,7 +50,7 @@ def test_submodules_of_one_device_share_the_memory_of_their_activations(tmp_path
     rows, count = 1 << 14, 4
     build = _large_activations(count).write(tmp_path / "build")
     folder = build / "devices" / "a"
-    engine = load_engine(load_manifest(folder), folder)
+    engine = load_engine(load_role(folder), folder)
     engine.reset(0, {"rows": rows})
     before = _resident_bytes()
     for _ in range(2):
@@ -85,10 +86,10 @@ def _resident_bytes() -> int:
 
 
 def test_a_message_stands_in_a_program_once(build: Path, tmp_path: Path) -> None:
-    raw = json.loads((build / "devices" / "b" / "manifest.json").read_text())
-    programs = {**raw["programs"], "prefill": "recv hidden_1 from a\n" + PROGRAM_B}
-    path = tmp_path / "manifest.json"
-    path.write_text(json.dumps(raw))
+    shutil.copytree(build / "devices" / "b", tmp_path / "b")
+    path = tmp_path / "b" / "placement.json"
+    programs = json.loads(path.read_text())["programs"]
+    programs["prefill"]["b"] = "recv hidden_1 from a\n" + PROGRAM_B
     reseal(path, programs=programs)
     with pytest.raises(BundleError, match="`recv hidden_1 from a` stands twice"):
-        load_manifest(tmp_path)
+        load_role(tmp_path / "b")

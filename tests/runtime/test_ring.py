@@ -11,7 +11,8 @@ import pytest
 
 from partc.errors import RunError
 from partc.format.messages import FRAME_LIMIT, Sampling
-from partc.runtime.client.client import Client, source_manifest
+from partc.format.role import source_role
+from partc.runtime.client.client import Client
 from partc.runtime.client.results import Tokens
 from partc.runtime.shell.launch import LocalRing, launch_local
 from partc.runtime.shell.limits import frame_limit
@@ -123,7 +124,7 @@ def test_a_long_generation(tmp_path: Path) -> None:
     """Its timings do not fit into one frame of the source's."""
     count = 1100
     build = language_model("null", max_sequence=count + 1, max_batch=1).write(tmp_path / "build")
-    assert frame_limit(source_manifest(build)) == FRAME_LIMIT
+    assert frame_limit(source_role(build)) == FRAME_LIMIT
     with launch_local(build, insecure=True) as ring, ring.client() as client:
         result = client.generate([1], count, ignore_eos=True)
         assert result.timings["c"].column("step").tolist() == list(range(count))
@@ -251,7 +252,7 @@ def test_messages_as_large_as_the_plan_allows(tmp_path: Path) -> None:
     model.dims = {"rows": 8192}
     build = model.write(tmp_path / "build")
     array = np.arange(8192 * 4, dtype=np.float32).reshape(8192, 4)
-    assert frame_limit(source_manifest(build)) == array.nbytes > FRAME_LIMIT
+    assert frame_limit(source_role(build)) == array.nbytes > FRAME_LIMIT
     with launch_local(build) as ring, ring.client() as client:
         outputs = client.run({"x": array}).outputs
         assert np.array_equal(outputs["y"], (array + 1) * 2)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 COMPILER = "aarch64-linux-gnu-g++"
 EMULATOR = "qemu-aarch64-static"
 SYSTEM = "/usr/aarch64-linux-gnu"
-"""Where Debian's cross compiler has the C library of aarch64."""
+"""The folder of Debian's cross compiler that has the C library of aarch64."""
 RUNTIME = ("libtvm_ffi.so", "libtvm_runtime.so")
 
 _KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
@@ -26,7 +26,7 @@ _KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
 
 
 def missing_tools() -> list[str]:
-    """What has to be installed; see .ci/run."""
+    """The packages to install; see .ci/run."""
     tools = [name for name in (COMPILER, EMULATOR) if shutil.which(name) is None]
     folder = os.environ.get("TVM_AARCH64", "")
     found = folder and all((Path(folder) / name).is_file() for name in RUNTIME)
@@ -53,7 +53,7 @@ class Emulator:
         return program
 
     def run(self, program: Path, *words: str) -> str:
-        """What a program prints."""
+        """The output of a program."""
         variables = [f"LD_LIBRARY_PATH={self.runtime}", "TVM_NUM_THREADS=1"]
         set_all = [word for variable in variables for word in ("-E", variable)]
         return _output([EMULATOR, "-L", SYSTEM, *set_all, str(program), *words])

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 from partc.bundle.writer import write_bundle
 from partc.format.dims import evaluate
 from partc.format.dtypes import Array
+from partc.format.role import load_role
 from partc.ir.evaluate import evaluate_node
 from partc.ir.graph import Constant, Graph, Module, Node, State, Value, Weight
 from partc.ir.operators import OPERATORS
@@ -20,7 +21,6 @@ from partc.ir.types import BY_SHORT
 from partc.ir.weights import materialize
 from partc.pipeline.registry import load_target
 from partc.runtime.engines.contract import load_engine
-from partc.runtime.manifest import load_manifest
 
 MAX = 16
 """Rows of a cache."""
@@ -47,7 +47,7 @@ class Compiled:
             part.graphs = load_target(part.target).lower(part.graphs, module.info)
         write_bundle(module, folder)
         device = folder / "devices" / "phone"
-        manifest = load_manifest(device)
+        manifest = load_role(device)
         self._inputs = manifest.submodules["part_0"].inputs
         self._outputs = manifest.submodules["part_0"].outputs
         self._engine = load_engine(manifest, device)

@@ -27,7 +27,7 @@ class Session:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
-        path = str(folder / self.entry["file"])
+        path = str(folder / self.entry.file)
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self.make = onnxruntime.OrtValue.ortvalue_from_numpy
         self.states: dict[str, object] = {}
@@ -43,22 +43,22 @@ class Session:
     def run(self, **inputs: Array) -> dict[str, Array]:
         """One step."""
         binding = self.session.io_binding()
-        for name in self.entry["inputs"]:
+        for name in self.entry.inputs:
             binding.bind_cpu_input(name, np.ascontiguousarray(inputs[name]))
-        for entry in self.entry["states"]:
-            binding.bind_ortvalue_input(entry["input"], self.states[entry["name"]])
-            binding.bind_ortvalue_output(entry["output"], self.states[entry["name"]])
-        for name in self.entry["outputs"]:
+        for entry in self.entry.states:
+            binding.bind_ortvalue_input(entry.input, self.states[entry.name])
+            binding.bind_ortvalue_output(entry.output, self.states[entry.name])
+        for name in self.entry.outputs:
             binding.bind_output(name)
         self.session.run_with_iobinding(binding)
         made = dict(
             zip(
-                [*(e["output"] for e in self.entry["states"]), *self.entry["outputs"]],
+                [*(e.output for e in self.entry.states), *self.entry.outputs],
                 binding.get_outputs(),
                 strict=True,
             )
         )
-        return {name: made[name].numpy() for name in self.entry["outputs"]}
+        return {name: made[name].numpy() for name in self.entry.outputs}
 
     def operators(self) -> list[str]:
         """The operators of the lowered graph, in order."""

@@ -110,7 +110,7 @@ def test_grouped_attention_needs_no_transposes_of_its_queries(tmp_path: Path) ->
 
 def test_grouped_attention_declares_that_chunks_of_batches_are_refused(tmp_path: Path) -> None:
     session = Session(text(), tmp_path)
-    assert not session.artifact.engine["chunked_prefill"]
+    assert not session.artifact.engine.chunked_prefill
     with pytest.raises(Exception, match="batch_size must be 1"):
         step(session, CHUNKS["chunks at unequal positions"])
 
@@ -133,7 +133,7 @@ def test_chunked_attention(tmp_path: Path, case: Case, options: dict[str, Any]) 
     session = Session(text("".join(f", {key}={value}" for key, value in options.items())), tmp_path)
     assert GROUPED not in session.operators()
     assert session.operators().count("TensorScatter") == 2
-    assert session.artifact.engine["chunked_prefill"]
+    assert session.artifact.engine.chunked_prefill
     step(session, case, **options)
 
 

@@ -134,11 +134,11 @@ def compare(folder: Path, text: str, name: str, steps: Mapping[str, tuple[list[i
 
 def _step(session: Session, position: Array, rows: int) -> list[Array]:
     batch = len(position)
-    for state in session.entry["states"]:
-        session.set_state(state["name"], draw(batch, KV, MAX, SIZE, seed=7))
+    for state in session.entry.states:
+        session.set_state(state.name, draw(batch, KV, MAX, SIZE, seed=7))
     x = draw(batch, rows, HIDDEN, seed=9)
     made = session.run(x=x, position=position, index=np.arange(rows))
-    return [*made.values(), *(session.state(state["name"]) for state in session.entry["states"])]
+    return [*made.values(), *(session.state(state.name) for state in session.entry.states)]
 
 
 CHUNKS = {"chunk of one sequence": ([6], 5)}
@@ -329,9 +329,9 @@ output %y"""
     session = Session(graph(folder, lines, "norm shift"), folder / "graph")
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(folder / "graph" / "optimized.onnx")
-    for key, value in session.artifact.engine["options"].items() if keeps else ():
+    for key, value in session.artifact.engine.options.items() if keeps else ():
         options.add_session_config_entry(key, value)
-    path = folder / "graph" / session.entry["file"]
+    path = folder / "graph" / session.entry.file
     onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     optimized = onnx.load(options.optimized_model_filepath, load_external_data=False)
     slow = {"SkipLayerNormalization", "BiasGelu"} & {node.op_type for node in optimized.graph.node}

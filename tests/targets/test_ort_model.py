@@ -10,10 +10,10 @@ import onnx
 import pytest
 
 from partc.bundle.writer import write_bundle
+from partc.format.role import Role, load_role
 from partc.ir.graph import Part
 from partc.pipeline.contract import no_progress
 from partc.pipeline.registry import load_target
-from partc.runtime.manifest import Manifest, load_manifest
 from tests.bundle.tiny import KV, MAX, SIZE, module, numpy_logits, tensors, write_checkpoint
 from tests.targets.numpy_attention import Array
 
@@ -26,7 +26,7 @@ class Device:
     def __init__(self, folder: Path, batch: int) -> None:
         import onnxruntime
 
-        self.manifest: Manifest = load_manifest(folder)
+        self.manifest: Role = load_role(folder)
         (self.submodule,) = self.manifest.submodules.values()
         self.session = onnxruntime.InferenceSession(
             str(folder / self.submodule.file), providers=["CPUExecutionProvider"]

@@ -208,7 +208,7 @@ def test_outputs_may_be_weights_and_inputs(tmp_path: Path) -> None:
     )
     out = session.run(x=np.array([3.0], np.float32))
     np.testing.assert_array_equal(out["c"], [1, 2])
-    assert session.entry["outputs"] == ["c", "y"]
+    assert session.entry.outputs == ("c", "y")
 
 
 def test_whole_numbers_for_float_attributes(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_the_manifest_says_what_was_verified(tmp_path: Path, provider: str) -> N
         folder = tmp_path / part.device
         folder.mkdir()
         artifact = target.emit(part, compiled.info, folder, lambda *_: None)
-        assert artifact.engine["provider"] == provider
+        assert artifact.engine.provider == provider
         assert artifact.toolkit["verified"].startswith("not run on" if provider != "cpu" else "kernels of")
         assert [path.suffix for path in sorted(folder.glob("*.onnx"))]  # onnx.checker has seen them
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig
+from partc.format.role import Role
 from partc.ir.text import parse_module
 from partc.pipeline.default import PHASES as DEFAULT
 from partc.pipeline.default import default_pipeline
@@ -19,7 +20,6 @@ from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
 from partc.runtime.engines import tvm as tvm_engine
 from partc.runtime.engines import tvm_runtime
-from partc.runtime.manifest import Manifest
 from partc.verify.reference import open_reference
 from tests.families.check import save_tiny, simplified
 from tests.families.ring import DirectRing
@@ -110,7 +110,7 @@ def opened(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     program = emulator.compile(ROOT / "tests/targets/call_function.cpp")
     open_here = tvm_runtime.open_library
 
-    def open_both(manifest: Manifest, folder: Path, name: str) -> Compared:
+    def open_both(manifest: Role, folder: Path, name: str) -> Compared:
         foreign = partial(emulator.call, program, tmp_path / "aarch64/devices" / folder.name / name)
         made.append(Compared(open_here(manifest, folder, name), foreign))
         return made[-1]

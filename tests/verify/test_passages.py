@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.errors import UserError
+from partc.format.build import Model
 from partc.runtime.client.text import Tokenizer
-from partc.runtime.manifest import Model
 from partc.verify.passages import Passage, find_text, own_passages, read_passages
 
 BEGIN = 99

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from partc.cli.main import run
 from partc.config.model import load_model_config
@@ -136,7 +137,9 @@ def test_a_long_prompt_on_one_device(folder: Path) -> None:
     assert min(crossing.step for crossing in result.trace) == 1, "two parts"
     (logits,) = join_steps(result.trace).values()
     for size in (None, 128):
-        uncut = SameQuantization(folder / "build" / "devices" / "a", replace(model, prompt_chunk=size), types)
+        uncut = SameQuantization(
+            folder / "build" / "devices" / "a", structs.replace(model, prompt_chunk=size), types
+        )
         tokens, right = uncut.generate(result)
         assert tokens == result.tokens[0]
         np.testing.assert_allclose(logits, right, atol=1e-5)

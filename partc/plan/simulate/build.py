@@ -10,10 +10,11 @@ from pathlib import Path
 from partc.errors import BundleError
 from partc.format.dtypes import DTYPES
 from partc.format.program import Run, Send
+from partc.format.reading import RECOMPILE
+from partc.format.role import Role, device_folders, load_role
 from partc.plan.problem import Phase
 from partc.plan.simulate.case import Case
 from partc.plan.simulate.script import Script, Workflow, stage_runs, workflow_of
-from partc.runtime.manifest import RECOMPILE, Manifest, load_manifest
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Build:
     """What a simulation needs of a build beside its plan."""
 
     folder: Path
-    manifests: Mapping[str, Manifest]
+    manifests: Mapping[str, Role]
     """Device -> manifest, in ring order."""
 
     @property
@@ -41,7 +42,7 @@ def read_build(folder: Path) -> Build:
     Raises:
         BundleError: one is missing, damaged, or of another plan.
     """
-    found = [load_manifest(path.parent) for path in sorted(folder.glob("devices/*/manifest.json"))]
+    found = [load_role(path) for path in device_folders(folder)]
     if not found:
         raise BundleError(
             "not a build: no device has a manifest", where=str(folder), hint="give what partc compile wrote"

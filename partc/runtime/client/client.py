@@ -15,7 +15,7 @@ from typing import Any, ClassVar, assert_never
 
 import numpy as np
 
-from partc.errors import BundleError, PartcError, RunError
+from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.messages import (
     AnyMessage,
@@ -32,12 +32,12 @@ from partc.format.messages import (
     to_frame,
 )
 from partc.format.messages import Result as Ended
+from partc.format.role import Role, source_role
 from partc.runtime.client.connection import Connection
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
 from partc.runtime.client.text import TextStream, Tokenizer
 from partc.runtime.core.inputs import GENERATION, check_prompts, check_tensors, specs_of
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, patience_s, step_s
-from partc.runtime.manifest import MANIFEST_FILE, Manifest, load_manifest
 from partc.runtime.shell.keys import Keys, load_client_keys
 
 Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
@@ -108,7 +108,7 @@ class Client(Connection):
 
     def __init__(
         self,
-        manifest: Manifest,
+        manifest: Role,
         keys: Keys | None,
         address: str,
         floor_s: float,
@@ -147,14 +147,14 @@ class Client(Connection):
             RunError: the source cannot be reached, refuses our key, or runs another build.
         """
         keys = None if insecure else load_client_keys(build_dir)
-        role = source_manifest(build_dir)
+        role = source_role(build_dir)
         tokenizer = Tokenizer(build_dir / "devices" / role.device)
         return cls.reach(role, keys, address, floor_s=floor_s, explain=explain, tokenizer=tokenizer)
 
     @classmethod
     def reach(
         cls,
-        manifest: Manifest,
+        manifest: Role,
         keys: Keys | None,
         address: str | None = None,
         *,
@@ -339,20 +339,6 @@ class Client(Connection):
         super()._fail(explained)
         for request in list(self._requests.values()):
             self._end(request, explained)
-
-
-def source_manifest(build_dir: Path) -> Manifest:
-    """The manifest of the device where requests enter.
-
-    Raises:
-        BundleError: `build_dir` is not what `partc compile` writes, or a manifest in it is damaged.
-    """
-    folders = sorted(path.parent for path in (build_dir / "devices").glob(f"*/{MANIFEST_FILE}"))
-    if not folders:
-        message = "not a build: there is no devices/NAME/manifest.json"
-        hint = f"partc compile MODEL --target DEVICES -o {build_dir}"
-        raise BundleError(message, where=str(build_dir), hint=hint)
-    return load_manifest(build_dir / "devices" / load_manifest(folders[0]).source)
 
 
 def _prompts(prompts: Prompts) -> tuple[list[str], list[list[int]]]:

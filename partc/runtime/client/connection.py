@@ -15,8 +15,8 @@ from typing import ClassVar, Self
 
 from partc.errors import PartcError, RunError
 from partc.format.messages import CLIENT, AnyMessage, Hello, Message, Refuse, Welcome, encode
+from partc.format.role import Role
 from partc.runtime.core.events import Connected, Disconnected, Received, Rejected, Unreadable
-from partc.runtime.manifest import Manifest
 from partc.runtime.shell.keys import Keys
 from partc.runtime.shell.limits import client_frame_limit, header_limit
 from partc.runtime.shell.transport import Event, Transport
@@ -30,7 +30,7 @@ class Connection(ABC):
     key_hint: ClassVar[str]
     """What to do when it does not take the key."""
 
-    def __init__(self, manifest: Manifest, keys: Keys | None, address: str, floor_s: float) -> None:
+    def __init__(self, manifest: Role, keys: Keys | None, address: str, floor_s: float) -> None:
         """Begin to connect to the device of `manifest` at `address` (HOST:PORT); without keys, not encrypted.
 
         Raises:
@@ -127,7 +127,7 @@ class Connection(ABC):
             name=CLIENT,
             session=0,
             plan=bytes.fromhex(role.plan_id),
-            placement=bytes.fromhex(role.plan_id),
+            placement=bytes.fromhex(role.placement_id),
             epoch=role.epoch,
             incarnation=0,
         )

@@ -52,6 +52,7 @@ from partc.format.messages import (
     Unready,
     to_frames,
 )
+from partc.format.role import Role
 from partc.runtime.core.actions import (
     Action,
     Begin,
@@ -88,7 +89,6 @@ from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
 from partc.runtime.core.schedule import Schedule
 from partc.runtime.core.timings import Timing, timing_table
-from partc.runtime.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Start:
 class Device:
     """One device of a ring."""
 
-    def __init__(self, role: Manifest, start: Start, now: float) -> None:
+    def __init__(self, role: Role, start: Start, now: float) -> None:
         """Nothing is loaded or connected yet; `now` is in seconds on the clock of all later events."""
         self.role = role
         self.links = Links(role, start.incarnation, start.info)

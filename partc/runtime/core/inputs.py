@@ -8,19 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from partc.errors import RunError
+from partc.format.build import Model, TensorType
 from partc.format.dims import symbols
 from partc.format.dtypes import DTYPES, Array
 from partc.format.messages import TensorSpec, to_array
 from partc.format.program import CHUNK
+from partc.format.role import Role
 from partc.runtime.core.step import check_specs
-from partc.runtime.manifest import Manifest, Model, TensorType
 
 GENERATION = "text-generation"
 _MOST_TOKENS = 2**63
 """What an int64 holds, for models that do not say the size of their vocabulary."""
 
 
-def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, role: Manifest) -> None:
+def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, role: Role) -> None:
     """Hold prompts against the limits of the model; used by the client too, so that nothing runs in vain.
 
     Raises:
@@ -57,7 +58,7 @@ def _check_prompt(prompt: Sequence[int], where: str, new_tokens: int, model: Mod
         raise RunError(f"token {max(prompt)} is not below vocab_size, {most}", where=where)
 
 
-def check_tensors(arrays: Mapping[str, Array], role: Manifest) -> dict[str, int]:
+def check_tensors(arrays: Mapping[str, Array], role: Role) -> dict[str, int]:
     """The sizes that the inputs of a model give to the symbols in their shapes.
 
     Raises:
@@ -114,7 +115,7 @@ def read_tensors(specs: Sequence[TensorSpec], frames: Sequence[memoryview]) -> d
     return arrays
 
 
-def padded(prompts: Sequence[Sequence[int]], role: Manifest) -> dict[str, Array]:
+def padded(prompts: Sequence[Sequence[int]], role: Role) -> dict[str, Array]:
     """The inputs of a model for prompts: right-padded to one length."""
     shape = (len(prompts), max(map(len, prompts)))
     ids = np.full(shape, role.model.pad_token_id or 0, np.int64)
@@ -134,7 +135,7 @@ def prompt_ends(width: int, sequences: int, model: Model) -> list[int]:
 
 
 def prompt_parts(
-    inputs: Mapping[str, Array], width: int, sequences: int, role: Manifest
+    inputs: Mapping[str, Array], width: int, sequences: int, role: Role
 ) -> Iterator[tuple[int, int, Mapping[str, Array]]]:
     """(begin, end, inputs) of each part of a prompt; where the plan has it so, several of nearly equal length.
 

@@ -9,6 +9,7 @@ from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.format.messages import Opening, Sampling, Submit
 from partc.format.program import CHUNK
+from partc.format.role import Role
 from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import (
     GENERATION,
@@ -20,7 +21,6 @@ from partc.runtime.core.inputs import (
 )
 from partc.runtime.core.liveness import Progress
 from partc.runtime.core.step import Step
-from partc.runtime.manifest import Manifest
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +71,7 @@ class Job:
         """Whether every sequence has ended."""
         return all(self.finish)
 
-    def steps(self, role: Manifest) -> Iterator[tuple[Step, Mapping[str, Array]]]:
+    def steps(self, role: Role) -> Iterator[tuple[Step, Mapping[str, Array]]]:
         """The steps of the prompt with their inputs: one, or one a part."""
         opening = Opening(self.number, self.sampling, self.trace)
         width = self.dims.get("sequence", 1)
@@ -97,7 +97,7 @@ class Job:
         return "length" if len(self.tokens[row]) >= self.max_new_tokens else ""
 
 
-def read_job(origin: Origin, submit: Submit, frames: Sequence[memoryview], role: Manifest, now: float) -> Job:
+def read_job(origin: Origin, submit: Submit, frames: Sequence[memoryview], role: Role, now: float) -> Job:
     """The request that a message asks for.
 
     Raises:
@@ -111,7 +111,7 @@ def read_job(origin: Origin, submit: Submit, frames: Sequence[memoryview], role:
     return job
 
 
-def _fill_prompts(job: Job, submit: Submit, role: Manifest) -> None:
+def _fill_prompts(job: Job, submit: Submit, role: Role) -> None:
     """Make the first step of prompts: right-padded to one length, each sequence with its own `length`."""
     check_prompts(submit.prompts, submit.max_new_tokens, role)
     _fill(job, padded(submit.prompts, role), [len(prompt) for prompt in submit.prompts], role)
@@ -124,7 +124,7 @@ def _fill_prompts(job: Job, submit: Submit, role: Manifest) -> None:
     job.finish = ["" for _ in submit.prompts]
 
 
-def _fill_tensors(job: Job, submit: Submit, frames: Sequence[memoryview], role: Manifest) -> None:
+def _fill_tensors(job: Job, submit: Submit, frames: Sequence[memoryview], role: Role) -> None:
     """Make the only step of a request that brings its tensors."""
     if role.model.task == GENERATION:
         raise RunError("a model that generates text takes prompts, not tensors", hint="Client.generate")
@@ -135,7 +135,7 @@ def _fill_tensors(job: Job, submit: Submit, frames: Sequence[memoryview], role: 
     _fill(job, arrays, None if given is None else [int(length) for length in given.reshape(-1)], role)
 
 
-def _fill(job: Job, arrays: dict[str, Array], given: list[int] | None, role: Manifest) -> None:
+def _fill(job: Job, arrays: dict[str, Array], given: list[int] | None, role: Role) -> None:
     job.dims = check_tensors(arrays, role)
     job.inputs = arrays
     if role.has_step_inputs:

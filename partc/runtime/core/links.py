@@ -38,12 +38,12 @@ from partc.format.messages import (
 )
 from partc.format.program import Recv
 from partc.format.program import Send as SendValues
+from partc.format.role import Role
 from partc.runtime.core.actions import Action, Delivered, Failed, Heard, Linked, Lost, Misfit
 from partc.runtime.core.commands import Frame, Send
 from partc.runtime.core.events import Origin, Received, Unreadable
 from partc.runtime.core.link import Receiver, Sender
 from partc.runtime.core.step import Step, check_sizes, check_specs, check_step, rows_of, step_of
-from partc.runtime.manifest import Manifest
 
 _ACK_EVERY = 8
 _ACK_AFTER_S = 0.1
@@ -82,7 +82,7 @@ class _Incoming:
 class Links:
     """All links of one device."""
 
-    role: Manifest
+    role: Role
     incarnation: int
     info: Info = field(default_factory=dict)
     """Facts for everyone who is welcomed."""
@@ -214,7 +214,7 @@ class Links:
             name=role.device,
             session=out.sender.session,
             plan=bytes.fromhex(role.plan_id),
-            placement=bytes.fromhex(role.plan_id),
+            placement=bytes.fromhex(role.placement_id),
             epoch=role.epoch,
             incarnation=self.incarnation,
         )
@@ -268,6 +268,9 @@ class Links:
             message = (
                 f"{role.device} runs build {role.plan_id[:12]}, {name} has build {hello.plan.hex()[:12]}"
             )
+            raise RunError(message, hint=_BUILD_HINT, cause="refused")
+        if hello.epoch == role.epoch and hello.placement.hex() != role.placement_id:
+            message = f"{name} has another placement of this build than {role.device}"
             raise RunError(message, hint=_BUILD_HINT, cause="refused")
         self._names[event.origin] = name
         expected = 0
@@ -366,7 +369,7 @@ class Links:
         return self._out[peer].sender
 
 
-def window(role: Manifest, peer: str, kind: type[Recv] | type[SendValues]) -> int:
+def window(role: Role, peer: str, kind: type[Recv] | type[SendValues]) -> int:
     """Frames that may be unacknowledged: four steps of every request and a prompt in parts, and some.
 
     Both ends find the same number.

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from partc.format.messages import Ready
+from partc.format.role import Role
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import Announce, Send
 from partc.runtime.core.events import Origin
-from partc.runtime.manifest import Manifest
 
 
 class State(Enum):
@@ -43,7 +43,7 @@ class State(Enum):
 class Membership:
     """The ring as one device sees it."""
 
-    role: Manifest
+    role: Role
     incarnation: int
     state: State = State.LOADING
     joined: dict[str, Origin] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Membership:
             return
         self.state = State.COMPLETE
         if not role.is_source:
-            placement = bytes.fromhex(role.plan_id)
+            placement = bytes.fromhex(role.placement_id)
             ready = Ready(next_request=next_request, placement=placement, incarnation=self.incarnation)
             yield Send(role.source, ready)
         if not self._announced:

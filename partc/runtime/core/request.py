@@ -26,11 +26,11 @@ from partc.errors import InternalError, RunError
 from partc.format.dtypes import Array, as_float32
 from partc.format.messages import Sampling
 from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, reads, writes
+from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
 from partc.runtime.core.step import Step
 from partc.runtime.core.timings import Timing
-from partc.runtime.manifest import Manifest
 
 Key = tuple[str, tuple[str, ...]]
 """Sender and names of a message: the names tell the messages of one sender in a step apart."""
@@ -51,7 +51,7 @@ class State(Enum):
 class Script:
     """The programs of a device, and what can be known of them before any request."""
 
-    role: Manifest
+    role: Role
     dead: Mapping[str, Sequence[frozenset[str]]]
     """Phase → per instruction, the values that nothing after it uses, so that their memory can go."""
     most_steps: int
@@ -60,7 +60,7 @@ class Script:
     """Messages that those bring at most."""
 
     @classmethod
-    def of(cls, role: Manifest) -> Script:
+    def of(cls, role: Role) -> Script:
         """Look at the programs of a device."""
         most = max(sum(isinstance(item, Recv) for item in program) for program in role.programs.values())
         steps = role.model.most_chunks

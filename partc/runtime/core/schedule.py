@@ -31,6 +31,7 @@ from partc.format.messages import (
     Trace,
     to_frame,
 )
+from partc.format.role import Role
 from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin
@@ -38,7 +39,6 @@ from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.liveness import patience_s, step_s
 from partc.runtime.core.step import Step
-from partc.runtime.manifest import Manifest
 
 _MOST_QUEUED = 1024
 _REPORT_S = 1.0
@@ -50,7 +50,7 @@ _LATE = 0.05
 class Schedule:
     """All requests of a ring."""
 
-    role: Manifest
+    role: Role
     floor_s: float
     """The shortest patience with a silent ring, seconds."""
     next_number: int

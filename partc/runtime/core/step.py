@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from partc.errors import RunError
+from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES
 from partc.format.messages import Data, Opening, Row, TensorSpec
 from partc.format.program import CHUNK
-from partc.runtime.manifest import Manifest, TensorType
+from partc.format.role import Role
 
 
 class Step(Struct, frozen=True):
@@ -64,7 +65,7 @@ def rows_of(step: Step, max_batch: int) -> tuple[Row, ...]:
     )
 
 
-def step_of(data: Data, role: Manifest) -> Step:
+def step_of(data: Data, role: Role) -> Step:
     """The step that a message belongs to.
 
     Raises:
@@ -87,7 +88,7 @@ def step_of(data: Data, role: Manifest) -> Step:
     return Step(first.request, slot, first.step, data.phase, data.dims, position, length, opening)
 
 
-def check_step(step: Step, role: Manifest) -> None:
+def check_step(step: Step, role: Role) -> None:
     """Hold the numbers of a step against what the placement allows.
 
     Raises:
@@ -113,7 +114,7 @@ def check_step(step: Step, role: Manifest) -> None:
         _check_rows(step, role)
 
 
-def _check_rows(step: Step, role: Manifest) -> None:
+def _check_rows(step: Step, role: Role) -> None:
     rows, new = step.dims.get("batch", 1), step.dims.get("sequence", 1)
     if not len(step.position) == len(step.length) == rows or rows > role.model.max_batch:
         raise RunError(f"{rows} sequences with {len(step.position)} positions and {len(step.length)} lengths")

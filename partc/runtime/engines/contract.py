@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from partc.errors import BundleError, RunError
+from partc.format.build import Submodule
 from partc.format.dtypes import Array
-from partc.runtime.manifest import Manifest, Submodule
+from partc.format.role import Role
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ _ENGINES = {
 """Kind → module and class; imported when asked for."""
 
 
-def make_engine(manifest: Manifest, folder: Path) -> Engine:
+def make_engine(manifest: Role, folder: Path) -> Engine:
     """The engine that the build asks for, with nothing loaded.
 
     Raises:
@@ -118,7 +119,7 @@ def make_engine(manifest: Manifest, folder: Path) -> Engine:
     return engine
 
 
-def load_engine(manifest: Manifest, folder: Path) -> Engine:
+def load_engine(manifest: Role, folder: Path) -> Engine:
     """The engine that the build asks for, with all sub-modules loaded.
 
     Raises:
@@ -130,7 +131,7 @@ def load_engine(manifest: Manifest, folder: Path) -> Engine:
     return engine
 
 
-def submodule_named(name: str, manifest: Manifest) -> Submodule:
+def submodule_named(name: str, manifest: Role) -> Submodule:
     """A sub-module of the build; raises BundleError where it has none of that name."""
     if name not in manifest.submodules:
         known = ", ".join(manifest.submodules)

@@ -19,7 +19,7 @@ import numpy as np
 
 from partc.errors import BundleError
 from partc.format.dtypes import DTYPES, Array
-from partc.runtime.manifest_types import RECOMPILE
+from partc.format.reading import RECOMPILE
 
 _IS_LINUX = sys.platform == "linux"
 ALIGNMENT = 64

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
+from partc.format.build import Submodule
 from partc.format.dtypes import DTYPES, Array
+from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
 from partc.runtime.engines.states import States
-from partc.runtime.manifest import Manifest, Submodule
 
 
 class NullEngine:
     """Outputs that depend on every bit of the inputs and of the state, and mean nothing."""
 
-    def __init__(self, manifest: Manifest, folder: Path) -> None:
+    def __init__(self, manifest: Role, folder: Path) -> None:
         """Nothing is read."""
         self._manifest = manifest
         self._loaded: dict[str, Submodule] = {}

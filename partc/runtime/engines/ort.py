@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from partc.errors import BundleError, RunError
+from partc.format.build import Submodule
 from partc.format.dtypes import DTYPES, Array
+from partc.format.reading import RECOMPILE
+from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
 from partc.runtime.engines.huge_pages import give_back
 from partc.runtime.engines.ort_session import Session, check_provider, load_session
 from partc.runtime.engines.states import States
-from partc.runtime.manifest import RECOMPILE, Manifest, Submodule
 
 _ONNX_TYPES = {
     "float32": 1,
@@ -70,7 +72,7 @@ class _Loaded:
 class OrtEngine:
     """Sub-modules as ONNX files."""
 
-    def __init__(self, manifest: Manifest, folder: Path) -> None:
+    def __init__(self, manifest: Role, folder: Path) -> None:
         """Nothing is loaded yet.
 
         Raises:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
+from partc.format.build import EngineSpec, Submodule
+from partc.format.reading import RECOMPILE
 from partc.runtime.engines.huge_pages import in_huge_pages
 from partc.runtime.engines.memory import MappedFiles, release_mapped
-from partc.runtime.manifest import RECOMPILE, EngineSpec, Submodule
 from partc.runtime.shell.cores import usable_cores
 
 _PROVIDERS = {

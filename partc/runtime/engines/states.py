@@ -22,9 +22,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from partc.errors import RunError
+from partc.format.build import State, Submodule, TensorType
 from partc.format.dtypes import DTYPES, Array
 from partc.runtime.engines.memory import ALIGNMENT
-from partc.runtime.manifest_types import State, Submodule, TensorType
 
 _IS_LINUX = sys.platform == "linux"
 

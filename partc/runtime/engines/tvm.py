@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from partc.errors import RunError
+from partc.format.build import Submodule, TensorType
 from partc.format.dims import factors, symbols
 from partc.format.dtypes import DTYPES, Array
+from partc.format.reading import RECOMPILE
+from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
 from partc.runtime.engines.memory import aligned_zeros
 from partc.runtime.engines.states import States, put_rows, rows_of
 from partc.runtime.engines.tvm_memory import Buffer, Weights
 from partc.runtime.engines.tvm_runtime import Threads, open_library, start_runtime
-from partc.runtime.manifest import RECOMPILE, Manifest, Submodule, TensorType
 
 _Entry = tuple[int, int]
 """Batch and sequence that a function is for."""
@@ -80,7 +82,7 @@ class _Sizes:
 class TvmEngine:
     """Sub-modules as functions of one shared library."""
 
-    def __init__(self, manifest: Manifest, folder: Path) -> None:
+    def __init__(self, manifest: Role, folder: Path) -> None:
         """Start TVM's runtime; nothing is loaded yet.
 
         Raises:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from partc.errors import BundleError
+from partc.format.build import Submodule
 from partc.format.dtypes import DTYPES, Array
+from partc.format.reading import RECOMPILE
 from partc.runtime.engines.memory import aligned_zeros, map_tensors
-from partc.runtime.manifest import RECOMPILE, Submodule
 
 
 @dataclass(frozen=True, slots=True)

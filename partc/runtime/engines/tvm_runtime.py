@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
+from partc.format.build import EngineSpec, TvmOptions
+from partc.format.files import verify_file
+from partc.format.reading import RECOMPILE
+from partc.format.role import Role
 from partc.runtime.engines.tvm_memory import Memory
-from partc.runtime.manifest import RECOMPILE, EngineSpec, Manifest, TvmOptions, verify_file
 from partc.runtime.shell.cores import architecture
 
 _CPU, _CUDA, _POOLED = 1, 2, 2
@@ -72,7 +75,7 @@ def _usual_threads() -> int:
     return int(asked) if asked.isdecimal() and int(asked) else len(os.sched_getaffinity(0))
 
 
-def open_library(manifest: Manifest, folder: Path, name: str) -> Any:
+def open_library(manifest: Role, folder: Path, name: str) -> Any:
     """TVM's virtual machine with the functions of the file `name`, after `start_runtime`.
 
     Raises:

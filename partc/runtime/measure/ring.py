@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from partc.errors import PartcError, RunError
 from partc.format.digests import data_digest
-from partc.format.program import Emit, Program, Recv, Run, Sample, Send
-from partc.runtime.manifest import Manifest
+from partc.format.placement import Placement, Stage, seal_placement
+from partc.format.program import Emit, Program, Recv, Run, Sample, Send, print_program
+from partc.format.role import Role
 from partc.runtime.shell.runner import Runner
 from partc.runtime.shell.settings import Settings
 
@@ -36,46 +38,59 @@ MOST_S = 120.0
 """How long a device stays in a ring at most, seconds; then it serves its client again."""
 
 
-def ring_manifest(own: Manifest, ring: Sequence[str]) -> Manifest:
-    """The manifest of `own.device` in a ring of one or two devices of the same bundle.
+def ring_role(own: Role, ring: Sequence[str]) -> Role:
+    """The role of `own.device` in a ring of one or two devices of the same profile.
 
     Raises:
         RunError: the ring is none of these devices.
     """
-    if not 1 <= len(set(ring)) == len(ring) <= 2 or own.device not in ring or not set(ring) <= set(own.ring):
-        raise RunError(f"{', '.join(ring)} is no ring of one or two", hint=f"devices: {', '.join(own.ring)}")
-    program = ring_program(own, ring)
-    peers = tuple(name for name in ring if name != own.device)
-    return replace(
-        own,
-        plan_id=data_digest([own.plan_id, *ring]),
-        source=ring[0],
-        ring=tuple(ring),
-        submodules={name: own.submodules[name] for name in (TOUCH, PAYLOAD, HEAD)},
-        programs={"prefill": program, "decode": program},
-        receive=peers,
-        send=peers,
+    known = own.endpoints
+    if not 1 <= len(set(ring)) == len(ring) <= 2 or own.device not in ring or not set(ring) <= set(known):
+        raise RunError(f"{', '.join(ring)} is no ring of one or two", hint=f"devices: {', '.join(known)}")
+    plan_id = data_digest([own.plan_id, *ring])
+    modules = tuple(own.submodules[name] for name in (TOUCH, PAYLOAD, HEAD))
+    placement = ring_placement(plan_id, ring, known)
+    return Role(msgspec.structs.replace(own.build, plan_id=plan_id, submodules=modules), placement)
+
+
+def ring_placement(plan_id: str, ring: Sequence[str], addresses: Mapping[str, str | None]) -> Placement:
+    """The placement of a ring of one or two devices."""
+    texts = {device: print_program(program) for device, program in ring_programs(ring).items()}
+    stages = tuple(Stage((place, place), (device,)) for place, device in enumerate(ring))
+    return seal_placement(
+        Placement(
+            placement_id="",
+            plan_id=plan_id,
+            source=ring[0],
+            ring=tuple(ring),
+            stages={"prefill": stages, "decode": stages},
+            programs={"prefill": texts, "decode": texts},
+            addresses=addresses,
+            predicted={},
+        )
     )
 
 
-def ring_program(own: Manifest, ring: Sequence[str]) -> Program:
-    """What `own.device` does in a step of the ring; see the table at the top."""
-    runs = {
-        name: Run(name, own.submodules[name].inputs, own.submodules[name].outputs)
-        for name in (TOUCH, PAYLOAD, HEAD)
-    }
+def ring_programs(ring: Sequence[str]) -> dict[str, Program]:
+    """What each device does in a step of the ring; see the table at the top."""
+    touch, payload, head = (
+        Run(TOUCH, ("length",), (TOUCHED,)),
+        Run(PAYLOAD, (PROMPT,), (SENT,)),
+        Run(HEAD, (SENT,), (LOGITS,)),
+    )
     if len(ring) == 1:
-        return (runs[TOUCH], runs[PAYLOAD], runs[HEAD], Sample(LOGITS, TOKEN), Emit((TOKEN,)))
+        return {ring[0]: (touch, payload, head, Sample(LOGITS, TOKEN), Emit((TOKEN,)))}
     first, last = ring
-    if own.device == first:
-        return (runs[TOUCH], runs[PAYLOAD], Send((SENT,), last), Recv((TOKEN,), last), Emit((TOKEN,)))
-    return (Recv((SENT,), first), runs[TOUCH], runs[HEAD], Sample(LOGITS, TOKEN), Send((TOKEN,), first))
+    return {
+        first: (touch, payload, Send((SENT,), last), Recv((TOKEN,), last), Emit((TOKEN,))),
+        last: (Recv((SENT,), first), touch, head, Sample(LOGITS, TOKEN), Send((TOKEN,), first)),
+    }
 
 
 class RingRunner(Runner):
     """A runner of such a ring, which ends by itself when nobody ends it."""
 
-    def __init__(self, settings: Settings, manifest: Manifest, addresses: Mapping[str, str]) -> None:
+    def __init__(self, settings: Settings, manifest: Role, addresses: Mapping[str, str]) -> None:
         """As `Runner`, for a manifest that is in memory; `addresses` are the peers'."""
         super().__init__(settings, manifest)
         self._addresses = dict(addresses)

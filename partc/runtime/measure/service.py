@@ -33,6 +33,7 @@ import numpy as np
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import DTYPES, Array, as_float32
+from partc.format.files import verify_files
 from partc.format.messages import (
     CLIENT,
     Error,
@@ -46,14 +47,14 @@ from partc.format.messages import (
     Sampling,
     Shutdown,
 )
+from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
 from partc.runtime.core.actions import Action, Failed, Heard
 from partc.runtime.core.links import Links
 from partc.runtime.core.sampling import sample
 from partc.runtime.core.step import Step, check_step
 from partc.runtime.engines.contract import Engine, load_engine
-from partc.runtime.manifest import Manifest, load_manifest, verify_files
-from partc.runtime.measure.ring import RingRunner, ring_manifest
+from partc.runtime.measure.ring import RingRunner, ring_role
 from partc.runtime.shell.cores import architecture
 from partc.runtime.shell.keys import load_device_keys
 from partc.runtime.shell.limits import frame_limit, header_limit
@@ -69,7 +70,7 @@ _MOST_THREADS = 16
 class Bench:
     """The sub-modules of a bundle, one of them loaded."""
 
-    def __init__(self, manifest: Manifest, folder: Path) -> None:
+    def __init__(self, manifest: Role, folder: Path) -> None:
         """Nothing is loaded yet."""
         self._manifest = manifest
         self._folder = folder
@@ -129,7 +130,7 @@ class Bench:
         self._name, self._engine = "", None
         gc.collect()
         began = time.perf_counter()
-        alone = replace(self._manifest, submodules={name: self._manifest.submodules[name]})
+        alone = self._manifest.changed(submodules=(self._manifest.submodules[name],))
         self._engine = load_engine(alone, self._folder)
         self._name = name
         return time.perf_counter() - began
@@ -165,7 +166,7 @@ class Bench:
 class _Join:
     """A ring that this device shall be part of."""
 
-    manifest: Manifest
+    manifest: Role
     addresses: Mapping[str, str]
 
 
@@ -175,9 +176,9 @@ class MeasureService:
     def __init__(self, settings: Settings) -> None:
         """Check the bundle; raises as `Runner`."""
         self._settings = settings
-        self._manifest = load_manifest(settings.bundle)
+        self._manifest = load_role(settings.bundle)
         self._keys = None if settings.insecure else load_device_keys(settings.bundle)
-        verify_files(settings.bundle, self._manifest)
+        verify_files(settings.bundle, self._manifest.files)
         self._bench = Bench(self._manifest, settings.bundle)
         self._address = listen_address(self._manifest, settings)
         self._stopping = False
@@ -274,7 +275,7 @@ class MeasureService:
             if isinstance(asked, Measure):
                 transport.send(origin, self._bench.measure(asked))
                 return None
-            manifest = ring_manifest(self._manifest, asked.ring)
+            manifest = ring_role(self._manifest, asked.ring)
             transport.send(origin, Joined(ticket=asked.ticket))
             return _Join(manifest, {name: asked.peers.get(name, "") for name in manifest.send})
         except (PartcError, MemoryError) as raised:

@@ -23,9 +23,9 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from partc.errors import InternalError, PartcError, RunError
-from partc.runtime.client.client import Client, source_manifest
+from partc.format.role import load_role, source_role
+from partc.runtime.client.client import Client
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
-from partc.runtime.manifest import load_manifest
 from partc.runtime.shell.cores import shared_out
 
 _STOP_S = 2.0
@@ -111,7 +111,7 @@ class LocalRing:
         self._floor_s = floor_s
         self._measure = measure
         self._pin = pin
-        self._manifest = source_manifest(build_dir)
+        self._manifest = source_role(build_dir)
         self._processes: dict[str, _Process] = {}
         self._started = threading.Event()
         self._closing = threading.Event()
@@ -238,7 +238,7 @@ class LocalRing:
 
     def _processors(self) -> list[set[int]] | None:
         """Where each runner may compute, if there are cores enough for all."""
-        manifests = (load_manifest(self._build / "devices" / name) for name in self._manifest.ring)
+        manifests = (load_role(self._build / "devices" / name) for name in self._manifest.ring)
         return shared_out([manifest.engine.threads for manifest in manifests])
 
     def _spawn(self, name: str, listen: str) -> _Process:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES
 from partc.format.messages import FRAME_LIMIT
 from partc.format.program import Recv
-from partc.runtime.manifest import Manifest, TensorType
+from partc.format.role import Role
 
 _HEADER_BYTES = 4096
 _INT_BYTES = 9
 """The longest msgpack integer."""
 
 
-def header_limit(role: Manifest) -> int:
+def header_limit(role: Role) -> int:
     """The longest header that a device takes, bytes; the source's covers a client's prompts."""
     model = role.model
     names = sum(64 + 4 * len(name) for name in (*role.types, *role.dims))
@@ -24,7 +25,7 @@ def header_limit(role: Manifest) -> int:
     return max(FRAME_LIMIT, _HEADER_BYTES + names + rows + prompts)
 
 
-def frame_limit(role: Manifest) -> int:
+def frame_limit(role: Role) -> int:
     """The largest frame that a device takes, bytes: a header, or the largest tensor that it receives."""
     names = {
         name
@@ -37,7 +38,7 @@ def frame_limit(role: Manifest) -> int:
     return max([header_limit(role), *(tensor_bytes(role.types[name], role.dims) for name in names)])
 
 
-def client_frame_limit(role: Manifest) -> int:
+def client_frame_limit(role: Role) -> int:
     """The largest frame that a client takes, bytes: the tokens of a result, or an output; `role` is the source's."""
     model = role.model
     tokens = model.max_batch * model.max_sequence * _INT_BYTES

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from partc.errors import PartcError, RunError
+from partc.format.files import verify_files
+from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
 from partc.runtime.core.device import Device, Start
 from partc.runtime.core.sampling import sample
 from partc.runtime.engines.contract import Engine, load_engine
-from partc.runtime.manifest import Manifest, load_manifest, verify_files
 from partc.runtime.shell.keys import load_device_keys
 from partc.runtime.shell.limits import frame_limit, header_limit
 from partc.runtime.shell.settings import Settings, listen_address, peer_addresses, stop_signals
@@ -28,7 +29,7 @@ from partc.runtime.shell.transport import Event, Input, Transport
 class Runner:
     """One device of a ring."""
 
-    def __init__(self, settings: Settings, role: Manifest | None = None) -> None:
+    def __init__(self, settings: Settings, role: Role | None = None) -> None:
         """Read the bundle and take the address; nothing is loaded yet.
 
         Args:
@@ -41,7 +42,7 @@ class Runner:
         """
         self._settings = settings
         self._checked = role is not None
-        self._role = role = role or load_manifest(settings.bundle)
+        self._role = role = role or load_role(settings.bundle)
         keys = None if settings.insecure else load_device_keys(settings.bundle)
         self._transport = Transport(keys, frame_limit(role), settings.patience_s, header_limit(role))
         try:
@@ -101,7 +102,7 @@ class Runner:
     def _load(self) -> None:
         with self._standby.away():
             if not self._checked:
-                verify_files(self._settings.bundle, self._role)
+                verify_files(self._settings.bundle, self._role.files)
             self._engine = load_engine(self._role, self._settings.bundle)
             # All that is loaded now stays: the collector need not look through it again in the middle of a step.
             gc.collect()

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType
 
 from partc.errors import RunError
+from partc.format.role import Role
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
-from partc.runtime.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _nothing(number: int, frame: FrameType | None) -> None:
     """The byte in the socket is enough."""
 
 
-def listen_address(manifest: Manifest, settings: Settings) -> str:
+def listen_address(manifest: Role, settings: Settings) -> str:
     """Where this device binds.
 
     Raises:
@@ -73,7 +73,7 @@ def listen_address(manifest: Manifest, settings: Settings) -> str:
     raise RunError("where shall this device listen?", where=manifest.device, hint=hint)
 
 
-def peer_addresses(manifest: Manifest, given: Mapping[str, str]) -> dict[str, str]:
+def peer_addresses(manifest: Role, given: Mapping[str, str]) -> dict[str, str]:
     """Where those are that this device connects to: its consumers, and the source.
 
     Raises:

@@ -24,7 +24,7 @@ def memory_alone(bundle: Path) -> dict[str, Sizes]:
 
 def _memory(bundle: Path, device: str, pid: int, started: float) -> Sizes:
     """Bytes that a runner holds, at most held while it started, and should hold: weights and caches of its share."""
-    stated = json.loads((bundle / "devices" / device / "manifest.json").read_text())["memory"]
+    stated = json.loads((bundle / "devices" / device / "build.json").read_text())["memory"]
     held = _status(pid)
     return {
         "share": stated["weights_bytes"] + stated["state_bytes"],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from partc.format.build import BUILD_FILE, build_json, load_build, seal_build
 from partc.format.digests import canonical_json
-from partc.runtime.manifest import MANIFEST_FILE, seal
 
 FORMATS = ("float32", "int8", "int4")
 GGUF_KINDS = {"int8": "Q8_0", "int4": "Q4_0"}
@@ -43,15 +44,15 @@ def forget_bundles(place: Path, kind: str) -> None:
 
 
 def with_threads(build: Path, threads: int) -> Path:
-    """A copy of a build with another number of threads in its manifests.
+    """A copy of a build with another number of threads in its build.json.
 
     A thread more changes nothing that was compiled, so compiling again would only take time.
     """
     copy = build.with_name(f"{build.name}-threads-{threads}")
     if not copy.exists():
         shutil.copytree(build, copy)
-        for path in copy.glob(f"devices/*/{MANIFEST_FILE}"):
-            raw = json.loads(path.read_text())
-            raw["engine"]["threads"] = threads
-            path.write_text(canonical_json(seal(raw)))
+        for path in copy.glob(f"devices/*/{BUILD_FILE}"):
+            found = load_build(path.parent)
+            other = replace(found, engine=replace(found.engine, threads=threads))
+            path.write_text(canonical_json(build_json(seal_build(other))))
     return copy

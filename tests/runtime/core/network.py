@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from partc.format.dtypes import Array
+from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Failed, Forward
 from partc.runtime.core.commands import Compute, Draw
 from partc.runtime.core.request import Script
@@ -14,7 +15,6 @@ from partc.runtime.core.requests import Requests
 from partc.runtime.core.sampling import sample
 from partc.runtime.core.step import Step
 from partc.runtime.engines.null import NullEngine
-from partc.runtime.manifest import Manifest
 from tests.runtime.core.roles import ids_of, step_of
 
 COMPUTE_S = 0.001
@@ -27,7 +27,7 @@ Flying = tuple[str, str, Step, Mapping[str, Array]]
 class Network:
     """Every device computes by the engine `null`; failures are raised."""
 
-    roles: Mapping[str, Manifest]
+    roles: Mapping[str, Role]
     requests: dict[str, Requests] = field(init=False)
     air: list[Flying] = field(default_factory=list)
     tokens: dict[int, list[list[int]]] = field(default_factory=dict)

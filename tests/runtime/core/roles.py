@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
+from partc.format.build import Port
 from partc.format.dtypes import Array
 from partc.format.messages import Hello, Opening, Sampling
+from partc.format.program import print_program
+from partc.format.role import Role, load_role
 from partc.runtime.core.step import Step
-from partc.runtime.manifest import Manifest, load_manifest
 from tests.runtime.bundles import HIDDEN, PLAN, Build, classifier, graph_model, language_model
 from tests.runtime.returning import returning_model
 
@@ -21,21 +24,21 @@ GREEDY = Sampling()
 
 
 @cache
-def roles(model: Callable[..., Build] = language_model, **options: Any) -> Mapping[str, Manifest]:
+def roles(model: Callable[..., Build] = language_model, **options: Any) -> Mapping[str, Role]:
     """Device → its role, for `language_model` (a → b → c → a) or another of the small builds."""
     if model in (language_model, returning_model):
         options.setdefault("engine", "null")
     with tempfile.TemporaryDirectory() as folder:
         build = model(**options).write(Path(folder) / "build")
-        return {path.name: load_manifest(path) for path in sorted((build / "devices").iterdir())}
+        return {path.name: load_role(path) for path in sorted((build / "devices").iterdir())}
 
 
-def encoder() -> Manifest:
+def encoder() -> Role:
     """The source of a model that reads tokens and does not generate."""
     return roles(classifier)["a"]
 
 
-def graph() -> Manifest:
+def graph() -> Role:
     """The source of a model of tensors."""
     return roles(graph_model)["a"]
 
@@ -68,3 +71,18 @@ def ids_of(step: Step, token: int = 1) -> dict[str, Array]:
 def hidden(name: str, sequence: int = 3) -> dict[str, Array]:
     """A value that crosses a link."""
     return {name: np.ones((1, sequence, HIDDEN), np.float32)}
+
+
+def changed(role: Role, **fields: Any) -> Role:
+    """The same role with other facts: fields of the build or the placement, `inputs` by name, typed `programs`."""
+    if "inputs" in fields:
+        fields["inputs"] = tuple(
+            Port(name, kind.dtype, kind.shape) for name, kind in fields["inputs"].items()
+        )
+    if "programs" in fields:
+        texts = {phase: print_program(program) for phase, program in fields["programs"].items()}
+        fields["programs"] = {phase: {role.device: text} for phase, text in texts.items()}
+    of_ring = {
+        name: fields.pop(name) for name in ("source", "ring", "programs", "predicted") if name in fields
+    }
+    return Role(structs.replace(role.build, **fields), structs.replace(role.placement, **of_ring))

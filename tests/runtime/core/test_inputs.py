@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from partc.errors import RunError
+from partc.format.build import TensorType
 from partc.format.messages import TensorSpec, to_frame
 from partc.runtime.core.inputs import (
     check_prompts,
@@ -20,8 +21,7 @@ from partc.runtime.core.inputs import (
     read_tensors,
     specs_of,
 )
-from partc.runtime.manifest import TensorType
-from tests.runtime.core.roles import encoder, graph, roles
+from tests.runtime.core.roles import changed, encoder, graph, roles
 
 
 def test_negative_token_ids() -> None:
@@ -32,7 +32,7 @@ def test_negative_token_ids() -> None:
 
 def test_prompts_of_one_length() -> None:
     role = roles()["a"]
-    uniform = replace(role, model=replace(role.model, uniform_positions=True))
+    uniform = changed(role, model=replace(role.model, uniform_positions=True))
     check_prompts([[1, 2], [3, 4]], 1, uniform)
     with pytest.raises(RunError, match="prompts of equal length only"):
         check_prompts([[1, 2], [3]], 1, uniform)

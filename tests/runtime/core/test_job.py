@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from partc.errors import RunError
+from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES, Array
 from partc.format.messages import Opening, Sampling, Submit, TensorSpec, to_frame
+from partc.format.role import Role
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.liveness import Progress
-from partc.runtime.manifest import Manifest, TensorType
 from tests.runtime.bundles import EOS, LENGTH
-from tests.runtime.core.roles import GREEDY, encoder, graph, roles
+from tests.runtime.core.roles import GREEDY, changed, encoder, graph, roles
 
 PROMPT = [1, 2, 5, 7, 8, 9, 10, 11, 4, 16, 2]
 CHUNK = 4
@@ -39,11 +40,11 @@ def submit(*prompts: Sequence[int], **changes: Any) -> Submit:
     return Submit(**{**facts, **changes})
 
 
-def read(message: Submit, frames: Sequence[memoryview] = (), role: Manifest | None = None) -> Job:
+def read(message: Submit, frames: Sequence[memoryview] = (), role: Role | None = None) -> Job:
     return read_job(b"route", message, frames, role or roles()["a"], 7.0)
 
 
-def read_arrays(arrays: Mapping[str, Array], role: Manifest) -> Job:
+def read_arrays(arrays: Mapping[str, Array], role: Role) -> Job:
     specs = tuple(TensorSpec(name, array.dtype.name, array.shape) for name, array in arrays.items())
     return read(submit(values=specs), [to_frame(array) for array in arrays.values()], role)
 
@@ -84,7 +85,7 @@ def test_prompts_beyond_the_model(message: Submit, expected: str) -> None:
 
 def test_token_ids_of_a_model_that_does_not_say_how_many_it_has() -> None:
     role = roles()["a"]
-    unknown = replace(role, model=replace(role.model, vocab_size=None))
+    unknown = changed(role, model=replace(role.model, vocab_size=None))
     assert read(submit([2**63 - 1]), role=unknown).inputs["input_ids"].tolist() == [[2**63 - 1]]
     with pytest.raises(RunError, match="not below"):
         read(submit([2**63]), role=unknown)
@@ -117,7 +118,7 @@ def test_shapes_beyond_numpy(shape: tuple[int, ...]) -> None:
         read_empty(shape, encoder())
 
 
-def read_empty(shape: Sequence[int], role: Manifest) -> None:
+def read_empty(shape: Sequence[int], role: Role) -> None:
     values = tuple(TensorSpec(name, "int64", tuple(shape)) for name in role.inputs)
     read(submit(values=values), [memoryview(b"") for _ in values], role)
 
@@ -151,7 +152,7 @@ def job_of(*prompts: list[int], number: int = 0) -> Job:
     return job
 
 
-def in_parts() -> Manifest:
+def in_parts() -> Role:
     return roles(prompt_chunk=CHUNK)["a"]
 
 
@@ -184,7 +185,7 @@ def test_a_build_without_a_size_has_no_parts() -> None:
 def test_inputs_that_are_not_of_tokens_go_to_every_part() -> None:
     role = in_parts()
     style = TensorType("float32", ("batch", 2))
-    role = replace(role, inputs={**role.inputs, "style": style})
+    role = changed(role, inputs={**role.inputs, "style": style})
     job = job_of(PROMPT)
     job.inputs = {**job.inputs, "style": np.ones((1, 2), np.float32)}
     assert [inputs["style"].shape for _, inputs in job.steps(role)] == [(1, 2)] * 3

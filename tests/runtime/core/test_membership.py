@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from partc.format.messages import Ready
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import Announce, Send
 from partc.runtime.core.membership import Membership, State
 from tests.runtime.bundles import PLAN
-from tests.runtime.core.roles import roles
+from tests.runtime.core.roles import changed, roles
 
 READY = Ready(next_request=5, placement=bytes.fromhex(PLAN), incarnation=7)
 
@@ -130,6 +128,6 @@ def test_a_device_that_is_ready_twice() -> None:
 
 def test_a_ring_of_one() -> None:
     """It stands when it has loaded."""
-    ring = Membership(replace(roles()["a"], ring=("a",), send=(), receive=()), 7)
+    ring = Membership(changed(roles()["a"], ring=("a",), programs={"prefill": ()}), 7)
     ring.loaded()
     assert look(ring) == [Announce()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,12 @@ from msgspec.structs import replace
 from partc.errors import InternalError, RunError
 from partc.format.messages import Sampling
 from partc.format.program import Recv, parse_program
+from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
 from partc.runtime.core.request import Request, Script, State
-from partc.runtime.manifest import Manifest
 from tests.runtime.bundles import HIDDEN, VOCABULARY
-from tests.runtime.core.roles import GREEDY, hidden, ids_of, roles, step_of
+from tests.runtime.core.roles import GREEDY, changed, hidden, ids_of, roles, step_of
 from tests.runtime.returning import returning_model
 
 LOGITS = np.zeros((1, 1, VOCABULARY), np.float32)
@@ -25,7 +24,7 @@ TOKEN = {"token": np.array([6])}
 
 
 def request_on(
-    device: str | Manifest, *, trace: bool = False, sampling: Sampling = GREEDY, idle_since: float = 0.0
+    device: str | Role, *, trace: bool = False, sampling: Sampling = GREEDY, idle_since: float = 0.0
 ) -> Request:
     role = roles()[device] if isinstance(device, str) else device
     return Request(Script.of(role), 0, 0, sampling, trace, idle_since)
@@ -320,7 +319,7 @@ def test_the_same_name_from_two_devices() -> None:
     """Messages are told apart by their senders, too."""
     role = roles()["c"]
     program = parse_program("recv x from a\nrecv x from b\nrun part_2 (x, length) -> (logits)\n")
-    request = request_on(dataclasses.replace(role, programs={"prefill": program}))
+    request = request_on(changed(role, programs={"prefill": program}))
     deliver(request, "b", "x")
     assert request.waits_for() == (0, Recv(("x",), "a"))
     deliver(request, "a", "x")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -13,14 +12,14 @@ from hypothesis import strategies as st
 
 from partc.errors import RunError
 from partc.format.program import parse_program
+from partc.format.role import Role
 from partc.runtime.core.actions import Emitted, Failed, Forward
 from partc.runtime.core.commands import Compute, Draw
 from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
-from partc.runtime.manifest import Manifest
 from tests.runtime.bundles import HIDDEN, Build, language_model
 from tests.runtime.core.network import Network
-from tests.runtime.core.roles import hidden, ids_of, roles, step_of
+from tests.runtime.core.roles import changed, hidden, ids_of, roles, step_of
 from tests.runtime.returning import returning_model
 
 TOKEN = {"token": np.zeros(1, np.int64)}
@@ -38,7 +37,7 @@ def returning() -> Network:
     return Network(roles(returning_model))
 
 
-def requests_of(device: str, given: Mapping[str, Manifest] | None = None) -> Requests:
+def requests_of(device: str, given: Mapping[str, Role] | None = None) -> Requests:
     return Requests(Script.of((given or roles())[device]))
 
 
@@ -355,7 +354,7 @@ def test_a_ring_of_one_emits_by_itself() -> None:
     """The token comes with the last value that is computed."""
     role = roles()["c"]
     program = parse_program("sample logits -> token\nemit token\n")
-    alone = replace(role, source="c", ring=("c",), receive=(), send=(), programs={"prefill": program})
+    alone = changed(role, source="c", ring=("c",), programs={"prefill": program})
     requests = Requests(Script.of(alone))
     logits = {"logits": np.zeros((1, 1, 17), np.float32)}
     list(requests.begin(step_of(0, 0), logits, 1.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,13 +23,13 @@ from partc.format.messages import (
     Token,
     Trace,
 )
+from partc.format.role import Role
 from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed
 from partc.runtime.core.commands import Send
 from partc.runtime.core.schedule import Schedule
 from partc.runtime.core.step import Step
-from partc.runtime.manifest import Manifest
 from tests.runtime.bundles import EOS
-from tests.runtime.core.roles import encoder, roles
+from tests.runtime.core.roles import changed, encoder, roles
 from tests.runtime.core.test_job import submit
 
 CLIENT_ROUTE = b"client 1"
@@ -39,7 +38,7 @@ FLOOR_S = 5.0
 A = TypeVar("A")
 
 
-def schedule_of(role: Manifest | None = None, absent: tuple[str, ...] = ()) -> Schedule:
+def schedule_of(role: Role | None = None, absent: tuple[str, ...] = ()) -> Schedule:
     """The first request has the number 100; the ring is complete unless a test says otherwise."""
     return Schedule(role or roles()["a"], FLOOR_S, 100, 0.0, absent)
 
@@ -189,7 +188,7 @@ def test_later_tokens_are_told_when_there_is_time() -> None:
 
 
 def test_a_source_without_other_devices_tells_at_once() -> None:
-    schedule = schedule_of(replace(roles()["a"], ring=("a",)))
+    schedule = schedule_of(changed(roles()["a"], ring=("a",)))
     first = begun(ask(schedule, max_new_tokens=3))
     second = begun(emit(schedule, first, 4))
     assert [token.tokens for token in told(Token, emit(schedule, second, 5))] == [(5,)]
@@ -377,7 +376,7 @@ def test_patience_grows_with_what_a_step_takes() -> None:
 
 def test_patience_grows_with_what_is_predicted() -> None:
     """4 × 2 s × 2 requests that take turns."""
-    role = replace(roles()["a"], predicted={"prefill_s": 2.0, "decode_s": 0.1})
+    role = changed(roles()["a"], predicted={"prefill_s": 2.0, "decode_s": 0.1})
     schedule = schedule_of(role)
     for number in range(2):
         ask(schedule, number)

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.messages import Data, Opening, Row, Sampling, TensorSpec
+from partc.format.role import Role
 from partc.runtime.core.step import Step, check_sizes, check_specs, check_step, rows_of, step_of
-from partc.runtime.manifest import Manifest
 from tests.runtime.bundles import HIDDEN, LENGTH
 from tests.runtime.core.roles import graph, roles
 
@@ -20,7 +20,7 @@ SIZE = 2 * 3 * HIDDEN * 4
 
 
 @pytest.fixture
-def role() -> Manifest:
+def role() -> Role:
     return roles()["b"]
 
 
@@ -41,7 +41,7 @@ def data_of(step: Step, **changes: Any) -> Data:
 # -- rows
 
 
-def test_rows_round_trip(role: Manifest) -> None:
+def test_rows_round_trip(role: Role) -> None:
     """Slot 1 of a model of three sequences a request begins with row 3."""
     assert rows_of(STEP, 3) == (Row(7, 3, 0, 0, 3), Row(7, 4, 0, 0, 1))
     assert step_of(data_of(STEP), role) == STEP
@@ -67,7 +67,7 @@ def test_a_step_of_tensors_has_one_row() -> None:
         ({"open": (replace(OPENING, request=8),)}, "a message of request 7 opens another one"),
     ],
 )
-def test_rows_that_are_not_one_request_s(role: Manifest, changes: dict[str, Any], message: str) -> None:
+def test_rows_that_are_not_one_request_s(role: Role, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RunError, match=message):
         step_of(data_of(STEP, **changes), role)
 
@@ -104,7 +104,7 @@ def test_two_devices_mean_the_same_step_with_and_without_its_opening() -> None:
         ({"position": (0, LENGTH - 2)}, "max_sequence"),
     ],
 )
-def test_steps_beyond_the_plan(role: Manifest, changes: dict[str, Any], message: str) -> None:
+def test_steps_beyond_the_plan(role: Role, changes: dict[str, Any], message: str) -> None:
     check_step(STEP, role)
     with pytest.raises(RunError, match=message):
         check_step(replace(STEP, **changes), role)
@@ -142,13 +142,13 @@ def test_which_phases_a_step_may_have(step: int, phase: str, message: str | None
         (TensorSpec("hidden_1", "float32", (2, 2, HIDDEN)), "has the shape"),
     ],
 )
-def test_values_unlike_the_plan(role: Manifest, spec: TensorSpec, message: str) -> None:
+def test_values_unlike_the_plan(role: Role, spec: TensorSpec, message: str) -> None:
     check_specs([TensorSpec("hidden_1", "float32", (2, 3, HIDDEN))], role.types, STEP.dims)
     with pytest.raises(RunError, match=message):
         check_specs([spec], role.types, STEP.dims)
 
 
-def test_values_whose_size_nobody_tells(role: Manifest) -> None:
+def test_values_whose_size_nobody_tells(role: Role) -> None:
     with pytest.raises(RunError, match="needs the size of 'sequence'"):
         check_specs([TensorSpec("hidden_1", "float32", (2, 3, HIDDEN))], role.types, {"batch": 2})
 

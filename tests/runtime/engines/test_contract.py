@@ -5,22 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, RunError
+from partc.format.build import State
 from partc.format.dtypes import Array
+from partc.format.role import Role, load_role
 from partc.pipeline.registry import load_target
 from partc.runtime.engines import tvm_runtime
 from partc.runtime.engines.contract import Engine, load_engine, make_engine
 from partc.runtime.engines.tvm_memory import Memory
-from partc.runtime.manifest import Manifest, load_manifest
-from partc.runtime.manifest_types import State, TensorType
 from tests.bundle.tiny import KV, MAX, SIZE, WIDTH, module, write_checkpoint
 from tests.runtime.engines.test_memory import resident
 from tests.runtime.returning import returning_model
@@ -46,7 +47,7 @@ class ApartMemory(Memory):
 class Device:
     """The second half of a Llama of two layers, and its cache: 2 slots, 2 sequences, MAX positions."""
 
-    manifest: Manifest
+    manifest: Role
     folder: Path
 
     def engine(self) -> Engine:
@@ -62,11 +63,11 @@ def compiled(folder: Path, target: str) -> Device:
         part.graphs = load_target(target).lower(part.graphs, llama.info)
     write_bundle(llama, folder / "build")
     place = folder / "build" / "devices" / "board"
-    manifest = load_manifest(place)
+    manifest = load_role(place)
     if target == "null":  # which writes no states
-        states = [State(name, name, name, TensorType("float32", ("batch", KV, MAX, SIZE))) for name in STATES]
+        states = [State(name, name, name, "float32", ("batch", KV, MAX, SIZE)) for name in STATES]
         submodule = replace(manifest.submodules[PART], states=tuple(states))
-        manifest = replace(manifest, submodules={PART: submodule})
+        manifest = manifest.changed(submodules=(submodule,))
     return Device(manifest, place)
 
 
@@ -242,7 +243,7 @@ def test_a_submodule_that_the_build_has_not(engine: Engine) -> None:
 def test_an_engine_that_nobody_has(device: Device) -> None:
     engine = replace(device.manifest.engine, kind="abacus")
     with pytest.raises(BundleError, match="no engine 'abacus'") as caught:
-        make_engine(replace(device.manifest, engine=engine), device.folder)
+        make_engine(device.manifest.changed(engine=engine), device.folder)
     assert caught.value.hint == "this partc has ort, tvm, null"
 
 
@@ -250,7 +251,7 @@ def test_an_engine_that_nobody_has(device: Device) -> None:
 def test_submodules_come_and_go_while_others_run(tmp_path: Path, kind: str) -> None:
     """One thread runs part_1 all the time, another one loads and releases part_3."""
     folder = returning_model(kind).write(tmp_path / "build") / "devices" / "b"
-    manifest = load_manifest(folder)
+    manifest = load_role(folder)
     engine = make_engine(manifest, folder)
     engine.load("part_1")
     expected, done = tokens(engine, manifest), threading.Event()
@@ -268,7 +269,7 @@ def test_submodules_come_and_go_while_others_run(tmp_path: Path, kind: str) -> N
         loading.result()
 
 
-def tokens(engine: Engine, manifest: Manifest) -> Array:
+def tokens(engine: Engine, manifest: Role) -> Array:
     """What part_1 makes of a prompt and one more row."""
     engine.reset(0, {**manifest.dims, "batch": 1})
     found = []

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from partc.format.role import load_role
 from partc.runtime.engines.memory import MappedFiles, release_mapped
 from partc.runtime.engines.states import LazyZeros, States
-from partc.runtime.manifest import load_manifest
 from tests.runtime.bundles import language_model
 
 MIB = 1 << 20
@@ -81,7 +81,7 @@ def test_no_bytes_at_all() -> None:
 
 def test_states_begin_with_zeros_and_slots_are_apart(tmp_path: Path) -> None:
     build = language_model("null").write(tmp_path / "build")
-    manifest = load_manifest(build / "devices" / "b")
+    manifest = load_role(build / "devices" / "b")
     (module,) = manifest.submodules.values()
     states = States(manifest.dims, manifest.model.max_requests)
     states.add(module)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 
 from partc.errors import BundleError
 from partc.format.dtypes import Array
+from partc.format.role import Role, load_role
 from partc.runtime.engines import ort as ort_engine
 from partc.runtime.engines import ort_session
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.engines.ort import OrtEngine
-from partc.runtime.manifest import Manifest, load_manifest
 from tests.runtime.bundles import graph_model, make_model
 from tests.runtime.engines.test_memory import MIB, resident
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ort
 def engine(tmp_path_factory: pytest.TempPathFactory) -> OrtEngine:
     """y = x + 1."""
     folder = graph_model().write(tmp_path_factory.mktemp("engine") / "build") / "devices" / "a"
-    return loaded(load_manifest(folder), folder)
+    return loaded(load_role(folder), folder)
 
 
 def test_an_output_stays_as_it_is_while_somebody_has_it(engine: OrtEngine) -> None:
@@ -90,13 +90,13 @@ def test_weights_that_are_not_there_are_a_fault_of_the_bundle(tmp_path: Path) ->
         loaded(manifest, folder)
 
 
-def loaded(manifest: Manifest, folder: Path) -> OrtEngine:
+def loaded(manifest: Role, folder: Path) -> OrtEngine:
     engine = load_engine(manifest, folder)
     assert isinstance(engine, OrtEngine)
     return engine
 
 
-def table(build: Path) -> tuple[Manifest, Path]:
+def table(build: Path) -> tuple[Role, Path]:
     """y = numbers[x], the numbers 1, 2, 3 ... in a file of their own, 64 MiB."""
     nodes = [
         onnx.helper.make_node("Cast", ["x"], ["i"], to=onnx.TensorProto.INT64),
@@ -105,16 +105,14 @@ def table(build: Path) -> tuple[Manifest, Path]:
     return with_weights(build, nodes, np.arange(1, (16 << 20) + 1, dtype=np.float32), 4)
 
 
-def matrix(build: Path, size: int) -> tuple[Manifest, Path]:
+def matrix(build: Path, size: int) -> tuple[Role, Path]:
     """y = x @ numbers, a matrix of `size` bytes, which onnxruntime packs."""
     nodes = [onnx.helper.make_node("MatMul", ["x", "numbers"], ["middle"])]
     columns = size // 16
     return with_weights(build, nodes, np.ones((4, columns), np.float32), columns)
 
 
-def with_weights(
-    build: Path, nodes: list[onnx.NodeProto], numbers: Array, columns: int
-) -> tuple[Manifest, Path]:
+def with_weights(build: Path, nodes: list[onnx.NodeProto], numbers: Array, columns: int) -> tuple[Role, Path]:
     folder = graph_model().write(build / "build") / "devices" / "a"
     numbers.tofile(folder / "weights.bin")
     model = make_model(nodes, [("x", "float32", ["rows", 4])], [("middle", "float32", ["rows", columns])], {})
@@ -122,9 +120,9 @@ def with_weights(
     tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="weights.bin")
     onnx.save(model, folder / "part_0.onnx")
-    manifest = load_manifest(folder)
+    manifest = load_role(folder)
     module = replace(manifest.submodules["part_0"], weights=("weights.bin",))
-    return replace(manifest, submodules={"part_0": module}), folder
+    return manifest.changed(submodules=(module,)), folder
 
 
 def run(engine: OrtEngine, number: int) -> Array:

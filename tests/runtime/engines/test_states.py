@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from partc.errors import RunError
+from partc.format.build import State
 from partc.runtime.engines.states import put_rows, row_shape, rows_of
-from partc.runtime.manifest_types import State, TensorType
 
 DIMS = {"batch": 2, "sequence": 5}
-CACHE = State("k", "k", "k", TensorType("float16", ("batch", 3, 7, 4)))
-GROUPS = State("g", "g", "g", TensorType("float32", ("batch", 2, 3, 7, 4)))
-HEADLESS = State("h", "h", "h", TensorType("float32", ("batch", 7, 4)))
-WHOLE = State("w", "w", "w", TensorType("float32", ("batch", 6, 4, 4)), "whole")
-COUNT = State("n", "n", "n", TensorType("int64", ("batch",)), "whole")
+CACHE = State("k", "k", "k", "float16", ("batch", 3, 7, 4))
+GROUPS = State("g", "g", "g", "float32", ("batch", 2, 3, 7, 4))
+HEADLESS = State("h", "h", "h", "float32", ("batch", 7, 4))
+WHOLE = State("w", "w", "w", "float32", ("batch", 6, 4, 4), "whole")
+COUNT = State("n", "n", "n", "int64", ("batch",), "whole")
 
 
 @pytest.mark.parametrize(

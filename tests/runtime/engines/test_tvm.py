@@ -6,16 +6,18 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, RunError
+from partc.format.build import parse_build
 from partc.format.dtypes import Array
+from partc.format.role import Role, load_role
 from partc.ir.text import parse_module
 from partc.runtime.engines import tvm_runtime
 from partc.runtime.engines.contract import load_engine
@@ -23,9 +25,9 @@ from partc.runtime.engines.memory import ALIGNMENT, map_tensors
 from partc.runtime.engines.tvm import TvmEngine
 from partc.runtime.engines.tvm_memory import Memory
 from partc.runtime.engines.tvm_runtime import start_runtime
-from partc.runtime.manifest import Manifest, load_manifest, parse_manifest
 from tests.bundle.tiny import MAX, WIDTH, module, numpy_logits, write_checkpoint
 from tests.families.ring import DirectRing
+from tests.runtime.bundles import resealed
 
 pytestmark = pytest.mark.tvm
 
@@ -104,7 +106,7 @@ def test_a_device_with_memory_of_its_own(build: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("batch", "rows"), [(1, MAX + 1), (3, 1), (3, MAX + 1)])
 def test_a_step_that_no_function_is_large_enough_for(build: Path, batch: int, rows: int) -> None:
     folder = build / "devices" / "board"
-    engine = load_engine(load_manifest(folder), folder)
+    engine = load_engine(load_role(folder), folder)
     dims = {"batch": batch, "sequence": rows}
     whole = np.zeros(batch, np.int64)
     with pytest.raises(RunError, match=f"no code for {batch} sequences of {rows} tokens") as caught:
@@ -116,7 +118,7 @@ def test_outputs_in_the_memory_of_inputs_are_copied_out_of_it(tmp_path: Path) ->
     """A reshape is a view: its result would change with the next request's input."""
     write_bundle(parse_module(VIEW), tmp_path / "build")
     folder = tmp_path / "build" / "devices" / "phone"
-    engine = load_engine(load_manifest(folder), folder)
+    engine = load_engine(load_role(folder), folder)
     for rows in (1, 3, 4):
         inputs = [np.full((1, rows, 6), value, np.float32) for value in (1, 2, 3)]
         found = [engine.run("part_0", 0, [x], {"batch": 1, "sequence": rows})[0] for x in inputs]
@@ -127,7 +129,7 @@ def test_outputs_in_the_memory_of_inputs_are_copied_out_of_it(tmp_path: Path) ->
 
 def test_inputs_may_lie_anywhere(build: Path) -> None:
     folder = build / "devices" / "board"
-    engine = load_engine(load_manifest(folder), folder)
+    engine = load_engine(load_role(folder), folder)
     hidden = np.random.default_rng(0).standard_normal((1, 3, WIDTH)).astype(np.float32)
     askew = np.frombuffer(b"\0" + hidden.tobytes(), np.uint8)[1:].view(np.float32).reshape(hidden.shape)
     strided = np.concatenate([hidden, hidden], axis=2)[:, :, :WIDTH]
@@ -143,7 +145,7 @@ def test_inputs_may_lie_anywhere(build: Path) -> None:
 def test_what_a_step_costs_besides_the_code(build: Path) -> None:
     """Arguments are handed over once: a decode step makes no tensors but for its outputs."""
     folder = build / "devices" / "board"
-    engine = load_engine(load_manifest(folder), folder)
+    engine = load_engine(load_role(folder), folder)
     assert isinstance(engine, TvmEngine)
     inputs = [np.zeros((1, 1, WIDTH), np.float32), np.array([0]), np.array([1])]
     engine.run("part_1", 0, inputs, {"batch": 1, "sequence": 1})
@@ -179,16 +181,16 @@ def loaded(path: Path) -> bool:
     return str(path) in Path("/proc/self/maps").read_text()
 
 
-def copied(build: Path, folder: Path) -> tuple[Manifest, Path]:
+def copied(build: Path, folder: Path) -> tuple[Role, Path]:
     """A copy of a device's folder at a place that nothing was loaded from."""
     (folder / "weights").mkdir(parents=True)
     source = build / "devices" / "phone"
-    for name in ("manifest.json", "library.so", "weights/part_0.safetensors"):
+    for name in ("build.json", "placement.json", "library.so", "weights/part_0.safetensors"):
         (folder / name).write_bytes((source / name).read_bytes())
-    return load_manifest(folder), folder
+    return load_role(folder), folder
 
 
-def refused(manifest: Manifest, folder: Path, message: str) -> None:
+def refused(manifest: Role, folder: Path, message: str) -> None:
     with pytest.raises(BundleError, match=message):
         load_engine(manifest, folder)
     assert not loaded(folder / "library.so")
@@ -205,13 +207,13 @@ def test_a_library_with_a_byte_changed_is_not_loaded(build: Path, tmp_path: Path
     data = bytearray((folder / "library.so").read_bytes())
     data[len(data) // 2] ^= 1
     (folder / "library.so").write_bytes(data)
-    refused(manifest, folder, "SHA-256 is not the manifest's")
+    refused(manifest, folder, "SHA-256 is not that of build.json")
 
 
 def test_a_library_of_another_plan_is_not_loaded(build: Path, tmp_path: Path) -> None:
     manifest, folder = copied(build, tmp_path / "copy")
     (folder / "library.so").write_bytes((build / "devices" / "board" / "library.so").read_bytes())
-    refused(manifest, folder, "SHA-256 is not the manifest's")
+    refused(manifest, folder, "SHA-256 is not that of build.json")
 
 
 def test_a_library_that_is_a_link_is_not_loaded(build: Path, tmp_path: Path) -> None:
@@ -225,7 +227,7 @@ def test_a_library_for_another_processor_is_not_loaded(build: Path, tmp_path: Pa
     manifest, folder = copied(build, tmp_path / "copy")
     assert manifest.engine.tvm is not None
     other = replace(manifest.engine.tvm, platform="riscv64-linux-gnu")
-    manifest = replace(manifest, engine=replace(manifest.engine, tvm=other))
+    manifest = manifest.changed(engine=replace(manifest.engine, tvm=other))
     refused(manifest, folder, "the library is for riscv64-linux-gnu, and this machine is")
 
 
@@ -233,7 +235,7 @@ def test_a_library_for_features_that_this_processor_has_not(build: Path, tmp_pat
     manifest, folder = copied(build, tmp_path / "copy")
     assert manifest.engine.tvm is not None
     other = replace(manifest.engine.tvm, processor=(*manifest.engine.tvm.processor, "telepathy"))
-    manifest = replace(manifest, engine=replace(manifest.engine, tvm=other))
+    manifest = manifest.changed(engine=replace(manifest.engine, tvm=other))
     refused(manifest, folder, "the library uses telepathy, which this processor has not")
 
 
@@ -243,7 +245,7 @@ def test_a_weight_that_is_in_no_file(build: Path, tmp_path: Path) -> None:
     functions = replace(manifest.engine.tvm.functions["part_0"], weights=("nowhere",))
     tvm = replace(manifest.engine.tvm, functions={"part_0": functions})
     with pytest.raises(BundleError, match="no file of part_0 has the weight 'nowhere'"):
-        load_engine(replace(manifest, engine=replace(manifest.engine, tvm=tvm)), folder)
+        load_engine(manifest.changed(engine=replace(manifest.engine, tvm=tvm)), folder)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ def test_threads_that_the_environment_asks_for(
     """OMP_NUM_THREADS may be a list, one number for each level of nesting; what it cannot be is passed over."""
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
     monkeypatch.setenv("TVM_NUM_THREADS", "")
-    start_runtime(replace(load_manifest(build / "devices" / "phone").engine, threads=0))
+    start_runtime(replace(load_role(build / "devices" / "phone").engine, threads=0))
     assert os.environ["TVM_NUM_THREADS"] == (threads or str(len(os.sched_getaffinity(0))))
 
 
@@ -274,29 +276,28 @@ def test_a_machine_without_the_runtime(build: Path, tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"platform": "here"}, "platform: 'here' does not look right"),
-        ({"platform": None}, "platform: a text is expected"),
-        ({"processor": "avx2"}, "processor: a list is expected"),
-        ({"libraries": []}, "libraries: the key is unknown"),
-        ({"functions": {}}, r"engine\.options\.functions: a sub-module is missing"),
-        ({"functions": {"part_0": {"entries": [], "weights": []}}}, "a list of pairs"),
-        ({"functions": {"part_0": {"entries": [[2, 12, 1]], "weights": []}}}, "a list of pairs"),
-        ({"functions": {"part_0": {"entries": [[2, 0]], "weights": []}}}, "a list of pairs"),
-        ({"functions": {"part_0": {"entries": [[2, 12]], "weights": [1]}}}, "a list of texts"),
-        ({"functions": {"part_0": {"entries": [[2, 12]]}}}, "weights: the key is missing"),
+        ({"platform": "here"}, "engine.tvm.platform: expected `str` matching regex"),
+        ({"platform": None}, "engine.tvm.platform: expected `str`, got `null`"),
+        ({"processor": "avx2"}, "engine.tvm.processor: expected `array`, got `str`"),
+        ({"libraries": []}, "engine.tvm: object contains unknown field `libraries`"),
+        ({"functions": {}}, "engine.tvm.functions: 'part_0' is missing"),
+        ({"functions": {"part_0": {"entries": [], "weights": []}}}, "entries: expected `array` of length >= 1"),
+        ({"functions": {"part_0": {"entries": [[2, 12, 1]], "weights": []}}}, "expected `array` of length 2"),
+        ({"functions": {"part_0": {"entries": [[2, 0]], "weights": []}}}, "expected `int` >= 1"),
+        ({"functions": {"part_0": {"entries": [[2, 12]], "weights": [1]}}}, "expected `str`, got `int`"),
+        ({"functions": {"part_0": {"entries": [[2, 12]]}}}, "missing required field `weights`"),
     ],
-)
-def test_manifests_that_are_not_right(build: Path, change: dict[str, object], message: str) -> None:
-    raw = json.loads((build / "devices" / "phone" / "manifest.json").read_text())
-    del raw["digest"]
-    raw["engine"]["options"].update(change)
-    with pytest.raises(BundleError, match=message):
-        parse_manifest(raw)
+)  # fmt: skip
+def test_builds_that_are_not_right(build: Path, change: dict[str, object], message: str) -> None:
+    raw = json.loads((build / "devices" / "phone" / "build.json").read_text())
+    raw["engine"]["tvm"].update(change)
+    with pytest.raises(BundleError) as caught:
+        parse_build(resealed(raw))
+    assert message in caught.value.message
 
 
 def test_a_provider_that_tvm_has_not(build: Path) -> None:
-    raw = json.loads((build / "devices" / "phone" / "manifest.json").read_text())
-    del raw["digest"]
+    raw = json.loads((build / "devices" / "phone" / "build.json").read_text())
     raw["engine"]["provider"] = "xnnpack"
     with pytest.raises(BundleError, match="tvm has no provider 'xnnpack'"):
-        parse_manifest(raw)
+        parse_build(resealed(raw))

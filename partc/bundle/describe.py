@@ -1,0 +1,252 @@
+"""Describes a build: makes build.json of every device and placement.json; docs/bundle.md has the format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from partc.bundle.programs import traffic_of
+from partc.config.devices import DevicesConfig
+from partc.errors import InternalError
+from partc.format.build import (
+    Build,
+    FileEntry,
+    Memory,
+    Model,
+    Overlap,
+    Port,
+    Shared,
+    TensorType,
+    seal_builds,
+)
+from partc.format.build import State as StateSpec
+from partc.format.dims import element_count
+from partc.format.placement import MOST_FIGURE, Placement, Stages, seal_placement, stages_of
+from partc.format.program import print_program
+from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value
+from partc.ir.plan import PlanFile
+from partc.ir.types import BY_SHORT
+from partc.ir.weights import stored
+from partc.pipeline.contract import Artifact
+from partc.plan.stages import held
+
+PROMPT_CHUNK = 64
+"""Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with
+more, and so few that the devices work at the same time for most of a prompt of a few hundred."""
+PROMPT_CHUNK_ALONE = 128
+"""The same for a single device that computes on its CPU, where nothing flows at the same time.
+
+onnxruntime's attention computes the whole square of a step's scores, half of which the mask hides; in parts it computes
+less of that half, and the scores stay in the caches. A prompt of 512 on one thread of an x86, against one step:
+1.00-1.01 times as fast with float32 weights, 1.10-1.11 with int8, 1.05-1.07 with int4 (12 layers of 768), 1.00 with
+int4 at 22 layers of 2048. Parts of 64 gave 0.93-0.96, 1.06 and 1.04: too few rows for fast matrix products.
+"""
+_CPU_PROVIDERS = frozenset({"cpu", "xnnpack"})
+"""Of the engines that can take parts: whose attention and products run on the CPU. A GPU alone wants long steps."""
+
+
+@dataclass(frozen=True)
+class EmittedPart:
+    """One device whose files are written."""
+
+    part: Part
+    artifact: Artifact
+    files: Mapping[str, FileEntry]
+
+
+def describe_builds(
+    module: Module, emitted: Sequence[EmittedPart], devices: DevicesConfig | None
+) -> dict[str, Build]:
+    """Device → its build, sealed; all have the same plan id."""
+    model, outputs = _model(module.info, emitted), _outputs(module, emitted[0])
+    return seal_builds({
+        item.part.device: Build(
+            plan_id="",
+            device=item.part.device,
+            target=item.part.target,
+            model=model,
+            inputs=tuple(_port(value) for value in module.graph.inputs if not value.is_step),
+            outputs=outputs,
+            dims=_dims(module.info),
+            values=_values(module, item.part),
+            submodules=item.artifact.submodules,
+            engine=item.artifact.engine,
+            memory=_memory(module, item.part, devices),
+            overlap=_overlap(module.plan, item.part.device),
+            toolkit=item.artifact.toolkit,
+            files=item.files,
+            digest="",
+        )
+        for item in emitted
+    })  # fmt: skip
+
+
+def describe_placement(
+    module: Module, parts: Sequence[Part], devices: DevicesConfig | None, plan_id: str
+) -> Placement:
+    """The placement of the plan, or where there is none, of the parts as they are."""
+    ring, phases = tuple(part.device for part in parts), list(parts[0].programs)
+    return seal_placement(Placement(
+        placement_id="",
+        plan_id=plan_id,
+        source=ring[0],
+        ring=ring,
+        stages=dict.fromkeys(phases, _stages(module, parts)),
+        programs={
+            phase: {part.device: print_program(part.programs[phase]) for part in parts} for phase in phases
+        },
+        addresses={name: devices.devices[name].address if devices else None for name in ring},
+        predicted=_predicted(module.plan, module.info),
+    ))  # fmt: skip
+
+
+def _stages(module: Module, parts: Sequence[Part]) -> Stages:
+    """Without a plan every graph counts as one sub-module."""
+    planned = module.plan.stages if module.plan else ()
+    return planned or stages_of([part.device for part in parts for _ in part.graphs])
+
+
+def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
+    return Model(
+        name=info.name,
+        task=info.task,
+        dtype=BY_SHORT[info.dtype].long,
+        max_sequence=info.max_sequence,
+        max_batch=info.max_batch,
+        max_requests=info.max_requests,
+        vocab_size=info.vocab_size,
+        eos_token_ids=info.eos_token_ids,
+        pad_token_id=info.pad_token_id,
+        bos_token_id=info.bos_token_id,
+        labels=info.labels,
+        uniform_positions=info.uniform_positions,
+        prompt_chunk=_prompt_chunk(parts, info),
+    )
+
+
+def _outputs(module: Module, source: EmittedPart) -> tuple[Port, ...]:
+    found = {
+        name: _type_of(name, module, source.part.graphs) for name in traffic_of(source.part.programs).emitted
+    }
+    return tuple(Port(name, tensor.dtype, tensor.shape) for name, tensor in found.items())
+
+
+def _port(value: Value) -> Port:
+    tensor = tensor_type(value)
+    return Port(value.name, tensor.dtype, tensor.shape)
+
+
+def _values(module: Module, part: Part) -> dict[str, TensorType]:
+    given = {value.name for value in module.graph.inputs}
+    names = (name for name in traffic_of(part.programs).values if name not in given)
+    return {name: _type_of(name, module, part.graphs) for name in names}
+
+
+def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:
+    """Tokens of a step at most; None where prompts go in one step.
+
+    An engine that says nothing of it can do no part of a prompt behind another; all others can for one sequence.
+    """
+    states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
+    size = PROMPT_CHUNK if len(parts) > 1 else _prompt_chunk_alone(parts[0].artifact)
+    can = all(item.artifact.engine.chunked_prefill is not None for item in states)
+    return size if states and can and size is not None and info.max_sequence > size else None
+
+
+def _prompt_chunk_alone(artifact: Artifact) -> int | None:
+    return PROMPT_CHUNK_ALONE if artifact.engine.provider in _CPU_PROVIDERS else None
+
+
+def tensor_type(value: Value) -> TensorType:
+    """Element type and shape of a value."""
+    if value.dtype is None or value.shape is None:
+        raise InternalError(
+            f"%{value.name} goes from device to device but has no size", hint="run infer-sizes first"
+        )
+    return TensorType(BY_SHORT[value.dtype].long, value.shape)
+
+
+def state_spec(state: State, output: str) -> StateSpec:
+    """A state of a sub-module, bound to the input of its own name and to `output`."""
+    tensor = tensor_type(state)
+    return StateSpec(state.name, state.name, output, tensor.dtype, tensor.shape, state.kind)
+
+
+def _type_of(name: str, module: Module, graphs: Sequence[Graph]) -> TensorType:
+    # The whole graph counts where it has the name: what a target makes inside one graph may be called as a value
+    # between others is.
+    known = {value.name: value for owner in (*graphs, module.graph) for value in owner.values()}
+    if name in known:
+        return tensor_type(known[name])
+    # What no graph has is the token: sampled from the logits, here or on the device that sends it.
+    return TensorType("int64", ("batch",))
+
+
+def _dims(info: ModelInfo) -> dict[str, int]:
+    own = {} if info.task == "graph" else {"batch": info.max_batch, "sequence": info.max_sequence}
+    return {**own, **info.dims}
+
+
+def _predicted(plan: PlanFile | None, info: ModelInfo) -> dict[str, float]:
+    """Seconds of one whole step of each phase (`prefill_s`, `decode_s`) and the tokens of that prefill.
+
+    Empty without a plan: runners then have nothing to measure patience by.
+    """
+    phases = plan.predicted.phases if plan and plan.predicted else ()
+    names = {"step": "prefill"}
+    times = {f"{names.get(item.phase, item.phase)}_s": float(item.latency_s) for item in phases}
+    found = {**times, "prefill_tokens": float(info.prompt)} if times and info.has_states else times
+    return {name: min(value, MOST_FIGURE) for name, value in found.items()}
+
+
+def _memory(module: Module, part: Part, devices: DevicesConfig | None) -> Memory:
+    return Memory(
+        budget_bytes=devices.usable_memory(part.device) if devices else None,
+        weights_bytes=weights_bytes(part.graphs),
+        state_bytes=state_bytes(part.graphs, module.info),
+        peak_bytes=_peak_bytes(module, part.device),
+    )
+
+
+def weights_bytes(graphs: Sequence[Graph]) -> int:
+    """Bytes of the weights of one device; what is stored once counts once."""
+    unique = {
+        (stored(weight.source), weight.dtype): weight
+        for graph in graphs
+        for weight in graph.weights()
+        if weight.source is not None
+    }
+    return sum(weight.bytes({}) for weight in unique.values())
+
+
+def state_bytes(graphs: Sequence[Graph], info: ModelInfo) -> int:
+    """Bytes of the states of one device: each request in flight has its own."""
+    sizes = _dims(info)
+    states = (state for graph in graphs for state in graph.states())
+    each = (element_count(s.shape or (), sizes) * BY_SHORT[s.dtype or "f32"].bytes for s in states)
+    return sum(each) * info.max_requests
+
+
+def _overlap(plan: PlanFile | None, device: str) -> Overlap | None:
+    """The part of the plan's overlap that concerns this device; None where none was planned."""
+    if plan is None or plan.overlap is None:
+        return None
+    own, shared = plan.overlap.devices[device], plan.overlap.shared
+    return Overlap(
+        movable=tuple(own.movable),
+        unmovable=tuple(own.unmovable),
+        shared=tuple(
+            Shared(copy.submodule, tuple(copy.devices)) for copy in shared if device in copy.devices
+        ),
+    )
+
+
+def _peak_bytes(module: Module, device: str) -> int | None:
+    """Largest peak of activations of the device's sub-modules in any phase; None: not measured."""
+    stages = module.plan.stages if module.plan else ()
+    if not module.profile or not stages or stages[-1].last + 1 != len(module.profile):
+        return None
+    own = [module.profile[j] for j in held(stages).get(device, ())]
+    peaks = [cost.peak_bytes for item in own for cost in item.phases.values()]
+    return max(peaks, default=0) if all(math.isfinite(peak) for peak in peaks) else None

@@ -1,0 +1,382 @@
+"""build.json: what a compile made for one device and a re-plan cannot change.
+
+docs/bundle.md describes the file; its tables and the JSON schema are made from these structs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from partc.errors import BundleError
+from partc.format.digests import data_digest
+from partc.format.dims import evaluate, symbols
+from partc.format.dtypes import DTYPES
+from partc.format.reading import RECOMPILE, convert, read_object
+
+BUILD_FORMAT: Final = "partc-build/2"
+BUILD_FILE = "build.json"
+
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
+DeviceName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$(?!\n)")]
+"""`$` alone matches before a last line end, too."""
+Count = Annotated[int, Meta(ge=0, lt=2**53)]
+Positive = Annotated[int, Meta(ge=1, lt=2**53)]
+Size = Count | str
+"""See `partc.format.dims`."""
+DType = Annotated[str, Meta(extra_json_schema={"enum": sorted(DTYPES)})]
+Task = Annotated[str, Meta(pattern="^(text-generation|text-classification|feature-extraction|graph)$")]
+
+
+class Data(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all structs of a bundle's JSON."""
+
+
+class TensorType(Data, frozen=True):
+    """Element type and symbolic shape of a value."""
+
+    dtype: DType
+    shape: tuple[Size, ...]
+
+    def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape under a binding of the symbols."""
+        # Nearly every size is a symbol or a number, and this is asked for at every hop.
+        return tuple(dims[dim] if dim in dims else evaluate(dim, dims) for dim in self.shape)  # type: ignore[index]
+
+
+class Port(Data, frozen=True):
+    """An input or an output of the whole model."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Size, ...]
+
+    @property
+    def type(self) -> TensorType:
+        """Without the name."""
+        return TensorType(self.dtype, self.shape)
+
+
+class State(Data, frozen=True):
+    """What a sub-module keeps between steps; one buffer is both its input and its output."""
+
+    name: str
+    input: str
+    """The sub-module's input that it is bound to."""
+    output: str
+    """The sub-module's output that it is bound to."""
+    dtype: DType
+    shape: tuple[Size, ...]
+    kind: Literal["rows", "whole"] = "rows"
+    """`rows`: a step writes rows at `position`, as KV caches do; `whole`: a step rewrites all of it."""
+
+    @property
+    def type(self) -> TensorType:
+        """Element type and shape."""
+        return TensorType(self.dtype, self.shape)
+
+
+class Submodule(Data, frozen=True):
+    """One file that the engine can compute: an interval of the plan."""
+
+    name: str
+    file: str
+    weights: tuple[str, ...]
+    """Files with its weights."""
+    inputs: tuple[str, ...]
+    """Values that it reads, without its states."""
+    outputs: tuple[str, ...]
+    """Values that it makes, without its states."""
+    states: tuple[State, ...] = ()
+
+
+class Model(Data, frozen=True):
+    """Facts of the whole model."""
+
+    name: str
+    task: Task
+    dtype: DType
+    max_sequence: Positive
+    """Tokens of prompt and answer together."""
+    max_batch: Positive
+    """Sequences in one request."""
+    max_requests: Positive
+    """Requests in flight, each with states of its own."""
+    vocab_size: Count | None
+    eos_token_ids: tuple[int, ...]
+    pad_token_id: int | None
+    bos_token_id: int | None
+    labels: tuple[str, ...] | None
+    uniform_positions: bool = False
+    """Whether the sequences of a batch must be equally long, since the model has one position for all."""
+    prompt_chunk: Positive | None = None
+    """Tokens of a step at most where a longer prompt of one sequence goes through the ring in several steps; null: it
+    goes in one."""
+
+    @property
+    def most_chunks(self) -> int:
+        """Steps that a prompt takes at most."""
+        return 1 if self.prompt_chunk is None else math.ceil(self.max_sequence / self.prompt_chunk)
+
+
+class TvmFunctions(Data, frozen=True):
+    """The functions of one sub-module in a library of TVM."""
+
+    entries: Annotated[tuple[tuple[Positive, Positive], ...], Meta(min_length=1)]
+    """Batch and sequence of each."""
+    weights: tuple[str, ...]
+    """Names of the tensors that all of them take, in order."""
+
+
+class TvmOptions(Data, frozen=True):
+    """Facts that the engine `tvm` needs."""
+
+    platform: Annotated[str, Meta(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)+$")]
+    """The machine that the code was compiled for: `aarch64-linux-gnu` for instance."""
+    processor: tuple[str, ...]
+    """Features that the processor must have, as /proc/cpuinfo calls them."""
+    functions: Mapping[str, TvmFunctions]
+    """By sub-module."""
+
+
+class EngineSpec(Data, frozen=True):
+    """The engine that computes the sub-modules, and its options."""
+
+    kind: str
+    """`ort`, `tvm` or `null`."""
+    provider: str = "cpu"
+    """The part of the engine that computes: `cpu`, `cuda`, `xnnpack`, …"""
+    threads: Count = 0
+    """0 leaves the number to the engine."""
+    options: Mapping[str, Any] = {}
+    """Options of onnxruntime's provider."""
+    tvm: TvmOptions | None = None
+    """Facts for the engine `tvm`; null for others."""
+    chunked_prefill: bool | None = None
+    """Whether a prompt may be given in several steps; false where an operator takes later ones of a batch of one only,
+    null where there are no states."""
+
+
+class Memory(Data, frozen=True):
+    """Bytes that the plan reckons with."""
+
+    budget_bytes: Count | None
+    """Usable bytes of the device; null: not known."""
+    weights_bytes: Count
+    state_bytes: Count
+    """Bytes of the states of all `max_requests`."""
+    peak_bytes: Count | None
+    """Bytes of the largest activations; null: not measured."""
+
+
+class Shared(Data, frozen=True):
+    """A sub-module of the plan that lies on two devices."""
+
+    submodule: Count
+    devices: Annotated[tuple[DeviceName, ...], Meta(min_length=2, max_length=2)]
+    """The device that computes it as planned, then the neighbour that could."""
+
+
+class Overlap(Data, frozen=True):
+    """Sub-modules of the plan that may move between this device and a neighbour."""
+
+    movable: tuple[Count, ...]
+    """Those that lie on a neighbour, too: this device's own, and those that it may take over."""
+    unmovable: tuple[Count, ...]
+    """The device's others."""
+    shared: tuple[Shared, ...]
+    """One entry for every movable one."""
+
+
+class FileEntry(Data, frozen=True):
+    """Digest and size of one file."""
+
+    sha256: Sha256
+    bytes: Count
+
+
+class Build(Data, frozen=True, kw_only=True):
+    """build.json of one device."""
+
+    format: Literal["partc-build/2"] = BUILD_FORMAT
+    plan_id: Sha256
+    """SHA-256 over the build.json of all devices, without this key and `digest`; equal on all devices."""
+    device: DeviceName
+    """The device that this folder is for."""
+    target: str
+    """The back end that made the files."""
+    model: Model
+    inputs: tuple[Port, ...]
+    """Tensors of a request, given on the source."""
+    outputs: tuple[Port, ...]
+    """Tensors that a request gets."""
+    dims: Mapping[str, Positive]
+    """The largest value of every symbol: no received tensor may be larger."""
+    values: Mapping[str, TensorType]
+    """Type of every value that the device's programs name."""
+    submodules: tuple[Submodule, ...]
+    engine: EngineSpec
+    memory: Memory
+    overlap: Overlap | None = None
+    """Sub-modules that may move to or from this device; null: not planned."""
+    toolkit: Mapping[str, str]
+    """Versions of the software that the files were made for."""
+    verified_on_hardware: bool = False
+    """Whether somebody has run it on the device that it is for."""
+    files: Mapping[str, FileEntry]
+    """SHA-256 and size of every file of the folder but build.json, placement.json and keys/."""
+    digest: Sha256
+    """SHA-256 of the file's text without this key."""
+
+
+def seal_builds(builds: Mapping[str, Build]) -> dict[str, Build]:
+    """Device → its build, all with their common plan id, each with its digest."""
+    plain = {device: _without(build_json(build), "plan_id", "digest") for device, build in builds.items()}
+    plan_id = data_digest(plain)
+    return {device: seal_build(replace(build, plan_id=plan_id)) for device, build in builds.items()}
+
+
+def seal_build(build: Build) -> Build:
+    """The same with its own digest, so that a flipped byte of the file itself is found as well."""
+    return replace(build, digest=_digest(build_json(build)))
+
+
+def build_json(build: Build) -> dict[str, Any]:
+    """A build as JSON data."""
+    data: dict[str, Any] = msgspec.to_builtins(build)
+    return data
+
+
+def _digest(raw: Mapping[str, Any]) -> str:
+    return data_digest(_without(raw, "digest"))
+
+
+def _without(raw: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in raw.items() if key not in keys}
+
+
+def load_build(folder: Path) -> Build:
+    """Read and check `folder`/build.json, without opening the files that it names.
+
+    Raises:
+        BundleError: with the key that is wrong and the remedy.
+    """
+    path = folder / BUILD_FILE
+    if not os.path.lexists(path):
+        raise _missing(folder)
+    return parse_build(read_object(path), str(path))
+
+
+def parse_build(raw: Mapping[str, Any], where: str = BUILD_FILE) -> Build:
+    """Check the content of a build.json.
+
+    Raises:
+        BundleError: with the key that is wrong and the remedy.
+    """
+    check_format(raw, BUILD_FORMAT, where)
+    if "digest" in raw and raw["digest"] != _digest(raw):
+        raise BundleError("the file is damaged: its digest does not fit", where=where, hint=RECOMPILE)
+    build = convert(raw, Build, where)
+    _check(build, where)
+    return build
+
+
+def check_format(raw: Mapping[str, Any], known: str, where: str) -> None:
+    """Refuse files of other formats, and of other versions of this one.
+
+    Raises:
+        BundleError: says which partc reads it, or how to make a new one.
+    """
+    found = raw.get("format")
+    if found == known:
+        return
+    is_version = isinstance(found, str) and found.startswith(known.split("/")[0] + "/")
+    hint = "install the partc that compiled it, or compile again with this one" if is_version else RECOMPILE
+    raise BundleError(f"format: {found!r} cannot be read, this partc reads {known!r}", where=where, hint=hint)
+
+
+def _missing(folder: Path) -> BundleError:
+    if (folder / "manifest.json").exists():
+        message = "a bundle of format 1 (manifest.json), which this partc does not read"
+        return BundleError(message, where=str(folder), hint=RECOMPILE)
+    hint = "--bundle takes the folder of one device: build/devices/NAME"
+    return BundleError("no bundle: there is no build.json", where=str(folder), hint=hint)
+
+
+def _check(build: Build, where: str) -> None:
+    """Every name refers to something, and every size can be reckoned."""
+
+    def error(message: str) -> BundleError:
+        return BundleError(message, where=where, hint=RECOMPILE)
+
+    for name in build.files:
+        if not is_inside(name):
+            raise error(f"files: {name!r} does not stay in the folder")
+    for submodule in build.submodules:
+        for file in (submodule.file, *submodule.weights):
+            if file not in build.files:
+                raise error(f"submodules: {file!r} of {submodule.name} is not among the files")
+    if problem := _engine_problem(build):
+        raise error(f"engine.{problem}")
+    for name, tensor in _types(build).items():
+        if problem := _type_problem(tensor, build.dims):
+            raise error(f"{name}: {problem}")
+
+
+def _engine_problem(build: Build) -> str | None:
+    engine = build.engine
+    if (engine.kind == "tvm") != (engine.tvm is not None):
+        return "tvm: is there just where the kind is tvm"
+    if engine.tvm is None:
+        return None
+    if engine.provider not in ("cpu", "cuda"):
+        return f"provider: tvm has no provider {engine.provider!r}"
+    missing = sorted({submodule.name for submodule in build.submodules} - set(engine.tvm.functions))
+    return f"tvm.functions: {missing[0]!r} is missing" if missing else None
+
+
+def _types(build: Build) -> dict[str, TensorType]:
+    """Place → type of everything in the file that has one."""
+    ports = {f"{key}.{port.name}": port.type for key in ("inputs", "outputs") for port in getattr(build, key)}
+    states = {
+        f"submodules.{s.name}: {state.name}": state.type for s in build.submodules for state in s.states
+    }
+    return {**ports, **{f"values.{name}": tensor for name, tensor in build.values.items()}, **states}
+
+
+def _type_problem(tensor: TensorType, dims: Mapping[str, int]) -> str | None:
+    if tensor.dtype not in DTYPES:
+        return f"dtype: {tensor.dtype!r} is unknown"
+    for dim in tensor.shape:
+        if not _is_size(dim):
+            return f"shape: {dim!r} is not a size"
+        if unknown := sorted(symbols(dim) - set(dims)):
+            return f"shape: {unknown[0]!r} has no largest value in dims"
+    return None
+
+
+def _is_size(dim: int | str) -> bool:
+    try:
+        value = evaluate(dim, dict.fromkeys(symbols(dim), 1))
+        return isinstance(dim, str) or 0 <= value < 2**53
+    except (ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return False
+
+
+def is_inside(name: str) -> bool:
+    """Whether a relative path stays in its folder."""
+    path = PurePosixPath(name)
+    return (
+        bool(path.parts)
+        and "\\" not in name
+        and "\0" not in name
+        and not path.is_absolute()
+        and ".." not in path.parts
+    )

@@ -1,0 +1,65 @@
+"""The files of a device's folder, held against build.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from partc.errors import BundleError
+from partc.format.build import BUILD_FILE, FileEntry
+from partc.format.digests import file_digest
+from partc.format.placement import PLACEMENT_FILE
+from partc.format.reading import RECOMPILE, refuse_link, unreadable
+
+KEYS_FOLDER = "keys"
+
+
+def verify_files(folder: Path, files: Mapping[str, FileEntry]) -> None:
+    """Hold every file of a device's folder against the digest in its build; O(bytes of the bundle).
+
+    Raises:
+        BundleError: naming the first file that is missing, changed, not listed, or a link.
+    """
+    for name in sorted(set(_walk(folder)) - set(files)):
+        hint = f"remove it, or {RECOMPILE}"
+        raise BundleError("not a part of this bundle", where=str(folder / name), hint=hint)
+    for name, entry in sorted(files.items()):
+        verify_file(folder, name, entry)
+
+
+def verify_file(folder: Path, name: str, entry: FileEntry) -> None:
+    """Hold one file against its digest; O(bytes of the file).
+
+    Raises:
+        BundleError: it is missing, changed, or a link.
+    """
+    path = folder / name
+    refuse_link(path)
+    if not path.is_file():
+        raise BundleError("the file is missing", where=str(path), hint=RECOMPILE)
+    try:
+        same = path.stat().st_size == entry.bytes and file_digest(path) == entry.sha256
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if not same:
+        message = f"the file is damaged: its SHA-256 is not that of {BUILD_FILE}"
+        again = "partc compile MODEL --target DEVICES --no-cache"
+        hint = f"copy the device folder again; if the build has it so, compile again: {again}"
+        raise BundleError(message, where=str(path), hint=hint)
+
+
+def _walk(folder: Path, prefix: str = "") -> Iterator[str]:
+    """Names of all files below `folder`, without the two JSON files and the keys; links are refused."""
+    try:
+        paths = sorted((folder / prefix).iterdir())
+    except OSError as error:
+        raise unreadable(folder / prefix, error) from None
+    for path in paths:
+        name = f"{prefix}{path.name}"
+        refuse_link(path)
+        if name in (BUILD_FILE, PLACEMENT_FILE, KEYS_FOLDER):
+            continue
+        if path.is_dir():
+            yield from _walk(folder, f"{name}/")
+        else:
+            yield name

@@ -1,0 +1,280 @@
+"""The role of one device: its build and the placement of the whole ring, seen together.
+
+`load_role` reads and checks both files; `partc.format.files.verify_files` then holds the folder against the build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from partc.errors import BundleError
+from partc.format.build import (
+    BUILD_FILE,
+    Build,
+    EngineSpec,
+    FileEntry,
+    Model,
+    Submodule,
+    TensorType,
+    load_build,
+)
+from partc.format.placement import PLACEMENT_FILE, Placement, load_placement
+from partc.format.program import (
+    CHUNK,
+    Emit,
+    Instruction,
+    Program,
+    Recv,
+    Run,
+    Sample,
+    Send,
+    chunk_program,
+    print_instruction,
+    reads,
+    writes,
+)
+from partc.format.reading import RECOMPILE
+
+STEP_INPUTS = {"position": ("batch",), "length": ("batch",), "index": ("sequence",)}
+"""Values that every device has without a message, and their shapes; all are int64."""
+_TOKEN = TensorType("int64", ("batch",))
+
+
+@dataclass(frozen=True)
+class Role:
+    """One device's view of a build and a placement."""
+
+    build: Build
+    placement: Placement
+
+    def changed(self, **fields: Any) -> Self:
+        """The same with other fields of the build."""
+        return type(self)(msgspec.structs.replace(self.build, **fields), self.placement)
+
+    @property
+    def plan_id(self) -> str:
+        """Equal on all devices of a build."""
+        return self.build.plan_id
+
+    @property
+    def placement_id(self) -> str:
+        """Equal on all devices of a ring."""
+        return self.placement.placement_id
+
+    @property
+    def epoch(self) -> int:
+        """0 as compiled; higher after a re-plan."""
+        return self.placement.epoch
+
+    @property
+    def device(self) -> str:
+        """The device whose role it is."""
+        return self.build.device
+
+    @property
+    def target(self) -> str:
+        """The back end that made the files."""
+        return self.build.target
+
+    @property
+    def source(self) -> str:
+        """The device where requests enter."""
+        return self.placement.source
+
+    @property
+    def ring(self) -> tuple[str, ...]:
+        """The devices in use, in the order in which a step first comes to them."""
+        return self.placement.ring
+
+    @property
+    def model(self) -> Model:
+        """Facts of the whole model."""
+        return self.build.model
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """The largest value of every symbol."""
+        return self.build.dims
+
+    @property
+    def values(self) -> Mapping[str, TensorType]:
+        """Type of every value that the build's programs name."""
+        return self.build.values
+
+    @property
+    def engine(self) -> EngineSpec:
+        """The engine that computes the sub-modules."""
+        return self.build.engine
+
+    @property
+    def endpoints(self) -> Mapping[str, str | None]:
+        """Device → HOST:PORT, None where it is given at start."""
+        return self.placement.addresses
+
+    @property
+    def predicted(self) -> Mapping[str, float]:
+        """Seconds of one whole step of each phase."""
+        return self.placement.predicted
+
+    @property
+    def files(self) -> Mapping[str, FileEntry]:
+        """Digest and size of every file."""
+        return self.build.files
+
+    @property
+    def is_source(self) -> bool:
+        """Whether requests enter here."""
+        return self.device == self.source
+
+    @property
+    def has_step_inputs(self) -> bool:
+        """Whether there are step inputs (every task but `graph`)."""
+        return self.model.task != "graph"
+
+    @cached_property
+    def inputs(self) -> Mapping[str, TensorType]:
+        """Tensors of a request, given on the source."""
+        return {port.name: port.type for port in self.build.inputs}
+
+    @cached_property
+    def outputs(self) -> Mapping[str, TensorType]:
+        """Tensors that a request gets."""
+        return {port.name: port.type for port in self.build.outputs}
+
+    @cached_property
+    def submodules(self) -> Mapping[str, Submodule]:
+        """Name → file that the engine can compute."""
+        return {submodule.name: submodule for submodule in self.build.submodules}
+
+    @cached_property
+    def programs(self) -> Mapping[str, Program]:
+        """Phase → program of this device; `chunk` where prompts go in several steps, which follows from `prefill`."""
+        own = {phase: programs[self.device] for phase, programs in self.placement.parsed.items()}
+        is_chunked = self.model.prompt_chunk is not None and "decode" in own
+        return {**own, CHUNK: chunk_program(own["prefill"])} if is_chunked else own
+
+    @cached_property
+    def receive(self) -> tuple[str, ...]:
+        """Devices that it receives from."""
+        return _once(item.device for item in self._instructions() if isinstance(item, Recv))
+
+    @cached_property
+    def send(self) -> tuple[str, ...]:
+        """Devices that it sends to."""
+        return _once(item.device for item in self._instructions() if isinstance(item, Send))
+
+    @cached_property
+    def types(self) -> Mapping[str, TensorType]:
+        """The type of every value that a program may name."""
+        steps = {name: TensorType("int64", shape) for name, shape in STEP_INPUTS.items()}
+        tokens = dict.fromkeys(_tokens(self._instructions(), self.model.task), _TOKEN)
+        given = steps if self.has_step_inputs else {}
+        return {**given, **tokens, **self.inputs, **self.outputs, **self.values}
+
+    def _instructions(self) -> Iterator[Instruction]:
+        for program in self.programs.values():
+            yield from program
+
+
+def load_role(folder: Path) -> Role:
+    """Read and check the two JSON files of a device's folder, without opening the files that they name.
+
+    Raises:
+        BundleError: with the file, the key that is wrong, and the remedy.
+    """
+    role = Role(load_build(folder), load_placement(folder))
+    check_role(role, str(folder))
+    return role
+
+
+def source_role(build_dir: Path) -> Role:
+    """The role of the device where requests enter.
+
+    Raises:
+        BundleError: `build_dir` is not what `partc compile` writes, or a file in it is damaged.
+    """
+    folders = device_folders(build_dir)
+    if not folders:
+        message = f"not a build: there is no devices/NAME/{BUILD_FILE}"
+        hint = f"partc compile MODEL --target DEVICES -o {build_dir}"
+        raise BundleError(message, where=str(build_dir), hint=hint)
+    return load_role(build_dir / "devices" / load_role(folders[0]).source)
+
+
+def device_folders(build_dir: Path) -> list[Path]:
+    """The folders of a build's devices, sorted; those of format 1 too, which `load_role` refuses with a hint."""
+    files = (BUILD_FILE, "manifest.json")
+    return sorted({path.parent for file in files for path in build_dir.glob(f"devices/*/{file}")})
+
+
+def check_role(role: Role, where: str) -> None:
+    """The build and the placement belong together, and the device can do what its programs say.
+
+    Raises:
+        BundleError: names the instruction that is wrong.
+    """
+    if role.build.plan_id != role.placement.plan_id:
+        message = f"{BUILD_FILE} and {PLACEMENT_FILE} are of different builds"
+        raise BundleError(message, where=where, hint=RECOMPILE)
+    if role.device not in role.ring:
+        message = f"device: {role.device!r} is not in the ring of {PLACEMENT_FILE}"
+        raise BundleError(message, where=where, hint=RECOMPILE)
+    for phase, program in role.programs.items():
+        _check_program(role, phase, program, f"{where}: {PLACEMENT_FILE}: programs.{phase}.{role.device}")
+
+
+def _check_program(role: Role, phase: str, program: Program, where: str) -> None:
+    """What an instruction uses was made before it; devices, sub-modules and values are known."""
+    known = set(STEP_INPUTS if role.has_step_inputs else ())
+    known |= set(role.inputs) if role.is_source else set()
+    for place, instruction in enumerate(program):
+        text = print_instruction(instruction)
+        if isinstance(instruction, Recv | Send) and instruction in program[:place]:
+            raise BundleError(f"`{text}` stands twice", where=where, hint=RECOMPILE)
+        missing = [name for name in reads(instruction) if name not in known]
+        if missing:
+            message = f"`{text}` uses {missing[0]!r}, which is not there yet"
+            raise BundleError(message, where=where, hint=RECOMPILE)
+        problem = _instruction_problem(role, instruction)
+        if problem:
+            raise BundleError(f"`{text}`: {problem}", where=where, hint=RECOMPILE)
+        known |= set(writes(instruction))
+
+
+def _instruction_problem(role: Role, instruction: Instruction) -> str | None:
+    match instruction:
+        case Recv(device=device) | Send(device=device) if device not in role.ring or device == role.device:
+            return f"{device!r} is not another device of the ring"
+        case Recv(values=values) | Send(values=values):
+            unknown = [name for name in values if name not in role.types]
+            return f"the type of {unknown[0]!r} is not among values" if unknown else None
+        case Run(submodule=name, inputs=inputs, outputs=outputs):
+            module = role.submodules.get(name)
+            if module is None:
+                return f"{name!r} is not a sub-module"
+            unknown = [value for value in (*inputs, *outputs) if value not in role.types]
+            if unknown:
+                return f"the type of {unknown[0]!r} is not among values"
+            same = inputs == module.inputs and outputs == module.outputs
+            return None if same else "the sub-module has other inputs or outputs"
+        case Emit() if not role.is_source:
+            return "only the source emits"
+    return None
+
+
+def _tokens(instructions: Iterator[Instruction], task: str) -> Iterator[str]:
+    for instruction in instructions:
+        if isinstance(instruction, Sample):
+            yield instruction.token
+        if isinstance(instruction, Emit) and task == "text-generation":
+            yield from instruction.values
+
+
+def _once(names: Iterator[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
