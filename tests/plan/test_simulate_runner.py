@@ -1,210 +1,118 @@
-"""The simulator against the runner's own executor, under a clock that a test turns."""
+"""The simulator of plans against rings of the runner's own cores in virtual time."""
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partc.format.dtypes import Array
+from partc.format.messages import Data, Message
 from partc.format.program import Run
-from partc.format.role import Role, load_role
+from partc.format.role import Role
 from partc.plan.problem import Link
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.script import Script, Workflow
-from partc.runtime.engines.null import NullEngine
-from partc.runtime.executor import Executor
-from partc.runtime.wire import Opening, Step
-from tests.runtime.bundles import Build, Device, Part, language_model
+from partc.runtime.core.commands import Compute, Draw, Frame
+from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.step import Step
+from partc.runtime.virtual.ring import Ring
+from tests.runtime.roles import RINGS, null_engine, roles_of
 
-Mail = tuple[str, Step, Mapping[str, Array]]
-ROWS: list[int | str] = ["batch", "sequence"]
-
-
-@dataclass
-class Machine:
-    """A device: its executor, its own clock, and what came while it computed."""
-
-    executor: Executor
-    now: float = 0.0
-    post: list[Mail] = field(default_factory=list)
+TOKENS = 4
 
 
 @dataclass
-class Ring:
-    """Executors that compute and send in virtual time."""
+class Model:
+    """How long things take in a workflow, and what has been computed when."""
 
     workflow: Workflow
-    tokens: int
-    machines: dict[str, Machine] = field(default_factory=dict)
-    events: list[tuple[float, int, int, str, Mail | None]] = field(default_factory=list)
+    ring: Ring | None = None
     free: dict[tuple[str, str], float] = field(default_factory=dict)
-    token_s: dict[int, list[float]] = field(default_factory=dict)
+    """Link -> when it has carried everything so far."""
+    ran: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """(device, slot, sub-module) -> how often."""
     runs: list[tuple[str, int, int, float]] = field(default_factory=list)
     """Device, request, step, start."""
-    made: int = 0
 
-    def push(self, time_s: float, device: str, mail: Mail | None = None) -> None:
-        self.made += 1
-        heapq.heappush(self.events, (time_s, mail is None, self.made, device, mail))
+    def seconds(self, device: str, work: Compute | Draw) -> float:
+        if isinstance(work, Draw):
+            return 0.0
+        assert self.ring is not None
+        key = device, work.slot, work.submodule
+        step = self.ran[key] = self.ran.get(key, -1) + 1
+        self.runs.append((device, work.slot, step, self.ring.clock.now))
+        script = self.workflow.script(step)
+        names = [item.submodule for item in script.programs[device] if isinstance(item, Run)]
+        return script.runs[device][names.index(work.submodule)][1]
 
-    def begin(self, request: int, step: int) -> None:
-        self.machines["a"].executor.begin(step_of(request, step), {"input_ids": np.zeros((1, 1), np.int64)})
-
-    def turn(self) -> None:
-        """One event: a message is delivered unless the device computes, or the device looks what there is."""
-        now, _, _, name, mail = heapq.heappop(self.events)
-        machine = self.machines[name]
-        if mail is not None:
-            machine.post.append(mail)
-        if machine.now > now:
-            return
-        machine.now = now
-        for item in machine.post:
-            machine.executor.deliver(*item)
-        machine.post.clear()
-        if machine.executor.ready:
-            machine.executor.advance()
-            self.push(machine.now, name)
-
-
-class Engine(NullEngine):
-    """Takes the time that a simulation's script says."""
-
-    def __init__(
-        self, ring: Ring, seconds: Callable[[str, str], float], manifest: Role, folder: Path
-    ) -> None:
-        super().__init__(manifest, folder)
-        self.ring = ring
-        self.device = manifest.device
-        self.seconds = seconds
-        self.steps: dict[int, list[str]] = {}
-        """Slot -> what it has run."""
-        for submodule in manifest.submodules:
-            self.load(submodule)
-
-    def reset(self, slot: int, dims: Mapping[str, int]) -> None:
-        super().reset(slot, dims)
-        self.steps[slot] = []
-
-    def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
-        machine = self.ring.machines[self.device]
-        self.steps[slot].append(submodule)
-        step = self.steps[slot].count(submodule) - 1
-        self.ring.runs.append((self.device, slot, step, machine.now))
-        machine.now += self.seconds("decode" if step else "prefill", submodule)
-        return super().run(submodule, slot, inputs, dims)
+    def arrival(
+        self, sender: str, receiver: str, message: Message, frames: Sequence[Frame], now: float
+    ) -> float:
+        """A link carries values one message after the other; nothing else takes time."""
+        if not isinstance(message, Data):
+            return now
+        pair = sender, receiver
+        script = self.workflow.script(message.rows[0].step)
+        size = sum(script.bytes_of[spec.name] for spec in message.values)
+        start = max(now, self.free.get(pair, 0.0))
+        self.free[pair] = start + self.workflow.link_of[pair].seconds(size)
+        return self.free[pair]
 
 
-@dataclass
-class Outlet:
-    ring: Ring
-    device: str
-
-    def send(self, peer: str, step: Step, names: Sequence[str], arrays: Sequence[Array]) -> int:
-        ring, pair = self.ring, (self.device, peer)
-        size = sum(ring.workflow.script(step.step).bytes_of[name] for name in names)
-        start = max(ring.machines[self.device].now, ring.free.get(pair, 0.0))
-        ring.free[pair] = start + ring.workflow.link_of[pair].seconds(size)
-        ring.push(ring.free[pair], peer, (self.device, step, dict(zip(names, arrays, strict=True))))
-        return 1
-
-    def emit(self, step: Step, values: Mapping[str, Array]) -> None:
-        times = self.ring.token_s.setdefault(step.request, [])
-        times.append(self.ring.machines[self.device].now)
-        if len(times) < self.ring.tokens:
-            self.ring.begin(step.request, step.step + 1)
-
-    def traced(self, peer: str, step: Step, values: Mapping[str, Array]) -> None:
-        raise AssertionError("nobody asked for it")
-
-
-def step_of(request: int, step: int) -> Step:
-    phase, opening = ("decode", None) if step else ("prefill", Opening({}))
-    return Step(request, request, step, phase, {"batch": 1, "sequence": 1}, (step,), (1,), opening)
-
-
-def returning_model() -> Build:
-    """The ring goes a, b, c, b, a, b: what c sends to b may come while b computes something else."""
-    programs = {
-        "a": "run part_0 (input_ids) -> (v, w)\nsend w to b\nsend v to c\nrecv x from b\nrun part_4 (x) -> (y)\n"
-        "send y to b\nrecv token from b\nemit token\n",
-        "b": "recv w from a\nrun part_1 (w) -> (x)\nsend x to a\nrecv r from c\nrun part_3 (r) -> (q)\n"
-        "recv y from a\nrun part_5 (q, y) -> (logits)\nsample logits -> token\nsend token to a\n",
-        "c": "recv v from a\nrun part_2 (v) -> (r)\nsend r to b\n",
-    }
-    parts = {
-        "a": [Part("part_0", ["input_ids"], ["v", "w"]), Part("part_4", ["x"], ["y"])],
-        "b": [
-            Part("part_1", ["w"], ["x"]), Part("part_3", ["r"], ["q"]), Part("part_5", ["q", "y"], ["logits"])
-        ],
-        "c": [Part("part_2", ["v"], ["r"])],
-    }  # fmt: skip
-    types: dict[str, tuple[str, list[int | str]]] = dict.fromkeys("vwxyrq", ("float32", ROWS))
-    types |= {"logits": ("float32", ["batch", 1, 17]), "token": ("int64", ["batch"])}
-    devices = {
-        name: Device(parts[name], dict.fromkeys(("prefill", "decode"), programs[name]), types)
-        for name in parts
-    }
-    given = [("input_ids", "int64", ROWS)]
-    out: list[tuple[str, str, list[int | str]]] = [("token", "int64", ["batch"])]
-    return Build(devices, given, out, {"batch": 1, "sequence": 24}, engine="null", max_requests=3)
-
-
-@pytest.fixture(scope="module", params=[lambda: language_model("null"), returning_model])
-def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    written: Path = request.param().write(tmp_path_factory.mktemp("simulate") / "build")
-    return written
-
-
-def script_of(manifests: Mapping[str, Role], phase: str, rng: random.Random) -> Script:
-    programs = {name: manifest.programs[phase] for name, manifest in manifests.items()}
+def script_of(roles: Mapping[str, Role], phase: str, rng: random.Random) -> Script:
+    programs = {name: role.programs[phase] for name, role in roles.items()}
     runs = {
         name: tuple((0, rng.uniform(0.2, 3)) for item in program if isinstance(item, Run))
         for name, program in programs.items()
     }
-    names = {value for manifest in manifests.values() for value in manifest.types}
+    names = {value for role in roles.values() for value in role.types}
     return Script(phase, programs, runs, {name: rng.uniform(0, 2) for name in sorted(names)})
 
 
-@settings(max_examples=40)
-@given(seed=st.integers(0, 2**32), requests=st.integers(1, 3))
-def test_the_simulator_does_what_the_runner_does(build: Path, seed: int, requests: int) -> None:
-    rng = random.Random(seed)
-    manifests = {path.name: load_role(path) for path in sorted((build / "devices").iterdir())}
-    scripts = tuple(script_of(manifests, phase, rng) for phase in ("prefill", "decode"))
-    links = {(a, b): Link(a, b, 1.0, rng.uniform(0, 1)) for a in manifests for b in manifests if a != b}
-    workflow = Workflow("a", links, scripts)
-    ring = Ring(workflow, tokens=4)
-    for name, manifest in manifests.items():
-        made = Engine(ring, seconds_of(workflow, name), manifest, build / "devices" / name)
-        executor = Executor(manifest, made, Outlet(ring, name), lambda: 0.0)
-        ring.machines[name] = Machine(executor)
-    for number in range(requests):
-        ring.begin(number, 0)
-    ring.push(0.0, "a")
-    while ring.events:
-        ring.turn()
-    found = simulate(workflow, Load(requests, 4, "no-bubbles", requests))
-    for number in range(requests):
-        assert found.token_s[number] == pytest.approx(ring.token_s[number], rel=1e-12)
-    runs = sorted((span.device, span.request, span.step, span.start_s) for span in found.spans)
-    assert [run[:3] for run in runs] == [ran[:3] for ran in sorted(ring.runs)]
-    assert [run[3] for run in runs] == pytest.approx([ran[3] for ran in sorted(ring.runs)], rel=1e-12)
+@pytest.fixture
+def emitted(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[float]]:
+    """Request -> when each token was there."""
+    times: dict[int, list[float]] = {}
+    inner = Schedule.emitted
+
+    def spied(self: Schedule, step: Step, values: Mapping[str, Array], now: float) -> object:
+        times.setdefault(step.request, []).append(now)
+        return inner(self, step, values, now)
+
+    monkeypatch.setattr(Schedule, "emitted", spied)
+    return times
 
 
-def seconds_of(workflow: Workflow, device: str) -> Callable[[str, str], float]:
-    def seconds(phase: str, submodule: str) -> float:
-        script = workflow.script(0 if phase == "prefill" else 1)
-        names = [item.submodule for item in script.programs[device] if isinstance(item, Run)]
-        return script.runs[device][names.index(submodule)][1]
+@pytest.mark.parametrize("name", RINGS)
+def test_the_simulator_does_what_the_cores_do(name: str, emitted: dict[int, list[float]]) -> None:
+    @settings(max_examples=25)
+    @given(seed=st.integers(0, 2**32), requests=st.integers(1, 3))
+    def check(seed: int, requests: int) -> None:
+        emitted.clear()
+        rng = random.Random(seed)
+        roles = roles_of(RINGS[name], max_requests=3, predicted={"prefill_s": 1e6, "decode_s": 1e6})
+        links = {(a, b): Link(a, b, 1.0, rng.uniform(0, 1)) for a in roles for b in roles if a != b}
+        scripts = tuple(script_of(roles, phase, rng) for phase in ("prefill", "decode"))
+        workflow = Workflow("a", links, scripts)
+        model = Model(workflow)
+        ring = Ring(
+            roles, lambda device: null_engine(roles[device]), seconds=model.seconds, arrival=model.arrival
+        )
+        model.ring = ring
+        answers = [ring.client.submit([[1]], TOKENS, ignore_eos=True) for _ in range(requests)]
+        ring.run(1e6, until=lambda: all(answer.done for answer in answers))
+        assert not any(answer.problem for answer in answers)
+        found = simulate(workflow, Load(requests, TOKENS, "no-bubbles", requests))
+        for number, times in enumerate(emitted[key] for key in sorted(emitted)):
+            assert found.token_s[number] == pytest.approx(times, rel=1e-12)
+        runs = sorted((span.device, span.request, span.step, span.start_s) for span in found.spans)
+        assert [run[:3] for run in runs] == [ran[:3] for ran in sorted(model.runs)]
+        assert [run[3] for run in runs] == pytest.approx([ran[3] for ran in sorted(model.runs)], rel=1e-12)
 
-    return seconds
+    check()

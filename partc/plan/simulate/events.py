@@ -103,8 +103,6 @@ class _Device:
     next_step: dict[int, int] = field(default_factory=dict)
     inbox: dict[tuple[int, int], set[Mail]] = field(default_factory=dict)
     """(request, step) -> what has come; there as soon as the device knows of the step."""
-    post: list[tuple[int, int, Mail]] = field(default_factory=list)
-    """(request, step, mail) that came while it computed: it looks after its turn."""
     computes: bool = False
     is_due: bool = False
     """Whether it gets a turn at this moment."""
@@ -156,7 +154,7 @@ class Simulator:
                 self._turn(device, now)
                 continue
             if mail is not None:
-                device.post.append(mail)
+                self._arrive(device, *mail)
             if execution is not None:
                 device.computes = False
                 self._advance(device, execution, now)
@@ -217,13 +215,9 @@ class Simulator:
         heapq.heappush(device.ready, execution)
 
     def _turn(self, device: _Device, now: float) -> None:
-        """An idle device looks at what came, then lets its oldest execution go on; again and again."""
-        while not device.computes and (device.post or device.ready):
-            for mail in device.post:
-                self._arrive(device, *mail)
-            device.post.clear()
-            if device.ready:
-                self._advance(device, heapq.heappop(device.ready), now)
+        """An idle device lets its oldest execution go on, again and again."""
+        while not device.computes and device.ready:
+            self._advance(device, heapq.heappop(device.ready), now)
 
     def _arrive(self, device: _Device, request: int, step: int, mail: Mail) -> None:
         device.inbox.setdefault((request, step), set()).add(mail)

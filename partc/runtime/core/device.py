@@ -24,7 +24,7 @@
 1. Where the source or a consumer is at the other end, requests end here, and the source hears `unready`.
 2. Where a client was at the other end, its requests are cancelled.
 
-While the engine works (`Requests.is_computing`) every event but a second `computed` is handled as ever; its commands
+While the engine works (`Requests.computing`) every event but a second `computed` is handled as ever; its commands
 hold no second `Compute`.
 """
 
@@ -152,12 +152,12 @@ class Device:
 
     def _carry_out(self, actions: Iterable[Action], now: float, commands: list[Command]) -> None:
         """Take each action to its part; what follows from it comes before the next one."""
-        for action in actions:
+        # All that a part has to say is known before any of it is acted on, so parts never meet themselves.
+        for action in list(actions):
             if isinstance(action, Send | Compute | Draw | Announce | Leave):
                 commands.append(action)
             else:
-                # All that a part has to say is known before any of it is acted on, so parts never meet themselves.
-                self._carry_out(list(self._act(action, now)), now, commands)
+                self._carry_out(self._act(action, now), now, commands)
 
     def _act(self, action: Inner, now: float) -> Iterable[Action]:
         schedule = self.schedule
@@ -199,6 +199,8 @@ class Device:
             case Received():
                 return self.links.received(event, now)
             case Computed(values, seconds):
+                if self.schedule is not None and self.requests.computing is not None:
+                    self.schedule.moved(self.requests.computing, now)
                 return self.requests.computed(values, seconds, now)
             case ComputeFailed(error):
                 return self.requests.failed(error)
@@ -301,7 +303,7 @@ class Device:
     def _heard(self, heard: Heard, now: float) -> Iterator[Action]:
         message = heard.message
         if isinstance(message, Ping):
-            busy, doing = self.requests.is_computing, self.requests.doing()
+            busy, doing = self.requests.computing is not None, self.requests.doing()
             yield Send(heard.origin, Pong(token=message.token, computing=busy, doing=doing))
         elif self.schedule is None:
             if heard.peer == self.role.source:

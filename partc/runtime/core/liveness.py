@@ -39,10 +39,6 @@ class Progress:
         """Something moved."""
         self.since = now
 
-    def silent_s(self, now: float) -> float:
-        """Seconds since then."""
-        return now - self.since
-
     def expires(self, patience: float) -> float:
         """When the patience ends, on the caller's clock."""
         return self.since + patience

@@ -43,9 +43,9 @@ class Requests:
         return bool(self._open)
 
     @property
-    def is_computing(self) -> bool:
-        """Whether the engine works for a request."""
-        return self._computing is not None
+    def computing(self) -> int | None:
+        """The request that the engine works for; None: it rests."""
+        return None if self._computing is None else self._computing.number
 
     def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> list[Action]:
         """Start a step whose inputs are here (on the source), once the request's last one is over here."""

@@ -14,7 +14,7 @@ from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
 from partc.runtime.core.sampling import sample
 from partc.runtime.core.step import Step
-from partc.runtime.engines.null import NullEngine
+from partc.runtime.engines.contract import Engine, load_engine
 from tests.runtime.core.roles import ids_of, step_of
 
 COMPUTE_S = 0.001
@@ -32,12 +32,12 @@ class Network:
     air: list[Flying] = field(default_factory=list)
     tokens: dict[int, list[list[int]]] = field(default_factory=dict)
     now: float = 0.0
-    _engines: dict[str, NullEngine] = field(init=False)
+    _engines: dict[str, Engine] = field(init=False)
     _work: dict[str, Compute | Draw] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.requests = {name: Requests(Script.of(role)) for name, role in self.roles.items()}
-        self._engines = {name: NullEngine(role, Path()) for name, role in self.roles.items()}
+        self._engines = {name: load_engine(role, Path()) for name, role in self.roles.items()}
 
     @property
     def source(self) -> Requests:

@@ -45,7 +45,11 @@ def graph() -> Role:
 
 def hello(name: str, session: int = 9, **changes: Any) -> Hello:
     """The greeting of a device or client of the build."""
-    facts: dict[str, Any] = {"plan": bytes.fromhex(PLAN), "placement": bytes.fromhex(PLAN), "epoch": 0}
+    facts: dict[str, Any] = {
+        "plan": bytes.fromhex(PLAN),
+        "placement": bytes.fromhex(roles()["a"].placement_id),
+        "epoch": 0,
+    }
     return Hello(**{**facts, "name": name, "session": session, "incarnation": 5, **changes})
 
 

@@ -23,5 +23,5 @@ def test_expected_seconds_of_a_step() -> None:
 def test_progress() -> None:
     progress = Progress(10.0)
     progress.moved(12.0)
-    assert progress.silent_s(15.0) == 3.0
+    assert progress.since == 12.0
     assert progress.expires(5.0) == 17.0

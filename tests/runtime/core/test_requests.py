@@ -47,7 +47,7 @@ def computed_slots(requests: Requests) -> list[int]:
     while commands := list(requests.advance(4.0)):
         *_, command = commands
         assert isinstance(command, Compute)
-        assert requests.is_computing
+        assert requests.computing is not None
         slots.append(command.slot)
         list(requests.computed([hidden("hidden_2")["hidden_2"]], 0.1, 5.0))
     return slots
@@ -131,7 +131,7 @@ def test_a_failure_of_the_engine_is_its_request_s() -> None:
     list(requests.advance(2.0))
     error = RunError("out of memory")
     assert list(requests.failed(error)) == [Failed(0, error)]
-    assert not requests.is_computing
+    assert requests.computing is None
     (command,) = requests.advance(3.0)
     assert isinstance(command, Compute)
     assert command.slot == 1

@@ -1,0 +1,178 @@
+"""Roles of small rings, made from the text of their programs alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from partc.format.build import Build, EngineSpec, Memory, Model, Port, State, Submodule, TensorType
+from partc.format.placement import Placement, Stage, seal_placement
+from partc.format.program import (
+    Emit,
+    Program,
+    Run,
+    Sample,
+    parse_program,
+    reads,
+    writes,
+)
+from partc.format.role import Role
+from partc.runtime.engines.contract import Engine, load_engine
+
+PLAN = hashlib.sha256(b"plan").hexdigest()
+VOCABULARY, LENGTH = 17, 24
+IDS = TensorType("int64", ("batch", "sequence"))
+HIDDEN = TensorType("float32", ("batch", "sequence", 2))
+LOGITS = TensorType("float32", ("batch", 1, VOCABULARY))
+TOKEN = TensorType("int64", ("batch",))
+_STATE = TensorType("float32", ("batch", 4))
+
+Programs = Mapping[str, Mapping[str, str]]
+"""Device → phase → text; the first device is the source."""
+
+
+def roles_of(
+    programs: Programs,
+    *,
+    max_batch: int = 1,
+    max_requests: int = 1,
+    prompt_chunk: int | None = None,
+    types: Mapping[str, TensorType] = {},
+    eos: tuple[int, ...] = (),
+    predicted: Mapping[str, float] = {},
+) -> dict[str, Role]:
+    """The roles of all devices.
+
+    `input_ids` is the input; what is sampled are tokens, what they are sampled from are logits, and all other values
+    are float32[batch, sequence, 2], unless `types` says otherwise. Every sub-module has a state.
+    """
+    model = Model(
+        name="tiny", task="text-generation", dtype="float32", max_sequence=LENGTH, max_batch=max_batch,
+        max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
+        labels=None, prompt_chunk=prompt_chunk,
+    )  # fmt: skip
+    parsed = {
+        device: {phase: parse_program(text) for phase, text in phases.items()}
+        for device, phases in programs.items()
+    }
+    known = {**_types(parsed), **types}
+    placement = _placement(programs, predicted)
+    return {device: Role(_build(device, parsed[device], model, known), placement) for device in programs}
+
+
+def _placement(programs: Programs, predicted: Mapping[str, float]) -> Placement:
+    ring = tuple(programs)
+    stages = tuple(Stage((place, place), (device,)) for place, device in enumerate(ring))
+    phases = programs[ring[0]]
+    return seal_placement(
+        Placement(
+            placement_id="",
+            plan_id=PLAN,
+            source=ring[0],
+            ring=ring,
+            stages=dict.fromkeys(phases, stages),
+            programs={phase: {name: programs[name][phase] for name in ring} for phase in phases},
+            addresses=dict.fromkeys(ring),
+            predicted=predicted,
+        )
+    )
+
+
+def _build(
+    device: str, programs: Mapping[str, Program], model: Model, types: Mapping[str, TensorType]
+) -> Build:
+    items = [item for program in programs.values() for item in program]
+    names = {name for item in items for name in (*reads(item), *writes(item))}
+    runs = {item.submodule: _submodule(item) for item in items if isinstance(item, Run)}
+    return Build(
+        plan_id=PLAN,
+        device=device,
+        target="null",
+        model=model,
+        inputs=(Port("input_ids", IDS.dtype, IDS.shape),),
+        outputs=tuple(Port(name, kind.dtype, kind.shape) for name, kind in types.items() if kind is TOKEN),
+        dims={"batch": model.max_batch, "sequence": model.max_sequence},
+        values={name: types[name] for name in sorted(names & types.keys())},
+        submodules=tuple(runs.values()),
+        engine=EngineSpec("null", "cpu", 1, {}),
+        memory=Memory(None, 0, 0, None),
+        toolkit={},
+        files={},
+        digest="",
+    )
+
+
+def _submodule(item: Run) -> Submodule:
+    state = State(f"{item.submodule}.state", "state", "state.out", _STATE.dtype, _STATE.shape, "whole")
+    return Submodule(item.submodule, "", (), item.inputs, item.outputs, (state,))
+
+
+def _types(parsed: Mapping[str, Mapping[str, Program]]) -> dict[str, TensorType]:
+    items = [item for phases in parsed.values() for program in phases.values() for item in program]
+    found = {name: HIDDEN for item in items for name in (*reads(item), *writes(item))}
+    for item in items:
+        match item:
+            case Sample(logits, token):
+                found |= {logits: LOGITS, token: TOKEN}
+            case Emit(values):
+                found |= dict.fromkeys(values, TOKEN)
+            case _:
+                pass
+    found["input_ids"] = IDS
+    return found
+
+
+def null_engine(role: Role) -> Engine:
+    """An engine that computes something that depends on all of its inputs and on its state."""
+    return load_engine(role, Path())
+
+
+# -- rings
+
+
+def both(text: str) -> dict[str, str]:
+    """One program for both phases."""
+    return {"prefill": text, "decode": text}
+
+
+THREE: Programs = {
+    "a": both("run head (input_ids) -> (h, r)\nsend h to b\nsend r to c\nrecv token from c\nemit token"),
+    "b": both("recv h from a\nrun body (h) -> (m)\nsend m to c"),
+    "c": both(
+        "recv r from a\nrecv m from b\nrun tail (m, r) -> (logits)\nsample logits -> token\nsend token to a"
+    ),
+}
+"""a, b, c; a residual goes from a to c."""
+FOUR: Programs = {
+    "a": both("run p0 (input_ids) -> (h, r)\nsend h to b\nsend r to d\nrecv token from d\nemit token"),
+    "b": both("recv h from a\nrun p1 (h) -> (m, s)\nsend m to c\nsend s to d"),
+    "c": both("recv m from b\nrun p2 (m) -> (n)\nsend n to d"),
+    "d": both(
+        "recv r from a\nrecv n from c\nrecv s from b\nrun p3 (n, r, s) -> (logits)\nsample logits -> token\n"
+        "send token to a"
+    ),
+}
+"""a, b, c, d; residuals skip one device, and two."""
+RETURNING: Programs = {
+    "a": both(
+        "run p0 (input_ids) -> (v, w)\nsend w to b\nsend v to c\nrecv x from b\nrun p4 (x) -> (y)\nsend y to b\n"
+        "recv token from b\nemit token"
+    ),
+    "b": both(
+        "recv w from a\nrun p1 (w) -> (x)\nsend x to a\nrecv r from c\nrun p3 (r) -> (q)\nrecv y from a\n"
+        "run p5 (q, y) -> (logits)\nsample logits -> token\nsend token to a"
+    ),
+    "c": both("recv v from a\nrun p2 (v) -> (r)\nsend r to b"),
+}
+"""a, b, c, b, a, b: messages of a step to b come in any order."""
+LOCAL: Programs = {
+    "a": both(
+        "run p0 (input_ids) -> (h)\nsend h to b\nrecv n from c\nrun p3 (n) -> (logits)\n"
+        "sample logits -> token\nemit token"
+    ),
+    "b": both("recv h from a\nrun p1 (h) -> (m)\nsend m to c"),
+    "c": both("recv m from b\nrun p2 (m) -> (n)\nsend n to a"),
+}
+"""a, b, c, a: the source samples."""
+RINGS = {"three": THREE, "four": FOUR, "returning": RETURNING, "local": LOCAL}
