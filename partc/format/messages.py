@@ -10,22 +10,17 @@ docs/wire.md has a table of all kinds, which `message_tables` writes from the st
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Union
 
-import msgspec
-import numpy as np
 from msgspec import Meta, Struct
 
 from partc.errors import Cause, PartcError, RunError
-from partc.format.dtypes import DTYPES, Array
+from partc.format.dtypes import DTYPES
 
 VERSION: Literal[2] = 2
 """Number of the wire; the two ends of a connection must have the same."""
 FRAME_LIMIT = 64 * 1024
 """Every participant takes frames of this size, bytes; so control messages never depend on the build."""
-COPY_BELOW_BYTES = 16 * 1024
-"""Smaller frames are copied when they are made, which costs less than to keep track of their memory."""
 
 CLIENT = "client"
 """Name of every client in its `hello`."""
@@ -426,75 +421,6 @@ AnyMessage = Union[  # noqa: UP007  (get_args needs it so)
     Submit, Token, Stats, Trace, Result, Error, Cancel, Measure, Measured, Join, Joined,
 ]  # fmt: skip
 """Every kind of message."""
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
-
-
-def encode(message: Message) -> bytes:
-    """The header frame of a message."""
-    return _ENCODER.encode(message)
-
-
-def decode(frame: bytes | memoryview, limit: int) -> AnyMessage:
-    """The message that a header frame holds.
-
-    Raises:
-        RunError: too long, not msgpack, another version, an unknown kind, a field too many or too few or wrong.
-    """
-    if len(frame) > limit:
-        raise RunError(f"a header of {len(frame)} bytes, at most {limit} are allowed", cause="refused")
-    try:
-        return _DECODER.decode(frame)
-    except (ValueError, RecursionError) as error:
-        raise _unreadable(frame, error) from None
-
-
-def _unreadable(frame: bytes | memoryview, error: Exception) -> RunError:
-    """Say what is wrong with a header: first of all, whether it is of another version."""
-    try:
-        version = msgspec.msgpack.decode(frame).get("v", VERSION)
-    except (ValueError, RecursionError, AttributeError):
-        version = VERSION
-    if version != VERSION:
-        hint = "install the same version of partc on all devices"
-        return RunError(
-            f"wire version {version!r:.20}, this end speaks {VERSION}", hint=hint, cause="refused"
-        )
-    return RunError(f"a message that cannot be read: {error}", cause="refused")
-
-
-# -- tensors in frames
-
-
-def to_array(buffer: memoryview | bytes, dtype: str, shape: Sequence[int]) -> Array:
-    """A tensor over the bytes of a frame, without a copy where the frame is aligned; read-only."""
-    array = np.frombuffer(buffer, DTYPES[dtype]).reshape(shape)
-    return array if array.flags.aligned else array.copy()
-
-
-def to_frame(array: Array) -> memoryview:
-    """The bytes of a tensor; the very ones where it is large and contiguous."""
-    if array.nbytes < COPY_BELOW_BYTES:
-        return memoryview(array.tobytes())
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def to_frames(array: Array) -> list[memoryview]:
-    """The bytes of a tensor in frames that everybody takes; `join_tensors` is the inverse."""
-    data = to_frame(array)
-    return [data[start : start + FRAME_LIMIT] for start in range(0, data.nbytes, FRAME_LIMIT)]
-
-
-def join_tensors(specs: Sequence[TensorSpec], frames: Sequence[memoryview]) -> dict[str, Array]:
-    """Tensors whose bytes may come in several frames each."""
-    data = memoryview(b"".join(frames))
-    arrays, at = {}, 0
-    for spec in specs:
-        size = DTYPES[spec.dtype].itemsize * math.prod(spec.shape)
-        arrays[spec.name] = to_array(data[at : at + size], spec.dtype, spec.shape).copy()
-        at += size
-    return arrays
 
 
 def _is_count(value: object) -> bool:

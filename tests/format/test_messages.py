@@ -15,7 +15,9 @@ from hypothesis.extra import numpy as hnp
 from msgspec import inspect
 
 from partc.errors import BundleError, InternalError, RunError
+from partc.format.codec import decode, encode
 from partc.format.dtypes import DTYPES
+from partc.format.frames import join_tensors, to_array, to_frame, to_frames
 from partc.format.messages import (
     FRAME_LIMIT,
     Ack,
@@ -29,12 +31,6 @@ from partc.format.messages import (
     Sampling,
     TensorSpec,
     Welcome,
-    decode,
-    encode,
-    join_tensors,
-    to_array,
-    to_frame,
-    to_frames,
 )
 
 KINDS: tuple[type[Message], ...] = get_args(AnyMessage)

@@ -17,6 +17,7 @@ import numpy as np
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
+from partc.format.frames import join_tensors, to_frame
 from partc.format.messages import (
     AnyMessage,
     Cancel,
@@ -28,8 +29,6 @@ from partc.format.messages import (
     Submit,
     Token,
     Trace,
-    join_tensors,
-    to_frame,
 )
 from partc.format.messages import Result as Ended
 from partc.format.role import Role, source_role

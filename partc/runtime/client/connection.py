@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from partc.errors import PartcError, RunError
-from partc.format.messages import CLIENT, AnyMessage, Hello, Message, Refuse, Welcome, encode
+from partc.format.codec import encode
+from partc.format.messages import CLIENT, AnyMessage, Hello, Message, Refuse, Welcome
 from partc.format.role import Role
 from partc.runtime.core.events import Connected, Disconnected, Received, Rejected, Unreadable
 from partc.runtime.shell.keys import Keys

@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from partc.errors import RunError
+from partc.format.frames import to_frames
 from partc.format.messages import (
     CLIENT,
     Cancel,
@@ -50,7 +51,6 @@ from partc.format.messages import (
     TensorSpec,
     Timings,
     Unready,
-    to_frames,
 )
 from partc.format.role import Role
 from partc.runtime.core.actions import (

@@ -11,7 +11,8 @@ from partc.errors import RunError
 from partc.format.build import Model, TensorType
 from partc.format.dims import symbols
 from partc.format.dtypes import DTYPES, Array
-from partc.format.messages import TensorSpec, to_array
+from partc.format.frames import to_array
+from partc.format.messages import TensorSpec
 from partc.format.program import CHUNK
 from partc.format.role import Role
 from partc.runtime.core.step import check_specs

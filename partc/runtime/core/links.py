@@ -23,19 +23,8 @@ from enum import Enum
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
-from partc.format.messages import (
-    CLIENT,
-    Ack,
-    Data,
-    Hello,
-    Problem,
-    Refuse,
-    Row,
-    TensorSpec,
-    Welcome,
-    to_array,
-    to_frame,
-)
+from partc.format.frames import to_array, to_frame
+from partc.format.messages import CLIENT, Ack, Data, Hello, Problem, Refuse, Row, TensorSpec, Welcome
 from partc.format.program import Recv
 from partc.format.program import Send as SendValues
 from partc.format.role import Role

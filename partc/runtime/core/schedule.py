@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
+from partc.format.frames import to_frame
 from partc.format.messages import (
     Cancel,
     Crossed,
@@ -29,7 +30,6 @@ from partc.format.messages import (
     Timings,
     Token,
     Trace,
-    to_frame,
 )
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed

@@ -61,6 +61,7 @@ class Runner:
         self._work: commands.Compute | commands.Draw | None = None
         self._spin_wait: SpinWait[Event] = SpinWait(self._transport.poll)
         self._standby: Standby
+        self._loading = True
         self._stopping = False
         self._input = b""
 
@@ -75,10 +76,10 @@ class Runner:
         """
         self._standby = Standby(self._look_after)
         try:
-            self._begin()
-            self._load()
             with stop_signals() as signalled:
                 self._transport.watch(signalled)
+                self._begin()
+                self._load()
                 while not self._stopping:
                     self._turn()
         finally:
@@ -107,6 +108,7 @@ class Runner:
             # All that is loaded now stays: the collector need not look through it again in the middle of a step.
             gc.collect()
             gc.freeze()
+        self._loading = False
         self._on(events.Loaded())
 
     def _turn(self) -> None:
@@ -125,6 +127,8 @@ class Runner:
         for event in self._transport.poll(0.0):
             self._take(event)
         self._perform(self._device.catch_up(time.monotonic()))
+        if self._stopping and self._loading:
+            os._exit(0)  # an engine that loads cannot be interrupted, and there is nothing to lose
 
     def _events(self) -> Sequence[Event]:
         if self._work is not None:

@@ -27,7 +27,9 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from partc.errors import BundleError, RunError
-from partc.format.messages import COPY_BELOW_BYTES, FRAME_LIMIT, Message, decode, encode
+from partc.format.codec import decode, encode
+from partc.format.frames import COPY_BELOW_BYTES
+from partc.format.messages import FRAME_LIMIT, Message
 from partc.runtime.core.events import Connected, Disconnected, Origin, Received, Rejected, Unreadable
 from partc.runtime.shell.keys import Keys
 

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from partc.errors import InternalError
 from partc.format.dtypes import Array
+from partc.format.frames import join_tensors, to_frame
 from partc.format.messages import (
     CLIENT,
     AnyMessage,
@@ -23,8 +24,6 @@ from partc.format.messages import (
     Token,
     Trace,
     Welcome,
-    join_tensors,
-    to_frame,
 )
 from partc.format.role import Role
 from partc.runtime.client.results import Crossing
@@ -130,8 +129,8 @@ class VirtualClient:
 
     def _hello(self) -> Hello:
         role = self._role
-        plan = bytes.fromhex(role.plan_id)
-        return Hello(name=CLIENT, session=0, plan=plan, placement=plan, epoch=role.epoch, incarnation=0)
+        plan, placement = bytes.fromhex(role.plan_id), bytes.fromhex(role.placement_id)
+        return Hello(name=CLIENT, session=0, plan=plan, placement=placement, epoch=role.epoch, incarnation=0)
 
     def _lost(self) -> None:
         """The source is gone, and with it every request that was on its way to it or there."""

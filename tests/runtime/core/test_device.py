@@ -10,6 +10,7 @@ import pytest
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
+from partc.format.frames import to_frame
 from partc.format.messages import (
     CLIENT,
     Ack,
@@ -37,7 +38,6 @@ from partc.format.messages import (
     Trace,
     Unready,
     Welcome,
-    to_frame,
 )
 from partc.runtime.core.commands import Announce, Command, Compute, Draw, Leave, Send
 from partc.runtime.core.device import Device, Start
@@ -54,7 +54,7 @@ from partc.runtime.core.events import (
     Tick,
     Unreadable,
 )
-from tests.runtime.bundles import HIDDEN, PLAN, VOCABULARY
+from tests.runtime.bundles import HIDDEN, VOCABULARY
 from tests.runtime.core.roles import GREEDY, hello, roles
 from tests.runtime.core.test_job import submit
 
@@ -109,7 +109,7 @@ def sent(kind: type[M], commands: Iterable[Command]) -> list[M]:
 
 
 def ready(number: int = 0) -> Ready:
-    return Ready(next_request=number, placement=bytes.fromhex(PLAN), incarnation=9)
+    return Ready(next_request=number, placement=bytes.fromhex(roles()["a"].placement_id), incarnation=9)
 
 
 def values(*names: str, sequence: int = 3) -> list[Array]:
@@ -181,7 +181,9 @@ def test_loaded() -> None:
     life.link("a")
     assert sent(Ready, life.link("c")) == []
     commands = life.on(Loaded())
-    assert sent(Ready, commands) == [Ready(next_request=0, placement=bytes.fromhex(PLAN), incarnation=5)]
+    assert sent(Ready, commands) == [
+        Ready(next_request=0, placement=bytes.fromhex(roles()["a"].placement_id), incarnation=5)
+    ]
     assert Announce() in commands
 
 

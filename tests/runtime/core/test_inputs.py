@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.build import TensorType
-from partc.format.messages import TensorSpec, to_frame
+from partc.format.frames import to_frame
+from partc.format.messages import TensorSpec
 from partc.runtime.core.inputs import (
     check_prompts,
     check_tensors,

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES, Array
-from partc.format.messages import Opening, Sampling, Submit, TensorSpec, to_frame
+from partc.format.frames import to_frame
+from partc.format.messages import Opening, Sampling, Submit, TensorSpec
 from partc.format.role import Role
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.liveness import Progress
