@@ -36,7 +36,7 @@ from partc.ir.graph import ModelInfo, Module, Part, Weight
 from partc.ir.text import print_module
 from partc.ir.weights import leaves, print_expr
 from partc.pipeline.contract import Artifact, Progress, Target, TensorStore
-from partc.pipeline.versions import code_version
+from partc.pipeline.versions import code_version, library_versions
 
 RECORDS = Path("runs") / "parts"
 """Folder of a build with one record a device."""
@@ -82,7 +82,7 @@ def inputs_hash(part: Part, info: ModelInfo, target: Target, extra: Sequence[Sta
     names = {leaf.file for weight in weights if weight.source for leaf in leaves(weight.source)}
     return hash_data({
         "code": code_version(*_CODE),
-        "target": [target.name, target.identity()],
+        "target": [target.name, target.identity(), library_versions(target.libraries)],
         "graphs": [print_module(Module(info, graph)) for graph in part.graphs],
         "checkpoint": fingerprint(info, sorted(names)),
         "extra": list(extra),

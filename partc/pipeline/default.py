@@ -57,7 +57,7 @@ def default_pipeline(
 ) -> list[Pass]:
     """The passes of `phases` for the devices in the file `target`; the bundle goes to the folder `output`.
 
-    `disable`: names of fusions to leave out (`partc.pipeline.registry.FUSIONS`).
+    `disable`: names of fusions to leave out (`partc.pipeline.registry.fusions`).
     """
     steps = [load_pass(text) for phase in phases for text in PHASES[phase]]
     return configure(steps, target, strategy, cut_rule, output, disable)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from partc.pipeline.registry import PASSES, fusion_names, load_pass
+from partc.pipeline.registry import PASSES, load_pass, target_fusions
 from tests.golden.case import Case, Outcome, parse_case, print_case
 from tests.golden.shell import ROOT, run_case
 
@@ -79,7 +79,7 @@ def test_every_fusion_of_a_target_has_a_case_before_and_after() -> None:
     """Two commands: the fusion is turned off in the first, and on in the second."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in (GOLDEN / "fusions").glob("*.md")}
     cases = {stem.replace("_", "-"): parse_case(text) for stem, text in texts.items()}
-    assert cases.keys() == set(fusion_names("lower-target"))
+    assert cases.keys() == set(target_fusions())
     for name, case in cases.items():
         assert not case.expected("stderr")
         off = [set(_disabled(command)) for command in case.commands]
