@@ -42,7 +42,7 @@ class AbacusTarget(Target):
     def without(self, fusions):
         return replace(self, carries=False) if "carry" in fusions else self
 
-    def check(self):
+    def check_options(self):
         if self.beads < 2:
             raise ConfigError("an abacus has two beads at least", where="options.beads")
 
@@ -93,7 +93,7 @@ def test_it_compiles_and_runs_beside_another(abacus: Path, capsys: pytest.Captur
 
 def manifests(folder: Path) -> list[dict[str, Any]]:
     names = ("phone", next(p.name for p in (folder / "build" / "devices").iterdir() if p.name != "phone"))
-    return [json.loads((folder / "build" / "devices" / n / "manifest.json").read_text()) for n in names]
+    return [json.loads((folder / "build" / "devices" / n / "build.json").read_text()) for n in names]
 
 
 def test_its_fusion_can_be_left_out(abacus: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,7 @@ def test_its_fusion_can_be_left_out(abacus: Path, capsys: pytest.CaptureFixture[
     [
         ("provider: glass", "provider: clay", "choose one of: wood, glass"),
         ("beads: 7", "bead: 7", "did you mean 'beads'?"),
-        ("beads: 7", "beads: 1", "device phone: options.beads: an abacus has two beads at least"),
+        ("beads: 7", "beads: 1", "an abacus has two beads at least\n  where: device phone: options.beads"),
     ],
     ids=["provider", "option", "check"],
 )
