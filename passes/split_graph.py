@@ -163,7 +163,7 @@ def _has(stages: Stages, flow: Flow, sender: int, value: Value) -> bool:
 
 
 def _token(module: Module) -> Value | None:
-    """What the last device returns instead of the logits."""
+    """The value that the last device returns instead of the logits."""
     if not module.info.has_states:
         return None
     return Value(Names(module.graph).fresh("token"), "i64", ("batch",))

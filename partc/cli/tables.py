@@ -14,7 +14,7 @@ from rich.table import Table
 from partc.config.units import format_bytes, format_seconds
 from partc.pipeline.manager import PassRun
 from partc.plan.summary import MessageRow, StageRow, Summary
-from partc.plan.words import say_rate
+from partc.plan.values import say_rate
 
 SHOWN = 5
 """The number of helpful changes that are printed; plan.json has all."""

@@ -22,10 +22,10 @@ class Rule:
     device: str
     range: Range
     indices: frozenset[int]
-    """The sub-modules that it is about."""
+    """The sub-modules of the range."""
 
     def __str__(self) -> str:
-        """As a user writes it."""
+        """The rule in the form in which a user writes it."""
         return f"{self.kind}: {{{self.device}: {self.range}}}"
 
     def allows(self, index: int, device: str) -> bool:
@@ -80,7 +80,7 @@ def restrict(problem: Problem, rules: Sequence[Rule]) -> Problem:
 def blame(
     problem: Problem, rules: Sequence[Rule], constraint: str, is_feasible: Callable[[Problem], bool]
 ) -> str:
-    """Why there is no plan, with the pins and bans that keep it from being; `problem` is without any of them.
+    """The reason why there is no plan, with the pins and bans to blame; `problem` is without any of them.
 
     Solves once for each rule and once without any.
     """

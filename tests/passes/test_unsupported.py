@@ -111,7 +111,7 @@ def test_no_device_is_left(tmp_path: Path) -> None:
     assert "`quantize: none`" in str(error.hint) and "`target: ort`" in str(error.hint)
 
 
-def test_the_source_lacks_the_first_submodule(tmp_path: Path) -> None:
+def test_the_source_cannot_run_the_first_submodule(tmp_path: Path) -> None:
     error = refused(INT4, devices_file(tmp_path, phone="tvm"))
     assert error.message == (
         "the source phone cannot run sub-module 0, which must be on it: "
@@ -123,7 +123,7 @@ def test_the_source_lacks_the_first_submodule(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "top", ["place: {phone: submodules 0-1, board: submodules 2-5}", "pin: {board: submodules 2-5}"]
 )
-def test_a_place_or_a_pin_on_a_device_that_lacks_it(top: str, tmp_path: Path) -> None:
+def test_a_place_or_a_pin_on_a_device_that_cannot_run_it(top: str, tmp_path: Path) -> None:
     error = refused(INT4, devices_file(tmp_path, top=top))
     assert "submodules 2-5 to board, which cannot run it: the tvm target has no code" in error.message
     assert "devices.yaml:3" in str(error.where)
