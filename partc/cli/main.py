@@ -51,7 +51,7 @@ COMMANDS = (
     keys_command,
     profile_command,
 )
-"""Every command, in the order in which somebody meets them."""
+"""Every command, in the order of a first use."""
 
 _ROOM = "make room there, or give another place"
 _RIGHT = "change who may read and write there, or give another place"

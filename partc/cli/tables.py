@@ -1,4 +1,4 @@
-"""Tables for people: they fit in 80 columns and are plain text where nobody looks at a terminal."""
+"""Tables for people: they fit in 80 columns and are plain text where stdout is no terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def show(*blocks: Table | str, stderr: bool = False) -> None:
     with out.capture() as captured:
         for block in blocks:
             out.print(block)
-    # Cells are padded with spaces: nobody wants those in a file.
+    # Cells are padded with spaces, which would be noise in a file.
     lines = captured.get().splitlines()
     click.echo("\n".join(line.rstrip() for line in lines), file=stream)
 

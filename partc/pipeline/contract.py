@@ -63,7 +63,7 @@ class Artifact:
 
 
 class TensorStore:
-    """The tensors of one device: some may have been written before, by an earlier build. This one knows of none."""
+    """The tensors of one device, some of which an earlier build may have written. This one has none."""
 
     def copy(self, weight: Weight, file: BinaryIO, offset: int) -> bool:
         """Put the bytes of a weight into an open file at `offset`; False: they have to be computed."""

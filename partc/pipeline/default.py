@@ -44,7 +44,7 @@ PLANNING = ("simplify", "cut", "measure", "place")
 
 
 class Default(str):
-    """The value of a pass's option that nobody gave, which the command line may replace; one that was given stays."""
+    """The default of a pass's option, which the command line may replace; a given value stays."""
 
 
 def default_pipeline(

@@ -59,6 +59,11 @@ def test_no_orphans() -> None:
 
 
 @pytest.mark.parametrize(("path", "case"), _parameters())
+def test_every_case_begins_with_its_point(path: Path, case: Case) -> None:
+    assert case.prose, f"{path.name}: the first line says what the case is about"
+
+
+@pytest.mark.parametrize(("path", "case"), _parameters())
 def test_every_input_file_is_used(path: Path, case: Case) -> None:
     assert not case.unused_files(), f"{path.name}: no command uses {case.unused_files()}"
 
