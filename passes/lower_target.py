@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, UserError
+from partc.ir.equality import same_graph
 from partc.ir.graph import Module
-from partc.ir.text import print_module
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.pipeline.registry import load_target, target_fusions
@@ -56,14 +56,16 @@ def _names(text: str) -> tuple[str, ...]:
 
 def lower(module: Module, devices: DevicesConfig | None, disable: tuple[str, ...] = ()) -> bool:
     """Replace the graphs of all parts by lowered ones; True if any changed."""
-    before = print_module(module)
+    changed = False
     for part in module.parts or ():
         config = devices.devices[part.device] if devices else None
         options = config.target_options if config else None
         target = load_target(part.target, options).without(disable)
         try:
-            part.graphs = target.lower(part.graphs, module.info)
+            lowered = target.lower(part.graphs, module.info)
         except UserError as error:
             where = f"device {part.device}: {error.where}" if error.where else f"device {part.device}"
             raise type(error)(error.message, where=where, hint=error.hint) from error
-    return before != print_module(module)
+        changed |= not all(map(same_graph, part.graphs, lowered))
+        part.graphs = lowered
+    return changed
