@@ -22,7 +22,7 @@ class LowerTarget(Pass):
     requires: ClassVar[str | None] = "split"
     ensures: ClassVar[str | None] = "split"
 
-    target: str = Default("")
+    devices: str = Default("")
     """Path of devices.yaml, for the options of each device; without it the targets' defaults."""
     disable: str = Default("")
     """Names of fusions that targets leave out on every device, separated by semicolons."""
@@ -40,7 +40,7 @@ class LowerTarget(Pass):
         """
         if module.parts is None:
             raise InternalError("there are no parts", hint="run split-graph before lower-target")
-        devices = load_devices(self.target) if self.target else None
+        devices = load_devices(self.devices) if self.devices else None
         return lower(module, devices, _names(self.disable))
 
 

@@ -60,7 +60,7 @@ class PartitionGraph(Pass):
     requires: ClassVar[str | None] = "mapped"
     ensures: ClassVar[str | None] = "mapped"
 
-    target: str = Default("devices.yaml")
+    devices: str = Default("devices.yaml")
     """Path of devices.yaml."""
     strategy: str = Default("optimal")
     """A name of `partc.plan.strategies`."""
@@ -68,14 +68,14 @@ class PartitionGraph(Pass):
     def apply(self, module: Module, context: Context) -> bool:
         """Set `module.plan`; raises PlanError if no plan meets the constraints."""
         before = module.plan, module.info, module.profile
-        devices = load_devices(self.target)
+        devices = load_devices(self.devices)
         check_strategy(devices, self.strategy)
         if module.info.batches:
-            decision, tried = choose_batch(module, devices, self.strategy, where=self.target)
+            decision, tried = choose_batch(module, devices, self.strategy, where=self.devices)
             module.info, module.profile = decision.module.info, decision.module.profile
             module.plan = planned(decision, {"batch": tried, **_measured(module, devices)})
         else:
-            decision = decide(module, devices, self.strategy, where=self.target)
+            decision = decide(module, devices, self.strategy, where=self.devices)
             module.plan = planned(decision, _measured(module, devices))
         return before != (module.plan, module.info, module.profile)
 

@@ -30,14 +30,14 @@ class SplitGraph(Pass):
     requires: ClassVar[str | None] = "mapped"
     ensures: ClassVar[str | None] = "split"
 
-    target: str = Default("")
+    devices: str = Default("")
     """Path of devices.yaml, which says what each part is lowered to; without it every part is for `null`."""
 
     def apply(self, module: Module, context: Context) -> bool:
         """Set `module.parts`, in the order in which a step first comes to each device."""
         before, module.parts = module.parts, split(module)
-        if self.target:
-            devices = load_devices(self.target).devices
+        if self.devices:
+            devices = load_devices(self.devices).devices
             for part in module.parts:
                 part.target = devices[part.device].target
         return before is None or not same_parts(before, module.parts)

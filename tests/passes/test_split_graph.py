@@ -179,7 +179,7 @@ def test_targets_come_from_devices_yaml(tmp_path: Path) -> None:
     )
     module = graph(SKIP)
     placed(module, ["p", "p", "p", "q", "q"])
-    run_passes(module, [SplitGraph(target=str(path))])
+    run_passes(module, [SplitGraph(devices=str(path))])
     assert [part.target for part in module.parts or ()] == ["null", "ort"]
 
 

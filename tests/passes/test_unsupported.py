@@ -48,7 +48,7 @@ def profiled(quantize: Quantization | None) -> Module:
 
 def plan(quantize: Quantization | None, path: str, strategy: str = "optimal") -> dict[str, Any]:
     module = profiled(quantize)
-    run_passes(module, [PartitionGraph(target=path, strategy=strategy)])
+    run_passes(module, [PartitionGraph(devices=path, strategy=strategy)])
     assert module.plan is not None
     return module.plan.to_json()
 
@@ -88,7 +88,7 @@ def test_what_is_not_quantised_may_go_there(tmp_path: Path) -> None:
 def test_the_overlap_holds_no_copy_where_it_cannot_run(tmp_path: Path) -> None:
     path = devices_file(tmp_path, top="pin: {board: submodules 5}")
     module = profiled(ONLY_LAYERS)
-    run_passes(module, [PartitionGraph(target=path), *load_passes("overlap-submodules")])
+    run_passes(module, [PartitionGraph(devices=path), *load_passes("overlap-submodules")])
     assert module.plan is not None
     assert (module.plan.answer.assignment or ())[5] == "board"
     overlap = module.plan.to_json()["overlap"]["shared"]
