@@ -106,6 +106,11 @@ class Node:
         return self.outputs[0].name
 
     @property
+    def place(self) -> str:
+        """The node in messages: `node NAME (OPERATOR) @ SCOPE`."""
+        return f"node {self.name} ({self.op})" + (f" @ {self.scope}" if self.scope else "")
+
+    @property
     def operands(self) -> Iterator[Value]:
         """The inputs that are there."""
         return (value for value in self.inputs if value is not None)

@@ -86,7 +86,7 @@ class OrtTarget(Target):
             return None
         return UserError(
             f"the provider {self.provider} has no kernel for {node.op} with 8 bits",
-            where=f"node {node.name}",
+            where=node.place,
             hint="write `quantize: int4` or none in model.yaml, or `provider: cpu` for this device",
         )
 
