@@ -42,7 +42,7 @@ less of that half, and the scores stay in the caches. A prompt of 512 on one thr
 int4 at 22 layers of 2048. Parts of 64 gave 0.93-0.96, 1.06 and 1.04: too few rows for fast matrix products.
 """
 _CPU_PROVIDERS = frozenset({"cpu", "xnnpack"})
-"""Of the engines that can take parts: whose attention and products run on the CPU. A GPU alone wants long steps."""
+"""The engines that take prompts in parts: those that compute on the CPU. A GPU alone is fastest in long steps."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What earlier compiles wrote is copied instead of made again: whole devices, and single tensors.
+"""Files of earlier compiles are copied instead of made again: whole devices, and single tensors.
 
 A record `runs/parts/<device>.json` is written when a device's files are complete. It is no part of the bundle:
 
@@ -46,7 +46,7 @@ _CODE = ("partc.format.dims", "partc.ir", "partc.bundle", "partc.frontend", "tar
 
 @dataclass(frozen=True)
 class Record:
-    """What the files of one device were made from; see the top of this file."""
+    """The inputs that the files of one device were made from; see the top of this file."""
 
     inputs: str
     artifact: Artifact
@@ -124,7 +124,7 @@ def new_record(
 
 
 class Earlier:
-    """What the compiles before this one left: the build that is to be replaced, and unfinished ones."""
+    """The folders that earlier compiles left: the build that is to be replaced, and unfinished ones."""
 
     def __init__(self, builds: Sequence[Path]) -> None:
         self._records = [

@@ -255,7 +255,7 @@ def _figure(section: Section, key: str, parse: Callable[..., _T], known: _T | No
 
 
 def _provider(section: Section, profile: Profile | None) -> str:
-    """That of the device, which its target must know, or that of the profile, which the target checks."""
+    """The provider of the device, which its target must know, or that of the profile, which the target checks."""
     default = profile.provider if profile else "cpu"
     known = target_type(section.text("target")).providers if "provider" in section else None
     return section.text("provider", default) if known is None else section.choice("provider", known)

@@ -93,7 +93,7 @@ class Problem:
     edges: tuple[Edge, ...] = ()
     return_bytes: float = 0
     phases: tuple[Phase, ...] = ()
-    """Where given, these replace times, edges and return_bytes."""
+    """Phases replace times, edges and return_bytes where they are given."""
     batch: int = 1
     """Sequences in a step: so many tokens a step makes. Times and bytes are those of the whole batch."""
 
