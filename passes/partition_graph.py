@@ -113,21 +113,16 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
         return Decision(module, problem, plan_placed(problem, stages, shape, where), unsupported, free=False)
     check_pins(unsupported, rules, shape)
     answer = solve(problem, strategy, explained=False)
-    if not answer.feasible:
-        constraint = str(answer.constraint)
-        said = blame(whole, rules, _with_layers(constraint, shape), partial(_is_feasible, strategy))
-        is_unsupported = bool(unsupported) and _is_feasible(strategy, restrict(every, rules))
-        if is_unsupported:
-            said = f"{said}; {left_out(unsupported, shape)}"
+    if answer.constraint is not None:
+        said = blame(whole, rules, _with_layers(answer.constraint, shape), partial(_is_feasible, strategy))
+        text, hint = said.text, model_remedy(module.info, module.profile or (), devices, answer.constraint)
+        if said.rules:
+            hint = "remove or change that pin or ban"
+        if unsupported and _is_feasible(strategy, restrict(every, rules)):
+            text, hint = f"{text}; {left_out(unsupported, shape)}", remedies(unsupported)
         if strategy != "optimal" and _is_feasible("optimal", problem):
             hint = f"{strategy} finds no plan, though there is one: use --strategy optimal"
-        elif is_unsupported:
-            hint = remedies(unsupported)
-        elif any(f"`{rule}`" in said for rule in rules):
-            hint = "remove or change that pin or ban"
-        else:
-            hint = model_remedy(module.info, module.profile or (), devices, constraint)
-        raise PlanError(f"no plan fits: {said}", where=where, hint=hint)
+        raise PlanError(f"no plan fits: {text}", where=where, hint=hint)
     return Decision(module, problem, answer, unsupported, free=strategy == "optimal")
 
 
