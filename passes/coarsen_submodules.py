@@ -138,7 +138,7 @@ def activation_counts(graph: Graph, submodules: Sequence[Submodule]) -> list[int
 
 
 def _weights(info: ModelInfo, graph: Graph, submodules: Sequence[Submodule]) -> list[float]:
-    """What each sub-module holds or computes, the larger, as a part of the largest one's.
+    """The share of each sub-module in bytes or in computing, the larger, as a part of the largest one's.
 
     Where the batch is yet to be chosen, of the smallest: the caches of a large one dwarf all that has none.
     """

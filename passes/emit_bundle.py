@@ -23,7 +23,7 @@ class EmitBundle(Pass):
 
     output: str = Default("build")
     """Folder of the build."""
-    target: str = Default("")
+    devices: str = Default("")
     """Path of devices.yaml, for addresses, threads and memory budgets; without it the targets' defaults."""
     reuse: bool = True
     """Whether to copy what did not change from the build that is there; else every file is made anew."""
@@ -34,7 +34,7 @@ class EmitBundle(Pass):
         Raises:
             OSError: the system refuses to write, a full disk for one; names a file, or else the build.
         """
-        devices = load_devices(self.target) if self.target else None
+        devices = load_devices(self.devices) if self.devices else None
         try:
             write_bundle(module, Path(self.output), devices, context.progress, reuse=self.reuse)
         except OSError as error:

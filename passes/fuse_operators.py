@@ -41,6 +41,11 @@ class FuseOperators(Pass):
     disable: str = Default("")
     """Names of fusions to leave out, separated by semicolons."""
 
+    @classmethod
+    def fusions(cls) -> tuple[str, ...]:
+        """See `Pass`."""
+        return tuple(FUSIONS)
+
     def apply(self, module: Module, context: Context) -> bool:
         """Fuse what the graph's opset has operators for.
 

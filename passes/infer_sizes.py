@@ -53,10 +53,9 @@ def check_sizes(graph: Graph, inferred: Inferred) -> None:
 
 
 def _unknown(node: Node, why: str) -> UserError:
-    scope = f" @ {node.scope}" if node.scope else ""
     return UserError(
         f"cannot tell the size of what {node.op} makes: {why}",
-        where=f"node {node.name} ({node.op}){scope}",
+        where=node.place,
         hint="partc needs sizes that follow from those of the inputs; "
         "export the model with fixed sizes there, or without this operator",
     )

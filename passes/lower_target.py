@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, UserError
+from partc.ir.equality import same_graph
 from partc.ir.graph import Module
-from partc.ir.text import print_module
-from partc.pipeline.contract import Context, Pass, Target
+from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.pipeline.registry import fusion_names, load_target
+from partc.pipeline.registry import load_target, target_fusions
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,15 @@ class LowerTarget(Pass):
     requires: ClassVar[str | None] = "split"
     ensures: ClassVar[str | None] = "split"
 
-    target: str = Default("")
+    devices: str = Default("")
     """Path of devices.yaml, for the options of each device; without it the targets' defaults."""
     disable: str = Default("")
     """Names of fusions that targets leave out on every device, separated by semicolons."""
+
+    @classmethod
+    def fusions(cls) -> tuple[str, ...]:
+        """See `Pass`: those of all targets."""
+        return target_fusions()
 
     def apply(self, module: Module, context: Context) -> bool:
         """Set the graphs of every part.
@@ -35,13 +40,13 @@ class LowerTarget(Pass):
         """
         if module.parts is None:
             raise InternalError("there are no parts", hint="run split-graph before lower-target")
-        devices = load_devices(self.target) if self.target else None
+        devices = load_devices(self.devices) if self.devices else None
         return lower(module, devices, _names(self.disable))
 
 
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(";") if name.strip())
-    known = fusion_names("lower-target") if names else []
+    known = target_fusions() if names else ()
     for name in names:
         if name not in known:
             hint = f"fusions: {', '.join(known)}"
@@ -51,20 +56,16 @@ def _names(text: str) -> tuple[str, ...]:
 
 def lower(module: Module, devices: DevicesConfig | None, disable: tuple[str, ...] = ()) -> bool:
     """Replace the graphs of all parts by lowered ones; True if any changed."""
-    before = print_module(module)
+    changed = False
     for part in module.parts or ():
         config = devices.devices[part.device] if devices else None
         options = config.target_options if config else None
-        target = _without(load_target(part.target, options), disable)
+        target = load_target(part.target, options).without(disable)
         try:
-            part.graphs = target.lower(part.graphs, module.info)
+            lowered = target.lower(part.graphs, module.info)
         except UserError as error:
             where = f"device {part.device}: {error.where}" if error.where else f"device {part.device}"
             raise type(error)(error.message, where=where, hint=error.hint) from error
-    return before != print_module(module)
-
-
-def _without(target: Target, disable: tuple[str, ...]) -> Target:
-    """The target without these fusions, besides those that its own options leave out."""
-    own = getattr(target, "disable", None)
-    return target if own is None or not disable else replace(target, disable=(*own, *disable))  # type: ignore[call-arg]
+        changed |= not all(map(same_graph, part.graphs, lowered))
+        part.graphs = lowered
+    return changed

@@ -86,11 +86,11 @@ class Side:
     device: str
     """The neighbour."""
     submodules: tuple[int, ...]
-    """What may be copied, nearest to the border first; all but one of the stage's at most."""
+    """The sub-modules that may be copied, nearest to the border first; all but one of the stage's at most."""
 
 
 Copies = list[tuple[Side, tuple[int, ...]]]
-"""Per side the sub-modules that are copied."""
+"""The sub-modules that are copied, for each side."""
 
 
 def find_overlap(problem: Problem, stages: Stages) -> tuple[Copies, float]:
@@ -153,7 +153,7 @@ def _bytes(problem: Problem, j: int) -> float:
 
 
 class Use(NamedTuple):
-    """What is taken of a resource: of a device's memory, or of a stage's sub-modules that may move."""
+    """The use of a resource: of a device's memory, or of a stage's sub-modules that may move."""
 
     amount: float
     peak: float = 0
@@ -183,7 +183,7 @@ def _rooms(stages: Stages) -> dict[Key, Resource]:
 
 
 def _memories(problem: Problem, stages: Stages) -> dict[Key, Resource]:
-    """What devices hold before any copy."""
+    """The memory of devices before any copy."""
     found: dict[Key, Resource] = {}
     for name, own in held(stages).items():
         device = problem.device_of[name]
@@ -215,7 +215,7 @@ class Label(NamedTuple):
     counts: tuple[int, ...]
     """Copies per side."""
     uses: Mapping[Key, Use]
-    """Of the resources that later sides draw on too; the same ones in the same order in all labels of as many sides."""
+    """The use of resources that later sides draw on too; the same ones in the same order in labels of as many sides."""
 
 
 def _search(
@@ -241,7 +241,7 @@ def _search(
 
 
 def _ceiling(problem: Problem, chain: Sequence[Side], resources: Mapping[Key, Resource]) -> float:
-    """What no choice exceeds: by what each interval can give, and by what each device can take."""
+    """A bound on all choices: by what each stage can give, and by what each device can take."""
     owners = {side.owner for side in chain}
     sizes = [[_bytes(problem, j) for j in owner.indices] for owner in owners]
     given = sum(sum(size) - min(size) for size in sizes)

@@ -1,4 +1,4 @@
-"""`partition-graph`: decides which device gets which sub-modules. It decides only; `split-graph` cuts.
+"""`partition-graph`: the plan, by which each sub-module has a device. It decides only; `split-graph` cuts.
 
 Where model.yaml says `max_batch: auto` it decides the batch, too: sub-modules are profiled and planned for each
 candidate, and the smallest that makes nearly the most tokens per second becomes the model's max_batch.
@@ -24,17 +24,6 @@ from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.plan.evaluate import evaluate
 from partc.plan.file import plan_file
-from partc.plan.lacks import (
-    Lacks,
-    check_lacks,
-    check_pins,
-    check_place,
-    idle,
-    lacks_of,
-    left_out,
-    remedies,
-    without_lacks,
-)
 from partc.plan.layers import Shape, shape_of
 from partc.plan.placement import check_strategy, plan_placed, stages_placed
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
@@ -43,13 +32,24 @@ from partc.plan.roofline import count_measured, overheads, prices
 from partc.plan.rules import blame, restrict, rules_of
 from partc.plan.stale import advice
 from partc.plan.strategies import solve, with_explanation
-from partc.plan.words import tokens_per_s
+from partc.plan.unsupported import (
+    Unsupported,
+    check_pins,
+    check_place,
+    check_supported,
+    idle,
+    left_out,
+    remedies,
+    unsupported_of,
+    without_unsupported,
+)
+from partc.plan.values import tokens_per_s
 from passes.profile_submodules import profile_submodules
 
 NEARLY = 0.98
 """A batch that makes this part of the most tokens per second is as good: it needs less memory and answers sooner."""
 TOKEN_BYTES = 8
-"""What the last device returns for each sequence of a step: one i64."""
+"""Bytes that the last device returns for each sequence of a step: one i64."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PartitionGraph(Pass):
     requires: ClassVar[str | None] = "mapped"
     ensures: ClassVar[str | None] = "mapped"
 
-    target: str = Default("devices.yaml")
+    devices: str = Default("devices.yaml")
     """Path of devices.yaml."""
     strategy: str = Default("optimal")
     """A name of `partc.plan.strategies`."""
@@ -68,28 +68,28 @@ class PartitionGraph(Pass):
     def apply(self, module: Module, context: Context) -> bool:
         """Set `module.plan`; raises PlanError if no plan meets the constraints."""
         before = module.plan, module.info, module.profile
-        devices = load_devices(self.target)
+        devices = load_devices(self.devices)
         check_strategy(devices, self.strategy)
         if module.info.batches:
-            decision, tried = choose_batch(module, devices, self.strategy, where=self.target)
+            decision, tried = choose_batch(module, devices, self.strategy, where=self.devices)
             module.info, module.profile = decision.module.info, decision.module.profile
             module.plan = planned(decision, {"batch": tried, **_measured(module, devices)})
         else:
-            decision = decide(module, devices, self.strategy, where=self.target)
+            decision = decide(module, devices, self.strategy, where=self.devices)
             module.plan = planned(decision, _measured(module, devices))
         return before != (module.plan, module.info, module.profile)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A problem and what was decided."""
+    """A problem and its plan."""
 
     module: Module
     problem: Problem
     answer: Plan
     """Without an explanation."""
-    lacks: Lacks
-    """What devices cannot run."""
+    unsupported: Unsupported
+    """The sub-modules that devices cannot run."""
     free: bool
     """Whether the planner chose the assignment as the best it knew."""
 
@@ -102,33 +102,28 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
     """
     shape = shape_of(module.submodules or ())
     rules = rules_of(devices, shape)
-    lacks = lacks_of(module.submodules or (), devices)
-    check_lacks(lacks, devices, shape, where)
+    unsupported = unsupported_of(module.submodules or (), devices)
+    check_supported(unsupported, devices, shape, where)
     every = _whole_problem(module, devices)
-    whole = without_lacks(every, lacks)
+    whole = without_unsupported(every, unsupported)
     problem = restrict(whole, rules)
     if devices.place:
         stages = stages_placed(devices, shape, rules)
-        check_place(lacks, devices, shape, stages)
-        return Decision(module, problem, plan_placed(problem, stages, shape, where), lacks, free=False)
-    check_pins(lacks, rules, shape)
+        check_place(unsupported, devices, shape, stages)
+        return Decision(module, problem, plan_placed(problem, stages, shape, where), unsupported, free=False)
+    check_pins(unsupported, rules, shape)
     answer = solve(problem, strategy, explained=False)
-    if not answer.feasible:
-        constraint = str(answer.constraint)
-        said = blame(whole, rules, _with_layers(constraint, shape), partial(_is_feasible, strategy))
-        lacking = bool(lacks) and _is_feasible(strategy, restrict(every, rules))
-        if lacking:
-            said = f"{said}; {left_out(lacks, shape)}"
+    if answer.constraint is not None:
+        said = blame(whole, rules, _with_layers(answer.constraint, shape), partial(_is_feasible, strategy))
+        text, hint = said.text, model_remedy(module.info, module.profile or (), devices, answer.constraint)
+        if said.rules:
+            hint = "remove or change that pin or ban"
+        if unsupported and _is_feasible(strategy, restrict(every, rules)):
+            text, hint = f"{text}; {left_out(unsupported, shape)}", remedies(unsupported)
         if strategy != "optimal" and _is_feasible("optimal", problem):
             hint = f"{strategy} finds no plan, though there is one: use --strategy optimal"
-        elif lacking:
-            hint = remedies(lacks)
-        elif any(f"`{rule}`" in said for rule in rules):
-            hint = "remove or change that pin or ban"
-        else:
-            hint = model_remedy(module.info, module.profile or (), devices, constraint)
-        raise PlanError(f"no plan fits: {said}", where=where, hint=hint)
-    return Decision(module, problem, answer, lacks, free=strategy == "optimal")
+        raise PlanError(f"no plan fits: {text}", where=where, hint=hint)
+    return Decision(module, problem, answer, unsupported, free=strategy == "optimal")
 
 
 def _with_layers(constraint: str, shape: Shape) -> str:
@@ -200,7 +195,7 @@ def _of_batch(module: Module, batch: int) -> Module:
 
 
 def _measured(module: Module, devices: DevicesConfig) -> dict[str, object]:
-    """Of measured times, where devices.yaml names such: how many there are, and the overheads beside them."""
+    """Notes on measured times, where devices.yaml names such: their number, and the overheads beside them."""
     if devices.measured is None:
         return {}
     counts = count_measured(module.submodules or (), workload(module.info), devices)
@@ -222,7 +217,7 @@ def planned(decision: Decision, notes: Mapping[str, object] | None = None) -> Pl
 def _why_unused(decision: Decision, answer: Plan) -> dict[str, object]:
     """`unused` of the explanation, with the operator that keeps a device from all sub-modules; empty without any."""
     unused = answer.explain.get("unused")
-    reasons = idle(decision.lacks, shape_of(decision.module.submodules or ()))
+    reasons = idle(decision.unsupported, shape_of(decision.module.submodules or ()))
     if not isinstance(unused, dict) or not reasons:
         return {}
     return {"unused": {name: reasons.get(name, text) for name, text in unused.items()}}
@@ -234,7 +229,7 @@ def problem_of(module: Module, devices: DevicesConfig) -> Problem:
     Devices have no times for sub-modules that their targets lack, and that pins and bans keep from them.
     """
     submodules = module.submodules or ()
-    able = without_lacks(_whole_problem(module, devices), lacks_of(submodules, devices))
+    able = without_unsupported(_whole_problem(module, devices), unsupported_of(submodules, devices))
     return restrict(able, rules_of(devices, shape_of(submodules)))
 
 

@@ -132,7 +132,7 @@ def _sizes(
 
 
 def _identity(weight: Weight) -> str:
-    """What makes two weights the same memory: the tensors and what is cut out, not how it is laid out."""
+    """The key of a weight's memory: the tensors and the pieces cut out, not their layout."""
     assert weight.source is not None
     parts = list(leaves(weight.source))
     bare = _without_layout(weight.source)

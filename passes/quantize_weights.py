@@ -24,9 +24,9 @@ _CHOICES = frozenset(
     {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Gather", "Transpose", "Expand"}
 )
 _BEHIND_HEAD = _CHOICES | {"Add", "Sub", "Mul", "Div", "Tanh"}
-"""What may stand between the product of the head and the logits: a bias, a soft cap, a choice of rows."""
+"""Operators that may stand between the product of the head and the logits: a bias, a soft cap, a choice of rows."""
 _BEHIND_ROUTER = _BEHIND_HEAD | {"Softmax", "Sigmoid"}
-"""What may stand between the product of a router and the choice of experts."""
+"""Operators that may stand between the product of a router and the choice of experts."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def quantize_weights(graph: Graph, wanted: Quantization) -> int:
 
 
 def _precision(node: Node, wanted: Quantization, heads: set[Node], requested: set[Value]) -> str | None:
-    """What a node's weight is to become; None where it has none that can be quantised."""
+    """The precision that a node's weight is to have; None where it has none that can be quantised."""
     if _is_product(node):
         return wanted.head if node in heads else wanted.weights
     if _is_lookup(node) and node.inputs[1] in requested:
@@ -123,7 +123,7 @@ def _products_behind(values: Iterable[Value | None], through: frozenset[str]) ->
 
 
 def _requested(graph: Graph) -> set[Value]:
-    """What a request brings, and what follows from that and constants alone: tokens, clipped or with an offset."""
+    """The inputs of a request, and values that follow from them and constants: tokens, clipped or with an offset."""
     found: set[Value] = {value for value in graph.inputs if not value.is_step}
     for node in graph.nodes:
         operands = list(node.operands)

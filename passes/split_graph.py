@@ -12,9 +12,9 @@ from partc.errors import PlanError
 from partc.format.placement import Stage, Stages
 from partc.format.program import Run, Sample
 from partc.ir.edit import Names
+from partc.ir.equality import same_parts
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Module, Node, Part, Value
-from partc.ir.text import print_module
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.plan.stages import SOURCE, Ends, Step, part_name, places_of, programs_of, route
@@ -30,18 +30,17 @@ class SplitGraph(Pass):
     requires: ClassVar[str | None] = "mapped"
     ensures: ClassVar[str | None] = "split"
 
-    target: str = Default("")
+    devices: str = Default("")
     """Path of devices.yaml, which says what each part is lowered to; without it every part is for `null`."""
 
     def apply(self, module: Module, context: Context) -> bool:
         """Set `module.parts`, in the order in which a step first comes to each device."""
-        before = print_module(module)
-        module.parts = split(module)
-        if self.target:
-            devices = load_devices(self.target).devices
+        before, module.parts = module.parts, split(module)
+        if self.devices:
+            devices = load_devices(self.devices).devices
             for part in module.parts:
                 part.target = devices[part.device].target
-        return before != print_module(module)
+        return before is None or not same_parts(before, module.parts)
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def _has(stages: Stages, flow: Flow, sender: int, value: Value) -> bool:
 
 
 def _token(module: Module) -> Value | None:
-    """What the last device returns instead of the logits."""
+    """The value that the last device returns instead of the logits."""
     if not module.info.has_states:
         return None
     return Value(Names(module.graph).fresh("token"), "i64", ("batch",))

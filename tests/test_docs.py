@@ -11,7 +11,7 @@ import yaml
 
 from partc.cli.main import COMMANDS
 from partc.config import devices, model, profiles, quantize
-from partc.pipeline.registry import COMMON_OPTIONS, FUSIONS, TARGETS, fusion_names
+from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, fusions, target_type
 from partc.plan.strategies import STRATEGIES
 from targets.ort import OrtTarget
 
@@ -53,15 +53,19 @@ def test_the_readme_is_a_front_page_with_every_command() -> None:
     assert [command.name for command in COMMANDS if f"`partc {command.name} " not in text] == []
 
 
+def _providers() -> tuple[str, ...]:
+    return tuple({name for target in TARGETS for name in target_type(target).providers or ()})
+
+
 @pytest.mark.parametrize(
     ("manual", "names"),
     [
         ("docs/model-yaml.md", model._KEYS + model.TASKS + model.DTYPES),
         ("docs/quantisation.md", quantize.PRECISIONS),
-        ("docs/devices-yaml.md", devices._TOP_KEYS + devices._DEVICE_KEYS + profiles.PROVIDERS),
+        ("docs/devices-yaml.md", devices._TOP_KEYS + devices._DEVICE_KEYS + _providers()),
         ("docs/devices-yaml.md", tuple(path.stem for path in profiles.FOLDER.glob("*.yaml"))),
         ("docs/devices-yaml.md", tuple(STRATEGIES) + tuple(TARGETS)),
-        ("docs/devices-yaml.md", tuple(name for step in FUSIONS for name in fusion_names(step))),
+        ("docs/devices-yaml.md", tuple(name for names in fusions().values() for name in names)),
         ("docs/devices-yaml.md", tuple(f.name for f in fields(OrtTarget) if f.name not in COMMON_OPTIONS)),
     ],
 )

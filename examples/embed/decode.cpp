@@ -21,21 +21,26 @@ constexpr char kProcessor[] = "aarch64";
 constexpr char kProcessor[] = "x86_64";
 #endif
 
+/** One of the two files that describe the bundle of a device. */
+Object read_json(const std::string& folder, const std::string& file) {
+  std::stringstream text;
+  text << std::ifstream(folder + "/" + file).rdbuf();
+  if (text.str().empty()) throw std::runtime_error("no " + file + " in " + folder);
+  return ffi::json::Parse(text.str()).cast<Object>();
+}
+
 /** A model of one sub-module, with the states of one request of one sequence. */
 class Model {
  public:
   explicit Model(const std::string& folder) {
-    std::stringstream text;
-    text << std::ifstream(folder + "/manifest.json").rdbuf();
-    if (text.str().empty()) throw std::runtime_error("no manifest.json in " + folder);
-    const auto manifest = ffi::json::Parse(text.str()).cast<Object>();
-    if (manifest["target"].cast<ffi::String>() != "tvm" || manifest["ring"].cast<Array>().size() != 1)
+    const Object build = read_json(folder, "build.json"), placement = read_json(folder, "placement.json");
+    if (build["target"].cast<ffi::String>() != "tvm" || placement["ring"].cast<Array>().size() != 1)
       throw std::runtime_error("not the bundle of a whole model, by the target tvm: " + folder);
-    limits_ = manifest["model"].cast<Object>();
-    part_ = manifest["submodules"].cast<Array>()[0].cast<Object>();
+    limits_ = build["model"].cast<Object>();
+    part_ = build["submodules"].cast<Array>()[0].cast<Object>();
     name_ = part_["name"].cast<ffi::String>();
-    const auto engine = manifest["engine"].cast<Object>();
-    const auto options = engine["options"].cast<Object>();
+    const auto engine = build["engine"].cast<Object>();
+    const auto options = engine["tvm"].cast<Object>();
     const std::string platform = options["platform"].cast<ffi::String>();
     if (engine["provider"].cast<ffi::String>() != "cpu" || platform.rfind(kProcessor, 0) != 0)
       throw std::runtime_error("the library is not for this processor, " + std::string(kProcessor) + ", but for " + platform);

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from partc.bundle.programs import traffic_of
 from partc.config.devices import DevicesConfig
 from partc.errors import InternalError
 from partc.format.build import (
@@ -23,7 +22,7 @@ from partc.format.build import (
 from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
 from partc.format.placement import MOST_FIGURE, Placement, Stages, seal_placement, stages_of
-from partc.format.program import print_program
+from partc.format.program import Emit, Instruction, print_program, reads, writes
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value
 from partc.ir.plan import PlanFile
 from partc.ir.types import BY_SHORT
@@ -43,7 +42,7 @@ less of that half, and the scores stay in the caches. A prompt of 512 on one thr
 int4 at 22 layers of 2048. Parts of 64 gave 0.93-0.96, 1.06 and 1.04: too few rows for fast matrix products.
 """
 _CPU_PROVIDERS = frozenset({"cpu", "xnnpack"})
-"""Of the engines that can take parts: whose attention and products run on the CPU. A GPU alone wants long steps."""
+"""The engines that take prompts in parts: those that compute on the CPU. A GPU alone is fastest in long steps."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +125,8 @@ def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
 
 
 def _outputs(module: Module, source: EmittedPart) -> tuple[Port, ...]:
-    found = {
-        name: _type_of(name, module, source.part.graphs) for name in traffic_of(source.part.programs).emitted
-    }
+    names = (name for step in _steps(source.part) if isinstance(step, Emit) for name in step.values)
+    found = {name: _type_of(name, module, source.part.graphs) for name in names}
     return tuple(Port(name, tensor.dtype, tensor.shape) for name, tensor in found.items())
 
 
@@ -139,8 +137,13 @@ def _port(value: Value) -> Port:
 
 def _values(module: Module, part: Part) -> dict[str, TensorType]:
     given = {value.name for value in module.graph.inputs}
-    names = (name for name in traffic_of(part.programs).values if name not in given)
-    return {name: _type_of(name, module, part.graphs) for name in names}
+    names = dict.fromkeys(name for step in _steps(part) for name in (*reads(step), *writes(step)))
+    return {name: _type_of(name, module, part.graphs) for name in names if name not in given}
+
+
+def _steps(part: Part) -> list[Instruction]:
+    """The instructions of all phases, prefill first."""
+    return [step for phase in sorted(part.programs, reverse=True) for step in part.programs[phase]]
 
 
 def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:

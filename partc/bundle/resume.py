@@ -1,4 +1,4 @@
-"""What earlier compiles wrote is copied instead of made again: whole devices, and single tensors.
+"""Files of earlier compiles are copied instead of made again: whole devices, and single tensors.
 
 A record `runs/parts/<device>.json` is written when a device's files are complete. It is no part of the bundle:
 
@@ -36,7 +36,7 @@ from partc.ir.graph import ModelInfo, Module, Part, Weight
 from partc.ir.text import print_module
 from partc.ir.weights import leaves, print_expr
 from partc.pipeline.contract import Artifact, Progress, Target, TensorStore
-from partc.pipeline.versions import code_version
+from partc.pipeline.versions import code_version, library_versions
 
 RECORDS = Path("runs") / "parts"
 """Folder of a build with one record a device."""
@@ -46,7 +46,7 @@ _CODE = ("partc.format.dims", "partc.ir", "partc.bundle", "partc.frontend", "tar
 
 @dataclass(frozen=True)
 class Record:
-    """What the files of one device were made from; see the top of this file."""
+    """The inputs that the files of one device were made from; see the top of this file."""
 
     inputs: str
     artifact: Artifact
@@ -82,7 +82,7 @@ def inputs_hash(part: Part, info: ModelInfo, target: Target, extra: Sequence[Sta
     names = {leaf.file for weight in weights if weight.source for leaf in leaves(weight.source)}
     return hash_data({
         "code": code_version(*_CODE),
-        "target": [target.name, target.identity()],
+        "target": [target.name, target.identity(), library_versions(target.libraries)],
         "graphs": [print_module(Module(info, graph)) for graph in part.graphs],
         "checkpoint": fingerprint(info, sorted(names)),
         "extra": list(extra),
@@ -124,7 +124,7 @@ def new_record(
 
 
 class Earlier:
-    """What the compiles before this one left: the build that is to be replaced, and unfinished ones."""
+    """The folders that earlier compiles left: the build that is to be replaced, and unfinished ones."""
 
     def __init__(self, builds: Sequence[Path]) -> None:
         self._records = [

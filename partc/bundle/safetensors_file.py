@@ -31,7 +31,7 @@ class Entry:
     """Short name, `f32`."""
     shape: tuple[int, ...]
     offset: int = 0
-    """Of its first byte, from the start of the file."""
+    """The offset of its first byte, from the start of the file."""
 
     @property
     def bytes(self) -> int:
@@ -100,7 +100,7 @@ def write_safetensors(
 
 
 class _Cursor:
-    """How much of one tensor is written."""
+    """The bytes of one tensor that are written."""
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry

@@ -32,7 +32,7 @@ from partc.ir.weights import (
 )
 
 _PIECE_BYTES = 1 << 22
-"""Of the checkpoint or of the result, whichever is more."""
+"""Bytes of a piece, of the checkpoint or of the result, whichever is more."""
 
 
 def stream_weights(weights: Sequence[Weight], read: Reader, info: ModelInfo) -> Iterator[tuple[str, Array]]:
@@ -69,7 +69,7 @@ def _groups(exprs: Mapping[Weight, WeightExpr]) -> Iterator[list[Weight]]:
 
 
 def _reads(expr: WeightExpr) -> Iterator[WeightExpr]:
-    """What `expr` takes of the checkpoint: tensors, and rows of them, such as one expert of many."""
+    """The parts of the checkpoint that `expr` reads: tensors, and rows of them, such as one expert of many."""
     match expr:
         case Leaf() | Step(op="slice", arguments=(0, *_), source=Leaf()):
             yield expr
@@ -160,7 +160,7 @@ class _Rows:
         self._pieces: dict[tuple[WeightExpr, int, int], Array] = {}
 
     def forget_pieces(self) -> None:
-        """What was computed for the last rows is not needed any more."""
+        """Forget the values that were computed for the last rows."""
         self._pieces.clear()
 
     def whole(self, expr: WeightExpr) -> Array:
@@ -234,7 +234,7 @@ class _Rows:
         return self.whole(expr) if self._is_scalar(expr) else self.piece(expr, 0, self.count(expr))
 
     def _overlaps(self, parts: Sequence[WeightExpr], start: int, stop: int) -> Iterator[Array]:
-        """What of each part lies in the rows from `start` to before `stop`."""
+        """The pieces of each part in the rows from `start` to before `stop`."""
         first = 0
         for part in parts:
             last = first + self.count(part)

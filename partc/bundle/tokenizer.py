@@ -13,7 +13,7 @@ FILES = (
     "chat_template.jinja",
     "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
 )  # fmt: skip
-"""What tokenizers of Hugging Face checkpoints consist of."""
+"""The files of tokenizers in Hugging Face checkpoints."""
 
 
 def tokenizer_files(info: ModelInfo) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Where a build is made: a sibling folder that takes the build's place in one step when it is complete.
+"""The folder in which a build is made: a sibling that takes the build's place in one step when it is complete.
 
 `build.partial-*` holds an unfinished build, locked as long as its compiler lives. What a compiler that failed or was
 killed leaves is found by the next one, which copies what is finished (`resume.py`) and removes it. Of several only the
@@ -58,7 +58,7 @@ def check_output(output: Path) -> None:
 
 
 def _names(folder: Path) -> set[str]:
-    """What lies in a folder; another compile may exchange it meanwhile, and remove what stood here before."""
+    """The content of a folder; another compile may exchange it meanwhile, and remove the old one."""
     while True:
         before = folder.stat().st_ino
         names = {path.name for path in folder.iterdir()}

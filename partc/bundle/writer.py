@@ -81,7 +81,7 @@ def write_bundle(
 
 
 def _overall(parts: Sequence[Part], progress: Progress) -> Iterator[Progress]:
-    """What each part reports its bytes to, so that they are seen as a share of all parts' weights."""
+    """The progress of each part, as a share of the weights of all parts."""
     sizes = [weights_bytes(part.graphs) for part in parts]
     for number, size in enumerate(sizes):
         before = sum(sizes[:number])

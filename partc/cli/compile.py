@@ -34,7 +34,14 @@ if TYPE_CHECKING:
     ),
 )
 @model_argument()
-@click.option("--target", required=True, type=FILE, metavar="DEVICES", help="The devices: a devices.yaml.")
+@click.option(
+    "--target",
+    "devices_file",
+    required=True,
+    type=FILE,
+    metavar="DEVICES",
+    help="The devices: a devices.yaml.",
+)
 @click.option(
     "-o",
     "--output",
@@ -54,7 +61,7 @@ if TYPE_CHECKING:
 @json_option("the summary")
 def compile_command(
     model: str,
-    target: Path,
+    devices_file: Path,
     output: Path,
     strategy: str,
     cut_rule: str,
@@ -81,9 +88,9 @@ def compile_command(
     from partc.verify.origin import write_origin
 
     # Before the long work: a mistake in these should not cost minutes.
-    devices = load_devices(target)
+    devices = load_devices(devices_file)
     check_strategy(devices, strategy)
-    steps = _steps(passes, target, strategy, cut_rule, output, disable)
+    steps = _steps(passes, devices_file, strategy, cut_rule, output, disable)
     if not cache:
         steps = [_anew(step) for step in steps]
     wrote = next((Path(vars(step)["output"]) for step in steps if step.name == "emit-bundle"), None)
@@ -99,15 +106,20 @@ def compile_command(
 
 
 def _steps(
-    passes: str | None, target: Path, strategy: str, cut_rule: str, output: Path, disable: tuple[str, ...]
+    passes: str | None,
+    devices_file: Path,
+    strategy: str,
+    cut_rule: str,
+    output: Path,
+    disable: tuple[str, ...],
 ) -> list[Pass]:
     """The passes that the user lists, else the default pipeline, with the options of the command line."""
     from partc.pipeline.default import configure, default_pipeline
     from partc.pipeline.registry import load_passes
 
     if passes is None:
-        return default_pipeline(target, strategy, cut_rule, output, disable=disable)
-    return configure(load_passes(passes), target, strategy, cut_rule, output, disable)
+        return default_pipeline(devices_file, strategy, cut_rule, output, disable=disable)
+    return configure(load_passes(passes), devices_file, strategy, cut_rule, output, disable)
 
 
 def _anew(step: Pass) -> Pass:

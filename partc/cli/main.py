@@ -15,17 +15,15 @@ import errno
 import io
 import os
 import shutil
-import signal
 import sys
 import textwrap
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 import click
 
-from partc import __version__
+from partc import __version__, interrupts
 from partc.cli.compile import compile_command
 from partc.cli.keys import keys_command
 from partc.cli.lower import lower_command
@@ -51,7 +49,7 @@ COMMANDS = (
     keys_command,
     profile_command,
 )
-"""Every command, in the order in which somebody meets them."""
+"""Every command, in the order of a first use."""
 
 _ROOM = "make room there, or give another place"
 _RIGHT = "change who may read and write there, or give another place"
@@ -119,6 +117,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def exit_code(error: BaseException) -> int:
     """The exit code of the table above for what ended a command; says on stderr what happened."""
+    if interrupts.exit_code() == 130:  # whatever came of it: libraries turn it into errors of their own
+        error = KeyboardInterrupt()
     match error:
         case SystemExit(code=code):
             return code if isinstance(code, int) else int(code is not None)
@@ -175,25 +175,19 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """The console script `partc`."""
-    signal.signal(signal.SIGTERM, _stop)
+    """Run the command line of this process, and end it."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: `partc plan ... >&-`
             setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # tables have a few characters that old locales lack
+    interrupts.arm()
+    interrupts.begin()
     code = run(sys.argv[1:])
+    if code in (130, 143):
+        interrupts.leave(code)
     if code == 141:
         # Nobody reads standard output any more: the interpreter's own flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    """Leave by an exception, so that temporary files and started processes are cleaned up."""
-    sys.exit(128 + number)
-
-
-if __name__ == "__main__":
-    main()

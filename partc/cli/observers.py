@@ -31,7 +31,7 @@ class Watch:
 
 
 def run_watched(load: Callable[[], Module], passes: Sequence[Pass], watch: Watch) -> Module:
-    """Apply `passes` to what `load` brings, with progress on stderr and whatever `watch` asks for.
+    """Apply `passes` to the module that `load` returns, with progress on stderr and the outputs of `watch`.
 
     What was typed is checked before `load`, which may take minutes.
 

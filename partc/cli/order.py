@@ -1,4 +1,4 @@
-"""Whether a list of passes that somebody typed can run: each must find the stage that it requires.
+"""Checks of a list of passes from the command line: each must find the stage that it requires.
 
 And whether their options have values that exist, which a pass itself says only when its turn comes.
 """

@@ -1,4 +1,4 @@
-"""Whether there can be written where somebody asks for it, found out before the long work."""
+"""Checks of folders and files to write to, made before the long work."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     ),
 )
 @model_argument(required=False)
-@click.option("--target", type=FILE, metavar="DEVICES", help="The devices: a devices.yaml.")
+@click.option("--target", "devices_file", type=FILE, metavar="DEVICES", help="The devices: a devices.yaml.")
 @click.option(
     "--problem", metavar="FILE", help="A planning problem as JSON (- for standard input), instead of MODEL."
 )
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @json_option("plan.json, or the answer to a problem,")
 def plan_command(
     model: str | None,
-    target: Path | None,
+    devices_file: Path | None,
     problem: str | None,
     strategy: str,
     cut_rule: str,
@@ -59,20 +59,24 @@ def plan_command(
 ) -> None:
     """Plan MODEL for the devices in DEVICES; nothing is emitted and no weight is read."""
     if problem is not None:
-        refuse(model is not None or target is not None, "--problem stands instead of MODEL and --target")
+        refuse(
+            model is not None or devices_file is not None, "--problem stands instead of MODEL and --target"
+        )
         _answer(problem, strategy, as_json)
         return
     refuse(model is None, "missing MODEL (or --problem FILE)")
-    refuse(target is None, "missing --target DEVICES")
+    refuse(devices_file is None, "missing --target DEVICES")
     assert model is not None
-    assert target is not None
+    assert devices_file is not None
 
     from partc.cli.observers import Watch
 
-    _show(_plan(model, target, strategy, cut_rule, cache, Watch(print_after, dump_dir, timing)), as_json)
+    _show(
+        _plan(model, devices_file, strategy, cut_rule, cache, Watch(print_after, dump_dir, timing)), as_json
+    )
 
 
-def _plan(model: str, target: Path, strategy: str, cut_rule: str, cache: bool, watch: Watch) -> Module:
+def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: bool, watch: Watch) -> Module:
     """The module of MODEL with its plan decided."""
     from partc.cli.load import load_model
     from partc.cli.observers import run_watched
@@ -82,10 +86,10 @@ def _plan(model: str, target: Path, strategy: str, cut_rule: str, cache: bool, w
     from partc.plan.placement import check_strategy
 
     # Before the long work: a mistake in these should not cost minutes.
-    devices = load_devices(target)
+    devices = load_devices(devices_file)
     check_strategy(devices, strategy)
     check_targets(devices, tools=False)
-    steps = default_pipeline(target, strategy, cut_rule, Path("build"), PLANNING)
+    steps = default_pipeline(devices_file, strategy, cut_rule, Path("build"), PLANNING)
     return run_watched(lambda: load_model(model, cache), steps, watch)
 
 

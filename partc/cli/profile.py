@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     ),
 )
 @model_argument(required=False)
-@click.option("--target", type=FILE, metavar="DEVICES", help="The devices: a devices.yaml.")
+@click.option("--target", "devices_file", type=FILE, metavar="DEVICES", help="The devices: a devices.yaml.")
 @click.option(
     "-o",
     "--output",
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 @json_option("the measurements")
 def profile_command(
     model: str | None,
-    target: Path | None,
+    devices_file: Path | None,
     output: Path,
     only_prepare: bool,
     connect: bool,
@@ -83,32 +83,32 @@ def profile_command(
     MODEL, devices and links alone.
     """
     if host:
-        refuse(bool(model or target or connect or only_prepare), "--host stands alone")
+        refuse(bool(model or devices_file or connect or only_prepare), "--host stands alone")
         _profile_host(quick, as_json)
         return
-    refuse(target is None, "missing --target DEVICES (or --host)")
+    refuse(devices_file is None, "missing --target DEVICES (or --host)")
     refuse(connect and only_prepare, "--prepare comes before --connect")
     refuse(connect and model is not None, "--connect measures what --prepare wrote: leave MODEL out")
-    assert target is not None
+    assert devices_file is not None
 
     from partc.cli.places import check_folder
     from partc.config.devices import load_devices
     from partc.profiler.bundle import check_profile_folder
     from partc.profiler.measurement import check_local
 
-    devices = load_devices(target)
+    devices = load_devices(devices_file)
     check_folder(output, "-o")
     check_profile_folder(output)
     if not connect:
         if not only_prepare:
             check_local(devices)
-        _prepare(model, target, devices, output, cut_rule, cache, quick)
+        _prepare(model, devices_file, devices, output, cut_rule, cache, quick)
     if only_prepare:
         click.echo(f"wrote {output}; copy each folder of {output / 'devices'} to its device, start there")
         click.echo("  partc-runner --bundle NAME --listen HOST:PORT --measure")
-        click.echo(f"then: partc profile --target {target} -o {output} --connect")
+        click.echo(f"then: partc profile --target {devices_file} -o {output} --connect")
         return
-    _measure(model or "MODEL", target, devices, output, connect, insecure, quick, as_json)
+    _measure(model or "MODEL", devices_file, devices, output, connect, insecure, quick, as_json)
 
 
 def _profile_host(quick: bool, as_json: bool) -> None:
@@ -128,7 +128,7 @@ def _profile_host(quick: bool, as_json: bool) -> None:
 
 def _prepare(
     model: str | None,
-    target: Path,
+    devices_file: Path,
     devices: DevicesConfig,
     output: Path,
     cut_rule: str,
@@ -138,27 +138,27 @@ def _prepare(
     from partc.cli.progress import progress_bar
     from partc.profiler.measurement import prepare
 
-    module = _cut(model, target, cut_rule, cache) if model is not None else None
+    module = _cut(model, devices_file, cut_rule, cache) if model is not None else None
     with progress_bar() as bar:
         bar.start("write the bundles")
         prepare(output, devices, module, quick, bar.update)
 
 
-def _cut(model: str, target: Path, cut_rule: str, cache: bool) -> Module:
+def _cut(model: str, devices_file: Path, cut_rule: str, cache: bool) -> Module:
     """The module of MODEL, cut into sub-modules as compile does it."""
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched
     from partc.cli.order import check_settings
     from partc.pipeline.default import default_pipeline
 
-    steps = default_pipeline(target, "optimal", cut_rule, Path("build"), ("simplify", "cut"))
+    steps = default_pipeline(devices_file, "optimal", cut_rule, Path("build"), ("simplify", "cut"))
     check_settings(steps)
     return run_watched(lambda: load_model(model, cache), steps, Watch((), None, False))
 
 
 def _measure(
     model: str,
-    target: Path,
+    devices_file: Path,
     devices: DevicesConfig,
     output: Path,
     connect: bool,
@@ -176,7 +176,7 @@ def _measure(
         result = measure(
             output, devices, connect=connect, insecure=insecure, quick=quick, progress=bar.update
         )
-    write_files(output, load_yaml(target), devices, result)
+    write_files(output, load_yaml(devices_file), devices, result)
     _show(result, model, output / DEVICES_FILE, as_json)
 
 

@@ -57,17 +57,17 @@ def report_command(build: Path, output: Path | None, run: Path | None, as_json: 
     subject = read_subject(build, run)
     for damaged in subject.skipped:
         click.echo(f"note: passed over: {damaged}", err=True)
-    target = output or (build if build.is_dir() else build.parent) / _FILE
-    check_file(target, "-o")
-    write_report(subject, target)
+    file = output or (build if build.is_dir() else build.parent) / _FILE
+    check_file(file, "-o")
+    write_report(subject, file)
     if as_json:
-        print_json(_summary(subject, target))
+        print_json(_summary(subject, file))
         return
     _print(subject)
-    click.echo(f"wrote {target}")
+    click.echo(f"wrote {file}")
 
 
-def _summary(subject: Subject, target: Path) -> dict[str, Any]:
+def _summary(subject: Subject, file: Path) -> dict[str, Any]:
     """The figures of the report, for programs."""
     from partc.report.measured import Measured
     from partc.report.page import headline
@@ -75,7 +75,7 @@ def _summary(subject: Subject, target: Path) -> dict[str, Any]:
     measured = Measured(subject.plan, subject.record) if subject.record else None
     figures = headline(subject.plan, measured)
     return {
-        "report": str(target),
+        "report": str(file),
         "objective": subject.plan.case.problem.objective,
         **{name: figure.value if figure else None for name, figure in figures.items()},
         "run": subject.record.started if subject.record else None,

@@ -46,7 +46,7 @@ def check_tokens(count: int, max_sequence: int) -> None:
 
 
 def default_tokens(max_sequence: int) -> int:
-    """New tokens where nobody says how many: half of a short max_sequence is left to the prompt."""
+    """The default number of new tokens: half of a short max_sequence is left to the prompt."""
     return min(64, max(1, max_sequence // 2))
 
 

@@ -1,4 +1,4 @@
-"""Tables for people: they fit in 80 columns and are plain text where nobody looks at a terminal."""
+"""Tables for people: they fit in 80 columns and are plain text where stdout is no terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from partc.config.units import format_bytes, format_seconds
 from partc.pipeline.manager import PassRun
 from partc.plan.summary import MessageRow, StageRow, Summary
-from partc.plan.words import say_rate
+from partc.plan.values import say_rate
 
 SHOWN = 5
 """The number of helpful changes that are printed; plan.json has all."""
@@ -29,7 +29,7 @@ def show(*blocks: Table | str, stderr: bool = False) -> None:
     with out.capture() as captured:
         for block in blocks:
             out.print(block)
-    # Cells are padded with spaces: nobody wants those in a file.
+    # Cells are padded with spaces, which would be noise in a file.
     lines = captured.get().splitlines()
     click.echo("\n".join(line.rstrip() for line in lines), file=stream)
 

@@ -11,13 +11,13 @@ from typing import TypeVar
 
 from partc.config.placement import KEYS as PLACEMENT_KEYS
 from partc.config.placement import Ranges, read_ranges
-from partc.config.profiles import ARCHITECTURES, PROVIDERS, Profile, find_profile
+from partc.config.profiles import ARCHITECTURES, Profile, find_profile
 from partc.config.section import Section, describe
 from partc.config.times import DeviceTimes, Times, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
 from partc.errors import UserError
-from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, target_options
+from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, target_options, target_type
 
 OBJECTIVES = ("latency", "throughput")
 _TOP_KEYS = ("source", "objective", "memory_fraction", "devices", "links", "measured", *PLACEMENT_KEYS)
@@ -255,7 +255,10 @@ def _figure(section: Section, key: str, parse: Callable[..., _T], known: _T | No
 
 
 def _provider(section: Section, profile: Profile | None) -> str:
-    return section.choice("provider", PROVIDERS, profile.provider if profile else "cpu")
+    """The provider of the device, which its target must know, or that of the profile, which the target checks."""
+    default = profile.provider if profile else "cpu"
+    known = target_type(section.text("target")).providers if "provider" in section else None
+    return section.text("provider", default) if known is None else section.choice("provider", known)
 
 
 def _address(section: Section) -> str | None:

@@ -22,7 +22,6 @@ FOLDER = Path(partc.__file__).resolve().parent.parent / "targets" / "profiles"
 ARCHITECTURES = ("aarch64", "x86_64")
 HOST = "host"
 """The profile of the machine that plans, measured by `partc profile --host`."""
-PROVIDERS = ("cpu", "xnnpack", "cuda", "tensorrt")
 _FIGURES = ("flops", "memory_bandwidth", "memory")
 
 
@@ -89,7 +88,7 @@ def _read(name: str, top: Section) -> Profile:
         name=name,
         title=top.text("title"),
         arch=top.choice("arch", ARCHITECTURES),
-        provider=top.choice("provider", PROVIDERS, "cpu"),
+        provider=top.text("provider", "cpu"),
         flops_per_s=parse_flops(figures["flops"].data["value"], where=figures["flops"].place("value")),
         memory_bandwidth_bytes_per_s=parse_bandwidth(
             figures["memory_bandwidth"].data["value"], where=figures["memory_bandwidth"].place("value")

@@ -1,4 +1,4 @@
-"""What the compiler, the runner and every other runtime share: data and their codecs, no behaviour.
+"""The formats that the compiler, the runner and every other runtime share: data and their codecs, no behaviour.
 
 ```
 dims         sizes of tensors: numbers and expressions of symbols

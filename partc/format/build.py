@@ -65,7 +65,7 @@ class Port(Data, frozen=True):
 
 
 class State(Data, frozen=True):
-    """What a sub-module keeps between steps; one buffer is both its input and its output."""
+    """A state that a sub-module keeps between steps; one buffer is both its input and its output."""
 
     name: str
     input: str

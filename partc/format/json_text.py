@@ -76,7 +76,7 @@ class _ValueError(ValueError):
     def __init__(self, message: str, literal: str = "") -> None:
         super().__init__(message)
         self.literal = literal
-        """How it is written, where that is known."""
+        """The text of the value in the file, where it is known."""
 
 
 def _place(text: str, literal: str) -> str:

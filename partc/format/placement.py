@@ -27,7 +27,7 @@ _FIGURES = frozenset({"prefill_s", "decode_s", "prefill_tokens"})
 
 Phase = Annotated[str, Meta(pattern="^(prefill|decode)$")]
 Share = Literal["one", "heads", "columns", "sequence"]
-"""How devices share a stage: one device has all of it; attention by heads; products by columns; positions by ranges."""
+"""Ways of sharing a stage: one device has all of it; attention by heads; products by columns; positions by ranges."""
 MOST_FIGURE = 1e6
 """Seconds of a step, or tokens; a runner that had to wait longer would never give up."""
 Figure = Annotated[float, Meta(ge=0, le=MOST_FIGURE)]

@@ -1,4 +1,4 @@
-"""What a device does in one step of one request: a list of instructions, and their text.
+"""The program of a device for one step of one request: a list of instructions, and their text.
 
 ```
 program     := { line }
@@ -134,7 +134,7 @@ def writes(instruction: Instruction) -> tuple[str, ...]:
 
 
 def chunk_program(prefill: Program) -> Program:
-    """What a device does for a part of a prompt behind which more comes.
+    """The program of a device for a part of a prompt behind which more comes.
 
     That is `prefill`, but no token comes of it: nothing is sampled, emitted, or sent to where it would be.
     """

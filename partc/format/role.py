@@ -230,7 +230,7 @@ def check_role(role: Role, where: str) -> None:
 
 
 def _check_program(role: Role, phase: str, program: Program, where: str) -> None:
-    """What an instruction uses was made before it; devices, sub-modules and values are known."""
+    """Check that values are made before they are used, and that devices, sub-modules and values are known."""
     known = set(STEP_INPUTS if role.has_step_inputs else ())
     known |= set(role.inputs) if role.is_source else set()
     for place, instruction in enumerate(program):

@@ -25,7 +25,7 @@ from partc.pipeline.contract import Progress, no_progress
 from partc.pipeline.versions import code_version
 
 LIMIT_BYTES = 256_000_000
-"""Of all entries; those not used for the longest time go first. A Llama-2-7B shape takes 0.4 MB."""
+"""Bytes of all entries; those not used for the longest time go first. A Llama-2-7B shape takes 0.4 MB."""
 _CODE = ("partc.config", "partc.format.dims", "partc.frontend", "partc.ir")
 """Packages that decide what the import of a model is."""
 
@@ -54,7 +54,7 @@ def load_cached(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
 
 
 def cache_folder() -> Path:
-    """Where imports are kept."""
+    """The folder in which imports are kept."""
     return user_cache() / "imports"
 
 

@@ -1,4 +1,4 @@
-"""How a model's parameters come from the tensors of its checkpoint. Nothing is loaded here."""
+"""The sources of a model's parameters in the tensors of its checkpoint. Nothing is loaded here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def checkpoint_sources(
     stored: Mapping[str, StoredTensor],
     folder: Path,
 ) -> dict[str, WeightExpr]:
-    """Where each parameter of `network` comes from in the checkpoint at `folder`, whose tensors are `stored`.
+    """The source of each parameter of `network` in the checkpoint at `folder`, whose tensors are `stored`.
 
     Follows transformers' own loading: renamings, the base model's prefix, at most one converter a tensor; tied
     parameters share a source. A stored element type other than the parameter's own is cast.

@@ -10,7 +10,7 @@ from partc.format.json_text import read_json
 from partc.frontend.safetensors import SafetensorsFile, StoredTensor
 
 HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
-"""What is fetched of a hub model: no code, no pickles."""
+"""The files that are fetched of a hub model: no code, no pickles."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 

@@ -34,7 +34,7 @@ _FIELDS = {
         *(TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.BFLOAT16),
     ),
 }
-"""Where a tensor's elements may stand that are no raw bytes → the types that may stand there."""
+"""The fields that may hold a tensor's elements instead of raw bytes → their element types."""
 
 
 def check_model(model: onnx.ModelProto, path: Path) -> None:

@@ -56,7 +56,7 @@ def _remedy(what: str, most: int) -> str:
 
 
 def _newer(ir_version: int, opsets: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
-    """What is too new by itself: its name, its version in the file, the newest that onnxruntime reads."""
+    """The versions that are too new: name, version in the file, the newest that onnxruntime reads."""
     if not _reads(ir_version, {}):
         readable = (version for version in range(_OLD_FORMAT, ir_version) if not _reads(version + 1, {}))
         yield _FORMAT, ir_version, next(readable, _OLD_FORMAT)

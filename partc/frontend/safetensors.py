@@ -27,7 +27,7 @@ class StoredTensor:
     """Short name, `bf16`."""
     shape: tuple[int, ...]
     offset: int
-    """Of its first byte in the file."""
+    """The offset of its first byte in the file."""
 
 
 def map_tensor(path: Path, dtype: str, shape: tuple[int, ...], offset: int) -> Array:

@@ -1,4 +1,4 @@
-"""Where a model comes from: a folder, the hub, or a config with a seed. Remote code never runs."""
+"""The source of a model: a folder, the hub, or a config with a seed. Remote code never runs."""
 
 from __future__ import annotations
 

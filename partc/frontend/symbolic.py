@@ -119,7 +119,7 @@ class SymbolicTensor:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """What `torch.cat`, `torch.stack`, … do with these tensors."""
+        """The result of `torch.cat`, `torch.stack`, … of these tensors."""
         name = function.__name__
         options = kwargs or {}
         if name in ("cat", "concat", "concatenate"):

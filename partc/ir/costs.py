@@ -20,7 +20,7 @@ from partc.ir.workload import Step
 
 @dataclass(frozen=True)
 class NodeCost:
-    """What one node costs in one step."""
+    """The costs of one node in one step."""
 
     flops: int
     moved_bytes: int

@@ -1,4 +1,4 @@
-"""What makes two sub-modules take the same time: what they compute and at which sizes, never how things are called.
+"""Digests of sub-modules that take the same time: they compute the same at the same sizes, whatever the names.
 
 Identical layers of a transformer have one digest, so that one of them is measured (EdgeShard III profiles every
 layer; most are the same). It is a SHA-256 over the canonical text of the sub-module:

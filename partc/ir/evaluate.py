@@ -37,7 +37,7 @@ def _attribute(key: str, value: Attribute) -> onnx.AttributeProto:
 
 
 def evaluate_node(node: Node, operands: Sequence[Array | None], opset: int) -> list[Array] | None:
-    """What a standard, deterministic node makes of these arrays; None where the reference has no answer.
+    """The results of a standard, deterministic node for these arrays; None where the reference has no answer.
 
     The arithmetic is `onnx.reference`'s, or that of the table of our own operators: folding agrees with the
     operator's specification, not with one engine.

@@ -1,4 +1,4 @@
-"""How activations flow: what every device can make for itself, and an order that keeps cuts narrow.
+"""The flow of activations: the values that every device can make itself, and an order that keeps cuts narrow.
 
 | word | a node is it if everything behind it, transitively, is |
 | --- | --- |
@@ -116,7 +116,7 @@ def _depths(graph: Graph, free: Set[Node]) -> dict[Node, int]:
 
 
 def behind(end: Node, skip: Container[Node]) -> list[Node]:
-    """What `end` needs, and `end`, except `skip` and what only that needs; depth-first post-order."""
+    """The nodes that `end` needs, and `end`, except `skip` and what it alone needs; depth-first post-order."""
     order: list[Node] = []
     seen: set[Node] = set()
     stack = [(end, False)]

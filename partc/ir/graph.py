@@ -94,7 +94,7 @@ class Node:
     outputs: list[Value]
     attributes: dict[str, Attribute] = field(default_factory=dict)
     scope: str = ""
-    """Where in the source model it comes from: `model.layers.0.self_attn`."""
+    """Its place in the source model: `model.layers.0.self_attn`."""
 
     def __post_init__(self) -> None:
         for output in self.outputs:
@@ -104,6 +104,11 @@ class Node:
     def name(self) -> str:
         """The name of its first output: what messages call it."""
         return self.outputs[0].name
+
+    @property
+    def place(self) -> str:
+        """The node in messages: `node NAME (OPERATOR) @ SCOPE`."""
+        return f"node {self.name} ({self.op})" + (f" @ {self.scope}" if self.scope else "")
 
     @property
     def operands(self) -> Iterator[Value]:
@@ -170,13 +175,13 @@ class Graph:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What the rest of the compiler must know of the model besides its graph; the header of the text form."""
+    """Facts about the model besides its graph; the header of the text form."""
 
     name: str
     task: str
     """text-generation | text-classification | feature-extraction | graph."""
     folder: str = "."
-    """Where weight files lie; weight references are relative to it."""
+    """The folder of the weight files; weight references are relative to it."""
     random: Mapping[str, Any] | None = None
     """`{config, seed}` of a model with random weights; None where the folder has a checkpoint."""
     dtype: str = "f32"
@@ -220,7 +225,7 @@ class Submodule:
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """What one sub-module costs in one phase (prefill or decode) at the workload's sizes."""
+    """The costs of one sub-module in one phase (prefill or decode) at the workload's sizes."""
 
     flops: int
     """Floating-point operations of one step."""
@@ -246,7 +251,7 @@ class SubmoduleProfile:
 
 @dataclass(eq=False)
 class Part:
-    """What one device runs: a graph for each of its intervals and a program per phase."""
+    """The part of one device: a graph for each of its intervals and a program per phase."""
 
     device: str
     graphs: list[Graph]

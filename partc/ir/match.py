@@ -1,4 +1,4 @@
-"""What every search for a pattern needs: the operator before a value, who else reads a value, the change in place."""
+"""Helpers of every search for a pattern: the operator before a value, its other readers, the change in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def number(value: Value | None) -> float | None:
 
 
 class Readers:
-    """Who reads what in one graph, as it was when this was made."""
+    """The readers of each value in one graph, as it was when this was made."""
 
     def __init__(self, graph: Graph) -> None:
         """Index the graph; O(edges)."""

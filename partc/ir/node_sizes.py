@@ -32,7 +32,7 @@ TypedShapes = tuple[str, tuple[Sizes, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Fact:
-    """What is known of a value in every sample. Facts are interned: equal facts are the same object."""
+    """The known facts about a value in every sample. Facts are interned: equal facts are the same object."""
 
     dtype: str
     shapes: tuple[Sizes, ...]

@@ -36,9 +36,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     gap: Number | None = None
     """|value - bound| / value; 0 is proven optimal."""
     method: str = ""
-    """How it was found."""
+    """The method that found it."""
     constraint: str | None = None
-    """What cannot be met, in words and numbers; None where the plan is feasible."""
+    """The constraint that cannot be met, in words and numbers; None where the plan is feasible."""
     explain: Json = field(default_factory=dict)
     """Plain JSON: the devices in use, why each other one is not, what binds."""
 
@@ -96,7 +96,7 @@ class StageRun(Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
+        """The duration."""
         return self.finish_s - self.start_s
 
 
@@ -117,7 +117,7 @@ class Message(Struct, frozen=True, rename={"sender": "from", "receiver": "to"}):
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
+        """The duration."""
         return self.arrive_s - self.start_s
 
     @property

@@ -42,11 +42,11 @@ class Quantization:
     """Precision of the weights; each of the three is `int8`, `int4` or `none`."""
 
     weights: str = NONE
-    """Of every matrix that activations are multiplied with, but the head."""
+    """The precision of every matrix that activations are multiplied with, but the head."""
     head: str = NONE
-    """Of the product that makes the logits."""
+    """The precision of the product that makes the logits."""
     embeddings: str = NONE
-    """Of the table of tokens."""
+    """The precision of the table of tokens."""
     block: int = 32
     """Weights of a row that share a scale; for int4."""
 

@@ -23,7 +23,7 @@ Vector = tuple[int, ...]
 
 _PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _STRIDES = (1, 3, 5, 7, 9, 11, 13)
-"""How far apart in its list each symbol's samples are, so that symbols vary independently."""
+"""Strides of the symbols in their lists of samples, so that symbols vary independently."""
 _MAX_DENOMINATOR = 64
 _QUARTERS = 4
 """Steps in which sizes are spread up to the largest."""

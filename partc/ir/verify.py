@@ -41,10 +41,10 @@ def verify_graph(graph: Graph) -> None:
     for node in graph.nodes:
         for value in node.operands:
             if value not in defined and not isinstance(value, Weight | Constant | State):
-                raise InternalError(f"%{value.name} is used before it is made", where=f"node {node.name}")
+                raise InternalError(f"%{value.name} is used before it is made", where=node.place)
         for output in node.outputs:
             if output.producer is not node:
-                raise InternalError(f"%{output.name} names another producer", where=f"node {node.name}")
+                raise InternalError(f"%{output.name} names another producer", where=node.place)
         defined.update(node.outputs)
         _check_operator(node)
     for value in graph.outputs:
@@ -61,7 +61,7 @@ def _check_operator(node: Node) -> None:
             raise MismatchError("there is no such operator")
         OPERATORS[node.op].check(node)
     except MismatchError as error:
-        raise InternalError(f"{node.op}: {error}", where=f"node {node.name}") from error
+        raise InternalError(str(error), where=node.place) from error
 
 
 def _check_names(graph: Graph) -> None:
@@ -84,13 +84,8 @@ def _sized(module: Module) -> None:
     for value in module.graph.values():
         if value.dtype is None or value.shape is None:
             kind = type(value).__name__.lower()
-            raise InternalError(f"{kind} %{value.name} has no size", where=_place(value))
-
-
-def _place(value: Value) -> str:
-    if value.producer is None:
-        return value.name
-    return f"node {value.producer.name} ({value.producer.op}) @ {value.producer.scope}"
+            where = value.name if value.producer is None else value.producer.place
+            raise InternalError(f"{kind} %{value.name} has no size", where=where)
 
 
 def _formed(module: Module) -> None:
@@ -103,7 +98,7 @@ def _formed(module: Module) -> None:
     for node in shared:
         for value in node.operands:
             if isinstance(value, Input) and not value.is_step:
-                raise InternalError(f"a shared node reads %{value.name}", where=f"node {node.name}")
+                raise InternalError(f"a shared node reads %{value.name}", where=node.place)
 
 
 def _mapped(module: Module) -> None:

@@ -122,7 +122,7 @@ def has_step(expr: WeightExpr, *ops: str) -> bool:
 
 
 def stored(expr: WeightExpr) -> WeightExpr:
-    """What has the same bytes as `expr`, whatever its last shape is: all that is equal in this is stored once."""
+    """The part of `expr` that decides its bytes, whatever its last shape is: equal ones are stored once."""
     while isinstance(expr, Step) and expr.op == "reshape":
         expr = expr.source
     return expr

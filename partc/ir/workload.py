@@ -35,7 +35,7 @@ def workload(info: ModelInfo) -> list[Step]:
 
 
 def settings(info: ModelInfo) -> dict[str, str | int]:
-    """What a user has set that times depend on, by its name in model.yaml."""
+    """The settings of a user that times depend on, by their names in model.yaml."""
     return {
         "model": info.name,
         "dtype": info.dtype,

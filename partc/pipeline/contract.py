@@ -8,7 +8,7 @@ A pass is a frozen dataclass: its fields are its options (ints, floats, bools, t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, ClassVar
@@ -42,6 +42,11 @@ class Pass(ABC):
     ensures: ClassVar[str | None] = None
     """Stage that holds afterwards."""
 
+    @classmethod
+    def fusions(cls) -> tuple[str, ...]:
+        """Names of the fusions that the option `disable` can leave out; passes without that option have none."""
+        return ()
+
     @abstractmethod
     def apply(self, module: Module, context: Context) -> bool:
         """Change `module`; True if anything changed."""
@@ -58,7 +63,7 @@ class Artifact:
 
 
 class TensorStore:
-    """The tensors of one device: some may have been written before, by an earlier build. This one knows of none."""
+    """The tensors of one device, some of which an earlier build may have written. This one has none."""
 
     def copy(self, weight: Weight, file: BinaryIO, offset: int) -> bool:
         """Put the bytes of a weight into an open file at `offset`; False: they have to be computed."""
@@ -73,9 +78,24 @@ NO_STORE = TensorStore()
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """A back end: lowers the graph of one part and writes its files."""
+    """A back end: lowers the graph of one part and writes its files.
+
+    Everything that partc must know of a target stands here: a new one is a folder of `targets/` and a line in
+    `partc.pipeline.registry.TARGETS`. Its fields are options: those of `COMMON_OPTIONS` come from the device, the
+    others from `options:` in devices.yaml. Its module must load where its tools are not installed.
+    """
 
     name: ClassVar[str]
+    providers: ClassVar[tuple[str, ...] | None] = None
+    """What `provider:` of a device may be; None: any name, the target does not care."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Distributions whose versions its files depend on; files of an earlier build with others are not reused."""
+    fusions: ClassVar[tuple[str, ...]] = ()
+    """Names of the fusions that `without` can leave out, for `--disable`."""
+
+    def without(self, fusions: Collection[str]) -> Target:
+        """The target that leaves out these of its fusions, besides those that its options leave out."""
+        return self
 
     def check_options(self) -> None:  # noqa: B027  # most targets have none
         """Refuse options whose values do not exist or do not fit together; needs no tool.
@@ -100,7 +120,7 @@ class Target(ABC):
         return None
 
     def identity(self) -> object:
-        """Everything that its files depend on besides the graphs, as data for JSON: options, versions of tools."""
+        """What its files depend on besides graphs and `libraries`, as data for JSON: options, versions of tools."""
         return repr(self)
 
     @abstractmethod

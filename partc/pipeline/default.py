@@ -44,28 +44,28 @@ PLANNING = ("simplify", "cut", "measure", "place")
 
 
 class Default(str):
-    """The value of a pass's option that nobody gave, which the command line may replace; one that was given stays."""
+    """The default of a pass's option, which the command line may replace; a given value stays."""
 
 
 def default_pipeline(
-    target: Path,
+    devices: Path,
     strategy: str,
     cut_rule: str,
     output: Path,
     phases: Sequence[str] = tuple(PHASES),
     disable: Sequence[str] = (),
 ) -> list[Pass]:
-    """The passes of `phases` for the devices in the file `target`; the bundle goes to the folder `output`.
+    """The passes of `phases` for the devices in the file `devices`; the bundle goes to the folder `output`.
 
-    `disable`: names of fusions to leave out (`partc.pipeline.registry.FUSIONS`).
+    `disable`: names of fusions to leave out (`partc.pipeline.registry.fusions`).
     """
     steps = [load_pass(text) for phase in phases for text in PHASES[phase]]
-    return configure(steps, target, strategy, cut_rule, output, disable)
+    return configure(steps, devices, strategy, cut_rule, output, disable)
 
 
 def configure(
     steps: Sequence[Pass],
-    target: Path,
+    devices: Path,
     strategy: str,
     cut_rule: str,
     output: Path,
@@ -75,11 +75,11 @@ def configure(
     fusions = sort_fusions(disable) if disable else {}
     settings = {
         ("find-cuts", "rule"): cut_rule,
-        ("partition-graph", "target"): str(target),
+        ("partition-graph", "devices"): str(devices),
         ("partition-graph", "strategy"): strategy,
-        ("split-graph", "target"): str(target),
-        ("lower-target", "target"): str(target),
-        ("emit-bundle", "target"): str(target),
+        ("split-graph", "devices"): str(devices),
+        ("lower-target", "devices"): str(devices),
+        ("emit-bundle", "devices"): str(devices),
         ("emit-bundle", "output"): str(output),
         **{(step, "disable"): names for step, names in fusions.items()},
     }

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from partc.errors import UserError
 from partc.pipeline.contract import Pass, Target
@@ -37,19 +37,11 @@ TARGETS: Mapping[str, str] = {
 }
 """Every target by the name that devices.yaml uses."""
 
-
-FUSIONS: Mapping[str, str] = {
-    "fuse-operators": "passes.fuse_operators:FUSIONS",
-    "lower-target": "targets.ort.fusions:FUSIONS",
-}
-"""Every pass that fuses, and its table of fusions by name."""
-
 COMMON_OPTIONS = ("provider", "threads", "arch")
 """Options that every target is offered; a target takes those that it has fields for."""
 
 _KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
 _SAMPLES = {"int": "4", "float": "0.5", "str": "name", "bool": "true"}
-_TYPES: Mapping[str, type] = {"int": int, "str": str, "bool": bool}
 
 
 def load_pass(text: str) -> Pass:
@@ -76,16 +68,31 @@ def load_target(name: str, options: Mapping[str, Any] | None = None) -> Target:
     Raises:
         UserError: there is no such target or option.
     """
-    kind, given = _load(TARGETS, name, "target"), options or {}
+    kind, given = target_type(name), options or {}
     known = {field.name for field in fields(kind)}
     common = {key: value for key, value in given.items() if key in COMMON_OPTIONS and key in known}
     own = {key: value for key, value in given.items() if key not in COMMON_OPTIONS}
-    return kind(**common, **target_options(name, own))  # type: ignore[no-any-return]
+    return kind(**common, **target_options(name, own))
 
 
-def fusion_names(step: str) -> list[str]:
-    """The names of the fusions that the pass of that name does."""
-    return list(_entry(FUSIONS[step]))
+def target_type(name: str) -> type[Target]:
+    """The class of the target of that name.
+
+    Raises:
+        UserError: there is no such target.
+    """
+    return _load(TARGETS, name, "target")  # type: ignore[no-any-return]
+
+
+def target_fusions() -> tuple[str, ...]:
+    """The names of the fusions of all targets."""
+    return tuple(dict.fromkeys(fusion for name in TARGETS for fusion in target_type(name).fusions))
+
+
+def fusions() -> dict[str, tuple[str, ...]]:
+    """Pass → the names of its fusions, for every pass that has some."""
+    found = {name: _load(PASSES, name, "pass").fusions() for name in PASSES}
+    return {name: names for name, names in found.items() if names}
 
 
 def sort_fusions(names: Iterable[str]) -> dict[str, str]:
@@ -94,7 +101,7 @@ def sort_fusions(names: Iterable[str]) -> dict[str, str]:
     Raises:
         UserError: there is no fusion of that name; lists those there are.
     """
-    known = {step: fusion_names(step) for step in FUSIONS}
+    known = fusions()
     wanted = list(dict.fromkeys(names))
     everything = [name for listed in known.values() for name in listed]
     for name in wanted:
@@ -111,8 +118,9 @@ def target_options(name: str, given: Mapping[str, object]) -> dict[str, object]:
     Raises:
         UserError: the target has no such option, or it is of another kind; `where` is its name.
     """
-    kind = _load(TARGETS, name, "target")
-    known = {f.name: str(f.type) for f in fields(kind) if f.name not in COMMON_OPTIONS}
+    kind = target_type(name)
+    types = get_type_hints(kind)
+    known = {f.name: types[f.name] for f in fields(kind) if f.name not in COMMON_OPTIONS}
     for option in given:
         if option not in known:
             near = difflib.get_close_matches(option, known, 1)
@@ -122,25 +130,19 @@ def target_options(name: str, given: Mapping[str, object]) -> dict[str, object]:
     return {option: _option(option, value, known[option]) for option, value in given.items()}
 
 
-def _option(option: str, value: object, kind: str) -> object:
-    """`kind` is the text of a type: int, str, bool, or `tuple[…, ...]` of one of them."""
-    item = kind.removeprefix("tuple[").removesuffix(", ...]")
-    wanted = _TYPES[item]
-    if item == kind:
+def _option(option: str, value: object, kind: Any) -> object:
+    """`kind` is int, float, str, bool, or a `tuple[…, ...]` of one of them."""
+    wanted = get_args(kind)[0] if get_origin(kind) is tuple else kind
+    what, sample = _KINDS[wanted.__name__], _SAMPLES[wanted.__name__]
+    if wanted is kind:
         if type(value) is wanted:
             return value
-        raise UserError(
-            f"expected a {_KINDS[item]}, found {value!r}",
-            where=option,
-            hint=f"write `{option}: {_SAMPLES[item]}`",
-        )
+        hint = f"write `{option}: {sample}`"
+        raise UserError(f"expected a {what}, found {value!r}", where=option, hint=hint)
     if isinstance(value, (list, tuple)) and all(type(part) is wanted for part in value):
         return tuple(value)
-    raise UserError(
-        f"expected a list, each a {_KINDS[item]}; found {value!r}",
-        where=option,
-        hint=f"write `{option}: [{_SAMPLES[item]}]`",
-    )
+    hint = f"write `{option}: [{sample}]`"
+    raise UserError(f"expected a list, each a {what}; found {value!r}", where=option, hint=hint)
 
 
 def _load(table: Mapping[str, str], name: str, what: str) -> Any:

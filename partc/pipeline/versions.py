@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata, util
 from pathlib import Path
@@ -10,10 +11,16 @@ from pathlib import Path
 import partc
 
 LIBRARIES = (
-    "apache-tvm", "ml_dtypes", "numpy", "onnx", "onnx-ir", "onnx_graphsurgeon", "onnxruntime", "onnxscript", "torch",
+    "ml_dtypes",
+    "numpy",
+    "onnx",
+    "onnx-ir",
+    "onnx_graphsurgeon",
+    "onnxscript",
+    "torch",
     "transformers",
-)  # fmt: skip
-"""Those that can change what is imported or emitted."""
+)
+"""Those that can change what is imported, and the tensors that are emitted; a target names its own."""
 
 
 @cache
@@ -28,8 +35,12 @@ def code_version(*packages: str) -> dict[str, str]:
         is_package = origin.name == "__init__.py"
         for path in sorted(origin.parent.rglob("*.py")) if is_package else [origin]:
             digest.update(f"{package} {path.relative_to(origin.parent)} ".encode() + path.read_bytes())
-    found = {name: version for name in LIBRARIES if (version := _version(name))}
-    return {"partc": partc.__version__, "sources": digest.hexdigest(), **found}
+    return {"partc": partc.__version__, "sources": digest.hexdigest(), **library_versions(LIBRARIES)}
+
+
+def library_versions(names: Iterable[str]) -> dict[str, str]:
+    """The versions of those that are installed."""
+    return {name: version for name in names if (version := _version(name))}
 
 
 def _origin(package: str) -> Path:

@@ -1,24 +1,25 @@
-"""The planning problem, what an assignment is worth, and the strategies that find good ones.
+"""The planning problem, the value of a plan, and the strategies that find good ones.
 
-A plan comes to be in this order:
+The files in the order in which a plan comes to be:
 
-| file | does |
+| file | content |
 | --- | --- |
-| `problem.py` | the planning problem and its JSON form |
-| `roofline.py` | the seconds of each sub-module on each device: measured, or by a roofline |
-| `layers.py`, `rules.py`, `placement.py` | what a user says of it: layers by number, `pin` and `ban`, `place` |
+| `problem.py`, `problem_json.py` | the planning problem and its JSON form |
+| `change.py` | the problem with a faster link or device, or fewer of them |
+| `roofline.py`, `stale.py` | the seconds of each sub-module on each device; advice on measurements that do not fit |
+| `layers.py`, `rules.py`, `placement.py` | the user's wishes: layers by number, `pin` and `ban`, `place` |
+| `unsupported.py` | sub-modules that a device's target has no code for |
 | `strategies.py` | the strategies by name; `solve`, which the rest of the compiler calls |
 | `exact/`, `baselines/` | the best plan and its proof; the strategies of the papers |
-| `effort.py` | how much work each search may do |
-| `evaluate.py` | what an assignment is worth: every strategy is judged by it |
-| `answer.py` | what a strategy answers: a plan with value, bound and gap, or what cannot be met |
-| `infeasible.py`, `remedies.py`, `stale.py` | why there is no plan, in words, and what to do about it |
-| `explain.py`, `what_if.py`, `words.py` | why the plan is as it is, and what a change would buy |
-| `change.py` | changed problems: faster, fewer, other times |
-| `file.py`, `summary.py` | plan.json, and what it says as rows |
-| `file.py`, `summary.py` | plan.json, and its rows for tables |
-| `change.py` | the problem with a faster link or device, or fewer of them |
+| `effort.py` | the work that each search may do |
+| `evaluate.py` | the value of a plan: every strategy is judged by it |
+| `stages.py` | messages between stages, and the programs of all devices |
+| `infeasible.py`, `remedies.py` | the reason why there is no plan, and what to do about it |
+| `explain.py`, `what_if.py`, `values.py` | the explanation of a plan, the gain of changes, values as people read them |
+| `file.py`, `check.py`, `summary.py` | plan.json: reading, checks, and its rows for tables |
 | `simulate/` | discrete events over the programs that runners execute |
+
+A plan itself, `Plan` and `PlanFile`, is defined in `partc.ir.plan`; a `Stage` in `partc.format.placement`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changed problems: faster links and devices, fewer devices, fewer devices for a sub-module."""
+"""Changes of a problem: faster links and devices, fewer devices, fewer devices for a sub-module."""
 
 from __future__ import annotations
 

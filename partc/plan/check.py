@@ -1,4 +1,4 @@
-"""Whether a plan.json says what it must: read once, so that everything behind may rely on it.
+"""Checks of a plan.json, made once, so that all later steps may rely on it.
 
 Two checks. What a simulation needs, `predicted` where it is there, must be what `partc.plan.evaluate` finds for the
 problem and the assignment; so it cannot lack anything. What a report shows besides, `answer` and `overlap`, must be

@@ -1,4 +1,4 @@
-"""How much work the planner may do: counted in operations, so that a plan is the same on every machine.
+"""The work that the planner may do: counted in operations, so that a plan is the same on every machine.
 
 An operation is a step of an inner loop over numbers; 3e8 of them take about a second. Every search counts what
 it does and stops by its count. The clock is an emergency brake for machines that are much slower or busy: only
@@ -43,7 +43,7 @@ class Effort:
     proves: bool = True
     """Whether it goes on from a good plan and a bound until they meet."""
     rounds: int = 400
-    """Of better prices."""
+    """Rounds of better prices."""
     shakes: int = 60
     """Disturbed copies of the best order that local search starts from."""
 
@@ -79,7 +79,7 @@ class Budget:
         self._whole = whole
 
     def part(self, share: float, *, share_time: bool = False) -> Budget:
-        """So much of what is left; with `share_time` of the time until the brake, too."""
+        """A part of the operations that are left; with `share_time` of the time until the brake, too."""
         seconds = self._deadline - time.monotonic()
         limit_s = max(0.0, seconds) * (share if share_time else 1.0)
         return Budget(share * max(0.0, self.left), limit_s, self)

@@ -30,7 +30,7 @@ class Evaluation:
     """The value of a plan, or why it cannot be."""
 
     violations: tuple[str, ...]
-    """What is not met, in words and numbers; empty: feasible."""
+    """The constraints that are not met, in words and numbers; empty: feasible."""
     value: float | None = None
     """Seconds (latency) or steps per second (throughput); None where infeasible."""
     phases: tuple[Timeline, ...] = ()
@@ -46,7 +46,7 @@ class Evaluation:
 
     @property
     def predicted(self) -> Predicted:
-        """What plan.json says of it."""
+        """`predicted` of plan.json."""
         return Predicted(self.phases, self.memory, dict(self.busy_s))
 
 
@@ -120,7 +120,7 @@ def value_key(edge: Edge, number: int) -> ValueKey:
 
 
 def _message(link: Link, start_s: float, stages: tuple[int, int], values: dict[ValueKey, float]) -> Message:
-    """What one stage sends to another; `stages` are their indices."""
+    """The message of one stage to another; `stages` are their indices."""
     count = sum(values.values())
     names = tuple(name for _, name, _ in values)
     return Message(link.sender, link.receiver, count, start_s, start_s + link.seconds(count), names, *stages)
@@ -138,7 +138,7 @@ def _check_shape(problem: Problem, stages: Stages) -> tuple[str, ...]:
 
 
 def _memory(problem: Problem, stages: Stages) -> tuple[MemoryUse, ...]:
-    """For each device in use: its overhead and what all its sub-modules need together."""
+    """The memory of each device in use: its overhead and the needs of all its sub-modules together."""
     devices = ((problem.device_of[name], indices) for name, indices in held(stages).items())
     return tuple(
         MemoryUse(device.name, device.overhead_bytes + problem.memory_of(indices), device.memory_bytes)

@@ -1,4 +1,4 @@
-"""A plan in words: what each device holds, why the others are not in use, what limits the value, what would help.
+"""The explanation of a plan: its stages, the reasons for unused devices, the limit of its value, the gain of changes.
 
 Two kinds of plan are explained. Where the planner was free, the questions are solved again: what would it
 cost to use this device too, is it memory that binds, what would a change buy (`partc.plan.what_if`)? Where the
@@ -17,11 +17,11 @@ from partc.plan.exact.solution import Best, Solution, Solve
 from partc.plan.exact.tables import Forced, group_devices
 from partc.plan.infeasible import without_memory_limits
 from partc.plan.problem import Problem
+from partc.plan.values import compare, is_better, is_same, seconds_per_token, unit
 from partc.plan.what_if import solve_operations, what_ifs
-from partc.plan.words import compare, is_better, is_same, seconds_per_token, unit
 
 _NAMED = 3
-"""So many devices and links are named where several are busy alike."""
+"""The number of devices and links that are named where several are busy alike."""
 _LARGE = "not computed: the problem is large"
 
 
@@ -154,7 +154,7 @@ def _why_given_idle(name: str, best: Best | None) -> str:
 
 
 def _unused(problem: Problem, evaluation: Evaluation, solve: Solve | None) -> dict[str, str]:
-    """Device -> why it has nothing to do."""
+    """Device -> the reason why it is not used."""
     used = {use.device for use in evaluation.memory}
     reasons: dict[str, str] = {}
     for members in group_devices(problem):
@@ -196,7 +196,7 @@ def _unable(able: list[int], count: int) -> str:
 
 
 def _nothing_left(problem: Problem, able: list[int]) -> str:
-    """Why a device that can run these sub-modules gets none, whatever the limits."""
+    """The reason why a device that can run these sub-modules gets none, whatever the limits."""
     pin = f"sub-module 0 stays on the source {problem.source}"
     if len(problem.submodules) == 1:
         return f"{pin}, and there is no other"
@@ -206,7 +206,7 @@ def _nothing_left(problem: Problem, able: list[int]) -> str:
 
 
 def _busiest(problem: Problem, evaluation: Evaluation) -> str:
-    """What takes most of a step: where the first second can be won, and what sets the pace of a throughput."""
+    """The devices or links that take most of a step, and set the pace of a throughput."""
     most = max(seconds for _, seconds in evaluation.busy_s)
     names = [name for name, seconds in evaluation.busy_s if is_same(seconds, most)]
     subject = " and ".join(f"the {'link' if '->' in name else 'device'} {name}" for name in names[:_NAMED])

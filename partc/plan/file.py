@@ -4,7 +4,7 @@
 {"format": "partc-plan/1", "problem": {…}, "answer": {…}, "predicted": {…}, "overlap": {…}}
 ```
 
-`problem` as in `partc.plan.problem_json`, `answer` as in `partc.plan.answer`, `predicted` is the timeline that
+`problem` as in `partc.plan.problem_json`, `answer` as in `partc.ir.plan`, `predicted` is the timeline that
 `partc.plan.evaluate` finds; `overlap`, where it was asked for, is of `passes/overlap_submodules.py`.
 """
 

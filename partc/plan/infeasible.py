@@ -1,4 +1,7 @@
-"""Why no plan is possible, in words and numbers: the first constraint that cannot be met on its own."""
+"""The reason why no plan is possible: the first constraint that cannot be met on its own.
+
+A reason begins with the kind of the constraint and a colon: memory, links, times or source.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,13 @@ def why_infeasible(problem: Problem, is_feasible: IsFeasible) -> str:
     )
 
 
+def kind_of(reason: str) -> str:
+    """The kind of the constraint that a reason names."""
+    return reason.partition(":")[0]
+
+
 def _lifted(problem: Problem, is_feasible: IsFeasible) -> str:
-    """Which kind of constraint, if it were lifted, would make a plan possible; links first."""
+    """The kind of constraint that, if it were lifted, would make a plan possible; links first."""
     memory, links = is_feasible(without_memory_limits(problem)), is_feasible(with_all_links(problem))
     if links:
         missing = [f"{a} to {b}" for a, b in _pairs(problem) if (a, b) not in problem.link_of]
@@ -105,7 +113,7 @@ def _total_need(problem: Problem) -> float:
 
 
 def _total_memory(problem: Problem) -> float:
-    """Of the devices that can run anything."""
+    """Memory of the devices that can run anything."""
     able = (device for device in problem.devices if device.name in problem.able)
     return sum(max(0.0, device.memory_bytes - device.overhead_bytes) for device in able)
 

@@ -26,7 +26,7 @@ class Shape:
 
     count: int
     layers: tuple[Span, ...] | None
-    """Of every sub-module; None where layers cannot be told."""
+    """The layers of every sub-module; None where they cannot be told."""
 
     def indices(self, wanted: Range) -> frozenset[int]:
         """The sub-modules of a range.
@@ -71,7 +71,7 @@ class Shape:
         )
 
     def _boundaries(self) -> str:
-        """Where a range of layers may end."""
+        """The layers after which a range may end."""
         assert self.layers is not None
         ends = [str(left[1]) for left, right in pairwise(self.layers) if left[1] < right[0]]
         return f"a range may end after these layers: {', '.join([*ends, str(self.layers[-1][1])])}"

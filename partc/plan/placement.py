@@ -103,7 +103,7 @@ def plan_placed(problem: Problem, stages: Stages, shape: Shape, where: str | Non
 
 
 def _what_fits(problem: Problem, mine: Sequence[int], shape: Shape, name: str) -> str | None:
-    """How much of its share a device with too little memory could hold, from the front."""
+    """The part of its share that a device with too little memory could hold, from the front."""
     device = problem.device_of[name]
     room = device.memory_bytes - device.overhead_bytes
     if problem.memory_of(mine) <= room:

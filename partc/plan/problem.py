@@ -15,7 +15,7 @@ class Device:
     memory_bytes: float
     """Usable memory, memory_fraction already applied."""
     overhead_bytes: float = 0
-    """What the runtime takes of it as soon as the device is used."""
+    """Memory of the runtime, needed as soon as the device is used."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Submodule:
-    """What one sub-module needs of a device."""
+    """The needs of one sub-module."""
 
     memory_bytes: float
     """Weights and states."""
@@ -60,7 +60,7 @@ class Link:
     latency_s: float
 
     def seconds(self, count: float) -> float:
-        """How long a message of `count` bytes takes."""
+        """The time that a message of `count` bytes takes."""
         return self.latency_s + count / self.bandwidth_bytes_per_s
 
 
@@ -70,9 +70,9 @@ class Phase:
 
     name: str
     weight: float
-    """How much a step of this phase counts."""
+    """The weight of a step of this phase in the objective."""
     time_s: tuple[Mapping[str, float], ...]
-    """Of every sub-module: device name -> seconds."""
+    """Times of every sub-module: device name -> seconds."""
     edges: tuple[Edge, ...]
     return_bytes: float = 0
     """Size of the message from the last device back to the source."""
@@ -93,7 +93,7 @@ class Problem:
     edges: tuple[Edge, ...] = ()
     return_bytes: float = 0
     phases: tuple[Phase, ...] = ()
-    """Where given, these replace times, edges and return_bytes."""
+    """Phases replace times, edges and return_bytes where they are given."""
     batch: int = 1
     """Sequences in a step: so many tokens a step makes. Times and bytes are those of the whole batch."""
 

@@ -99,7 +99,7 @@ def _number(section: Section, key: str, default: float | None = None, *, positiv
 
 
 def _refuse_unlike_groups(top: Section, submodules: Iterable[Submodule]) -> None:
-    """What is shared under one name is one thing and has one size."""
+    """A shared weight has one size wherever it is named."""
     sizes: dict[str, float] = {}
     for j, part in enumerate(submodules):
         if part.shared and sizes.setdefault(part.shared.name, part.shared.bytes) != part.shared.bytes:

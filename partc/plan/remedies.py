@@ -1,7 +1,4 @@
-"""What to do where no plan fits: by the kind of constraint that cannot be met (`partc.plan.infeasible`).
-
-The kind is the word before the colon: memory, links, times, source.
-"""
+"""Remedies where no plan fits, by the kind of constraint that cannot be met."""
 
 from __future__ import annotations
 
@@ -10,37 +7,34 @@ from collections.abc import Sequence
 from partc.config.devices import DevicesConfig
 from partc.config.units import format_bytes
 from partc.ir.graph import ModelInfo, SubmoduleProfile
+from partc.plan.infeasible import kind_of
 from partc.plan.problem import Problem
 
 _WORTH = 0.02
-"""The part of all memory needed, from which on a lever is worth naming."""
+"""A lever is named that saves at least this part of all memory needed."""
 
 
 def problem_remedy(problem: Problem, constraint: str) -> str:
-    """For somebody who wrote a planning problem."""
+    """The remedy for a user who wrote a planning problem."""
     remedies = {
         "memory": "raise `memory_bytes` of a device, add a device, or cut into finer sub-modules",
         "links": "add the missing link to `links`, or raise `memory_bytes` of devices that are linked",
         "times": "add a time to `time_s` of the sub-module for a device that may run it",
         "source": f"add `{problem.source}` to `time_s` of sub-module 0, or choose another source",
     }
-    return remedies.get(_kind(constraint), "give more memory or links, or finer sub-modules")
+    return remedies.get(kind_of(constraint), "give more memory or links, or finer sub-modules")
 
 
 def model_remedy(
     info: ModelInfo, profile: Sequence[SubmoduleProfile], devices: DevicesConfig, constraint: str
 ) -> str:
-    """For somebody who wrote model.yaml and devices.yaml."""
+    """The remedy for a user who wrote model.yaml and devices.yaml."""
     remedies = {
         "links": "add the missing link to `links` of devices.yaml, or give linked devices more memory",
         "times": "remove the pin or ban that leaves it no device",
         "source": f"remove the pin or ban that takes it from {devices.source}, or choose another source",
     }
-    return remedies.get(_kind(constraint)) or _memory_remedy(info, profile, devices)
-
-
-def _kind(constraint: str) -> str:
-    return constraint.partition(":")[0]
+    return remedies.get(kind_of(constraint)) or _memory_remedy(info, profile, devices)
 
 
 def _memory_remedy(info: ModelInfo, profile: Sequence[SubmoduleProfile], devices: DevicesConfig) -> str:
@@ -55,7 +49,7 @@ def _memory_remedy(info: ModelInfo, profile: Sequence[SubmoduleProfile], devices
 
 
 def _levers(info: ModelInfo, profile: Sequence[SubmoduleProfile], devices: DevicesConfig) -> dict[str, float]:
-    """What to change → bytes that it saves in all, down to what the workload needs."""
+    """Change → bytes that it saves in all, down to the needs of the workload."""
     states = sum(item.state_bytes for item in profile)
     peak = max((cost.peak_bytes for item in profile for cost in item.phases.values()), default=0)
     tokens = info.prompt + (info.generate if info.has_states else 0)

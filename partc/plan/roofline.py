@@ -1,4 +1,4 @@
-"""What a sub-module takes on a device: measured by `partc profile` where there are times, else the roofline."""
+"""The seconds of a sub-module on a device: measured by `partc profile` where there are times, else the roofline."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def prices(
 def count_measured(
     submodules: Sequence[Submodule], steps: Iterable[Step], devices: DevicesConfig
 ) -> dict[str, int]:
-    """How many of the times of all sub-modules, phases and devices are measured ones, and of how many."""
+    """The number of measured times among those of all sub-modules, phases and devices, and the number of all."""
     steps = list(steps)
     found = [_measured(submodules, step, devices) for step in steps]
     return {
@@ -50,7 +50,7 @@ def count_measured(
 
 
 def overheads(devices: DevicesConfig) -> dict[str, dict[str, float]]:
-    """Device → what a call of its engine and a step on it as the source take besides, where that was measured."""
+    """Device → the overheads of a call of its engine and of a step on it as the source, where these were measured."""
     found = ((name, devices.times_of(name)) for name in devices.devices)
     return {
         name: {"call_s": times.call_overhead_s, "step_s": times.step_overhead_s}

@@ -1,9 +1,10 @@
-"""`pin` and `ban` of devices.yaml: absent times of the planning problem, and who is to blame if no plan is left."""
+"""`pin` and `ban` of devices.yaml: absent times of the planning problem, and the rules to blame if no plan is left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from partc.config.devices import DevicesConfig
 from partc.config.placement import Range
@@ -22,10 +23,10 @@ class Rule:
     device: str
     range: Range
     indices: frozenset[int]
-    """The sub-modules that it is about."""
+    """The sub-modules of the range."""
 
     def __str__(self) -> str:
-        """As a user writes it."""
+        """The rule in the form in which a user writes it."""
         return f"{self.kind}: {{{self.device}: {self.range}}}"
 
     def allows(self, index: int, device: str) -> bool:
@@ -77,20 +78,29 @@ def restrict(problem: Problem, rules: Sequence[Rule]) -> Problem:
     return with_times(problem, allowed) if rules else problem
 
 
+class Blame(NamedTuple):
+    """The reason why there is no plan."""
+
+    text: str
+    rules: tuple[Rule, ...] = ()
+    """The pins and bans without which there would be one."""
+
+
 def blame(
     problem: Problem, rules: Sequence[Rule], constraint: str, is_feasible: Callable[[Problem], bool]
-) -> str:
-    """Why there is no plan, with the pins and bans that keep it from being; `problem` is without any of them.
+) -> Blame:
+    """The reason why there is no plan, with the pins and bans to blame; `problem` is without any of them.
 
     Solves once for each rule and once without any.
     """
     culprits = [rule for rule in rules if is_feasible(restrict(problem, [r for r in rules if r is not rule]))]
     if len(culprits) == 1:
-        return f"without `{culprits[0]}` there would be a plan; with it: {constraint}"
+        return Blame(f"without `{culprits[0]}` there would be a plan; with it: {constraint}", (*culprits,))
     if culprits:
         names = " or ".join(f"`{rule}`" for rule in culprits)
-        return f"without {names} there would be a plan; with them: {constraint}"
+        return Blame(f"without {names} there would be a plan; with them: {constraint}", (*culprits,))
     if rules and is_feasible(problem):
         names = ", ".join(f"`{rule}`" for rule in rules)
-        return f"there would be a plan without the pins and bans ({names}); with them: {constraint}"
-    return constraint
+        text = f"there would be a plan without the pins and bans ({names}); with them: {constraint}"
+        return Blame(text, (*rules,))
+    return Blame(constraint)

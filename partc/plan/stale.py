@@ -1,4 +1,4 @@
-"""Why times that were measured do not fit what is planned now, and what to do about it."""
+"""Advice on measured times that do not fit the model, the devices or the workload of a plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def advice(module: Module, devices: DevicesConfig, missing: bool) -> list[str]:
 
 
 def _devices(times: Times, devices: DevicesConfig) -> list[str]:
-    """What is different about devices."""
+    """The differences of devices."""
     reasons = []
     for name, device in devices.devices.items():
         found = times.devices.get(name)
@@ -42,7 +42,7 @@ def _devices(times: Times, devices: DevicesConfig) -> list[str]:
 
 
 def _options(name: str, then: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """What is different about a target's own options; "default" where devices.yaml says nothing."""
+    """The differences of a target's own options; "default" where devices.yaml says nothing."""
     changed = [key for key in sorted({*then, *now}) if then.get(key) != now.get(key)]
     return [
         f"{name} was measured with {key} {then.get(key, 'default')}, now {now.get(key, 'default')}"
@@ -51,7 +51,7 @@ def _options(name: str, then: Mapping[str, object], now: Mapping[str, object]) -
 
 
 def _model(times: Times, module: Module) -> list[str]:
-    """What is different about the model and its workload."""
+    """The differences of the model and its workload."""
     now = settings(module.info)
     changed = [
         f"measured with {key} {then}, now {now[key]}"

@@ -29,7 +29,7 @@ ABOUT: Mapping[str, str] = {
     "edgeshard-throughput": "EdgeShard's Algorithm 2",
     "lingualinked": "LinguaLinked's Eq. 5, devices may be returned to",
 }
-"""What each is, in a few words."""
+"""Strategy → its description in a few words."""
 
 Strategy: TypeAlias = "Callable[[Problem], Plan]"
 """Pure: it reads a problem and returns a plan, feasible or with the constraint that cannot be met."""

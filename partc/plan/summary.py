@@ -10,12 +10,12 @@ from partc.ir.graph import SubmoduleProfile
 from partc.ir.plan import Plan, PlanFile, Predicted, Timeline
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
-from partc.plan.words import say_value
+from partc.plan.values import say_value
 
 
 @dataclass(frozen=True)
 class StageRow:
-    """What one device does in one go; a device that is returned to has several."""
+    """A stage; a device that is returned to has several."""
 
     device: str
     first: int
@@ -26,16 +26,16 @@ class StageRow:
     problem is known, which does not tell weights from caches."""
     state_bytes: int | None
     memory_bytes: float
-    """What the device needs in all, for all its stages."""
+    """The needs of the device for all its stages."""
     budget_bytes: float
-    """What the device may use."""
+    """The memory that the device may use."""
     compute_s: Mapping[str, float]
     """Phase → seconds of one step."""
 
 
 @dataclass(frozen=True)
 class MessageRow:
-    """What one stage sends to another in every step."""
+    """The message of one stage to another in every step."""
 
     sender: str
     receiver: str
@@ -44,7 +44,7 @@ class MessageRow:
     """Indices of the stages; 0 for the result, which returns to the source."""
     values: tuple[str, ...]
     kind: str
-    """As `Message.kind`."""
+    """See `Message.kind`."""
     bytes: Mapping[str, float]
     """Phase → bytes of one step."""
 

@@ -1,4 +1,4 @@
-"""What one change of the devices or links would buy: more memory, twice a bandwidth, twice a speed.
+"""The gain of one change of the devices or links: more memory, twice a bandwidth, twice a speed.
 
 Every question is a problem of its own that is solved again. How many may be asked follows from the sizes of
 the problem and never from the clock, so that plan.json is the same on every machine; the others are answered
@@ -27,14 +27,14 @@ from partc.plan.exact.bound import operations
 from partc.plan.exact.solution import Solve
 from partc.plan.exact.tables import group_devices
 from partc.plan.problem import Problem
-from partc.plan.words import is_better, is_same, say_difference, say_value, seconds_per_token
+from partc.plan.values import is_better, is_same, say_difference, say_value, seconds_per_token
 
 MORE_BYTES = 2**30
 FACTOR = 2.0
 
 
 class Answer(NamedTuple):
-    """What a change is worth."""
+    """The value of a plan after a change."""
 
     value: float | None
     """None: not known."""
@@ -55,7 +55,7 @@ class Question:
     alike: tuple[str, ...] = ()
     """Devices that could stand in the place of the one that is asked about."""
     in_use: bool = True
-    """Of a link: whether the plan sends anything over it."""
+    """Whether the plan sends anything over the link; True for devices."""
     always: bool = True
     """Whether the answer of a new plan is worth telling where nothing is gained."""
 
@@ -69,7 +69,7 @@ class Question:
         return with_bandwidths(problem, {(a, b): FACTOR, (b, a): FACTOR})
 
     def subject(self, problem: Problem) -> dict[str, object]:
-        """The keys of an entry that say what is changed."""
+        """The keys of an entry that name the change."""
         if self.change == "memory":
             return {"change": self.change, "device": self.devices[0], "bytes": MORE_BYTES, **self._others}
         if self.change == "speed":
@@ -84,7 +84,7 @@ class Question:
         return f"{a}-{b}" if (a, b) in problem.link_of else f"{b}->{a}"
 
     def words(self, problem: Problem) -> str:
-        """What is changed, as people say it."""
+        """The change in words."""
         if self.change == "memory":
             return f"1 GiB more memory on {self._device}"
         if self.change == "speed":
@@ -139,7 +139,7 @@ def what_ifs(
 
 
 class _Answers:
-    """What changes are worth, as long as the work lasts."""
+    """The values after changes, as long as the work lasts."""
 
     def __init__(self, problem: Problem, evaluation: Evaluation, solve: Solve | None) -> None:
         self._stages = tuple(

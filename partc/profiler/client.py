@@ -22,7 +22,7 @@ CONNECT_S = 10.0
 ANSWER_S = 600.0
 """Seconds that one request may take, loading included."""
 BUSY = 0.3
-"""The part of the time in which somebody waits for a core, from which on a device is busy with other things."""
+"""The part of the time in which a process waits for a core, from which on a device counts as busy."""
 _RETRY_S = 0.05
 
 
@@ -34,7 +34,7 @@ class Fleet:
     addresses: Mapping[str, str]
     insecure: bool = False
     facts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Device → what it says of its machine, once somebody asked it."""
+    """Device → the facts about its machine, once they were requested."""
 
     def is_busy(self, device: str) -> bool:
         """Whether other programs take the cores of a device that was asked already."""

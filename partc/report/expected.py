@@ -2,7 +2,7 @@
 
 After `partc profile` the plan has what a call of the engine takes (call_s) in the latency of the message that the
 stage waits for, and what a step takes on the source besides (step_s, the call of its first stage within it) in
-sub-module 0. Runners count the call as computing, and the rest of the step as nobody's: it lies between the end
+sub-module 0. Runners count the call as computing, and the rest of the step for no device: it lies between the end
 of one step and the start of the next, with the message that brings the result home. Sums stay as they are.
 
     device  = computing + call_s · stages  - step_s on the source

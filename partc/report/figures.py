@@ -18,7 +18,7 @@ from partc.plan.check import read_answer
 from partc.plan.simulate.build import Build, workflow
 from partc.plan.simulate.case import read_case
 from partc.plan.summary import summarize
-from partc.plan.words import say_rate, unit
+from partc.plan.values import say_rate, unit
 
 Json = Mapping[str, Any]
 

@@ -143,7 +143,7 @@ class Measured:
 
     @property
     def planned(self) -> Workload | None:
-        """The workload that the plan is for; None where nobody tells."""
+        """The workload that the plan is for; None where it is not known."""
         source = self.plan.manifests.get(self.source)
         prompt = source.predicted.get("prefill_tokens") if source else None
         problem = self.plan.case.problem

@@ -4,9 +4,9 @@
 | --- | --- |
 | `check.py` | the verification: starts the ring and the model that it must equal |
 | `inputs.py`, `requests.py` | the built-in requests; each one sent to the ring and compared |
-| `expectation.py`, `quantized.py` | the expected results: the original's, or those of the uncut quantised model |
+| `expectation.py` | the expected results: the original's, or those of the uncut quantised model |
 | `reference.py`, `uncut.py` | the two models themselves |
-| `measurement.py`, `passages.py`, `cost.py` | the cost of quantisation: on which text, and what it is |
+| `cost.py`, `passages.py` | the cost of quantisation, and the text on which it is measured |
 | `origin.py` | the model and the options that a build was compiled from |
 | `report.py` | the result |
 """

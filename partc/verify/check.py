@@ -13,12 +13,11 @@ from partc.format.build import TensorType
 from partc.format.role import load_role
 from partc.pipeline.contract import Progress, no_progress
 from partc.runtime.shell.launch import launch_local
-from partc.verify.expectation import Expectation, Original
+from partc.verify.cost import GENERATION, choose_measurement
+from partc.verify.expectation import Expectation, Original, SameQuantization
 from partc.verify.inputs import Requests
-from partc.verify.measurement import GENERATION, choose_measurement
 from partc.verify.origin import Build, read_build, read_origin, say
 from partc.verify.passages import MOST_TOKENS
-from partc.verify.quantized import SameQuantization
 from partc.verify.reference import open_reference
 from partc.verify.report import Report
 from partc.verify.requests import Generation, OneStep

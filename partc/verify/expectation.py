@@ -1,19 +1,28 @@
-"""The results that a cut model must give: those of the original, or of the uncut model of the same quantisation."""
+"""The results that a cut model must give: those of the original, or of the uncut model of the same quantisation.
+
+A quantised model is compared with the uncut one by name: tokens, logits, and every value that crosses a link.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from partc.runtime.client.results import Result
-from partc.verify.compare import nearest, shapes_to_watch
+from partc.format.build import Model, TensorType
+from partc.format.dtypes import as_float32
+from partc.runtime.client.results import Crossing, Result
+from partc.runtime.core.inputs import prompt_ends
+from partc.verify.compare import difference, join_steps, largest, nearest, shapes_to_watch
 from partc.verify.inputs import StepRequest
 from partc.verify.reference import Reference
-from partc.verify.report import ORIGINAL, TOLERANCES
+from partc.verify.report import ORIGINAL, QUANTIZED_TOLERANCE, TOLERANCES, UNCUT
+from partc.verify.uncut import UncutModel
 
 Array = npt.NDArray[Any]
 Place = tuple[str, str, str]
@@ -100,3 +109,81 @@ class Original(Expectation):
 def _whole(tokens: list[int]) -> dict[str, Array]:
     """The inputs of all steps at once; nothing follows the last token."""
     return {"input_ids": np.array([tokens[:-1]], np.int64)}
+
+
+class SameQuantization(Expectation):
+    """The uncut model of the same quantisation, with the same steps.
+
+    Tokens must be identical. Errors need not be 0: where a fused operator would span a cut, each side of the cut
+    computes a part of it, which rounds differently in the last bit, and an activation that is rounded to 8 bits behind
+    it may fall on the other side.
+    """
+
+    what = UNCUT
+    tolerance = QUANTIZED_TOLERANCE
+
+    def __init__(self, folder: Path, ring: Model, types: Mapping[str, TensorType]) -> None:
+        """The bundle of the one device; `types` are those of all values that cross links of the ring."""
+        self._folder = folder
+        self._ring = ring
+        self._types = types
+        self._model: UncutModel | None = UncutModel(folder)
+        self._tapped: UncutModel | None = None
+
+    def generate(self, result: Result) -> tuple[list[int], Array]:
+        """See `Expectation`."""
+        assert self._model is not None
+        prompt, count = list(result.prompts[0]), len(result.tokens[0])
+        answer = self._model.generate([prompt], self._steps(len(prompt)), count)
+        made = [crossing.values[self._model.output] for crossing in answer.crossings]
+        # The steps before the last one of a prompt choose no token.
+        return answer.tokens[0], np.concatenate(made[-count:], axis=1)
+
+    def generate_batch(self, result: Result) -> list[list[int]]:
+        """The same batch: int8 products may round the rows of a batch otherwise than a row alone."""
+        assert self._model is not None
+        steps = self._steps(max(map(len, result.prompts)), len(result.prompts))
+        return self._model.generate(result.prompts, steps, len(result.tokens[0])).tokens
+
+    def outputs(self, request: StepRequest) -> dict[str, Array]:
+        """See `Expectation`."""
+        assert self._model is not None
+        return self._model.outputs(request.ring)
+
+    def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
+        """See `Expectation`."""
+        prompt, count = list(result.prompts[0]), len(result.tokens[0])
+        steps = self._steps(len(prompt))
+        return self._errors(crossed, lambda model: model.generate([prompt], steps, count).crossings)
+
+    def cuts_of_step(self, request: StepRequest, crossed: Mapping[Place, Array]) -> Errors:
+        """See `Expectation`."""
+
+        def run(model: UncutModel) -> list[Crossing]:
+            return [Crossing("", "", 0, model.outputs(request.ring))]
+
+        return self._errors(crossed, run)
+
+    def _steps(self, tokens: int, sequences: int = 1) -> list[int]:
+        """The rows of the steps that the ring takes prompts of so many tokens in."""
+        ends = prompt_ends(tokens, sequences, self._ring)
+        return [end - start for start, end in pairwise((0, *ends))]
+
+    def _errors(self, crossed: Mapping[Place, Array], run: Callable[[UncutModel], list[Crossing]]) -> Errors:
+        floats = {place: array for place, array in crossed.items() if "float" in self._types[place[0]].dtype}
+        if not floats:
+            return {}
+        # Outputs in the middle of a graph may keep an engine from fusing there: what was compared so far had none.
+        if self._tapped is None:
+            self._model = None
+            self._tapped = UncutModel(self._folder, {name: self._types[name] for name, _, _ in floats})
+        seen = {name: array for (name, _, _), array in join_steps(run(self._tapped)).items()}
+        return {place: self._error(place[0], array, seen) for place, array in floats.items()}
+
+    def _error(self, name: str, array: Array, seen: Mapping[str, Array]) -> tuple[float | None, float]:
+        dtype = self._types[name].dtype
+        found = as_float32(array, dtype)
+        if name not in seen:
+            return None, largest(found)
+        expected = as_float32(seen[name], dtype)
+        return difference(found, expected), largest(expected)

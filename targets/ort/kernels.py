@@ -53,7 +53,7 @@ def check_kernels(graph: Graph, on_gpu: bool = False) -> None:
             listed = ", ".join(value.dtype or "?" for value in node.operands)
             raise UserError(
                 f"onnxruntime's CPU provider has no kernel for {node.op}({listed})",
-                where=_where(node),
+                where=node.place,
                 hint="use dtype: float32, or put this part on another target",
             )
 
@@ -62,13 +62,9 @@ def _check_gpu(node: Node) -> None:
     if node.op == "com.microsoft.MatMulIntegerToFloat":
         raise UserError(
             f"GPUs have no kernel for {node.op}",
-            where=_where(node),
+            where=node.place,
             hint="use quantize: int4 or none for this device",
         )
-
-
-def _where(node: Node) -> str:
-    return f"node {node.name}" + (f" @ {node.scope}" if node.scope else "")
 
 
 def _has_kernel(

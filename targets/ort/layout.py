@@ -13,6 +13,7 @@ import numpy as np
 from partc.errors import InternalError
 from partc.ir.edit import drop_dead
 from partc.ir.graph import Constant, Graph, Node, Value
+from partc.ir.match import made_by
 from targets.rewrite import Rewriter
 
 SWAP = (0, 2, 1, 3)
@@ -129,8 +130,8 @@ def _join_reshapes(node: Node) -> bool:
 
 def _sink_transpose(node: Node, users: dict[Value, list[Node]]) -> bool:
     """Norm(Swap(rows)) → Swap(Norm(rows)) for a norm over the last axis, so that the Swap may cancel."""
-    inner = _producer(node, "Transpose")
-    if node.op != "RMSNormalization" or inner is None or inner.attributes.get("perm") != SWAP:
+    inner = made_by(node.inputs[0], "Transpose") if node.op == "RMSNormalization" else None
+    if inner is None or inner.attributes.get("perm") != SWAP:
         return False
     rows, swapped = inner.inputs[0], inner.outputs[0]
     if node.attributes.get("axis", -1) not in (-1, 3) or len(users.get(swapped, [])) != 1 or rows is None:
@@ -143,9 +144,11 @@ def _sink_transpose(node: Node, users: dict[Value, list[Node]]) -> bool:
 
 def _turn_rotary(node: Node, users: dict[Value, list[Node]]) -> bool:
     """Swap(Rotary(Swap(x))) → Rotary on [batch, sequence, heads × d]."""
-    rotary = _producer(node, "RotaryEmbedding")
-    inner = _producer(rotary, "Transpose") if rotary is not None else None
-    if node.op != "Transpose" or node.attributes.get("perm") != SWAP or rotary is None or inner is None:
+    if node.op != "Transpose" or node.attributes.get("perm") != SWAP:
+        return False
+    rotary = made_by(node.inputs[0], "RotaryEmbedding")
+    inner = made_by(rotary.inputs[0], "Transpose") if rotary is not None else None
+    if rotary is None or inner is None:
         return False
     rows, turned = inner.inputs[0], rotary.outputs[0]
     if inner.attributes.get("perm") != SWAP or rows is None:
@@ -180,9 +183,3 @@ def _output(node: Node, shape: tuple[int | str, ...]) -> Value:
 
 def _sizes(name: str, *sizes: int) -> Constant:
     return Constant(name, "i64", (len(sizes),), array=np.array(sizes, np.int64))
-
-
-def _producer(node: Node, op: str) -> Node | None:
-    first = node.inputs[0] if node.inputs else None
-    before = first.producer if first is not None else None
-    return before if before is not None and before.op == op else None

@@ -31,11 +31,11 @@ def lower_attention(node: Node, r: Rewriter) -> bool:
     if r.graph.opset < _ATTENTION_OPSET:
         raise InternalError(
             f"Attention needs opset {_ATTENTION_OPSET}, the graph has {r.graph.opset}",
-            where=f"node {node.name}",
+            where=node.place,
         )
     query, key, value, position, mask, sinks = [*node.inputs, None, None, None][:6]
     if query is None or key is None or value is None:
-        raise InternalError("Attention needs query, key and value", where=f"node {node.name}")
+        raise InternalError("Attention needs query, key and value", where=node.place)
     rows = axis_length(r, query, 2)
     keys = axis_length(r, key, 2)
     if _is_cache(key) and position is not None:

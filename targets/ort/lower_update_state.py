@@ -16,7 +16,7 @@ def lower_update_state(node: Node, r: Rewriter) -> bool:
     """
     state = node.inputs[0]
     if not isinstance(state, State):
-        raise InternalError("UpdateState works on a state alone", where=f"node {node.name}")
+        raise InternalError("UpdateState works on a state alone", where=node.place)
     r.name_state_output(node.outputs[0], state)
     r.emit("TensorScatter", node.inputs, node.outputs, {"axis": -2, "mode": "linear"}, node.scope)
     return True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from partc.bundle.describe import state_spec
@@ -45,6 +45,9 @@ class OrtTarget(Target):
     """ONNX graphs for onnxruntime, weights in safetensors files."""
 
     name = "ort"
+    providers = tuple(PROVIDERS)
+    libraries = ("onnxruntime",)
+    fusions = tuple(FUSIONS)
     provider: str = "cpu"
     """Execution provider, a name of `targets.ort.providers.PROVIDERS`."""
     threads: int = 0
@@ -68,6 +71,11 @@ class OrtTarget(Target):
         check_int8_products(self.int8_products)
         check_names(self.disable, "options.disable")
 
+    def without(self, fusions: Collection[str]) -> OrtTarget:
+        """See `Target`."""
+        own = [name for name in fusions if name in FUSIONS]
+        return replace(self, disable=(*self.disable, *own)) if own else self
+
     def refusal(self, node: Node) -> UserError | None:
         """See `Target`: products of integers on a GPU, which has no fast ones."""
         provider = PROVIDERS.get(self.provider)
@@ -78,7 +86,7 @@ class OrtTarget(Target):
             return None
         return UserError(
             f"the provider {self.provider} has no kernel for {node.op} with 8 bits",
-            where=f"node {node.name}",
+            where=node.place,
             hint="write `quantize: int4` or none in model.yaml, or `provider: cpu` for this device",
         )
 

@@ -98,5 +98,4 @@ def check_forms(graphs: Sequence[Graph]) -> None:
 
 
 def _refused(node: Node, message: str, hint: str) -> UserError:
-    scope = f" @ {node.scope}" if node.scope else ""
-    return UserError(message, where=f"node {node.name} ({node.op}){scope}", hint=hint)
+    return UserError(message, where=node.place, hint=hint)

@@ -10,6 +10,8 @@ from typing import Any
 
 from partc.errors import ConfigError
 
+PROVIDERS = ("cpu", "cuda")
+
 _X86_FEATURES = {
     "avx2": ("+avx2", "+fma"),
     "avx512": ("+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl"),
@@ -128,8 +130,8 @@ def machine_of(arch: str, platform: str, features: Sequence[str], provider: str,
     for feature in features:
         if feature not in known:
             raise _unknown(f"{name} has no feature {feature!r}", "features", feature, known)
-    if provider not in ("cpu", "cuda"):
-        raise _unknown(f"the tvm target has no provider {provider!r}", "provider", provider, ("cpu", "cuda"))
+    if provider not in PROVIDERS:
+        raise _unknown(f"the tvm target has no provider {provider!r}", "provider", provider, PROVIDERS)
     if not _GPU.fullmatch(cuda) and (cuda or provider == "cuda"):
         raise ConfigError(
             f"{cuda!r} is no architecture of a GPU", where="cuda_arch", hint="write `cuda_arch: sm_87`"

@@ -101,7 +101,7 @@ def _check_order_of_rows(graph: Graph) -> None:
                 continue
             whole, parts = (node.inputs[0], value) if read else (value, node.inputs[0])
             if node.op not in _VIEWS or not _in_order(whole, parts):
-                raise _refused(f"%{value.name} has batch and sequence in another order", _where(node))
+                raise _refused(f"%{value.name} has batch and sequence in another order", node.place)
 
 
 def _joined(value: Value) -> int | None:
@@ -133,7 +133,7 @@ def _check_rows_apart(graph: Graph, info: ModelInfo) -> None:
         if not (
             sizes_alone and _have_row_axis((*rows, *node.outputs), padded) and _keeps_rows_apart(node, rows)
         ):
-            raise _refused(f"{node.op} may mix rows of {', '.join(sorted(padded))}", _where(node))
+            raise _refused(f"{node.op} may mix rows of {', '.join(sorted(padded))}", node.place)
     for value in graph.outputs:
         if value in counts:
             raise _refused(f"%{value.name} tells how many rows there are", f"graph {graph.name}")
@@ -215,8 +215,3 @@ def _pads_others(node: Node, rank: int) -> bool:
     if not isinstance(pads, Constant) or pads.array is None or len(pads.array) != 2 * rank:
         return False
     return not pads.array[0] and not pads.array[rank]
-
-
-def _where(node: Node) -> str:
-    scope = f" @ {node.scope}" if node.scope else ""
-    return f"node {node.name} ({node.op}){scope}"

@@ -109,6 +109,6 @@ def _check_static(graph: Graph) -> None:
             if any(symbols(dim) for dim in value.shape or ()):
                 raise UserError(
                     f"the size of what {node.op} makes is known only when it runs",
-                    where=f"node {node.name} ({node.op})",
+                    where=node.place,
                     hint="the tvm target compiles for fixed sizes; use `target: ort` for this device",
                 )

@@ -15,7 +15,7 @@ from partc.ir.graph import Graph, ModelInfo, Node, Part, Weight
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.tvm.checks import check_forms, check_nodes, check_operators, check_sizes, refusal_of
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
-from targets.tvm.machine import Machine, machine_of
+from targets.tvm.machine import PROVIDERS, Machine, machine_of
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.specialise import entries_of, outputs_of, specialise
 from targets.tvm.toolchain import find_toolchain
@@ -32,6 +32,8 @@ class TvmTarget(Target):
     """One shared library a device, compiled ahead of time; weights in safetensors files beside it."""
 
     name = "tvm"
+    providers = PROVIDERS
+    libraries = ("apache-tvm",)
     provider: str = "cpu"
     """`cpu`, or `cuda` for code that runs on an NVIDIA GPU."""
     threads: int = 0

@@ -187,7 +187,7 @@ def write_inputs(folder: Path, shape: dict[str, int]) -> None:
 def compile_command(precision: str, devices: str, *options: str) -> list[str]:
     """The command line of one compile."""
     model = [f"{precision}.yaml", "--target", f"{devices}.yaml", "-o", f"build-{precision}"]
-    return [sys.executable, "-m", "partc.cli.main", "compile", *model, *options]
+    return [sys.executable, "-m", "partc.cli", "compile", *model, *options]
 
 
 def measure_int4(folder: Path) -> Iterator[Measured]:

@@ -142,7 +142,7 @@ def spans(assignment: list[str]) -> str:
 
 def partc(*arguments: object) -> str:
     """Run a command; its standard output."""
-    command = [sys.executable, "-m", "partc.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "partc.cli", *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout
 

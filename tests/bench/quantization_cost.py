@@ -23,8 +23,8 @@ from partc.config.model import ModelConfig, load_model_config
 from partc.config.units import format_bytes
 from partc.format.role import load_role
 from partc.ir.quantization import Quantization
+from partc.verify.cost import choose_measurement
 from partc.verify.inputs import Requests
-from partc.verify.measurement import choose_measurement
 from partc.verify.passages import MOST_TOKENS
 from partc.verify.uncut import compile_uncut
 

@@ -93,7 +93,7 @@ def build(folder: Path, model: str, target: str) -> dict[str, float]:
         )
         device = f"flops: 100 GFLOP/s, memory_bandwidth: 25 GB/s, memory: 16 GB, {TARGETS[target]}"
         (folder / f"{target}.yaml").write_text(f"source: host\ndevices:\n  host: {{{device}}}\n")
-        command = [sys.executable, "-m", "partc.cli.main", "compile", str(folder / "model.yaml")]
+        command = [sys.executable, "-m", "partc.cli", "compile", str(folder / "model.yaml")]
         command += ["--target", str(folder / f"{target}.yaml"), "-o", str(bundle)]
         started = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

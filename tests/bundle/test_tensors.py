@@ -173,9 +173,8 @@ def onnx_model(folder: Path, location: str, size: int = 16) -> Path:
     output = helper.make_tensor_value_info("y", 1, [4])
     graph = helper.make_graph([node], "g", [], [output], initializer=[inline, external])
     path = folder / "net.onnx"
-    path.write_bytes(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString()
-    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    path.write_bytes(model.SerializeToString())
     return path
 
 

@@ -129,7 +129,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_a_closed_standard_output(tmp_path: Path) -> None:
-    command = f"exec {sys.executable} -m partc.cli.main --version >&-"
+    command = f"exec {sys.executable} -m partc.cli --version >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -21,7 +21,7 @@ graph t opset 24 {
   output %y
 }
 """
-_PARTC = [sys.executable, "-m", "partc.cli.main"]
+_PARTC = [sys.executable, "-m", "partc.cli"]
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -120,7 +120,7 @@ def test_a_signal_leaves_no_process_behind(build: Path, number: signal.Signals, 
     command = [
         sys.executable,
         "-m",
-        "partc.cli.main",
+        "partc.cli",
         "run",
         str(build),
         "--input",

@@ -60,7 +60,7 @@ links:
 PASSES = ",".join(
     (
         "infer-sizes", "map-dependencies", "profile-submodules",
-        "partition-graph{target=devices.yaml}", "split-graph",
+        "partition-graph{devices=devices.yaml}", "split-graph",
         "lower-target", "emit-bundle{output=build}",
     )
 )  # fmt: skip

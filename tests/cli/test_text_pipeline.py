@@ -13,10 +13,10 @@ from partc.pipeline.default import PHASES
 
 pytestmark = pytest.mark.hf
 OPTIONS = {
-    "partition-graph": "{target=devices.yaml}",
-    "split-graph": "{target=devices.yaml}",
-    "lower-target": "{target=devices.yaml}",
-    "emit-bundle": "{output=text, target=devices.yaml}",
+    "partition-graph": "{devices=devices.yaml}",
+    "split-graph": "{devices=devices.yaml}",
+    "lower-target": "{devices=devices.yaml}",
+    "emit-bundle": "{output=text, devices=devices.yaml}",
 }
 
 

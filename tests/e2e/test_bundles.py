@@ -41,7 +41,7 @@ def _project(folder: Path) -> Path:
 
 
 def _start(folder: Path, seed: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "partc.cli.main", "compile", "model.yaml", "--target", "devices3.yaml"]
+    command = [sys.executable, "-m", "partc.cli", "compile", "model.yaml", "--target", "devices3.yaml"]
     environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         [*command, "--strategy", "even", "-o", "build"],

@@ -76,7 +76,7 @@ def test_a_program_in_cpp_decodes_from_a_library(tmp_path: Path) -> None:
     assert refused([program, folder, "5", "49"]) == "prompt and answer are longer than max_sequence"
     assert refused([program, folder, "5,768"]) == "ids are numbers from 0 to 767"
     assert refused([program, folder, "five"]) == "IDS and COUNT are whole numbers"
-    assert refused([program, tmp_path, "5"]) == f"no manifest.json in {tmp_path}"
+    assert refused([program, tmp_path, "5"]) == f"no build.json in {tmp_path}"
 
 
 @pytest.mark.ort

@@ -84,7 +84,7 @@ def damaged(build: Path, folder: Path) -> Path:
 def refused(build: Path, message: str) -> None:
     """The runner of c says why it does not start, and leaves nothing behind; the run ends with exit code 1."""
     before = sorted(path for path in build.rglob("*"))
-    command = [sys.executable, "-m", "partc.cli.main", "run", str(build), "--token-ids", "1,2"]
+    command = [sys.executable, "-m", "partc.cli", "run", str(build), "--token-ids", "1,2"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 1 and message in result.stderr and "Traceback" not in result.stderr
     assert sorted(path for path in build.rglob("*")) == before

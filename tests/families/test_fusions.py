@@ -15,7 +15,7 @@ from partc.frontend.export import MODEL_CLASSES
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
-from partc.pipeline.registry import FUSIONS, fusion_names
+from partc.pipeline.registry import fusions
 from partc.verify.reference import open_reference
 from tests.families.check import MAX_SEQUENCE, devices_file, sample_prompts, save_tiny
 from tests.families.ring import DirectRing
@@ -23,7 +23,7 @@ from tests.families.tiny import initialise, tiny_config
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 TOKENS = 12
-NAMES = [name for step in FUSIONS for name in fusion_names(step)]
+NAMES = [name for names in fusions().values() for name in names]
 CHOICES: dict[str, Sequence[str]] = {"none": (), "all": NAMES, **{name: (name,) for name in NAMES}}
 """Fusions that are turned off: none, all, each alone."""
 

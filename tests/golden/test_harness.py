@@ -94,8 +94,9 @@ def test_filters_hide_what_differs(tmp_path: Path) -> None:
 
 def test_json_is_shown_as_the_paths_that_a_case_names() -> None:
     text = 'before\nplan {"a": {"b": [1, 2]}, "c": 3}\n{\n "a": null\n}\nafter\n'
-    assert picked(text, ["a.b.1", "c"]) == (
-        "before\nplan a.b.1 = 2\nplan c = 3\na.b.1 = missing\nc = missing\nafter\n"
+    assert picked(text, ["a.b.1", "c"]) == ("before\nplan a.b.1 = 2\nplan c = 3\nafter\n")
+    assert picked(text, ["a", "d"]) == (
+        'before\nplan a = {"b": [1, 2]}\nplan d = missing\na = null\nd = missing\nafter\n'
     )
     assert picked(text, []) == text
 

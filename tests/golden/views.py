@@ -29,14 +29,17 @@ def substituted(text: str, rules: Sequence[str], *, must_match: bool = False) ->
 def picked(text: str, paths: Sequence[str]) -> str:
     """`text` with every JSON object in it written as lines `path = value`, for these paths alone.
 
-    A path is a series of keys and indices with dots between them. A missing one is shown as missing.
-    Without paths `text` is returned as it is.
+    A path is a series of keys and indices with dots between them. Each object shows those that it has; one that no
+    object has is shown as missing in each. Without paths `text` is returned as it is.
     """
     if not paths:
         return text
+    objects = list(_objects(text))
+    missing = [path for path in paths if all(_at(value, path) is None for *_, value in objects)]
     pieces, done = [], 0
-    for start, end, keyword, value in _objects(text):
-        pieces += [text[done:start], *(f"{keyword}{path} = {_at(value, path)}\n" for path in paths)]
+    for start, end, keyword, value in objects:
+        shown = [(path, "missing" if path in missing else _at(value, path)) for path in paths]
+        pieces += [text[done:start], *(f"{keyword}{path} = {found}\n" for path, found in shown if found)]
         done = end + 1
     return "".join([*pieces, text[done:]])
 
@@ -54,12 +57,13 @@ def _objects(text: str) -> Iterator[tuple[int, int, str, Any]]:
         yield match.start(), done, match[1] or "", value
 
 
-def _at(value: Any, path: str) -> str:
+def _at(value: Any, path: str) -> str | None:
+    """The value at a path as JSON; None where there is none."""
     for key in path.split("."):
         try:
             value = value[int(key) if isinstance(value, list) else key]
         except (KeyError, IndexError, ValueError, TypeError):
-            return "missing"
+            return None
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -20,10 +20,10 @@ def test_every_option_has_its_pass() -> None:
         "fuse-operators": {"disable": "swish"},
         "find-cuts": {"rule": "eq1"},
         "coarsen-submodules": asdict(load_passes("coarsen-submodules")[0]),
-        "partition-graph": {"target": "d.yaml", "strategy": "even"},
-        "split-graph": {"target": "d.yaml"},
-        "lower-target": {"target": "d.yaml", "disable": "bias"},
-        "emit-bundle": {"target": "d.yaml", "output": "out", "reuse": True},
+        "partition-graph": {"devices": "d.yaml", "strategy": "even"},
+        "split-graph": {"devices": "d.yaml"},
+        "lower-target": {"devices": "d.yaml", "disable": "bias"},
+        "emit-bundle": {"devices": "d.yaml", "output": "out", "reuse": True},
     }
 
 
@@ -32,8 +32,8 @@ def test_every_option_has_its_pass() -> None:
     [
         ("find-cuts{rule=eq1+frontier}", "rule", "eq1+frontier"),
         ("partition-graph{strategy=optimal}", "strategy", "optimal"),
-        ("partition-graph{target=devices.yaml}", "target", "devices.yaml"),
-        ("split-graph{target=}", "target", ""),
+        ("partition-graph{devices=devices.yaml}", "devices", "devices.yaml"),
+        ("split-graph{devices=}", "devices", ""),
         ("emit-bundle{output=build}", "output", "build"),
     ],
 )

@@ -91,7 +91,7 @@ def test_the_plan_is_plain_data_and_the_graph_is_untouched(tmp_path: Path) -> No
     module = profiled()
     before = print_module(module)
     path = devices_file(tmp_path, memory="6 MB", top="memory_fraction: 1.0")
-    run_passes(module, [PartitionGraph(target=str(path))])
+    run_passes(module, [PartitionGraph(devices=str(path))])
     plan, module.plan = module.plan, None
     assert print_module(module) == before
     assert plan is not None
@@ -110,7 +110,7 @@ def test_strategies_are_compared_on_the_same_problem(tmp_path: Path) -> None:
     module = profiled()
     values: dict[str, float] = {}
     for strategy in ("optimal", "even"):
-        run_passes(module, [PartitionGraph(target=path, strategy=strategy)])
+        run_passes(module, [PartitionGraph(devices=path, strategy=strategy)])
         assert module.plan is not None
         values[strategy] = module.plan.answer.value or 0.0
     assert values["optimal"] < values["even"]
@@ -119,7 +119,7 @@ def test_strategies_are_compared_on_the_same_problem(tmp_path: Path) -> None:
 def test_too_little_memory_is_said_with_a_remedy(tmp_path: Path) -> None:
     path = devices_file(tmp_path, memory="100 kB")
     with pytest.raises(PlanError, match=r"no plan fits: .*") as caught:
-        run_passes(profiled(), [PartitionGraph(target=str(path))])
+        run_passes(profiled(), [PartitionGraph(devices=str(path))])
     assert caught.value.where == str(path)
     assert "memory" in str(caught.value.hint)
 
@@ -128,7 +128,7 @@ def test_a_module_without_a_profile(tmp_path: Path) -> None:
     module = decoder("llama")
     run_passes(module, load_passes("form-submodules,map-dependencies"))
     with pytest.raises(UserError, match="no profile"):
-        run_passes(module, [PartitionGraph(target=str(devices_file(tmp_path)))])
+        run_passes(module, [PartitionGraph(devices=str(devices_file(tmp_path)))])
 
 
 def test_a_place_is_planned_as_it_is(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_place_is_planned_as_it_is(tmp_path: Path) -> None:
     path = devices_file(
         tmp_path, top="place: {phone: [submodules 0-1, submodules 4-5], board: submodules 2-3}"
     )
-    run_passes(module, [PartitionGraph(target=str(path))])
+    run_passes(module, [PartitionGraph(devices=str(path))])
     assert module.plan is not None
     answer, predicted = module.plan.answer, module.plan.predicted
     assert [(stage.device, *stage.submodules) for stage in answer.stages or ()] == [
@@ -156,7 +156,7 @@ def test_pins_and_bans_become_absent_times(tmp_path: Path) -> None:
             *[["board", "old", "phone"]] * 3, ["old"], *[["old", "phone"]] * 2,
         ]  # fmt: skip
     module = profiled()
-    run_passes(module, [PartitionGraph(target=str(path))])
+    run_passes(module, [PartitionGraph(devices=str(path))])
     assert module.plan is not None and (module.plan.answer.assignment or ())[3] == "old"
 
 
@@ -175,7 +175,7 @@ def test_the_workloads_batch_is_priced(tmp_path: Path) -> None:
 def test_the_batch_that_makes_most_tokens_is_chosen(tmp_path: Path, objective: str) -> None:
     path = devices_file(tmp_path, memory="14 MB", top=f"memory_fraction: 1.0\nobjective: {objective}")
     module = profiled(max_batch=64, batches=(1, 2, 4, 8, 16, 32, 64))
-    run_passes(module, [PartitionGraph(target=str(path))])
+    run_passes(module, [PartitionGraph(devices=str(path))])
     assert module.plan is not None
     tried: Any = module.plan.answer.explain["batch"]
     fitting = [one for one in tried if one["feasible"]]
@@ -196,7 +196,7 @@ def test_the_batch_that_makes_most_tokens_is_chosen(tmp_path: Path, objective: s
     assert problem == problem_json(problem_of(given, load_devices(path)))
     assert module.profile == given.profile
     before = print_module(module)
-    (run,) = run_passes(module, [PartitionGraph(target=str(path))])
+    (run,) = run_passes(module, [PartitionGraph(devices=str(path))])
     assert module.plan is not None and "batch" not in module.plan.answer.explain
     assert run.modified and parse_module(before).info == module.info
 
@@ -206,7 +206,7 @@ def test_a_small_batch_that_is_nearly_as_good_is_taken(tmp_path: Path) -> None:
     path = devices_file(tmp_path, memory="1 GiB", top="pin: {board: submodules 2-5}")
     path.write_text(path.read_text().replace("800 Mbit/s", "1 kbit/s").replace("1 ms", "0 s"))
     module = profiled(max_batch=64, batches=(1, 2, 4, 8, 16, 32, 64))
-    run_passes(module, [PartitionGraph(target=str(path))])
+    run_passes(module, [PartitionGraph(devices=str(path))])
     assert module.plan is not None
     tried: Any = module.plan.answer.explain["batch"]
     assert module.info.batch == 1 or module.info.batch is None
@@ -217,4 +217,4 @@ def test_a_small_batch_that_is_nearly_as_good_is_taken(tmp_path: Path) -> None:
 def test_no_batch_fits(tmp_path: Path) -> None:
     module = profiled(max_batch=4, batches=(2, 4))
     with pytest.raises(PlanError, match="no plan fits"):
-        run_passes(module, [PartitionGraph(target=str(devices_file(tmp_path, memory="100 kB")))])
+        run_passes(module, [PartitionGraph(devices=str(devices_file(tmp_path, memory="100 kB")))])

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partc.config.devices import load_devices
 from partc.errors import PlanError
 from partc.format.placement import stages_of
-from partc.format.program import Emit, Recv, Run, Sample, Send, print_program
+from partc.format.program import Emit, Program, Recv, Run, Sample, Send, print_program
 from partc.ir.graph import Input, Module, Part
 from partc.ir.plan import PlanFile
 from partc.ir.text import parse_module, print_module
@@ -19,6 +20,8 @@ from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.plan.evaluate import traffic_between
 from partc.plan.problem import Edge
+from partc.plan.simulate.script import workflow_of
+from passes.partition_graph import problem_of
 from passes.split_graph import SplitGraph
 from tests.passes.models import decoder, graph
 from tests.passes.random_graphs import Term, compute, modules, request
@@ -179,7 +182,7 @@ def test_targets_come_from_devices_yaml(tmp_path: Path) -> None:
     )
     module = graph(SKIP)
     placed(module, ["p", "p", "p", "q", "q"])
-    run_passes(module, [SplitGraph(target=str(path))])
+    run_passes(module, [SplitGraph(devices=str(path))])
     assert [part.target for part in module.parts or ()] == ["null", "ort"]
 
 
@@ -388,3 +391,34 @@ def test_the_planner_counts_the_same_messages(text: str, data: st.DataObject) ->
     edges = [Edge(*ends, 1, value.name) for ends, values in sorted(maps.items()) for value in values]
     traffic = traffic_between(edges, stages_of(names))
     assert found == {(*ends, frozenset(name for _, name, _ in values)) for ends, values in traffic.items()}
+
+
+@pytest.mark.parametrize("names", [["a", "a", "b", "b", "c", "c"], ["a", "b", "a", "c", "b", "b"]])
+def test_the_simulator_runs_the_same_programs(names: Sequence[str], tmp_path: Path) -> None:
+    """Instruction by instruction, `sample` aside, which costs nothing there."""
+    file = tmp_path / "devices.yaml"
+    figures = "target: 'null', arch: x86_64, flops: 1 GFLOP/s, memory_bandwidth: 1 GB/s, memory: 1 GiB"
+    devices = "".join(f"  {name}: {{{figures}}}\n" for name in "abc")
+    file.write_text(
+        f"source: a\ndevices:\n{devices}links:\n  default: {{bandwidth: 1 Gbit/s, latency: 1 ms}}\n"
+    )
+    module = decoder("llama")
+    run_passes(
+        module,
+        load_passes("find-cuts,form-submodules,coarsen-submodules,map-dependencies,profile-submodules"),
+    )
+    problem = problem_of(module, load_devices(file))
+    parts = placed(module, names)
+    for script in workflow_of(problem, stages_of(names)).scripts:
+        assert list(script.programs) == [part.device for part in parts]
+        for part in parts:
+            assert _outline(script.programs[part.device]) == _outline(part.programs[script.phase])
+
+
+def _outline(program: Program) -> list[tuple[str, str | int]]:
+    """The instructions with their peers; the way back has one value, whatever its name."""
+    return [
+        (type(item).__name__, item.device if isinstance(item, Recv | Send) else 0)
+        for item in program
+        if not isinstance(item, Sample)
+    ]

@@ -139,7 +139,7 @@ def test_the_rule_that_leaves_no_plan_is_named(tmp_path: Path) -> None:
 
     def words(extra: str) -> str:
         rules = rules_of(devices(tmp_path, extra), shape)
-        return blame(whole, rules, "why", lambda one: solve(one, explained=False).feasible)
+        return blame(whole, rules, "why", lambda one: solve(one, explained=False).feasible).text
 
     assert words("ban: {c: layers 1-2}\n") == (
         "without `ban: {c: layers 1-2}` there would be a plan; with it: why"

@@ -19,7 +19,7 @@ from partc.plan.exact.optimal import find_best, seek_best
 from partc.plan.infeasible import without_memory_limits
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
 from partc.plan.strategies import solve
-from partc.plan.words import is_better
+from partc.plan.values import is_better
 from tests.bench.random_problems import Family, draw_problem
 from tests.plan.small_problems import draw_small
 

@@ -116,7 +116,7 @@ def test_the_plan_says_how_many_times_were_measured(tmp_path: Path) -> None:
         "measured": alike,
         "of": every,
     }
-    PartitionGraph(target=str(path)).apply(module, Context())
+    PartitionGraph(devices=str(path)).apply(module, Context())
     assert module.plan is not None
     times = module.plan.answer.explain["times"]
     assert (times["measured"], times["of"]) == (alike, every)
@@ -141,7 +141,7 @@ def test_times_that_do_not_fit_are_explained(
     devices = {"phone": device({}, **changes), "board": device({}, threads=2)}
     module = profiled()
     assert module.info.max_sequence == 512 and module.info.prompt == 32
-    PartitionGraph(target=str(write(tmp_path, devices, {"settings": settings}))).apply(module, Context())
+    PartitionGraph(devices=str(write(tmp_path, devices, {"settings": settings}))).apply(module, Context())
     assert module.plan is not None
     (line,) = module.plan.answer.explain["times"]["advice"]
     assert reason in line and line.endswith("profile again: partc profile MODEL --target DEVICES")
@@ -158,7 +158,7 @@ def test_options_are_held_against_those_of_the_file() -> None:
 def test_times_of_a_busy_machine_are_rough(tmp_path: Path) -> None:
     devices = {"phone": device({}, rough=True), "board": device({}, threads=2)}
     module = profiled()
-    PartitionGraph(target=str(write(tmp_path, devices))).apply(module, Context())
+    PartitionGraph(devices=str(write(tmp_path, devices))).apply(module, Context())
     assert module.plan is not None
     rough, _ = module.plan.answer.explain["times"]["advice"]
     assert rough.startswith("rough: measured on a busy machine (phone)")

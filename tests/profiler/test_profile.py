@@ -81,7 +81,7 @@ def test_the_plan_takes_every_time_from_the_profile(bundle: Path) -> None:
     found = load_devices(bundle / "devices.yaml")
     module = profiled()
     assert module.submodules is not None
-    PartitionGraph(target=str(bundle / "devices.yaml")).apply(module, Context())
+    PartitionGraph(devices=str(bundle / "devices.yaml")).apply(module, Context())
     assert module.plan is not None
     every = 2 * 2 * len(module.submodules)
     times = module.plan.answer.explain["times"]

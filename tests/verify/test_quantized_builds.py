@@ -16,7 +16,7 @@ from partc.config.model import load_model_config
 from partc.runtime.client.results import Crossing
 from partc.runtime.shell.launch import launch_local
 from partc.verify.compare import difference, join_steps
-from partc.verify.quantized import SameQuantization
+from partc.verify.expectation import SameQuantization
 from partc.verify.uncut import UncutModel, compile_uncut
 from tests.families.check import devices_file
 

@@ -18,12 +18,14 @@ function tensor(dtype, shape, values) {
 class Model {
   static async load(folder) {
     const model = new Model();
-    const manifest = JSON.parse(readFileSync(join(folder, "manifest.json"), "utf8"));
-    if (manifest.target !== "ort" || manifest.ring.length !== 1) {
+    const [build, placement] = ["build.json", "placement.json"].map((file) =>
+      JSON.parse(readFileSync(join(folder, file), "utf8")),
+    );
+    if (build.target !== "ort" || placement.ring.length !== 1) {
       throw new Error(`not the bundle of a whole model, by the target ort: ${folder}`);
     }
-    model.limits = manifest.model;
-    [model.part] = manifest.submodules;
+    model.limits = build.model;
+    [model.part] = build.submodules;
     model.session = await ort.InferenceSession.create(join(folder, model.part.file));
     model.states = {};
     model.position = 0;

@@ -59,7 +59,7 @@ class Signature:
     """Attributes that choose this form."""
 
     def of_places(self, count: int) -> tuple[Tensor, ...]:
-        """What the first `count` operands are called, and those that could follow.
+        """The tensors at the first `count` places, and those that could follow.
 
         Raises:
             MismatchError: there are too many, or the last group is not complete.
@@ -188,7 +188,7 @@ class Operator:
     """More than one where attributes choose between forms."""
     attributes: tuple[AttributeSpec, ...]
     formula: str
-    """What it computes, as plain text."""
+    """The formula, as plain text."""
     writes: tuple[StateWrite, ...]
     """The effect: states that it changes; one that changes none is pure, and may be merged, repeated and dropped."""
     flops: Callable[[Node, Step], int]

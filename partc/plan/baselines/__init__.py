@@ -8,7 +8,7 @@
 | `lingualinked.py` | LinguaLinked's Eq. 5 over all assignments |
 | `assignment_programme.py` | Eq. 5 as a mixed-integer programme |
 | `assignment_solver.py`, `solver_process.py` | HiGHS on it, in a process of its own |
-| `judge.py` | an assignment at its true worth, with the bound of the best plan |
+| `valued.py` | plans at their true value, with the bound of the best plan |
 """
 
 from __future__ import annotations

@@ -33,12 +33,12 @@ _UNIT = 100.0
 _MAX_SCALE = 1e12
 """Units of time per second at most: times of less than a picosecond are not told apart."""
 _MAX_COST = 1e14
-"""What the solver can tell from infinity. A cost beyond counts as this, so that the bound stays a bound."""
+"""The largest cost that the solver tells from infinity. Larger ones count as this, so that the bound stays a bound."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What goes between sub-modules in a step, weighted over the phases."""
+    """The traffic between sub-modules in a step, weighted over the phases."""
 
     chained: bool
     """Whether each sub-module hands something to the next in every phase that counts."""
@@ -184,7 +184,7 @@ class Programme:
                 self._spend(f"{a}->{b}", sent, size / link.bandwidth_bytes_per_s)
 
     def _limit_memory(self, name: str) -> None:
-        """What is on the device, the largest peak and each shared group once have room; in parts of it."""
+        """The sub-modules on the device, the largest peak and each shared group once fit; in parts of its memory."""
         parts, room = self.problem.submodules, self._room[name]
         held = [j for j, names in enumerate(self._able) if name in names]
         if not held or self.problem.memory_of(held) <= room:

@@ -26,7 +26,7 @@ from partc.plan.problem_json import read_problem
 _TOLERANCE = 1e-9
 
 _MAX_NODES = 30_000
-"""Of the search: so that a machine that is fast enough gives the same answer every time."""
+"""Limit of the search, so that a machine that is fast enough gives the same answer every time."""
 
 _MAX_MEMORY = 2**32
 """Bytes of addresses: beyond, the solver ends and not the machine's memory."""
@@ -109,7 +109,7 @@ def _model(programme: Programme) -> Any:
 
 
 def _limit_memory() -> None:
-    """Where the system knows such limits."""
+    """Limit the memory of this process, where the system knows such limits."""
     try:
         import resource
     except ImportError:

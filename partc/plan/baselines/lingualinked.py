@@ -71,12 +71,12 @@ def _valued(problem: Problem, answer: Answer, assignment: Sequence[str]) -> Plan
 
 
 def _status(answer: Answer) -> str:
-    """Why the solver ended, in its own words."""
+    """The end of the solver in its own words."""
     return f" ({answer.status})" if answer.status else ""
 
 
 def _bound(problem: Problem, bound_s: float | None, value: float) -> float | None:
-    """In the unit of the objective, and the value itself where the solver sees no difference."""
+    """The bound in the unit of the objective, and the value itself where the solver sees no difference."""
     if bound_s is None:
         return None
     if problem.objective == "latency":
@@ -91,7 +91,7 @@ def _best_intervals(problem: Problem, limit_s: float) -> Solution | None:
 
 
 def _infeasible(problem: Problem) -> Plan:
-    """No assignment at all is possible, and the words for intervals say why."""
+    """The answer where no assignment at all is possible, with the reason for intervals."""
     reason = plan_optimal(problem).constraint or "memory, links and times cannot be met together"
     return infeasible_plan(f"{reason}; nor is there a plan that returns to a device", _METHOD)
 

@@ -21,7 +21,7 @@ SOLVER = (sys.executable, "-P", "-m", "partc.plan.baselines.assignment_solver")
 """The command; -P: the folder that the user happens to be in is no place to import from."""
 
 _GRACE_S = 5.0
-"""What the solver may take beyond its limit: to start, to prepare, to write."""
+"""Time beyond the solver's limit: to start, to prepare, to write."""
 
 
 BUG = 70
@@ -32,13 +32,13 @@ class Answer(msgspec.Struct, frozen=True):
     """The end of a search by the solver."""
 
     assignment: list[str] | None
-    """None: none was found; where `proven`, there is none."""
+    """The device of every sub-module. None: none was found; where `proven`, there is none."""
     proven: bool
     """Whether the assignment is an optimum of the programme."""
     bound_s: float | None
     """No assignment has a lower latency (throughput: largest busy time) by `evaluate`; None: not known."""
     status: str = ""
-    """How the solver ended, in its own words."""
+    """The end of the solver in its own words."""
 
 
 class SolverError(Exception):

@@ -27,7 +27,7 @@ class Traces:
     """N layers (our sub-modules), M devices; device 0 is the source."""
 
     names: tuple[str, ...]
-    """Of the devices."""
+    """Names of the devices."""
     compute_s: Array
     """[N, M]; infinite where a device cannot run a layer."""
     transfer_s: Array

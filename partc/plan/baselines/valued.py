@@ -16,7 +16,7 @@ from partc.plan.problem import Problem
 
 
 def valued_plan(problem: Problem, stages: Stages, method: str, fault: str = "") -> Plan:
-    """The plan with its true value, or what it violates, followed by `fault`: why the strategy did not see it.
+    """The plan with its true value, or what it violates, and `fault`, the reason why the strategy did not see it.
 
     The bound is that of the best plan with one interval per device, so that the gap says what the baseline
     gives away. A plan that returns to a device may be better than all of those: for it no bound is known.
@@ -29,7 +29,7 @@ def valued_plan(problem: Problem, stages: Stages, method: str, fault: str = "") 
 
 
 def missed_plan(problem: Problem, method: str, fault: str) -> Plan:
-    """What to say where the strategy has no plan: what the problem lacks, or `fault` if there is a plan."""
+    """The answer where the strategy has no plan: the reason why there is none, or `fault` if there is one."""
     best = _some_plan(problem)
     if best is None:
         return structs.replace(plan_optimal(problem), method=method)

@@ -73,7 +73,7 @@ class Bound:
         return self._to_go[used]
 
     def _solve(self, budget: Budget) -> None:
-        """From the fullest set to the empty one: what comes after a device has one more in use."""
+        """Fills from the fullest set to the empty one: the rest behind a device has one more in use."""
         sets = sorted(
             itertools.product(*(range(size + 1) for size in self.tables.capacity)), key=sum, reverse=True
         )

@@ -59,12 +59,12 @@ class Chain:
 
     @cached_property
     def ends(self) -> Windows:
-        """For each begin, the ends that an interval may have."""
+        """The ends that an interval may have, for each begin."""
         return Windows(np.repeat(self.least_end[:, None], self.kinds, axis=1), self.reach)
 
     @cached_property
     def begins(self) -> Windows:
-        """For each end, the begins that an interval may have."""
+        """The begins that an interval may have, for each end."""
         cuts = np.arange(self.count + 1)
         first = np.stack([np.searchsorted(self.reach[:, t], cuts) for t in range(self.kinds)], axis=1)
         last = np.searchsorted(self.least_end[:-1], cuts, side="right") - 1
@@ -146,7 +146,7 @@ def chain_of(tables: Tables, likely_length: int = 0) -> Chain:
 
 
 def _messages(tables: Tables) -> tuple[Array, Mask]:
-    """Per cut: what the path's last sub-module before it sends, at least, and whether there is one."""
+    """The least bytes that the path's last sub-module before each cut sends, and whether there is one."""
     amounts, begun = np.zeros(tables.count + 1), np.zeros(tables.count + 1, bool)
     following = dict(zip(tables.path[:-1], tables.path[1:], strict=True))
     for maker, user in following.items():
@@ -160,7 +160,7 @@ def _messages(tables: Tables) -> tuple[Array, Mask]:
 
 
 def _crossing(tables: Tables, length: int) -> Array:
-    """Per cut: weighted bytes of the values that are made and next used within `length` sub-modules of it."""
+    """Weighted bytes, for each cut, of the values that are made and next used within `length` sub-modules of it."""
     changes = np.zeros(tables.count + 2)
     for value in tables.values:
         weighted, begin = tables.weights[value.phase] * value.bytes, value.maker + 1

@@ -1,4 +1,4 @@
-"""Whether devices can cover the model with nothing busy for longer than a given time; the throughput for many.
+"""Covers: plans in which nothing is busy for longer than a given time; the throughput for many devices.
 
 An order of devices is decoded greedily: each takes as many sub-modules as it can, one that cannot follow
 (no memory, link too slow) is passed over. On a capped chain further is never worse as long as the messages
@@ -89,7 +89,7 @@ def _neighbours(order: Indices, rng: random.Random) -> Indices:
 
 
 def _decode(chain: Chain, orders: Indices) -> tuple[Indices, Indices]:
-    """How far each order [row, place] reaches, and the ends of its intervals [row, place] (-1: passed over)."""
+    """The reach of each order [row, place], and the ends of its intervals [row, place] (-1: passed over)."""
     rows, limit = np.arange(len(orders)), np.inf if chain.limit_s is None else chain.limit_s
     cut = np.full(len(orders), _source_end(chain))
     holder = np.zeros(len(orders), np.int64)

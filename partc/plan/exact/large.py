@@ -42,7 +42,7 @@ class LargeSearch:
         self.problem = tables.problem
         self.chain = chain_of(tables)
         self.likely = self.chain
-        """For plans, not for bounds."""
+        """The chain that plans are searched on; bounds are those of `chain`."""
         self.budget = budget
         self.rounds = effort.rounds
         most = max(12.0, 1e6 / (self.chain.kinds * self.chain.count))
@@ -58,7 +58,7 @@ class LargeSearch:
         self.order: Order = ()
         """The order of the best plan."""
         self.method = "local search, Lagrangian bound"
-        """How the plan was found, and what ended a step early."""
+        """The way in which the plan was found, and the reason why a step ended early."""
 
     @property
     def cost(self) -> float:
@@ -83,7 +83,7 @@ class LargeSearch:
             self._throughput()
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Where a step gives up, what was found before holds all the same."""
+        """Runs a step; where it gives up, the plan and the bound found before hold all the same."""
         try:
             step()
         except GAVE_UP as error:

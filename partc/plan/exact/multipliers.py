@@ -25,12 +25,12 @@ from partc.plan.exact.objective import Objective
 from partc.plan.exact.tables import Array
 
 _FIRST_STEP = 0.1
-"""As a part of Polyak's."""
+"""The first step as a part of Polyak's."""
 _MIN_STEP = 0.01
 _DECAY, _PATIENCE = 0.8, 10
-"""What the steps are multiplied by after so many rounds without a better bound."""
+"""Factor of the steps after so many rounds without a better bound."""
 _SHRINK = 0.7
-"""What they are multiplied by where a step was far too long."""
+"""Factor of the steps where one was far too long."""
 _MEMORY = 0.8
 """Weight of the earlier directions in the running mean."""
 _MARGIN = 1e-11
@@ -103,7 +103,7 @@ class Round:
     bound: float
     """Best so far: no plan costs less."""
     prices: Array
-    """Those that gave the best bound."""
+    """The prices that gave the best bound."""
     path: list[tuple[int, int]]
     """The cheapest path at this round's prices; empty where there is none at any price."""
 

@@ -1,4 +1,4 @@
-"""What the exact solver minimises: latency, the bottleneck, or the devices needed for a given bottleneck.
+"""Objectives of the exact solver: latency, the bottleneck, or the devices needed for a given bottleneck.
 
 A throughput is found in two steps: the smallest bottleneck (the largest weighted busy time of a device or
 link), then the fewest devices that reach it. Each objective says what an interval and a message cost and

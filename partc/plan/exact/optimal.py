@@ -32,7 +32,7 @@ from partc.plan.infeasible import why_infeasible
 from partc.plan.problem import Problem
 
 _EXACT_PART = 0.5
-"""Of the work, for the exact search before another takes over."""
+"""The part of the work for the exact search, before another takes over."""
 
 
 def plan_optimal(problem: Problem, effort: Effort = THOROUGH) -> Plan:
@@ -93,7 +93,7 @@ def seek_best(
 
 
 def lower_bound(problem: Problem) -> float | None:
-    """What no latency can be below, or no throughput above; None where that is not known."""
+    """The bound of all plans: below a latency, above a throughput; None where it is not known."""
     solution = seek_best(problem, effort=QUICK).solution
     return solution.bound if solution else None
 

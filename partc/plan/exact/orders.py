@@ -125,7 +125,7 @@ class OrderSearch:
         return result
 
     def _between(self, order: Order, spots: Sequence[tuple[int, int, int]], budget: Budget) -> list[Change]:
-        """For each (last place before, first place after, type): the order with that type between."""
+        """The order with a type between, for each (last place before, first place after, type)."""
         prefixes, suffixes = self._prefixes(order), self._suffixes(order)
         result: list[Change] = []
         column = _PER_ELEMENT * self.chain.count + 8 * CALL
@@ -176,7 +176,7 @@ class OrderSearch:
         return np.asarray(np.minimum.accumulate(costs - price) + price)
 
     def _suffixes(self, order: Order) -> list[Array]:
-        """Per place, [b]: cost from the begin of its interval to the end."""
+        """[b] for each place: cost from the begin of its interval to the end."""
         result: list[Array] = [np.empty(0)] * len(order)
         for place in range(len(order) - 1, -1, -1):
             kind = order[place]
@@ -187,7 +187,7 @@ class OrderSearch:
         return result
 
     def _prefixes(self, order: Order) -> list[Array]:
-        """Per place, [c]: cost up to the end of its interval."""
+        """[c] for each place: cost up to the end of its interval."""
         result: list[Array] = []
         for place, kind in enumerate(order):
             elapsed = self.chain.elapsed[:, kind]

@@ -39,9 +39,9 @@ class Sender:
     end: int
     """Exclusive."""
     finish_s: tuple[float, ...]
-    """Per phase."""
+    """One entry a phase."""
     pending: int
-    """As bits: its values that are used after the label's cut."""
+    """Its values that are used after the label's cut, as bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Label:
     cut: int
     used: Used
     cost: float
-    """Of the prefix: for a latency up to the end of the interval that holds the path's last sub-module."""
+    """The cost of the prefix: for a latency up to the end of the interval that holds the path's last sub-module."""
     estimate: float
     """At least the cost of every plan that begins like this."""
     holder: int
@@ -69,7 +69,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Found:
-    """How a search ended."""
+    """The end of a search."""
 
     best: Label | None
     """The best plan that was found."""
@@ -200,7 +200,7 @@ class Search:
             )
 
     def _arrivals(self, label: Label, kind: int) -> tuple[list[Array], Array]:
-        """Per phase, when all messages to [cut, c) have arrived; and their longest time, weighted."""
+        """The arrival of the last message to [cut, c), for each phase; and their longest time, weighted."""
         tables = self.tables
         starts = [np.zeros(tables.count + 1) for _ in tables.weights]
         longest = np.zeros(tables.count + 1)

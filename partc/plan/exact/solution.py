@@ -20,7 +20,7 @@ class Solution:
     stages: Stages
     evaluation: Evaluation
     bound: float | None
-    """In the unit of the objective: seconds, or steps per second; None: not known."""
+    """The bound in the unit of the objective: seconds, or steps per second; None: not known."""
     method: str
 
     @property
@@ -31,14 +31,14 @@ class Solution:
 
 @dataclass(frozen=True)
 class Best:
-    """How a search for the best plan ended."""
+    """The end of a search for the best plan."""
 
     solution: Solution | None
     """The best plan that was found."""
     proven: bool
-    """That no plan is better; without a solution that there is none."""
+    """Whether it is proven that no plan is better; without a solution, that there is none."""
     trouble: str = ""
-    """Which searches found nothing, and why."""
+    """The searches that found nothing, with their reasons."""
 
 
 Solve = Callable[[Problem, Forced | None], Best]

@@ -40,7 +40,7 @@ class Forced:
 
 @dataclass(frozen=True)
 class Value:
-    """What one sub-module makes and later ones use, in one phase."""
+    """A value that one sub-module makes and later ones use, in one phase."""
 
     phase: int
     maker: int
@@ -51,7 +51,7 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """What goes from one interval to the interval [b, c), for every c at once."""
+    """The message from one interval to the interval [b, c), for every c at once."""
 
     bytes: Array
     """Indexed by c."""
@@ -70,7 +70,7 @@ class Tables:
         self.least = tuple(
             forced.count if forced and forced.device in members else 0 for members in self.types
         )
-        """Per type: plans that use fewer members do not count."""
+        """The least number of members of each type; plans that use fewer do not count."""
         self.weights = [phase.weight for phase in problem.steps]
         self._traffic: dict[tuple[int, int, int, int], Traffic] = {}
 
@@ -96,7 +96,7 @@ class Tables:
 
     @cached_property
     def fits(self) -> list[Mask]:
-        """Per type, [b, c]: the interval is not empty, its memory suffices and every time is known."""
+        """[b, c] for each type: whether the interval is not empty, its memory suffices and every time is known."""
         cuts = np.arange(self.count + 1)
         return [(cuts[None, :] > cuts[:, None]) & (cuts[None, :] <= ends[:, None]) for ends in self.reach]
 
@@ -133,7 +133,7 @@ class Tables:
 
     @cached_property
     def links(self) -> list[list[tuple[float, float] | None]]:
-        """Per pair of types: latency and seconds per byte between two members; None without a link."""
+        """Latency and seconds per byte between members of two types; None without a link."""
         return [[self._link(a, b) for b in range(len(self.types))] for a in range(len(self.types))]
 
     @cached_property
@@ -151,14 +151,14 @@ class Tables:
 
     @cached_property
     def made_before(self) -> list[int]:
-        """Per cut, as bits: the values made before it."""
+        """The values made before each cut, as bits."""
         return [
             self._bits(i for i, value in enumerate(self.values) if value.maker < cut) for cut in self._cuts
         ]
 
     @cached_property
     def used_after(self) -> list[int]:
-        """Per cut, as bits: the values used after it."""
+        """The values used after each cut, as bits."""
         return [
             self._bits(i for i, value in enumerate(self.values) if value.users[-1] >= cut)
             for cut in self._cuts
@@ -178,7 +178,7 @@ class Tables:
 
     @cached_property
     def path_before(self) -> list[int]:
-        """Per cut: the last sub-module of the path before it, or -1."""
+        """The last sub-module of the path before each cut, or -1."""
         return [max((j for j in self.path if j < cut), default=-1) for cut in self._cuts]
 
     @cached_property
@@ -189,7 +189,7 @@ class Tables:
 
     @cached_property
     def return_seconds(self) -> Array:
-        """Per type: the weighted message back to the source; infinite without a link."""
+        """The weighted message back to the source from each type; infinite without a link."""
         result = np.full(len(self.types), np.inf)
         result[0] = 0.0
         for t in range(1, len(self.types)):
@@ -199,7 +199,7 @@ class Tables:
         return result
 
     def traffic(self, phase: int, first: int, end: int, cut: int) -> Traffic:
-        """What the interval [first, end) sends to [cut, c), for every c; cut >= end."""
+        """The message of the interval [first, end) to [cut, c), for every c; cut >= end."""
         key = phase, first, end, cut
         if key not in self._traffic:
             if len(self._traffic) * self.count > _MAX_KEPT:
@@ -243,7 +243,7 @@ class Tables:
         return result
 
     def _memory(self) -> Iterator[Array]:
-        """For each begin b: bytes of the intervals [b, b + 1), [b, b + 2) and so on up to the end."""
+        """Bytes of the intervals [b, b + 1), [b, b + 2) and so on up to the end, for each begin b."""
         parts = self.problem.submodules
         weights = np.array([part.memory_bytes for part in parts], float)
         peaks = np.array([part.peak_bytes for part in parts], float)
@@ -287,7 +287,7 @@ def _exchangeable(problem: Problem, a: str, b: str) -> bool:
 
 
 def _last_of_group(names: list[str | None]) -> npt.NDArray[np.int64]:
-    """Per sub-module: the one before it with the same name, or -1."""
+    """The sub-module before each one with the same name, or -1."""
     seen: dict[str | None, int] = {}
     result = []
     for j, name in enumerate(names):

@@ -33,7 +33,7 @@ class Windows:
         return np.asarray(np.minimum(left, right))
 
     def flat(self) -> tuple[Indices, Indices]:
-        """Where each stretch's two halves stand in a flattened table [level, row, column]."""
+        """The places of each stretch's two halves in a flattened table [level, row, column]."""
         columns = self.first.shape[1]
         base = self.level * (self.rows + 1)
         x = np.arange(columns)[None, :]

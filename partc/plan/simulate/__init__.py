@@ -1,4 +1,4 @@
-"""The simulator: what requests, steps and messages do in time, without a device."""
+"""The simulator: requests, steps and messages in time, without a device."""
 
 from __future__ import annotations
 

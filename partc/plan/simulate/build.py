@@ -1,4 +1,4 @@
-"""Simulating a build: what its manifests' programs do, at the costs that its plan.json predicts."""
+"""Simulation of a build: the programs of its manifests, at the costs that its plan.json predicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from partc.plan.simulate.script import Script, Workflow, stage_runs, workflow_of
 
 @dataclass(frozen=True)
 class Build:
-    """What a simulation needs of a build beside its plan."""
+    """The manifests of a build, for a simulation."""
 
     folder: Path
     manifests: Mapping[str, Role]
@@ -27,7 +27,7 @@ class Build:
 
     @property
     def plan_id(self) -> str:
-        """Of all its devices."""
+        """The plan id of all its devices."""
         return next(iter(self.manifests.values())).plan_id
 
     @property

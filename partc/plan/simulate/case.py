@@ -1,4 +1,4 @@
-"""Simulating what a plan.json says."""
+"""Simulation of a plan.json."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_case(plan: Mapping[str, Any], where: str = "plan.json") -> Case:
 
 
 def check_case(case: Case, where: str = "plan.json") -> Evaluation:
-    """What the assignment is worth; refuses what cannot run.
+    """The value of the plan; one that cannot run is refused.
 
     Raises:
         PlanError: a constraint is not met, or nothing says in which order the phases come.
@@ -76,7 +76,7 @@ def simulate_plan(
     jitter: float = 0.0,
     seed: int = 0,
 ) -> Simulation:
-    """What happens in time when so many requests follow a plan.json; all may be in flight together.
+    """The course of so many requests that follow a plan.json; all may be in flight together.
 
     A problem of two phases begins every request with a step of the first and goes on with the second;
     one without phases has one kind of step. Where `tokens` is None, a request makes as many as the
@@ -93,7 +93,7 @@ def simulate_plan(
 
 
 def simulate(workflow: Workflow, load: Load) -> Simulation:
-    """What happens in time when devices work like this under a load.
+    """The course of a load on devices that work like this.
 
     Raises:
         PlanError: it is too much to follow, or a number cannot be.

@@ -1,4 +1,4 @@
-"""What is asked of the devices, and how much their times vary."""
+"""The load on the devices, and the noise of their times."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked of the devices."""
+    """Requests to the devices."""
 
     requests: int
-    """All come at time 0."""
+    """The number of requests; all come at time 0."""
     tokens: int
     """Steps of each request."""
     mode: str

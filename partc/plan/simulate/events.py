@@ -43,9 +43,9 @@ Mail = tuple[str, tuple[str, ...]]
 @dataclass(slots=True)
 class _Link:
     free_s: float = 0.0
-    """When it has carried everything so far."""
+    """The time at which it has carried everything so far."""
     free_of_others_s: float = 0.0
-    """When it has carried everything before the messages of `owner`."""
+    """The time at which it has carried everything before the messages of `owner`."""
     owner: int = -1
 
     def take(self, request: int, ready_s: float, seconds: float) -> float:
@@ -129,7 +129,7 @@ class Simulator:
         self._made = 0
         self._waiting = iter(range(load.requests))
         self._open: list[int] = []
-        """Those that were admitted together last."""
+        """The requests that were admitted together last."""
         self._unfinished = 0
         """Steps that have begun and not ended."""
         self._missing = load.requests * load.tokens

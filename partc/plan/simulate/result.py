@@ -1,4 +1,4 @@
-"""What a simulation finds, and its JSON.
+"""The result of a simulation, and its JSON.
 
 ```
 {"mode": "no-bubbles", "requests": 4, "tokens": 96, "batch": 1, "makespan_s", "tokens_per_s", "first_token_s", "pace_s",
@@ -66,18 +66,18 @@ class Simulation:
 
     mode: str
     spans: tuple[Span, ...]
-    """By start."""
+    """In the order of their starts."""
     transfers: tuple[Transfer, ...]
-    """By the time at which they were sent."""
+    """In the order in which they were sent."""
     token_s: tuple[tuple[float, ...], ...]
-    """Per request, per token: when the source emitted it."""
+    """The time at which the source emitted each token of each request."""
     limit: Limit
     batch: int = 1
     """Sequences of a request."""
 
     @property
     def makespan_s(self) -> float:
-        """When the last token was emitted."""
+        """The time at which the last token was emitted."""
         return max(times[-1] for times in self.token_s)
 
     @property

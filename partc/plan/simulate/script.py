@@ -33,12 +33,12 @@ class Script:
 
 @dataclass(frozen=True)
 class Workflow:
-    """What the devices of a plan do for one request."""
+    """The work of the devices of a plan for one request."""
 
     source: str
     link_of: Mapping[tuple[str, str], Link]
     scripts: tuple[Script, ...]
-    """Of the first step and of every later one; a single one is for all."""
+    """The scripts of the first step and of every later one; a single one is for all."""
     batch: int = 1
     """Sequences of a request."""
 
@@ -47,7 +47,7 @@ class Workflow:
         return self.scripts[min(step, len(self.scripts) - 1)]
 
     def limit(self, tokens: int) -> Limit:
-        """What is busy longest for a token, in the mean over the `tokens` steps of a request.
+        """The device or link that is busy longest for a token, in the mean over the `tokens` steps of a request.
 
         This is the objective `throughput` with the phases weighed by their steps: 1 / s_per_token.
         """

@@ -4,6 +4,8 @@ onnxruntime takes activations from an arena, which never gives memory back. Thre
 a time, which is what plans count:
 
 - Sessions share one arena, since one step runs at a time; else each keeps its own peak.
+- The arena begins with one region that holds the activations of most models; only what is written takes memory. As it
+  comes, it begins with 1 MiB and adds larger and larger regions, and no tensor lies in two of them.
 - A free block is split for a smaller tensor. As it comes, the arena wastes up to 128 MiB, or half of the block.
 - Every tensor has a block of its own until its last reader. As it comes, onnxruntime lets later tensors of the same
   size have the same block, which then stays taken in between (half as much again for a Llama), and packs all tensors
@@ -13,14 +15,13 @@ a time, which is what plans count:
 from __future__ import annotations
 
 import os
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
 from partc.format.build import EngineSpec, Submodule
 from partc.format.reading import RECOMPILE
-from partc.runtime.engines.huge_pages import in_huge_pages
+from partc.runtime.engines.huge_pages import give_back, in_huge_pages
 from partc.runtime.engines.memory import MappedFiles, release_mapped
 from partc.runtime.shell.cores import usable_cores
 
@@ -34,10 +35,12 @@ _SMALL_THINGS_BYTES = 32 << 20
 """Room for what a session has beside weights."""
 _READS_LENT_FILES = (1, 31)
 """The first onnxruntime of which we know that it uses files in memory where they lie; older ones copy them."""
+_REGION_BYTES = 128 << 20
+"""The arena's first region; its own notes take a 32nd of that."""
 _SPLIT_BYTES = 1 << 20
 """A free block that is larger than a tensor by this much is split."""
 _LARGE_BYTES = 32 << 20
-"""Weights from which on tensors share no blocks: that costs 3 % of a step of smaller ones, and saves little of them."""
+"""Weights from which on all this pays: blocks for every tensor cost 3 % of a step of smaller ones, and save little."""
 
 
 class Session:
@@ -81,6 +84,7 @@ def load_session(engine: EngineSpec, folder: Path, module: Submodule) -> Session
             inner = _import_onnxruntime().InferenceSession(str(path), options, providers=providers)
     except Exception as error:
         raise BundleError(f"onnxruntime cannot load it: {error}", where=str(path), hint=RECOMPILE) from error
+    give_back()
     release_mapped(folder)
     return Session(inner, files)
 
@@ -102,18 +106,26 @@ def _options(engine: EngineSpec, folder: Path, module: Submodule, files: MappedF
 
 def _limit_memory(options: Any, stored: int) -> None:
     """See the top of the module; `stored` is the size of the weights in bytes."""
-    _register_arena()
+    is_large = stored >= _LARGE_BYTES
+    _register_arena(_REGION_BYTES if is_large else _SPLIT_BYTES)
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.enable_mem_pattern = False
-    options.enable_mem_reuse = stored < _LARGE_BYTES
+    options.enable_mem_reuse = not is_large
 
 
-@cache
-def _register_arena() -> None:
-    import onnxruntime as ort
-
+def _register_arena(first_bytes: int) -> None:
+    """The arena of this process, once; its first session tells how it begins."""
+    global _has_arena
+    if _has_arena:
+        return
+    ort = _import_onnxruntime()
     place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    ort.create_and_register_allocator(place, ort.OrtArenaCfg({"max_dead_bytes_per_chunk": _SPLIT_BYTES}))
+    settings = {"initial_chunk_size_bytes": first_bytes, "max_dead_bytes_per_chunk": _SPLIT_BYTES}
+    ort.create_and_register_allocator(place, ort.OrtArenaCfg(settings))
+    _has_arena = True
+
+
+_has_arena = False
 
 
 def _lend_files(options: Any, folder: Path, module: Submodule, files: MappedFiles) -> None:

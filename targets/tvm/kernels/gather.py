@@ -26,7 +26,7 @@ from targets.tvm.operators.indexing import counted_from_front
 def gather_columns(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """Weight [K, N] in panels, numbers of columns → [*numbers, K]."""
     if not b.is_packed(node.inputs[0]):
-        raise InternalError("its weight is not packed", where=f"node {node.name} ({node.op})")
+        raise InternalError("its weight is not packed", where=node.place)
     depth, columns = input_shape(node, 0)
     many = math.prod(input_shape(node, 1))
     places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], columns), "int64"))

@@ -110,9 +110,8 @@ def lowest(dtype: str) -> Expr:
 
 def unsupported(node: Node, what: str) -> UserError:
     """The error for a form of a node that the target has no code for."""
-    scope = f" @ {node.scope}" if node.scope else ""
     return UserError(
         f"the tvm target has no code for {node.op} {what}",
-        where=f"node {node.name} ({node.op}){scope}",
+        where=node.place,
         hint="use `target: ort` for this device",
     )

@@ -31,6 +31,6 @@ def build(folder: Path, name: str, checkpoint: Path, quantize: str, fresh: bool 
         "\n".join(("source: a", "objective: throughput", "devices:", *lines,
                    "links:", "  default: {bandwidth: 4 Gbit/s, latency: 0.2 ms}", ""))
     )  # fmt: skip
-    command = [sys.executable, "-m", "partc.cli.main", "compile", str(model), "--target", str(devices)]
+    command = [sys.executable, "-m", "partc.cli", "compile", str(model), "--target", str(devices)]
     subprocess.run([*command, "-o", str(bundle)], check=True, stdout=subprocess.DEVNULL)
     return bundle

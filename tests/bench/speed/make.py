@@ -100,7 +100,7 @@ def make_bundle(place: Path, kind: str, processes: int) -> None:
         f"source: a\nobjective: throughput\ndevices:\n{''.join(lines)}"
         "links:\n  default: {bandwidth: 4 Gbit/s, latency: 0.2 ms}\n"
     )
-    _python("partc.cli.main", "compile", str(model), "--target", str(devices), "-o", str(out))
+    _python("partc.cli", "compile", str(model), "--target", str(devices), "-o", str(out))
     ring = json.loads((out / "devices" / "a" / "placement.json").read_text())["ring"]
     if len(ring) != processes:
         raise MakingError(f"the plan uses {len(ring)} of {processes} devices")

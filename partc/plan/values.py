@@ -1,4 +1,4 @@
-"""How values of a plan are said to people, in one place: per token where a model generates, else per step.
+"""Values of a plan as people read them: per token where a model generates, else per step.
 
 Seconds *per token* are those of one sequence: a step makes a token of each sequence of the batch, and takes so
 long for all of them together. Tokens *per second* are those of all sequences.
@@ -14,7 +14,7 @@ SAME = 1e-9
 
 
 def unit(problem: Problem) -> str:
-    """What a step makes: a model with a decode phase makes a token of each sequence."""
+    """The product of a step: a model with a decode phase makes a token of each sequence."""
     return "token" if any(phase.name == "decode" for phase in problem.phases) else "step"
 
 
@@ -33,13 +33,13 @@ def tokens_per_s(problem: Problem, value: float) -> float:
 
 
 def rate(problem: Problem, value: float) -> float:
-    """What a plan makes per second, in its `unit`: tokens of all sequences, or steps."""
+    """The rate of a plan in its `unit` per second: tokens of all sequences, or steps."""
     made = tokens_per_s(problem, value)
     return made if unit(problem) == "token" else made / problem.batch
 
 
 def say_rate(per_second: float) -> str:
-    """`24.31`, `31,297`: what is made in a second, to four digits and more."""
+    """`24.31`, `31,297`: a rate to four digits and more."""
     return f"{per_second:,.0f}" if per_second >= 999.95 else f"{per_second:.4g}"
 
 
@@ -51,7 +51,7 @@ def say_value(problem: Problem, value: float) -> str:
 
 
 def say_difference(problem: Problem, other: float, value: float) -> str:
-    """How `other` differs from `value`: `3.10 ms less`, `2.1 more`, `no change`."""
+    """The difference of `other` from `value`: `3.10 ms less`, `2.1 more`, `no change`."""
     if is_same(other, value):
         return "no change"
     word = "more" if other > value else "less"

@@ -1,7 +1,7 @@
-"""What devices cannot run: sub-modules with an operator that the device's target has no code for.
+"""Unsupported sub-modules: those with an operator that the device's target has no code for.
 
 Targets say so of a node before anything is lowered (`Target.refusal`). The planner keeps these sub-modules from these
-devices as a `ban` does; what only lowering can tell is refused there.
+devices as a `ban` does; nodes that only lowering can judge are refused there.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from partc.plan.problem import Problem
 from partc.plan.rules import Rule
 from partc.plan.stages import held
 
-Lacks = Mapping[str, Mapping[int, UserError]]
+Unsupported = Mapping[str, Mapping[int, UserError]]
 """Device → the sub-modules that it cannot run, each with its first refusal; devices that can run all have no entry."""
 
 
-def lacks_of(submodules: Sequence[Submodule], devices: DevicesConfig) -> Lacks:
-    """What every device cannot run. O(nodes) for each target with options of its own."""
+def unsupported_of(submodules: Sequence[Submodule], devices: DevicesConfig) -> Unsupported:
+    """The unsupported sub-modules of every device. O(nodes) for each target with options of its own."""
     known: dict[Target, Mapping[int, UserError]] = {}
     found = {}
     for name, device in devices.devices.items():
@@ -46,33 +46,35 @@ def _first(target: Target, nodes: Iterable[Node]) -> UserError | None:
     return next((refusal for node in nodes if (refusal := target.refusal(node)) is not None), None)
 
 
-def without_lacks(problem: Problem, lacks: Lacks) -> Problem:
+def without_unsupported(problem: Problem, unsupported: Unsupported) -> Problem:
     """The problem in which devices have no time for what they cannot run."""
 
     def able(index: int, times: Times) -> Times:
-        return {name: seconds for name, seconds in times.items() if index not in lacks.get(name, {})}
+        return {name: seconds for name, seconds in times.items() if index not in unsupported.get(name, {})}
 
-    return with_times(problem, able) if lacks else problem
+    return with_times(problem, able) if unsupported else problem
 
 
-def check_lacks(lacks: Lacks, devices: DevicesConfig, shape: Shape, where: str | None) -> None:
+def check_supported(
+    unsupported: Unsupported, devices: DevicesConfig, shape: Shape, where: str | None
+) -> None:
     """Refuse a model of which some sub-module is left to no device, or the first one not to the source.
 
     Raises:
         PlanError: names the operator, the devices and what to do.
     """
     names = list(devices.devices)
-    homeless = [j for j in range(shape.count) if all(j in lacks.get(name, {}) for name in names)]
+    homeless = [j for j in range(shape.count) if all(j in unsupported.get(name, {}) for name in names)]
     if homeless:
         first = homeless[0]
         raise PlanError(
-            f"no device can run {shape.describe(homeless)}: {_reasons(lacks, first)}",
+            f"no device can run {shape.describe(homeless)}: {_reasons(unsupported, first)}",
             where=where,
-            hint=lacks[names[0]][first].hint,
+            hint=unsupported[names[0]][first].hint,
         )
-    refusal = lacks.get(devices.source, {}).get(0)
+    refusal = unsupported.get(devices.source, {}).get(0)
     if refusal is not None:
-        able = ", ".join(f"`source: {name}`" for name in names if 0 not in lacks.get(name, {}))
+        able = ", ".join(f"`source: {name}`" for name in names if 0 not in unsupported.get(name, {}))
         raise PlanError(
             f"the source {devices.source} cannot run sub-module 0, which must be on it: {refusal.message}",
             where=where,
@@ -80,69 +82,71 @@ def check_lacks(lacks: Lacks, devices: DevicesConfig, shape: Shape, where: str |
         )
 
 
-def _reasons(lacks: Lacks, index: int) -> str:
+def _reasons(unsupported: Unsupported, index: int) -> str:
     """`the tvm target has no code for partc.QuantizedMatMul (board, old)`."""
     devices: dict[str, list[str]] = {}
-    for name, refused in lacks.items():
+    for name, refused in unsupported.items():
         if index in refused:
             devices.setdefault(refused[index].message, []).append(name)
     return "; ".join(f"{message} ({', '.join(names)})" for message, names in devices.items())
 
 
-def check_place(lacks: Lacks, devices: DevicesConfig, shape: Shape, stages: Stages) -> None:
+def check_place(unsupported: Unsupported, devices: DevicesConfig, shape: Shape, stages: Stages) -> None:
     """Refuse a `place` that gives a device what it cannot run.
 
     Raises:
         PlanError: names the operator and the place.
     """
-    for name, refused in lacks.items():
+    for name, refused in unsupported.items():
         against = [j for j in held(stages).get(name, ()) if j in refused]
         if against:
             place = devices.place[name]
             part = next((part for part in place if against[0] in shape.indices(part)), place[0])
-            raise _given("`place`", part.where, name, against, shape, refused[against[0]])
+            raise _conflict("`place`", part.where, name, against, shape, refused[against[0]])
 
 
-def check_pins(lacks: Lacks, rules: Iterable[Rule], shape: Shape) -> None:
+def check_pins(unsupported: Unsupported, rules: Iterable[Rule], shape: Shape) -> None:
     """Refuse a `pin` that gives a device what it cannot run.
 
     Raises:
         PlanError: names the operator and the pin.
     """
     for rule in rules:
-        refused = lacks.get(rule.device, {}) if rule.kind == "pin" else {}
+        refused = unsupported.get(rule.device, {}) if rule.kind == "pin" else {}
         if against := [j for j in sorted(rule.indices) if j in refused]:
-            raise _given(f"`{rule}`", rule.range.where, rule.device, against, shape, refused[against[0]])
+            raise _conflict(f"`{rule}`", rule.range.where, rule.device, against, shape, refused[against[0]])
 
 
-def _given(
+def _conflict(
     what: str, where: str, device: str, against: Collection[int], shape: Shape, refusal: UserError
 ) -> PlanError:
     gives = f"{what} gives {shape.describe(against)} to {device}, which cannot run it"
     return PlanError(f"{gives}: {refusal.message}", where=where, hint=refusal.hint)
 
 
-def idle(lacks: Lacks, shape: Shape) -> dict[str, str]:
+def idle(unsupported: Unsupported, shape: Shape) -> dict[str, str]:
     """Device → why it can run nothing, the first sub-module aside, which is the source's."""
     others = set(range(1, shape.count))
     return {
         name: f"it cannot run {shape.describe(refused)}: {_first_of(refused).message}"
-        for name, refused in lacks.items()
+        for name, refused in unsupported.items()
         if others <= refused.keys()
     }
 
 
-def left_out(lacks: Lacks, shape: Shape) -> str:
+def left_out(unsupported: Unsupported, shape: Shape) -> str:
     """`board cannot run layers 0-3: the tvm target has no code for partc.QuantizedMatMul`."""
     return "; ".join(
         f"{name} cannot run {shape.describe(refused)}: {_first_of(refused).message}"
-        for name, refused in lacks.items()
+        for name, refused in unsupported.items()
     )
 
 
-def remedies(lacks: Lacks) -> str:
-    """What to do, so that devices can run all."""
-    return "; ".join(dict.fromkeys(hint for refused in lacks.values() if (hint := _first_of(refused).hint)))
+def remedies(unsupported: Unsupported) -> str:
+    """The remedies of the refusals."""
+    return "; ".join(
+        dict.fromkeys(hint for refused in unsupported.values() if (hint := _first_of(refused).hint))
+    )
 
 
 def _first_of(refused: Mapping[int, UserError]) -> UserError:

@@ -48,7 +48,7 @@ def profiled(quantize: Quantization | None) -> Module:
 
 def plan(quantize: Quantization | None, path: str, strategy: str = "optimal") -> dict[str, Any]:
     module = profiled(quantize)
-    run_passes(module, [PartitionGraph(target=path, strategy=strategy)])
+    run_passes(module, [PartitionGraph(devices=path, strategy=strategy)])
     assert module.plan is not None
     return module.plan.to_json()
 
@@ -88,7 +88,7 @@ def test_what_is_not_quantised_may_go_there(tmp_path: Path) -> None:
 def test_the_overlap_holds_no_copy_where_it_cannot_run(tmp_path: Path) -> None:
     path = devices_file(tmp_path, top="pin: {board: submodules 5}")
     module = profiled(ONLY_LAYERS)
-    run_passes(module, [PartitionGraph(target=path), *load_passes("overlap-submodules")])
+    run_passes(module, [PartitionGraph(devices=path), *load_passes("overlap-submodules")])
     assert module.plan is not None
     assert (module.plan.answer.assignment or ())[5] == "board"
     overlap = module.plan.to_json()["overlap"]["shared"]
@@ -111,7 +111,7 @@ def test_no_device_is_left(tmp_path: Path) -> None:
     assert "`quantize: none`" in str(error.hint) and "`target: ort`" in str(error.hint)
 
 
-def test_the_source_lacks_the_first_submodule(tmp_path: Path) -> None:
+def test_the_source_cannot_run_the_first_submodule(tmp_path: Path) -> None:
     error = refused(INT4, devices_file(tmp_path, phone="tvm"))
     assert error.message == (
         "the source phone cannot run sub-module 0, which must be on it: "
@@ -123,7 +123,7 @@ def test_the_source_lacks_the_first_submodule(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "top", ["place: {phone: submodules 0-1, board: submodules 2-5}", "pin: {board: submodules 2-5}"]
 )
-def test_a_place_or_a_pin_on_a_device_that_lacks_it(top: str, tmp_path: Path) -> None:
+def test_a_place_or_a_pin_on_a_device_that_cannot_run_it(top: str, tmp_path: Path) -> None:
     error = refused(INT4, devices_file(tmp_path, top=top))
     assert "submodules 2-5 to board, which cannot run it: the tvm target has no code" in error.message
     assert "devices.yaml:3" in str(error.where)
