@@ -77,6 +77,7 @@ from partc.runtime.core.events import (
     Disconnected,
     Event,
     Loaded,
+    Origin,
     Received,
     Rejected,
     Tick,
@@ -275,19 +276,20 @@ class Device:
     def _lost(self, lost: Lost, now: float) -> Iterator[Action]:
         if self.schedule is not None and lost.peer == CLIENT:
             yield from self.schedule.cancel(lost.origin, None, now)
-            return
-        if self.schedule is not None:
-            yield from self._without(lost.peer, lost.peer, now)
-        elif lost.peer == self.role.source or isinstance(lost.origin, str):
+        elif self.schedule is not None:
+            yield from self._without(lost.peer, lost.peer, lost.origin, now)
+        elif isinstance(lost.origin, str):
             self.requests.close_all()
-            self.membership.left(lost.peer)
+            self.membership.left(lost.peer, lost.origin)
             if lost.peer != self.role.source:
                 yield Send(self.role.source, Unready(lost=lost.peer))
+        elif lost.peer == self.role.source:
+            self.requests.close_all()
 
-    def _without(self, device: str, gone: str, now: float) -> Iterator[Action]:
-        """A device is not part of the ring any more: itself is gone, or one that it sends to."""
+    def _without(self, device: str, gone: str, origin: Origin, now: float) -> Iterator[Action]:
+        """A connection to or from a device is closed, or the device tells of one of its own; `gone` is to blame."""
         assert self.schedule is not None
-        self.membership.left(device)
+        self.membership.left(device, origin)
         self.schedule.absent = self.membership.absent(self.links.missing)
         yield from self.schedule.lost(gone, now)
 
@@ -339,12 +341,12 @@ class Device:
                 schedule.seen(number)
                 yield from self._look(now)
             case Unready(lost=gone):
-                yield from self._without(heard.peer, gone, now)
+                yield from self._without(heard.peer, gone, heard.origin, now)
             case Fail(request=number, earlier=earlier, problem=problem):
                 yield from schedule.fail(Failed(number, problem.error(), earlier), now)
-            case Timings() as timings:
+            case Timings(device=device) as timings if device == heard.peer:
                 yield from schedule.reported(timings, heard.frames, now)
-            case Crossed() as crossed:
+            case Crossed(device=device) as crossed if device == heard.peer:
                 yield from schedule.crossed(crossed, heard.frames)
             case Pong() as pong:
                 schedule.answered(heard.peer, pong, now)

@@ -234,7 +234,7 @@ class Links:
         peer = self._name_of(origin)
         match message:
             case Hello():
-                return [self._welcome(event, message)]
+                return self._welcome(event, message)
             case _ if peer is None:
                 return ()  # left over from a connection that broke; what matters comes again after `hello`
             case Data():
@@ -251,7 +251,7 @@ class Links:
             case _:
                 return [Heard(peer, origin, message, event.frames)]
 
-    def _welcome(self, event: Received, hello: Hello) -> Send:
+    def _welcome(self, event: Received, hello: Hello) -> list[Action]:
         """Hold a greeting against key, build and placement.
 
         Raises:
@@ -272,6 +272,7 @@ class Links:
         if hello.epoch == role.epoch and hello.placement.hex() != role.placement_id:
             message = f"{name} has another placement of this build than {role.device}"
             raise RunError(message, hint=_BUILD_HINT, cause="refused")
+        lost = self._superseded(name, event.origin)
         self._names[event.origin] = name
         expected = 0
         if name in self._in:
@@ -279,7 +280,15 @@ class Links:
             link.receiver.open(hello.session)
             link.origin = event.origin
             expected = link.receiver.acknowledgement()
-        return Send(event.origin, Welcome(name=role.device, next=expected, info=dict(self.info)))
+        welcomed = Welcome(name=role.device, next=expected, info=dict(self.info))
+        return [*lost, Send(event.origin, welcomed)]
+
+    def _superseded(self, name: str, origin: Origin) -> list[Action]:
+        """Forget the former connection of a device that greets on another one: its end may be noticed much later."""
+        former = [route for route, known in self._names.items() if known == name and route != origin]
+        if name == CLIENT:
+            return []
+        return [action for route in former for action in self.disconnected(route)]
 
     def _welcomed(self, peer: str, message: Welcome) -> list[Action]:
         out = self._out[peer]

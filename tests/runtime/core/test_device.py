@@ -549,6 +549,45 @@ def test_a_device_returns() -> None:
     assert [type(command) for command in commands] == [Compute]
 
 
+def test_a_link_of_the_source_that_breaks_alone() -> None:
+    """welcome, at the source: the device never left, so what has waited opens without another `ready`."""
+    life = on_its_way()
+    assert len(sent(Error, life.on(Disconnected("b")))) == 1
+    assert opened(life, ticket=b"1" * 16) == []
+    assert any(isinstance(command, Compute) for command in life.link("b"))
+
+
+def test_a_device_that_returns_before_its_end_is_noticed() -> None:
+    """hello of a device that is known on another connection: requests in flight end; the late end changes nothing."""
+    life = on_its_way()
+    commands = life.receive(hello("b", session=10), b"new route of b")
+    assert len(sent(Error, commands)) == 1
+    assert opened(life, ticket=b"1" * 16) == []
+    assert any(isinstance(command, Compute) for command in life.receive(ready(), b"new route of b"))
+    assert life.on(Disconnected(b"b")) == []
+    assert life.device.has_requests
+    assert Send(b"new route of b", Shutdown()) in life.receive(Shutdown(), CLIENT_ROUTE)
+
+
+def test_nobody_reports_for_another_device() -> None:
+    """timings, crossed, at the source: they are the sender's own."""
+    life = on_its_way()
+    assert life.receive(Crossed(request=100, device="c", peer="a", step=0, values=()), b"b") == []
+    assert life.receive(Timings(request=100, device="c", columns=(), values=()), b"b") == []
+
+
+def test_nothing_is_opened_before_the_source_has_loaded() -> None:
+    """loaded, at the source: what has waited opens."""
+    life = Life("a")
+    for name in ("b", "c"):
+        life.greeted(name)
+        life.link(name)
+        life.receive(ready(), name.encode())
+    life.greeted(CLIENT)
+    assert opened(life) == []
+    assert [type(command) for command in life.on(Loaded())] == [Announce, Compute]
+
+
 # -- the source: requests
 
 
