@@ -54,10 +54,11 @@ from partc.runtime.core.events import (
     Tick,
     Unreadable,
 )
-from tests.runtime.bundles import HIDDEN, PLAN, VOCABULARY
+from tests.runtime.bundles import HIDDEN, VOCABULARY
 from tests.runtime.core.roles import GREEDY, hello, roles
 from tests.runtime.core.test_job import submit
 
+PLACEMENT = bytes.fromhex(roles()["a"].placement_id)
 START = Start(incarnation=5, first_request=100)
 CLIENT_ROUTE = b"route of client"
 TICKET = bytes(16)
@@ -109,7 +110,7 @@ def sent(kind: type[M], commands: Iterable[Command]) -> list[M]:
 
 
 def ready(number: int = 0) -> Ready:
-    return Ready(next_request=number, placement=bytes.fromhex(PLAN), incarnation=9)
+    return Ready(next_request=number, placement=PLACEMENT, incarnation=9)
 
 
 def values(*names: str, sequence: int = 3) -> list[Array]:
@@ -181,7 +182,7 @@ def test_loaded() -> None:
     life.link("a")
     assert sent(Ready, life.link("c")) == []
     commands = life.on(Loaded())
-    assert sent(Ready, commands) == [Ready(next_request=0, placement=bytes.fromhex(PLAN), incarnation=5)]
+    assert sent(Ready, commands) == [Ready(next_request=0, placement=PLACEMENT, incarnation=5)]
     assert Announce() in commands
 
 

@@ -53,7 +53,8 @@ class End:
         self.sent: list[Send] = []
         """All that it sent."""
         if greeted_by is not None:
-            assert self.receive(hello(greeted_by)) == []
+            placement = bytes.fromhex(self.links.role.placement_id)
+            assert self.receive(hello(greeted_by, placement=placement)) == []
 
     def take(self, actions: Iterable[Action]) -> list[Action]:
         """What others in the device are told."""
@@ -141,6 +142,7 @@ def test_a_greeting_is_answered() -> None:
         ("a", hello("somebody" * 20), None, "somebodysome"),
         ("b", hello("a"), "c", "the key of 'c' does not belong to 'a'"),
         ("b", hello("a", plan=bytes(32)), None, "b runs build .*, a has build 000000000000"),
+        ("b", hello("a", placement=bytes(32)), None, "a has another placement of this build than b"),
     ],
 )
 def test_greetings_that_are_refused(device: str, greeting: Hello, user: str | None, message: str) -> None:

@@ -6,10 +6,10 @@ from partc.format.messages import Ready
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import Announce, Send
 from partc.runtime.core.membership import Membership, State
-from tests.runtime.bundles import PLAN
 from tests.runtime.core.roles import changed, roles
 
-READY = Ready(next_request=5, placement=bytes.fromhex(PLAN), incarnation=7)
+PLACEMENT = bytes.fromhex(roles()["a"].placement_id)
+READY = Ready(next_request=5, placement=PLACEMENT, incarnation=7)
 
 
 def member(device: str) -> Membership:
