@@ -8,7 +8,7 @@
 | rejected, `refuse` | before the ring ever stood the device leaves; later requests end | |
 | unreadable | requests in flight end; strangers and clients are refused | |
 | `hello` | `welcome` or `refuse` | clients are welcomed, too |
-| `welcome` | the link repeats what was not acknowledged; `ready` once all stand | waiting requests open |
+| `welcome` | older requests end (3); what lacks goes again; `ready` once all links stand | waiting requests open |
 | `data` | its request goes on; step 0 opens it | its request goes on |
 | `ack` | the link drops what arrived | |
 | `close` | the request ends; its timings are reported | ignored |
@@ -23,6 +23,7 @@
 
 1. Where the source or a consumer is at the other end, requests end here, and the source hears `unready`.
 2. Where a client was at the other end, its requests are cancelled.
+3. The source tells in `welcome` from which number on requests are still to come.
 
 While the engine works (`Requests.computing`) every event but a second `computed` is handled as ever; its commands
 hold no second `Compute`.
@@ -41,6 +42,7 @@ from partc.format.messages import (
     Close,
     Crossed,
     Fail,
+    Hello,
     Ping,
     Pong,
     Problem,
@@ -182,7 +184,8 @@ class Device:
                 return self._failed(action, now)
             case Heard():
                 return self._heard(action, now)
-            case Linked():
+            case Linked(first_request=first):
+                self.requests.close_below(first)
                 return self._look(now)
             case Lost():
                 return self._lost(action, now)
@@ -191,13 +194,15 @@ class Device:
                     self._failed(Failed(None, error), now) if self.membership.was_complete else [Leave(error)]
                 )
             case Broadcast(message):
-                return [Send(origin, message) for origin in self.membership.joined.values()]
+                return [Send(origin, message) for origin in self.links.devices.values()]
             case _:
                 assert_never(action)
 
     def _react(self, event: Event, now: float) -> Iterable[Action]:
         match event:
             case Received():
+                if self.schedule is not None and isinstance(event.message, Hello):
+                    self.links.first_request = self.schedule.next_number
                 return self.links.received(event, now)
             case Computed(values, seconds):
                 if self.schedule is not None and self.requests.computing is not None:

@@ -86,6 +86,8 @@ class Links:
     incarnation: int
     info: Info = field(default_factory=dict)
     """Facts for everyone who is welcomed."""
+    first_request: int = field(init=False, default=0)
+    """At the source: requests below this number are over for whoever is welcomed."""
     _out: dict[str, _Outgoing] = field(init=False)
     _in: dict[str, _Incoming] = field(init=False)
     _names: dict[Origin, str] = field(init=False, default_factory=dict)
@@ -122,6 +124,11 @@ class Links:
     def missing(self) -> list[str]:
         """The devices to which no link stands."""
         return [name for name, out in self._out.items() if out.state is not LinkState.UP]
+
+    @property
+    def devices(self) -> dict[str, Origin]:
+        """The devices that are connected to this one → where messages to them go."""
+        return {name: route for route, name in self._names.items() if name != CLIENT}
 
     @property
     def due(self) -> float | None:
@@ -258,8 +265,8 @@ class Links:
             RunError: it does not fit.
         """
         role, name = self.role, hello.name
-        welcome = {*role.receive, *(role.ring if role.is_source else ())} - {role.device}
-        if name not in welcome and not (name == CLIENT and role.is_source):
+        known = {*role.receive, *(role.ring if role.is_source else ())} - {role.device}
+        if name not in known and not (name == CLIENT and role.is_source):
             raise RunError(f"{name!r:.60} does not connect to {role.device} in this build", cause="refused")
         if event.user is not None and event.user != name:
             message = f"the key of {event.user!r} does not belong to {name!r}"
@@ -280,8 +287,9 @@ class Links:
             link.receiver.open(hello.session)
             link.origin = event.origin
             expected = link.receiver.acknowledgement()
-        welcomed = Welcome(name=role.device, next=expected, info=dict(self.info))
-        return [*lost, Send(event.origin, welcomed)]
+        info, first = dict(self.info), self.first_request
+        welcome = Welcome(name=role.device, next=expected, first_request=first, info=info)
+        return [*lost, Send(event.origin, welcome)]
 
     def _superseded(self, name: str, origin: Origin) -> list[Action]:
         """Forget the former connection of a device that greets on another one: its end may be noticed much later."""
@@ -298,7 +306,10 @@ class Links:
             return [Send(peer, self._hello(out))]
         sender.acknowledge(sender.session, sender.epoch, message.next)
         out.state = LinkState.UP
-        return [*(Send(peer, data, frames) for _, (data, frames) in sender.unacknowledged()), Linked(peer)]
+        return [
+            *(Send(peer, data, frames) for _, (data, frames) in sender.unacknowledged()),
+            Linked(peer, message.first_request),
+        ]
 
     def _data(self, peer: str, data: Data, frames: Sequence[memoryview], now: float) -> list[Action]:
         link = self._in.get(peer)

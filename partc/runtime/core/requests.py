@@ -29,6 +29,8 @@ class Requests:
     script: Script
     next_request: int = 0
     """Every request that this device was ever told of has a lower number."""
+    first_request: int = 0
+    """Requests below this number are over."""
     _open: dict[int, Request] = field(default_factory=dict)
     _slots: dict[int, int] = field(default_factory=dict)
     """Slot → the last request that had it."""
@@ -125,6 +127,12 @@ class Requests:
         for number in filter(failed.concerns, list(self._open)):
             self.close(number)
 
+    def close_below(self, number: int) -> None:
+        """End every request of a lower number, those included that this device will be told of later."""
+        self.first_request = max(self.first_request, number)
+        for each in [each for each in self._open if each < number]:
+            self.close(each)
+
     def close_all(self) -> None:
         """End every request."""
         for number in list(self._open):
@@ -189,4 +197,5 @@ class Requests:
 
     def _is_over(self, step: Step) -> bool:
         """Whether a message is late: on another link, the end of its request may have overtaken it."""
-        return step.request in self._closed or step.request < self._slots.get(step.slot, 0)
+        first = max(self.first_request, self._slots.get(step.slot, 0))
+        return step.request < first or step.request in self._closed

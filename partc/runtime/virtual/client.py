@@ -130,8 +130,8 @@ class VirtualClient:
 
     def _hello(self) -> Hello:
         role = self._role
-        plan = bytes.fromhex(role.plan_id)
-        return Hello(name=CLIENT, session=0, plan=plan, placement=plan, epoch=role.epoch, incarnation=0)
+        plan, placement = bytes.fromhex(role.plan_id), bytes.fromhex(role.placement_id)
+        return Hello(name=CLIENT, session=0, plan=plan, placement=placement, epoch=role.epoch, incarnation=0)
 
     def _lost(self) -> None:
         """The source is gone, and with it every request that was on its way to it or there."""
