@@ -362,6 +362,7 @@ class Impostor:
         self.transport = Transport(keys, client_frame_limit(manifest), 5.0)
         self.transport.connect(target, address)
         self.target, self.name = target, name
+        self.placement = bytes.fromhex(manifest.placement_id)
         self.until(Connected)
 
     def __enter__(self) -> Self:
@@ -384,7 +385,7 @@ class Impostor:
     def greet(self, name: str, plan: str = PLAN) -> AnyMessage:
         """Say hello; the answer."""
         digest = bytes.fromhex(plan)
-        self.send(Hello(name=name, session=1, plan=digest, placement=digest, epoch=0, incarnation=1))
+        self.send(Hello(name=name, session=1, plan=digest, placement=self.placement, epoch=0, incarnation=1))
         return self.answer()
 
     def answer(self) -> AnyMessage:

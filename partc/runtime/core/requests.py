@@ -130,6 +130,7 @@ class Requests:
     def close_below(self, number: int) -> None:
         """End every request of a lower number, those included that this device will be told of later."""
         self.first_request = max(self.first_request, number)
+        self.next_request = max(self.next_request, number)
         for each in [each for each in self._open if each < number]:
             self.close(each)
 

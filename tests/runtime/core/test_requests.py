@@ -345,6 +345,19 @@ def test_numbers_of_requests_that_were_told_of(net: Network) -> None:
     assert second.next_request == 12
 
 
+def test_requests_that_were_over_before_this_device_heard_of_them() -> None:
+    """Their messages are ignored; and a source whose clock was set back must begin above them, too."""
+    requests = requests_of("b")
+    requests.deliver("a", step_of(2, 0, slot=2), hidden("hidden_1"), 1.0)
+    requests.close_below(5)
+    assert not requests.any_open
+    assert requests.deliver("a", step_of(4, 0, slot=1), hidden("hidden_1"), 1.0) == []
+    assert not requests.any_open
+    assert requests.next_request == 5
+    requests.deliver("a", step_of(5, 0, slot=1), hidden("hidden_1"), 1.0)
+    assert requests.any_open
+
+
 def test_doing_names_what_is_awaited(net: Network) -> None:
     net.open(0)
     net.advance()
