@@ -141,15 +141,20 @@ class Device:
         """The part of `on` that other devices wait for."""
         commands: list[Command] = []
         self._carry_out(self._react(event, now), now, commands)
-        self._carry_out(self.requests.advance(now), now, commands)
+        self._advance(now, commands)
         return commands
 
     def catch_up(self, now: float) -> list[Command]:
         """The rest of `on`: what can wait until the next step is on its way, and what its time has come for."""
         commands: list[Command] = []
         self._carry_out(self._catch_up(now), now, commands)
-        self._carry_out(self.requests.advance(now), now, commands)
+        self._advance(now, commands)
         return commands
+
+    def _advance(self, now: float, commands: list[Command]) -> None:
+        """Let steps go on; where one ends at the source, the next one of its request begins and goes on as well."""
+        while actions := self.requests.advance(now):
+            self._carry_out(actions, now, commands)
 
     # -- how actions reach the part that they are for
 

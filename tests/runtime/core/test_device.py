@@ -624,6 +624,17 @@ def test_a_request_from_its_first_token_to_its_result() -> None:
     assert (result.tokens, result.finish) == (((4, 4),), ("length",))
 
 
+def test_the_next_step_is_on_its_way_before_a_client_is_told() -> None:
+    """data, at the source: what others wait for is in `react`, what can wait in `catch_up`."""
+    life = on_its_way(max_new_tokens=3)
+    life.receive(*_swap(data("token", open=(Opening(100, GREEDY),)), b"c"))
+    life.on(Computed(values("embed", "hidden_1", sequence=1), 0.1))
+    message, frames = data("token", 1, step=1)
+    event = Received(b"c", None, message, frames)
+    assert [type(command) for command in life.device.react(event, 1.0)] == [Compute]
+    assert [token.step for token in sent(Token, life.device.catch_up(1.0))] == [1]
+
+
 def test_cancel() -> None:
     """cancel: the request ends everywhere."""
     life = on_its_way()
