@@ -332,8 +332,10 @@ class Links:
             step = self._checked(peer, data)
             check_sizes(data.values, [frame.nbytes for frame in frames])
         except RunError as error:
-            error.where = error.where or f"{peer} -> {self.role.device}"
-            return Failed(data.rows[0].request, error, earlier=True)
+            # Whoever asked for the request is innocent of what a device sent.
+            place = error.where or f"{peer} -> {self.role.device}"
+            refused = RunError(error.message, where=place, hint=error.hint, cause="refused")
+            return Failed(data.rows[0].request, refused, earlier=True)
         values = {
             spec.name: to_array(frame, spec.dtype, spec.shape)
             for frame, spec in zip(frames, data.values, strict=True)
