@@ -2,12 +2,12 @@
 
 | event | any device | the source besides |
 | --- | --- | --- |
-| loaded | the ring is joined; `ready` once all links stand | |
+| loaded | `ready` once all links stand | waiting requests open once all devices are ready |
 | connected | the link greets | |
 | disconnected | the link is down (1) | requests in flight end: `lost-peer` (2) |
 | rejected, `refuse` | before the ring ever stood the device leaves; later requests end | |
 | unreadable | requests in flight end; strangers and clients are refused | |
-| `hello` | `welcome` or `refuse` | clients are welcomed, too |
+| `hello` | `welcome` or `refuse`; an older connection of the same device is lost | clients are welcomed, too |
 | `welcome` | older requests end (3); what lacks goes again; `ready` once all links stand | waiting requests open |
 | `data` | its request goes on; step 0 opens it | its request goes on |
 | `ack` | the link drops what arrived | |
@@ -17,7 +17,7 @@
 | `fail`, `timings`, `crossed` | ignored | schedule |
 | `submit`, `cancel` | ignored | schedule |
 | `shutdown` | the device leaves | every device is told before |
-| computed | the step goes on: sends, next sub-module, end | a token begins the next step |
+| computed | the step goes on: sends, next sub-module, end | progress; a token begins the next step |
 | compute failed | the request ends; the source hears `fail` | the client hears `error` |
 | tick | due acknowledgements leave | requests without progress end: `stalled` |
 
@@ -160,7 +160,7 @@ class Device:
 
     def _carry_out(self, actions: Iterable[Action], now: float, commands: list[Command]) -> None:
         """Take each action to its part; what follows from it comes before the next one."""
-        # All that a part has to say is known before any of it is acted on, so parts never meet themselves.
+        # The list is complete before any of it is acted on, so no part is called while it is at work.
         for action in list(actions):
             if isinstance(action, Send | Compute | Draw | Announce | Leave):
                 commands.append(action)

@@ -259,6 +259,22 @@ class Links:
                 return [Heard(peer, origin, message, event.frames)]
 
     def _welcome(self, event: Received, hello: Hello) -> list[Action]:
+        """Answer a greeting; raises RunError where it does not fit."""
+        self._check_greeting(hello, event.user)
+        name = hello.name
+        lost = [] if name == CLIENT else self._superseded(name, event.origin)
+        self._names[event.origin] = name
+        expected = 0
+        if name in self._in:
+            link = self._in[name]
+            link.receiver.open(hello.session)
+            link.origin = event.origin
+            expected = link.receiver.acknowledgement()
+        info, first = dict(self.info), self.first_request
+        welcome = Welcome(name=self.role.device, next=expected, first_request=first, info=info)
+        return [*lost, Send(event.origin, welcome)]
+
+    def _check_greeting(self, hello: Hello, user: str | None) -> None:
         """Hold a greeting against key, build and placement.
 
         Raises:
@@ -268,34 +284,20 @@ class Links:
         known = {*role.receive, *(role.ring if role.is_source else ())} - {role.device}
         if name not in known and not (name == CLIENT and role.is_source):
             raise RunError(f"{name!r:.60} does not connect to {role.device} in this build", cause="refused")
-        if event.user is not None and event.user != name:
-            message = f"the key of {event.user!r} does not belong to {name!r}"
+        if user is not None and user != name:
+            message = f"the key of {user!r} does not belong to {name!r}"
             raise RunError(message, hint=_KEYS_HINT, cause="refused")
         if hello.plan.hex() != role.plan_id:
-            message = (
-                f"{role.device} runs build {role.plan_id[:12]}, {name} has build {hello.plan.hex()[:12]}"
-            )
+            builds = role.plan_id[:12], hello.plan.hex()[:12]
+            message = f"{role.device} runs build {builds[0]}, {name} has build {builds[1]}"
             raise RunError(message, hint=_BUILD_HINT, cause="refused")
         if hello.epoch == role.epoch and hello.placement.hex() != role.placement_id:
             message = f"{name} has another placement of this build than {role.device}"
             raise RunError(message, hint=_BUILD_HINT, cause="refused")
-        lost = self._superseded(name, event.origin)
-        self._names[event.origin] = name
-        expected = 0
-        if name in self._in:
-            link = self._in[name]
-            link.receiver.open(hello.session)
-            link.origin = event.origin
-            expected = link.receiver.acknowledgement()
-        info, first = dict(self.info), self.first_request
-        welcome = Welcome(name=role.device, next=expected, first_request=first, info=info)
-        return [*lost, Send(event.origin, welcome)]
 
     def _superseded(self, name: str, origin: Origin) -> list[Action]:
         """Forget the former connection of a device that greets on another one: its end may be noticed much later."""
         former = [route for route, known in self._names.items() if known == name and route != origin]
-        if name == CLIENT:
-            return []
         return [action for route in former for action in self.disconnected(route)]
 
     def _welcomed(self, peer: str, message: Welcome) -> list[Action]:
