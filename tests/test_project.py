@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("partc", "passes", "targets")
 MAX_LINES = 450
 """The style asks for 100-200 and rarely over 400; beyond this a file needs an entry below."""
-LONGER: Mapping[str, int] = {}
-"""File -> lines it may have, for the rare one that reads better whole."""
+LONGER: Mapping[str, int] = {"partc/format/messages.py": 520}
+"""File -> lines it may have, for the rare one that reads better whole: all kinds of messages stand side by side."""
 
 RUNNER = "partc.runtime"
 HEAVY = {
@@ -217,7 +217,7 @@ def _timed_help() -> float:
 def test_runner_is_light() -> None:
     script = f"""
 import json, sys
-import {RUNNER}.cli, {RUNNER}.runner
+import {RUNNER}.cli, {RUNNER}.shell.runner
 status = open("/proc/self/status").read() if sys.platform == "linux" else "VmRSS: 0 kB"
 resident = int(status.split("VmRSS:")[1].split()[0]) * 1024
 print(json.dumps([resident, sorted(sys.modules)]))

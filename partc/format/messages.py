@@ -158,6 +158,8 @@ class Welcome(Message, frozen=True, kw_only=True):
     """Device that answers."""
     next: Count
     """`seq` that it awaits on this link."""
+    first_request: Count = 0
+    """From the source: requests below this number are over. Whoever is welcomed takes part in none of them."""
     info: Annotated[dict[str, bool | int | float | str], Meta(max_length=64)]
     """Facts for whoever connected: `patience_s`, or the machine's description from a device that measures."""
 

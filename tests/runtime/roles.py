@@ -7,16 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from partc.format.build import Build, EngineSpec, Memory, Model, Port, State, Submodule, TensorType
-from partc.format.placement import Placement, Stage, seal_placement
-from partc.format.program import (
-    Emit,
-    Program,
-    Run,
-    Sample,
-    parse_program,
-    reads,
-    writes,
-)
+from partc.format.placement import Placement, seal_placement, stages_of
+from partc.format.program import Emit, Instruction, Program, Run, Sample, reads, writes
 from partc.format.role import Role
 from partc.runtime.engines.contract import Engine, load_engine
 
@@ -26,7 +18,6 @@ IDS = TensorType("int64", ("batch", "sequence"))
 HIDDEN = TensorType("float32", ("batch", "sequence", 2))
 LOGITS = TensorType("float32", ("batch", 1, VOCABULARY))
 TOKEN = TensorType("int64", ("batch",))
-_STATE = TensorType("float32", ("batch", 4))
 
 Programs = Mapping[str, Mapping[str, str]]
 """Device → phase → text; the first device is the source."""
@@ -52,18 +43,13 @@ def roles_of(
         max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
         labels=None, prompt_chunk=prompt_chunk,
     )  # fmt: skip
-    parsed = {
-        device: {phase: parse_program(text) for phase, text in phases.items()}
-        for device, phases in programs.items()
-    }
-    known = {**_types(parsed), **types}
     placement = _placement(programs, predicted)
-    return {device: Role(_build(device, parsed[device], model, known), placement) for device in programs}
+    known = {**_types(placement), **types}
+    return {device: Role(_build(device, placement, model, known), placement) for device in programs}
 
 
 def _placement(programs: Programs, predicted: Mapping[str, float]) -> Placement:
     ring = tuple(programs)
-    stages = tuple(Stage((place, place), (device,)) for place, device in enumerate(ring))
     phases = programs[ring[0]]
     return seal_placement(
         Placement(
@@ -71,32 +57,30 @@ def _placement(programs: Programs, predicted: Mapping[str, float]) -> Placement:
             plan_id=PLAN,
             source=ring[0],
             ring=ring,
-            stages=dict.fromkeys(phases, stages),
-            programs={phase: {name: programs[name][phase] for name in ring} for phase in phases},
+            stages=dict.fromkeys(phases, stages_of(ring)),
+            programs={phase: {device: programs[device][phase] for device in ring} for phase in phases},
             addresses=dict.fromkeys(ring),
             predicted=predicted,
         )
     )
 
 
-def _build(
-    device: str, programs: Mapping[str, Program], model: Model, types: Mapping[str, TensorType]
-) -> Build:
-    items = [item for program in programs.values() for item in program]
+def _build(device: str, placement: Placement, model: Model, types: Mapping[str, TensorType]) -> Build:
+    items = [item for programs in placement.parsed.values() for item in programs[device]]
     names = {name for item in items for name in (*reads(item), *writes(item))}
-    runs = {item.submodule: _submodule(item) for item in items if isinstance(item, Run)}
+    modules = {item.submodule: _submodule(item) for item in items if isinstance(item, Run)}
     return Build(
         plan_id=PLAN,
         device=device,
         target="null",
         model=model,
         inputs=(Port("input_ids", IDS.dtype, IDS.shape),),
-        outputs=tuple(Port(name, kind.dtype, kind.shape) for name, kind in types.items() if kind is TOKEN),
+        outputs=tuple(Port(name, TOKEN.dtype, TOKEN.shape) for name in types if types[name] is TOKEN),
         dims={"batch": model.max_batch, "sequence": model.max_sequence},
         values={name: types[name] for name in sorted(names & types.keys())},
-        submodules=tuple(runs.values()),
-        engine=EngineSpec("null", "cpu", 1, {}),
-        memory=Memory(None, 0, 0, None),
+        submodules=tuple(modules.values()),
+        engine=EngineSpec("null", "cpu", 1),
+        memory=Memory(0, 0, 0, 0),
         toolkit={},
         files={},
         digest="",
@@ -104,23 +88,30 @@ def _build(
 
 
 def _submodule(item: Run) -> Submodule:
-    state = State(f"{item.submodule}.state", "state", "state.out", _STATE.dtype, _STATE.shape, "whole")
+    state = State(f"{item.submodule}.state", "state", "state.out", "float32", ("batch", LENGTH, 4))
     return Submodule(item.submodule, "", (), item.inputs, item.outputs, (state,))
 
 
-def _types(parsed: Mapping[str, Mapping[str, Program]]) -> dict[str, TensorType]:
-    items = [item for phases in parsed.values() for program in phases.values() for item in program]
+def _types(placement: Placement) -> dict[str, TensorType]:
+    items = [item for program in _all(placement) for item in program]
     found = {name: HIDDEN for item in items for name in (*reads(item), *writes(item))}
     for item in items:
-        match item:
-            case Sample(logits, token):
-                found |= {logits: LOGITS, token: TOKEN}
-            case Emit(values):
-                found |= dict.fromkeys(values, TOKEN)
-            case _:
-                pass
-    found["input_ids"] = IDS
-    return found
+        found |= _special(item)
+    return {**found, "input_ids": IDS}
+
+
+def _special(item: Instruction) -> dict[str, TensorType]:
+    match item:
+        case Sample(logits, token):
+            return {logits: LOGITS, token: TOKEN}
+        case Emit(values):
+            return dict.fromkeys(values, TOKEN)
+        case _:
+            return {}
+
+
+def _all(placement: Placement) -> list[Program]:
+    return [program for programs in placement.parsed.values() for program in programs.values()]
 
 
 def null_engine(role: Role) -> Engine:

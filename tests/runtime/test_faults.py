@@ -362,7 +362,7 @@ class Impostor:
         self.transport = Transport(keys, client_frame_limit(manifest), 5.0)
         self.transport.connect(target, address)
         self.target, self.name = target, name
-        self.placement_id = manifest.placement_id
+        self.placement = bytes.fromhex(manifest.placement_id)
         self.until(Connected)
 
     def __enter__(self) -> Self:
@@ -384,8 +384,8 @@ class Impostor:
 
     def greet(self, name: str, plan: str = PLAN) -> AnyMessage:
         """Say hello; the answer."""
-        plan_id, placement_id = bytes.fromhex(plan), bytes.fromhex(self.placement_id)
-        self.send(Hello(name=name, session=1, plan=plan_id, placement=placement_id, epoch=0, incarnation=1))
+        digest = bytes.fromhex(plan)
+        self.send(Hello(name=name, session=1, plan=digest, placement=self.placement, epoch=0, incarnation=1))
         return self.answer()
 
     def answer(self) -> AnyMessage:

@@ -40,6 +40,8 @@ class Linked(Struct, frozen=True):
     """This device may send to a peer now."""
 
     peer: str
+    first_request: int = 0
+    """Requests below this number are over."""
 
 
 class Lost(Struct, frozen=True):
@@ -117,7 +119,7 @@ class End(Struct, frozen=True):
 
 
 class Broadcast(Struct, frozen=True):
-    """A message goes to every device that has joined."""
+    """A message goes to every device that is connected."""
 
     message: Message
 

@@ -2,13 +2,13 @@
 
 | event | any device | the source besides |
 | --- | --- | --- |
-| loaded | the ring is joined; `ready` once all links stand | |
+| loaded | `ready` once all links stand | waiting requests open once all devices are ready |
 | connected | the link greets | |
 | disconnected | the link is down (1) | requests in flight end: `lost-peer` (2) |
 | rejected, `refuse` | before the ring ever stood the device leaves; later requests end | |
 | unreadable | requests in flight end; strangers and clients are refused | |
-| `hello` | `welcome` or `refuse` | clients are welcomed, too |
-| `welcome` | the link repeats what was not acknowledged; `ready` once all stand | waiting requests open |
+| `hello` | `welcome` or `refuse`; an older connection of the same device is lost | clients are welcomed, too |
+| `welcome` | older requests end (3); what lacks goes again; `ready` once all links stand | waiting requests open |
 | `data` | its request goes on; step 0 opens it | its request goes on |
 | `ack` | the link drops what arrived | |
 | `close` | the request ends; its timings are reported | ignored |
@@ -17,12 +17,13 @@
 | `fail`, `timings`, `crossed` | ignored | schedule |
 | `submit`, `cancel` | ignored | schedule |
 | `shutdown` | the device leaves | every device is told before |
-| computed | the step goes on: sends, next sub-module, end | a token begins the next step |
+| computed | the step goes on: sends, next sub-module, end | progress; a token begins the next step |
 | compute failed | the request ends; the source hears `fail` | the client hears `error` |
 | tick | due acknowledgements leave | requests without progress end: `stalled` |
 
 1. Where the source or a consumer is at the other end, requests end here, and the source hears `unready`.
 2. Where a client was at the other end, its requests are cancelled.
+3. The source tells in `welcome` from which number on requests are still to come.
 
 While the engine works (`Requests.computing`) every event but a second `computed` is handled as ever; its commands
 hold no second `Compute`.
@@ -42,6 +43,7 @@ from partc.format.messages import (
     Close,
     Crossed,
     Fail,
+    Hello,
     Ping,
     Pong,
     Problem,
@@ -77,6 +79,7 @@ from partc.runtime.core.events import (
     Disconnected,
     Event,
     Loaded,
+    Origin,
     Received,
     Rejected,
     Tick,
@@ -138,21 +141,26 @@ class Device:
         """The part of `on` that other devices wait for."""
         commands: list[Command] = []
         self._carry_out(self._react(event, now), now, commands)
-        self._carry_out(self.requests.advance(now), now, commands)
+        self._advance(now, commands)
         return commands
 
     def catch_up(self, now: float) -> list[Command]:
         """The rest of `on`: what can wait until the next step is on its way, and what its time has come for."""
         commands: list[Command] = []
         self._carry_out(self._catch_up(now), now, commands)
-        self._carry_out(self.requests.advance(now), now, commands)
+        self._advance(now, commands)
         return commands
+
+    def _advance(self, now: float, commands: list[Command]) -> None:
+        """Let steps go on; where one ends at the source, the next one of its request begins and goes on as well."""
+        while actions := self.requests.advance(now):
+            self._carry_out(actions, now, commands)
 
     # -- how actions reach the part that they are for
 
     def _carry_out(self, actions: Iterable[Action], now: float, commands: list[Command]) -> None:
         """Take each action to its part; what follows from it comes before the next one."""
-        # All that a part has to say is known before any of it is acted on, so parts never meet themselves.
+        # The list is complete before any of it is acted on, so no part is called while it is at work.
         for action in list(actions):
             if isinstance(action, Send | Compute | Draw | Announce | Leave):
                 commands.append(action)
@@ -181,7 +189,8 @@ class Device:
                 return self._failed(action, now)
             case Heard():
                 return self._heard(action, now)
-            case Linked():
+            case Linked(first_request=first):
+                self.requests.close_below(first)
                 return self._look(now)
             case Lost():
                 return self._lost(action, now)
@@ -190,13 +199,15 @@ class Device:
                     self._failed(Failed(None, error), now) if self.membership.was_complete else [Leave(error)]
                 )
             case Broadcast(message):
-                return [Send(origin, message) for origin in self.membership.joined.values()]
+                return [Send(origin, message) for origin in self.links.devices.values()]
             case _:
                 assert_never(action)
 
     def _react(self, event: Event, now: float) -> Iterable[Action]:
         match event:
             case Received():
+                if self.schedule is not None and isinstance(event.message, Hello):
+                    self.links.first_request = self.schedule.next_number
                 return self.links.received(event, now)
             case Computed(values, seconds):
                 if self.schedule is not None and self.requests.computing is not None:
@@ -275,19 +286,20 @@ class Device:
     def _lost(self, lost: Lost, now: float) -> Iterator[Action]:
         if self.schedule is not None and lost.peer == CLIENT:
             yield from self.schedule.cancel(lost.origin, None, now)
-            return
-        if self.schedule is not None:
-            yield from self._without(lost.peer, lost.peer, now)
-        elif lost.peer == self.role.source or isinstance(lost.origin, str):
+        elif self.schedule is not None:
+            yield from self._without(lost.peer, lost.peer, lost.origin, now)
+        elif isinstance(lost.origin, str):
             self.requests.close_all()
-            self.membership.left(lost.peer)
+            self.membership.left(lost.peer, lost.origin)
             if lost.peer != self.role.source:
                 yield Send(self.role.source, Unready(lost=lost.peer))
+        elif lost.peer == self.role.source:
+            self.requests.close_all()
 
-    def _without(self, device: str, gone: str, now: float) -> Iterator[Action]:
-        """A device is not part of the ring any more: itself is gone, or one that it sends to."""
+    def _without(self, device: str, gone: str, origin: Origin, now: float) -> Iterator[Action]:
+        """A connection to or from a device is closed, or the device tells of one of its own; `gone` is to blame."""
         assert self.schedule is not None
-        self.membership.left(device)
+        self.membership.left(device, origin)
         self.schedule.absent = self.membership.absent(self.links.missing)
         yield from self.schedule.lost(gone, now)
 
@@ -339,12 +351,12 @@ class Device:
                 schedule.seen(number)
                 yield from self._look(now)
             case Unready(lost=gone):
-                yield from self._without(heard.peer, gone, now)
+                yield from self._without(heard.peer, gone, heard.origin, now)
             case Fail(request=number, earlier=earlier, problem=problem):
                 yield from schedule.fail(Failed(number, problem.error(), earlier), now)
-            case Timings() as timings:
+            case Timings(device=device) as timings if device == heard.peer:
                 yield from schedule.reported(timings, heard.frames, now)
-            case Crossed() as crossed:
+            case Crossed(device=device) as crossed if device == heard.peer:
                 yield from schedule.crossed(crossed, heard.frames)
             case Pong() as pong:
                 schedule.answered(heard.peer, pong, now)

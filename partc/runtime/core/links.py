@@ -75,6 +75,8 @@ class Links:
     incarnation: int
     info: Info = field(default_factory=dict)
     """Facts for everyone who is welcomed."""
+    first_request: int = field(init=False, default=0)
+    """At the source: requests below this number are over for whoever is welcomed."""
     _out: dict[str, _Outgoing] = field(init=False)
     _in: dict[str, _Incoming] = field(init=False)
     _names: dict[Origin, str] = field(init=False, default_factory=dict)
@@ -111,6 +113,11 @@ class Links:
     def missing(self) -> list[str]:
         """The devices to which no link stands."""
         return [name for name, out in self._out.items() if out.state is not LinkState.UP]
+
+    @property
+    def devices(self) -> dict[str, Origin]:
+        """The devices that are connected to this one → where messages to them go."""
+        return {name: route for route, name in self._names.items() if name != CLIENT}
 
     @property
     def due(self) -> float | None:
@@ -223,7 +230,7 @@ class Links:
         peer = self._name_of(origin)
         match message:
             case Hello():
-                return [self._welcome(event, message)]
+                return self._welcome(event, message)
             case _ if peer is None:
                 return ()  # left over from a connection that broke; what matters comes again after `hello`
             case Data():
@@ -240,27 +247,11 @@ class Links:
             case _:
                 return [Heard(peer, origin, message, event.frames)]
 
-    def _welcome(self, event: Received, hello: Hello) -> Send:
-        """Hold a greeting against key, build and placement.
-
-        Raises:
-            RunError: it does not fit.
-        """
-        role, name = self.role, hello.name
-        welcome = {*role.receive, *(role.ring if role.is_source else ())} - {role.device}
-        if name not in welcome and not (name == CLIENT and role.is_source):
-            raise RunError(f"{name!r:.60} does not connect to {role.device} in this build", cause="refused")
-        if event.user is not None and event.user != name:
-            message = f"the key of {event.user!r} does not belong to {name!r}"
-            raise RunError(message, hint=_KEYS_HINT, cause="refused")
-        if hello.plan.hex() != role.plan_id:
-            message = (
-                f"{role.device} runs build {role.plan_id[:12]}, {name} has build {hello.plan.hex()[:12]}"
-            )
-            raise RunError(message, hint=_BUILD_HINT, cause="refused")
-        if hello.epoch == role.epoch and hello.placement.hex() != role.placement_id:
-            message = f"{name} has another placement of this build than {role.device}"
-            raise RunError(message, hint=_BUILD_HINT, cause="refused")
+    def _welcome(self, event: Received, hello: Hello) -> list[Action]:
+        """Answer a greeting; raises RunError where it does not fit."""
+        self._check_greeting(hello, event.user)
+        name = hello.name
+        lost = [] if name == CLIENT else self._superseded(name, event.origin)
         self._names[event.origin] = name
         expected = 0
         if name in self._in:
@@ -268,7 +259,35 @@ class Links:
             link.receiver.open(hello.session)
             link.origin = event.origin
             expected = link.receiver.acknowledgement()
-        return Send(event.origin, Welcome(name=role.device, next=expected, info=dict(self.info)))
+        info, first = dict(self.info), self.first_request
+        welcome = Welcome(name=self.role.device, next=expected, first_request=first, info=info)
+        return [*lost, Send(event.origin, welcome)]
+
+    def _check_greeting(self, hello: Hello, user: str | None) -> None:
+        """Hold a greeting against key, build and placement.
+
+        Raises:
+            RunError: it does not fit.
+        """
+        role, name = self.role, hello.name
+        known = {*role.receive, *(role.ring if role.is_source else ())} - {role.device}
+        if name not in known and not (name == CLIENT and role.is_source):
+            raise RunError(f"{name!r:.60} does not connect to {role.device} in this build", cause="refused")
+        if user is not None and user != name:
+            message = f"the key of {user!r} does not belong to {name!r}"
+            raise RunError(message, hint=_KEYS_HINT, cause="refused")
+        if hello.plan.hex() != role.plan_id:
+            builds = role.plan_id[:12], hello.plan.hex()[:12]
+            message = f"{role.device} runs build {builds[0]}, {name} has build {builds[1]}"
+            raise RunError(message, hint=_BUILD_HINT, cause="refused")
+        if hello.epoch == role.epoch and hello.placement.hex() != role.placement_id:
+            message = f"{name} has another placement of this build than {role.device}"
+            raise RunError(message, hint=_BUILD_HINT, cause="refused")
+
+    def _superseded(self, name: str, origin: Origin) -> list[Action]:
+        """Forget the former connection of a device that greets on another one: its end may be noticed much later."""
+        former = [route for route, known in self._names.items() if known == name and route != origin]
+        return [action for route in former for action in self.disconnected(route)]
 
     def _welcomed(self, peer: str, message: Welcome) -> list[Action]:
         out = self._out[peer]
@@ -278,7 +297,10 @@ class Links:
             return [Send(peer, self._hello(out))]
         sender.acknowledge(sender.session, sender.epoch, message.next)
         out.state = LinkState.UP
-        return [*(Send(peer, data, frames) for _, (data, frames) in sender.unacknowledged()), Linked(peer)]
+        return [
+            *(Send(peer, data, frames) for _, (data, frames) in sender.unacknowledged()),
+            Linked(peer, message.first_request),
+        ]
 
     def _data(self, peer: str, data: Data, frames: Sequence[memoryview], now: float) -> list[Action]:
         link = self._in.get(peer)
@@ -301,8 +323,10 @@ class Links:
             step = self._checked(peer, data)
             check_sizes(data.values, [frame.nbytes for frame in frames])
         except RunError as error:
-            error.where = error.where or f"{peer} -> {self.role.device}"
-            return Failed(data.rows[0].request, error, earlier=True)
+            # Whoever asked for the request is innocent of what a device sent.
+            place = error.where or f"{peer} -> {self.role.device}"
+            refused = RunError(error.message, where=place, hint=error.hint, cause="refused")
+            return Failed(data.rows[0].request, refused, earlier=True)
         values = {
             spec.name: to_array(frame, spec.dtype, spec.shape)
             for frame, spec in zip(frames, data.values, strict=True)

@@ -63,16 +63,22 @@ class Membership:
         """A device is ready, with all its links."""
         self.joined[device] = origin
 
-    def left(self, device: str) -> None:
-        """A device or a link is gone."""
-        self.joined.pop(device, None)
+    def left(self, device: str, origin: Origin) -> None:
+        """A connection to or from a device is closed, or the device is not ready any more.
+
+        The source forgets a device when the connection is the one by which it was ready; a link to it that breaks can
+        come back alone, and then nobody says `ready` again.
+        """
+        if self.joined.get(device) == origin:
+            del self.joined[device]
         if self.state is State.COMPLETE:
             self.state = State.DEGRADED
 
     def absent(self, missing: Iterable[str]) -> list[str]:
         """Devices that are not in the ring yet, where no link stands to those `missing`; at the source."""
-        others = [name for name in self.role.ring if name != self.role.device]
-        return list(dict.fromkeys([*(name for name in others if name not in self.joined), *missing]))
+        loaded = () if self.state is State.LOADING else (self.role.device,)
+        outside = [name for name in self.role.ring if name not in self.joined and name not in loaded]
+        return list(dict.fromkeys([*outside, *missing]))
 
     def look(self, missing: list[str], next_request: int) -> Iterator[Action]:
         """Find out whether the ring stands now, and tell of it."""

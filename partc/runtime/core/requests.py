@@ -29,9 +29,13 @@ class Requests:
     script: Script
     next_request: int = 0
     """Every request that this device was ever told of has a lower number."""
+    first_request: int = 0
+    """Requests below this number are over."""
     _open: dict[int, Request] = field(default_factory=dict)
     _slots: dict[int, int] = field(default_factory=dict)
     """Slot → the last request that had it."""
+    _overtaken: dict[int, Request] = field(default_factory=dict)
+    """Slot → the request before that, where its end has not been told of: it travels on another connection."""
     _closed: deque[int] = field(default_factory=lambda: deque(maxlen=_KEPT_NUMBERS))
     _ready: list[tuple[float, int]] = field(default_factory=list)
     """Heap of (when its step began, number) of requests that can go on."""
@@ -113,15 +117,22 @@ class Requests:
         self.next_request = max(self.next_request, number + 1)
         self._closed.append(number)
         request = self._open.pop(number, None)
-        if request is None:
-            return []
-        request.close()
-        return whole_steps(request.timings)
+        if request is not None:
+            request.close()
+            return whole_steps(request.timings)
+        return self._steps_of_overtaken(number)
 
     def close_failed(self, failed: Failed) -> None:
         """End every request that a failure concerns."""
         for number in filter(failed.concerns, list(self._open)):
             self.close(number)
+
+    def close_below(self, number: int) -> None:
+        """End every request of a lower number, those included that this device will be told of later."""
+        self.first_request = max(self.first_request, number)
+        self.next_request = max(self.next_request, number)
+        for each in [each for each in self._open if each < number]:
+            self.close(each)
 
     def close_all(self) -> None:
         """End every request."""
@@ -164,8 +175,7 @@ class Requests:
         if step.opening is None:
             message = f"step {step.step} of request {step.request} does not open it"
             raise RunError(message, cause="refused")
-        if step.slot in self._slots:
-            self.close(self._slots[step.slot])
+        self._overtake(step.slot)
         opening = step.opening
         request = Request(self.script, step.request, step.slot, opening.sampling, opening.trace, now)
         self._open[step.request] = request
@@ -173,6 +183,20 @@ class Requests:
         self.next_request = max(self.next_request, step.request + 1)
         return request
 
+    def _overtake(self, slot: int) -> None:
+        """End the request that has a slot; its timings are kept until its end is told of."""
+        request = self._open.pop(self._slots.get(slot, -1), None)
+        if request is not None:
+            request.close()
+            self._overtaken[slot] = request
+
+    def _steps_of_overtaken(self, number: int) -> list[Timing]:
+        for slot, request in self._overtaken.items():
+            if request.number == number:
+                return whole_steps(self._overtaken.pop(slot).timings)
+        return []
+
     def _is_over(self, step: Step) -> bool:
         """Whether a message is late: on another link, the end of its request may have overtaken it."""
-        return step.request in self._closed or step.request < self._slots.get(step.slot, 0)
+        first = max(self.first_request, self._slots.get(step.slot, 0))
+        return step.request < first or step.request in self._closed

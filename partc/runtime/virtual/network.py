@@ -1,7 +1,8 @@
 """Connections in virtual time, with all that ZeroMQ connections may do, and with what links survive besides.
 
 A connection carries messages both ways, in order. When it breaks, what is under way is lost, and each end notices on
-its own, sooner or later: a new connection may stand before the old one's end is noticed. Whoever opened it tries again.
+its own, sooner or later: a new connection may stand before the old one's end is noticed, and what the old one carries
+may arrive later than what the new one does, but for the first message. Whoever opened it tries again.
 
 Links number their messages, so that they survive more: `disorder` lets numbered messages be overtaken, and with
 `repetition` they arrive twice.
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from partc.format.messages import Ack, Data, Message
+from partc.format.messages import Ack, Data, Hello, Message
 from partc.runtime.core.commands import Frame
 from partc.runtime.core.events import Connected, Disconnected, Event, Origin, Received
 from partc.runtime.virtual.clock import Clock
@@ -106,6 +107,8 @@ class Network:
         self._connections: list[_Connection] = []
         self._pipes: dict[tuple[Participant, Origin], _Pipe] = {}
         """(sender, its name for the connection) → what carries its messages."""
+        self._first: dict[tuple[str, str], float] = {}
+        """(name of the opener, name of the listener) → when the first message of its last connection arrives."""
         self._made = 0
 
     def connect(self, opener: Participant, name: str) -> None:
@@ -125,15 +128,17 @@ class Network:
             arrives += self._rng.random() * 4 * (conditions.delay_s + conditions.jitter_s)
         else:
             pipe.last_s = arrives = max(arrives, pipe.last_s)
+        if isinstance(message, Hello):
+            self._first[sender.name, pipe.receiver.name] = arrives
         self._clock.at(arrives, partial(self._deliver, pipe, event))
         if numbered and self._chance(conditions.repetition):
             again = self._rng.random() * 8 * (conditions.delay_s + conditions.jitter_s)
             self._clock.at(arrives + again, partial(self._deliver, pipe, event))
 
-    def cut(self, one: str, other: str) -> None:
-        """Break the connections between two participants."""
+    def cut(self, opener: str, listener: str) -> None:
+        """Break the connection that one participant opened to another one, if it stands."""
         for connection in list(self._connections):
-            if {connection.opener.name, connection.listener.name} == {one, other}:
+            if (connection.opener.name, connection.listener.name) == (opener, listener):
                 self._break(connection)
 
     def leave(self, participant: Participant) -> None:
@@ -153,7 +158,8 @@ class Network:
             return
         self._made += 1
         route = f"{opener.name}/{self._made}".encode()
-        there, back = _Pipe(opener, listener, route), _Pipe(listener, opener, name)
+        first_s = self._first.get((opener.name, name), 0.0)
+        there, back = _Pipe(opener, listener, route, first_s), _Pipe(listener, opener, name)
         self._connections.append(_Connection(there, back))
         self._pipes[opener, name], self._pipes[listener, route] = there, back
         opener.take(Connected(name))

@@ -10,7 +10,6 @@ import pytest
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
-from partc.format.frames import to_frame
 from partc.format.messages import (
     CLIENT,
     Ack,
@@ -38,6 +37,7 @@ from partc.format.messages import (
     Trace,
     Unready,
     Welcome,
+    to_frame,
 )
 from partc.runtime.core.commands import Announce, Command, Compute, Draw, Leave, Send
 from partc.runtime.core.device import Device, Start
@@ -58,6 +58,7 @@ from tests.runtime.bundles import HIDDEN, VOCABULARY
 from tests.runtime.core.roles import GREEDY, hello, roles
 from tests.runtime.core.test_job import submit
 
+PLACEMENT = bytes.fromhex(roles()["a"].placement_id)
 START = Start(incarnation=5, first_request=100)
 CLIENT_ROUTE = b"route of client"
 TICKET = bytes(16)
@@ -109,7 +110,7 @@ def sent(kind: type[M], commands: Iterable[Command]) -> list[M]:
 
 
 def ready(number: int = 0) -> Ready:
-    return Ready(next_request=number, placement=bytes.fromhex(roles()["a"].placement_id), incarnation=9)
+    return Ready(next_request=number, placement=PLACEMENT, incarnation=9)
 
 
 def values(*names: str, sequence: int = 3) -> list[Array]:
@@ -181,9 +182,7 @@ def test_loaded() -> None:
     life.link("a")
     assert sent(Ready, life.link("c")) == []
     commands = life.on(Loaded())
-    assert sent(Ready, commands) == [
-        Ready(next_request=0, placement=bytes.fromhex(roles()["a"].placement_id), incarnation=5)
-    ]
+    assert sent(Ready, commands) == [Ready(next_request=0, placement=PLACEMENT, incarnation=5)]
     assert Announce() in commands
 
 
@@ -551,6 +550,45 @@ def test_a_device_returns() -> None:
     assert [type(command) for command in commands] == [Compute]
 
 
+def test_a_link_of_the_source_that_breaks_alone() -> None:
+    """welcome, at the source: the device never left, so what has waited opens without another `ready`."""
+    life = on_its_way()
+    assert len(sent(Error, life.on(Disconnected("b")))) == 1
+    assert opened(life, ticket=b"1" * 16) == []
+    assert any(isinstance(command, Compute) for command in life.link("b"))
+
+
+def test_a_device_that_returns_before_its_end_is_noticed() -> None:
+    """hello of a device that is known on another connection: requests in flight end; the late end changes nothing."""
+    life = on_its_way()
+    commands = life.receive(hello("b", session=10), b"new route of b")
+    assert len(sent(Error, commands)) == 1
+    assert opened(life, ticket=b"1" * 16) == []
+    assert any(isinstance(command, Compute) for command in life.receive(ready(), b"new route of b"))
+    assert life.on(Disconnected(b"b")) == []
+    assert life.device.has_requests
+    assert Send(b"new route of b", Shutdown()) in life.receive(Shutdown(), CLIENT_ROUTE)
+
+
+def test_nobody_reports_for_another_device() -> None:
+    """timings, crossed, at the source: they are the sender's own."""
+    life = on_its_way()
+    assert life.receive(Crossed(request=100, device="c", peer="a", step=0, values=()), b"b") == []
+    assert life.receive(Timings(request=100, device="c", columns=(), values=()), b"b") == []
+
+
+def test_nothing_is_opened_before_the_source_has_loaded() -> None:
+    """loaded, at the source: what has waited opens."""
+    life = Life("a")
+    for name in ("b", "c"):
+        life.greeted(name)
+        life.link(name)
+        life.receive(ready(), name.encode())
+    life.greeted(CLIENT)
+    assert opened(life) == []
+    assert [type(command) for command in life.on(Loaded())] == [Announce, Compute]
+
+
 # -- the source: requests
 
 
@@ -584,6 +622,17 @@ def test_a_request_from_its_first_token_to_its_result() -> None:
         life.receive(Timings(request=100, device=device, columns=(), values=()), device.encode())
     (result,) = sent(Result, life.commands)
     assert (result.tokens, result.finish) == (((4, 4),), ("length",))
+
+
+def test_the_next_step_is_on_its_way_before_a_client_is_told() -> None:
+    """data, at the source: what others wait for is in `react`, what can wait in `catch_up`."""
+    life = on_its_way(max_new_tokens=3)
+    life.receive(*_swap(data("token", open=(Opening(100, GREEDY),)), b"c"))
+    life.on(Computed(values("embed", "hidden_1", sequence=1), 0.1))
+    message, frames = data("token", 1, step=1)
+    event = Received(b"c", None, message, frames)
+    assert [type(command) for command in life.device.react(event, 1.0)] == [Compute]
+    assert [token.step for token in sent(Token, life.device.catch_up(1.0))] == [1]
 
 
 def test_cancel() -> None:

@@ -127,9 +127,9 @@ def test_a_greeting_is_answered() -> None:
     end.receive(hello("a"))
     assert end.last() == Welcome(name="b", next=0, info={"patience_s": 5.0})
     end.data(0)
-    end.receive(hello("a"), origin=b"another route")
+    assert end.receive(hello("a"), origin=b"another route") == [Lost("a", ROUTE)]
     assert end.last() == Welcome(name="b", next=1, info={"patience_s": 5.0}), "the session goes on"
-    end.receive(hello("a", session=10))
+    end.receive(hello("a", session=10), origin=b"another route")
     assert end.last() == Welcome(name="b", next=0, info={"patience_s": 5.0})
 
 
@@ -196,6 +196,23 @@ def test_the_end_of_a_connection() -> None:
     assert end.take(end.links.disconnected(ROUTE)) == [Lost("a", ROUTE)]
     assert end.take(end.links.disconnected(ROUTE)) == []
     assert end.data(0) == []
+
+
+def test_a_connection_whose_end_is_noticed_late() -> None:
+    """The device has greeted on another one before: so it was lost then, and is not lost again."""
+    end = End()
+    assert end.receive(hello("a", session=10), origin=b"another route") == [Lost("a", ROUTE)]
+    assert end.take(end.links.disconnected(ROUTE)) == []
+    assert [
+        type(action)
+        for action in end.receive(data(0, session=10), [to_frame(ZEROS)], origin=b"another route")
+    ] == [Delivered]
+
+
+def test_clients_do_not_supersede_each_other() -> None:
+    end = End("a", greeted_by=CLIENT)
+    assert end.receive(hello(CLIENT), origin=b"another client") == []
+    assert end.take(end.links.disconnected(ROUTE)) == [Lost(CLIENT, ROUTE)]
 
 
 # -- values that arrive

@@ -8,7 +8,8 @@ from partc.runtime.core.commands import Announce, Send
 from partc.runtime.core.membership import Membership, State
 from tests.runtime.core.roles import changed, roles
 
-READY = Ready(next_request=5, placement=bytes.fromhex(roles()["a"].placement_id), incarnation=7)
+PLACEMENT = bytes.fromhex(roles()["a"].placement_id)
+READY = Ready(next_request=5, placement=PLACEMENT, incarnation=7)
 
 
 def member(device: str) -> Membership:
@@ -61,7 +62,7 @@ def test_a_device_whose_link_broke_announces_nothing_again() -> None:
     ring = member("b")
     ring.loaded()
     look(ring)
-    ring.left("c")
+    ring.left("c", "c")
     assert state_of(ring) is State.DEGRADED
     assert look(ring, "c") == []
     assert state_of(ring) is State.DEGRADED
@@ -72,10 +73,10 @@ def test_a_device_whose_link_broke_announces_nothing_again() -> None:
 def test_a_link_that_breaks_while_it_loads_or_joins() -> None:
     """loading and joining, a link breaks: noted."""
     ring = member("b")
-    ring.left("c")
+    ring.left("c", "c")
     assert state_of(ring) is State.LOADING
     ring.loaded()
-    ring.left("c")
+    ring.left("c", "c")
     assert state_of(ring) is State.JOINING
 
 
@@ -102,6 +103,7 @@ def test_devices_may_be_ready_before_the_source_has_loaded() -> None:
     for name in ("b", "c"):
         ring.ready(name, name.encode())
     assert look(ring) == []
+    assert ring.absent([]) == ["a"], "nothing is opened before"
     ring.loaded()
     assert look(ring) == [Announce()]
 
@@ -109,12 +111,30 @@ def test_devices_may_be_ready_before_the_source_has_loaded() -> None:
 def test_a_device_that_left_is_absent_until_it_is_ready_again() -> None:
     """complete, a device is unready → degraded; a device is ready → complete, without an announcement."""
     ring = complete_source()
-    ring.left("b")
+    ring.left("b", b"b")
     assert (state_of(ring), ring.absent([])) == (State.DEGRADED, ["b"])
     assert look(ring) == []
     ring.ready("b", b"again")
     assert look(ring) == []
     assert (state_of(ring), ring.joined["b"]) == (State.COMPLETE, b"again")
+
+
+def test_a_link_to_a_device_that_breaks_alone() -> None:
+    """complete, a link breaks → degraded; all links stand → complete: the device has not left."""
+    ring = complete_source()
+    ring.left("b", "b")
+    assert (state_of(ring), ring.absent(["b"])) == (State.DEGRADED, ["b"])
+    assert look(ring, "b") == []
+    assert look(ring) == []
+    assert (state_of(ring), ring.absent([])) == (State.COMPLETE, [])
+
+
+def test_a_connection_whose_end_is_noticed_late() -> None:
+    """complete, a connection breaks that is not the device's any more: it stays a part of the ring."""
+    ring = complete_source()
+    ring.ready("b", b"another route")
+    ring.left("b", b"b")
+    assert ring.joined["b"] == b"another route"
 
 
 def test_a_device_that_is_ready_twice() -> None:

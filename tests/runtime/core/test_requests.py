@@ -181,6 +181,18 @@ def test_messages_of_a_closed_request_are_dropped(net: Network) -> None:
     assert not any(requests.any_open for requests in net.requests.values())
 
 
+def test_timings_of_a_request_whose_slot_is_taken_before_its_end_is_told_of() -> None:
+    """The end travels on another connection than the next request's values."""
+    requests = requests_of("b")
+    requests.deliver("a", step_of(0, 0), hidden("hidden_1"), 1.0)
+    assert computed_slots(requests) == [0]
+    requests.deliver("a", step_of(5, 0, slot=0), hidden("hidden_1"), 2.0)
+    (timing,) = requests.close(0)
+    assert (timing.request, timing.step) == (0, 0)
+    assert requests.close(0) == [], "they are told once"
+    assert computed_slots(requests) == [0], "the new request goes on"
+
+
 def test_a_failure_ends_what_it_concerns() -> None:
     def left(failed: Failed) -> list[int]:
         requests = requests_of("b")
@@ -331,6 +343,19 @@ def test_numbers_of_requests_that_were_told_of(net: Network) -> None:
     second.close(11)
     second.close(9)
     assert second.next_request == 12
+
+
+def test_requests_that_were_over_before_this_device_heard_of_them() -> None:
+    """Their messages are ignored; and a source whose clock was set back must begin above them, too."""
+    requests = requests_of("b")
+    requests.deliver("a", step_of(2, 0, slot=2), hidden("hidden_1"), 1.0)
+    requests.close_below(5)
+    assert not requests.any_open
+    assert requests.deliver("a", step_of(4, 0, slot=1), hidden("hidden_1"), 1.0) == []
+    assert not requests.any_open
+    assert requests.next_request == 5
+    requests.deliver("a", step_of(5, 0, slot=1), hidden("hidden_1"), 1.0)
+    assert requests.any_open
 
 
 def test_doing_names_what_is_awaited(net: Network) -> None:

@@ -1,0 +1,266 @@
+"""Messages in traces: only the fields that matter are written; the others have the values that this file gives them.
+
+| field | value where it is not written |
+| --- | --- |
+| `name`, `device` | the sender of the message |
+| `session`, `incarnation` | 1 |
+| `plan`, `placement`, `epoch` | those of the device's role |
+| `rows` | `[request.step@position+length/row, …]`; `/row` is left out for the n-th row where the row is n |
+| `dims` | `batch`: the number of rows, `sequence`: the largest length |
+| values | names alone are floats, all 0, of the type and shape that the role gives them; integers are written |
+| `open` | a greedy request without a trace in step 0, nothing in the others |
+| `ticket`, `plan`, `placement` | a text stands for its bytes, filled up with zeros |
+| `problem` | its cause, or `cause(where)`; message and hint are for people, so they are a comment |
+| `values` of `crossed`, `trace`, `result` | names alone; shapes are not written |
+| `timings`, `stats` | `steps` alone is written: how many rows the table has |
+| `elapsed_s`, `doing`, `info` | never written: they are for people, or differ from run to run |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+
+from partc.format.build import TensorType
+from partc.format.dtypes import DTYPES
+from partc.format.messages import (
+    AnyMessage,
+    Data,
+    Message,
+    Opening,
+    Problem,
+    Row,
+    Sampling,
+    Stats,
+    TensorSpec,
+    Timings,
+    to_array,
+)
+from partc.format.role import Role
+from partc.runtime.core.commands import Frame
+from tests.golden.trace_values import Call, TraceError, print_call, print_value
+
+KINDS: Mapping[str, type[Message]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyMessage)}
+_BYTES = {"ticket": 16, "plan": 32, "placement": 32}
+_NEVER = ("elapsed_s", "doing", "info", "columns", "v")
+_SIMPLE = {
+    "session": 1, "incarnation": 1, "next": 0, "next_request": 0, "earlier": False, "token": 0, "computing": False,
+    "sampling": Sampling(), "stop": (), "ignore_eos": False, "trace": False, "report": False, "values": (),
+    "elapsed_s": 0.0, "doing": "", "info": {}, "columns": ("step",), "max_new_tokens": 1, "v": 2,
+}  # fmt: skip
+
+
+def read_message(call: Call, role: Role, sender: str) -> tuple[Message, list[memoryview]]:
+    """The message that a call describes, and its frames.
+
+    Raises:
+        TraceError: it has no such kind or field.
+    """
+    if call.name not in KINDS:
+        raise TraceError(f"{call.name!r} is no kind of message")
+    kind = KINDS[call.name]
+    if kind is Data:
+        return _read_data(call, role)
+    fields = {**_defaults(kind, role, sender), **{key: _field(key, item) for key, item in call.named.items()}}
+    specs: list[TensorSpec] = []
+    if kind in (Timings, Stats):
+        specs = [TensorSpec("timing", "float64", (fields.pop("steps", 0), 1))]
+        fields["values"] = specs
+    elif fields.get("values"):
+        specs = [TensorSpec(name, role.types[name].dtype, ()) for name in fields["values"]]
+        fields["values"] = specs
+    if kind.__name__ == "Token" and "finish" not in fields:
+        fields["finish"] = [""] * len(fields["tokens"])
+    if kind.__name__ == "Result" and "finish" not in fields:
+        fields["finish"] = ["length"] * len(fields["tokens"])
+    try:
+        return msgspec.convert(_plain(fields), kind, str_keys=True), _zeros(specs)
+    except msgspec.ValidationError as error:
+        raise TraceError(f"{call.name}: {error}") from None
+
+
+def print_message(message: Message, frames: Sequence[Frame], role: Role, sender: str) -> str:
+    """The text of a message; a comment holds what people are told."""
+    name = str(type(message).__struct_config__.tag)
+    if isinstance(message, Data):
+        return _print_data(message, frames, role)
+    defaults = _defaults(type(message), role, sender)
+    named = {}
+    for key, value in msgspec.structs.asdict(message).items():
+        if key in _NEVER or (key in defaults and value == defaults[key]):
+            continue
+        named[key] = _print_field(key, value)
+    if isinstance(message, Timings | Stats):
+        named["steps"] = str(message.values[0].shape[0])
+        named.pop("values")
+    if isinstance(message, KINDS["token"]) and not any(message.finish):  # type: ignore[attr-defined]
+        named.pop("finish")
+    if isinstance(message, KINDS["result"]) and set(message.finish) == {"length"}:  # type: ignore[attr-defined]
+        named.pop("finish")
+    problem = getattr(message, "problem", None)
+    return print_call(name, (), named) + (
+        f"  # {problem.message}" if problem is not None and problem.message else ""
+    )
+
+
+def print_values(arrays: Iterable[tuple[str, Any]]) -> list[str]:
+    """Floats by name alone, integers with what they are."""
+    return [
+        f"{name}={print_value(array.tolist())}" if array.dtype.kind == "i" else name for name, array in arrays
+    ]
+
+
+def zeros(declared: TensorType, dims: Mapping[str, int]) -> Any:
+    """A tensor of a type."""
+    return np.zeros(declared.sizes(dims), DTYPES[declared.dtype])
+
+
+def print_problem(problem: Problem) -> str:
+    """Cause and place."""
+    return problem.cause if problem.where is None else f"{problem.cause}({problem.where})"
+
+
+def read_problem(text: str) -> Problem:
+    """The inverse, without message and hint."""
+    cause, bracket, where = text.partition("(")
+    return msgspec.convert(
+        {"cause": cause, "message": "", "where": where.rstrip(")") if bracket else None}, Problem
+    )
+
+
+# -- data
+
+
+def _read_data(call: Call, role: Role) -> tuple[Data, list[memoryview]]:
+    phase, *names = call.bare
+    rows = [_row(item["row"], index) for index, item in enumerate(call.named["rows"])]
+    dims = call.named.get("dims", _dims(rows))
+    known = {key: call.named[key] for key in call.named if key in Data.__struct_fields__}
+    contents = {key: np.array(item, np.int64) for key, item in call.named.items() if key not in known}
+    arrays = {name: zeros(role.types[name], dims) for name in names} | contents
+    specs = tuple(TensorSpec(name, _dtype(array), array.shape) for name, array in arrays.items())
+    frames = [memoryview(array.tobytes()) for array in arrays.values()]
+    if "values" in known:
+        specs = msgspec.convert(known["values"], tuple[TensorSpec, ...])
+        frames = _zeros(specs)
+    fields = {"session": 1, "epoch": role.epoch, "open": _opening(rows), **known}
+    return Data(
+        session=fields["session"], epoch=fields["epoch"], seq=fields["seq"], phase=phase, dims=dims, rows=tuple(rows),
+        values=specs, open=tuple(_read_opening(item) for item in fields["open"]),
+    ), frames  # fmt: skip
+
+
+def _print_data(data: Data, frames: Sequence[Frame], role: Role) -> str:
+    named = {}
+    if data.session != 1:
+        named["session"] = str(data.session)
+    if data.epoch != role.epoch:
+        named["epoch"] = str(data.epoch)
+    named["seq"] = str(data.seq)
+    named["rows"] = f"[{', '.join(_print_row(row, index) for index, row in enumerate(data.rows))}]"
+    if data.dims != _dims(data.rows):
+        named["dims"] = print_value(data.dims)
+    if data.open != tuple(_opening(data.rows)):
+        named["open"] = print_value(
+            [difference(item, Opening(item.request, Sampling())) for item in data.open]
+        )
+    if [list(spec.shape) for spec in data.values] != [
+        list(role.types[spec.name].sizes(data.dims)) if spec.name in role.types else None
+        for spec in data.values
+    ]:
+        named["values"] = print_value([[spec.name, spec.dtype, spec.shape] for spec in data.values])
+        return print_call("data", [data.phase], named)
+    arrays = [
+        (spec.name, to_array(frame, spec.dtype, spec.shape))
+        for spec, frame in zip(data.values, frames, strict=True)
+    ]
+    text = print_call("data", [data.phase], named)
+    return f"{text[:-1]}, {', '.join(print_values(arrays))})"
+
+
+def _read_opening(item: Any) -> Opening:
+    return item if isinstance(item, Opening) else msgspec.convert({"sampling": {}, **item}, Opening)
+
+
+def _row(numbers: list[int], index: int) -> Row:
+    request, row, step, position, length = numbers
+    return Row(request, index if row is None else row, step, position, length)
+
+
+def _print_row(row: Row, index: int) -> str:
+    slot = "" if row.row == index else f"/{row.row}"
+    return f"{row.request}.{row.step}@{row.position}+{row.length}{slot}"
+
+
+def _dims(rows: Sequence[Row]) -> dict[str, int]:
+    return {"batch": len(rows), "sequence": max(row.length for row in rows)}
+
+
+def _opening(rows: Sequence[Row]) -> list[Opening]:
+    return [Opening(rows[0].request, Sampling())] if rows[0].step == 0 else []
+
+
+# -- fields
+
+
+def _defaults(kind: type[Message], role: Role, sender: str) -> dict[str, Any]:
+    known = {
+        **_SIMPLE, "name": sender, "device": sender, "plan": bytes.fromhex(role.plan_id), "epoch": role.epoch,
+        "placement": bytes.fromhex(role.placement_id), "first_request": 0,
+    }  # fmt: skip
+    if kind.__name__ in ("Close", "Token", "Trace", "Crossed"):
+        known.pop("token", None)
+    return {key: known[key] for key in kind.__struct_fields__ if key in known}
+
+
+def _field(key: str, item: Any) -> Any:
+    if key in _BYTES:
+        return str(item).encode().ljust(_BYTES[key], b"\0")
+    if key == "problem":
+        return read_problem(item)
+    return item
+
+
+def _print_field(key: str, value: Any) -> str:
+    if key in _BYTES:
+        return bytes(value).rstrip(b"\0").decode() if _is_text(value) else bytes(value).hex()[:12]
+    if isinstance(value, Problem):
+        return print_problem(value)
+    if isinstance(value, Sampling):
+        return print_value(difference(value, Sampling()))
+    if key == "values":
+        return print_value([spec.name for spec in value])
+    return print_value(value)
+
+
+def difference(item: msgspec.Struct, default: msgspec.Struct) -> dict[str, Any]:
+    """The fields that differ from the default, and which request it is for."""
+    fields, others = msgspec.structs.asdict(item), msgspec.structs.asdict(default)
+    found = {key: value for key, value in fields.items() if key == "request" or value != others[key]}
+    return {
+        key: difference(value, Sampling()) if isinstance(value, Sampling) else value
+        for key, value in found.items()
+    }
+
+
+def _is_text(value: bytes) -> bool:
+    return bool(value.rstrip(b"\0")) and value.rstrip(b"\0").isalnum()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bytes) else msgspec.to_builtins(value)
+
+
+def _dtype(array: Any) -> str:
+    return str(array.dtype)
+
+
+def _zeros(specs: Iterable[TensorSpec]) -> list[memoryview]:
+    return [memoryview(np.zeros(spec.shape, DTYPES[spec.dtype]).tobytes()) for spec in specs]
