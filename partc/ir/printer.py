@@ -136,7 +136,8 @@ def _leaf(value: Value, names: dict[Value, str]) -> str:
             return f"const {names[value]} = {array_text(array)}"
         case State(kind=of):
             return f"state {names[value]}: {kind}{'' if of == 'rows' else f' {of}'}"
-    raise InternalError(f"{value.name} is neither a weight, a constant nor a state")
+        case _:
+            raise InternalError(f"{value.name} is neither a weight, a constant nor a state")
 
 
 def array_text(array: Array) -> str:

@@ -118,7 +118,8 @@ def has_step(expr: WeightExpr, *ops: str) -> bool:
             return any(has_step(part, *ops) for part in parts)
         case Step(op=op, source=source):
             return op in ops or has_step(source, *ops)
-    return False
+        case Leaf():
+            return False
 
 
 def stored(expr: WeightExpr) -> WeightExpr:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, assert_never
 
 import numpy as np
 
 from partc.errors import InternalError, RunError
 from partc.format.dtypes import Array, as_float32
-from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, reads
+from partc.format.program import CHUNK, Emit, Program, Recv, Run, Sample, Send
 from partc.format.role import Role
 from partc.runtime.core.sampling import Sampling, sample
 from partc.runtime.core.timings import Timing, whole_steps
@@ -265,7 +265,7 @@ class Executor:
                 return
         self._finish(execution)
 
-    def _instruct(self, execution: Execution, instruction: Instruction) -> None:
+    def _instruct(self, execution: Execution, instruction: Run | Send | Sample | Emit) -> None:
         values = execution.values
         match instruction:
             case Run(submodule=name, inputs=inputs, outputs=outputs):
@@ -281,6 +281,8 @@ class Executor:
                 values[token] = self._sample(execution, logits)
             case Emit(values=names):
                 execution.emitted = {name: values[name] for name in names}
+            case _:
+                assert_never(instruction)
 
     def _receive(self, execution: Execution, instruction: Recv) -> None:
         peer = instruction.device
@@ -348,5 +350,5 @@ def _messages(program: Program) -> int:
 
 def _last_uses(program: Program) -> list[frozenset[str]]:
     """Per instruction, the values that nothing after it uses, so that their memory can go."""
-    last: dict[str, int] = {name: index for index, item in enumerate(program) for name in reads(item)}
+    last: dict[str, int] = {name: index for index, item in enumerate(program) for name in item.reads}
     return [frozenset(name for name, at in last.items() if at == index) for index in range(len(program))]

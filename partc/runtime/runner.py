@@ -248,6 +248,8 @@ class Runner:
                 self._links.control(self._manifest.source, "pong", token=event.fields["token"], doing=doing)
             case "shutdown":
                 self.stop()
+            case _:
+                pass
 
     def _from_device(self, event: Control, source: Source) -> None:
         fields = event.fields
@@ -269,6 +271,8 @@ class Runner:
                 source.traced(event)
             case "pong":
                 source.pong(event.peer, fields["doing"])
+            case _:
+                pass
 
     def _from_client(self, event: Control, source: Source) -> None:
         match event.fields["kind"]:
@@ -282,6 +286,8 @@ class Runner:
             case "shutdown":
                 source.broadcast("shutdown")
                 self.stop()
+            case _:
+                pass
 
     def _report(self, number: int) -> None:
         columns, table = timing_table(self._executor.timings_of(number))

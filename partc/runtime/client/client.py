@@ -282,6 +282,8 @@ class Client(Connection):
             case "error":
                 error = RunError(fields["message"], where=fields["where"], hint=fields["hint"])
                 self._end(request, self._explain(error))
+            case _:
+                pass
 
     def _call(self, request: Request, tokens: Tokens) -> None:
         """Its own code may fail; then the request ends, and the others go on."""

@@ -245,6 +245,8 @@ class MeasureService:
                     links.control(event.origin, "pong", token=fields["token"], doing="measures")
                 case "shutdown":
                     self._stopping = True
+                case _:
+                    pass
         except (PartcError, MemoryError) as raised:
             error = raised if isinstance(raised, PartcError) else RunError("there is not enough memory")
             error.where = error.where or self._manifest.device
