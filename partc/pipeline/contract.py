@@ -60,6 +60,8 @@ class Artifact:
     engine: EngineSpec
     toolkit: Mapping[str, str]
     """Versions of what the files were made for."""
+    prompt_chunk_alone: int | None = None
+    """Tokens of a prompt at a time that are fastest on a device that computes alone; None: all at once."""
 
 
 class TensorStore:

@@ -141,6 +141,7 @@ class OrtTarget(Target):
                 chunked_prefill=can if has_states else None,
             ),
             toolkit={"onnxruntime": onnxruntime.__version__, "verified": provider.verified},
+            prompt_chunk_alone=provider.prompt_chunk,
         )
 
 
