@@ -45,7 +45,7 @@ def read_build(folder: Path) -> Build:
     found = [load_role(path) for path in device_folders(folder)]
     if not found:
         raise BundleError(
-            "not a build: no device has a manifest", where=str(folder), hint="give what partc compile wrote"
+            "not a build: no device has a build.json", where=str(folder), hint="give what partc compile wrote"
         )
     named = {manifest.device: manifest for manifest in found}
     ring = found[0].ring
