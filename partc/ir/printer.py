@@ -78,7 +78,8 @@ def _info_data(info: ModelInfo) -> dict[str, object]:
 
 
 def _profile_data(profile: SubmoduleProfile) -> dict[str, object]:
-    return asdict(profile)
+    data = asdict(profile)
+    return data if profile.half_bytes else {key: data[key] for key in data if key != "half_bytes"}
 
 
 def _graph_lines(graph: Graph, module: Module | None = None) -> Iterator[str]:
