@@ -54,7 +54,7 @@ def check_sizes(graph: Graph, inferred: Inferred) -> None:
 
 def _unknown(node: Node, why: str) -> UserError:
     return UserError(
-        f"cannot tell the size of what {node.op} makes: {why}",
+        f"cannot infer the size of the output of {node.op}: {why}",
         where=node.place,
         hint="partc needs sizes that follow from those of the inputs; "
         "export the model with fixed sizes there, or without this operator",

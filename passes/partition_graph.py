@@ -22,6 +22,7 @@ from partc.ir.plan import Plan, PlanFile
 from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
+from partc.pipeline.registry import load_target
 from partc.plan.evaluate import evaluate
 from partc.plan.file import plan_file
 from partc.plan.layers import Shape, shape_of
@@ -247,7 +248,7 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
             Device(name, devices.usable_memory(name), config.overhead_bytes)
             for name, config in devices.devices.items()
         ),
-        submodules=_submodules(profile),
+        submodules=_submodules(profile, _widens(module, devices)),
         links=tuple(
             Link(a, b, link.bandwidth_bytes_per_s, link.latency_s)
             for a in names
@@ -259,15 +260,21 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
     )
 
 
-def _submodules(profile: Sequence[SubmoduleProfile]) -> tuple[Submodule, ...]:
+def _widens(module: Module, devices: DevicesConfig) -> bool:
+    """Whether half precision takes the memory of float32 on any of the devices; the problem knows one size for all."""
+    targets = (load_target(device.target, device.target_options) for device in devices.devices.values())
+    return any(target.widens(module.info.dtype) for target in targets)
+
+
+def _submodules(profile: Sequence[SubmoduleProfile], widens: bool) -> tuple[Submodule, ...]:
     """Memory of each; the planner knows one shared group per sub-module, so lesser ones count as its own."""
     users = Counter(name for item in profile for name in item.shared)
-    return tuple(_submodule(item, users) for item in profile)
+    return tuple(_submodule(item, users, widens) for item in profile)
 
 
-def _submodule(item: SubmoduleProfile, users: Mapping[str, int]) -> Submodule:
-    own = item.weight_bytes + item.state_bytes
-    peak = max(cost.peak_bytes for cost in item.phases.values())
+def _submodule(item: SubmoduleProfile, users: Mapping[str, int], widens: bool) -> Submodule:
+    own = item.weight_bytes + item.state_bytes + (item.half_bytes if widens else 0)
+    peak = max(cost.peak_bytes for cost in item.phases.values()) * (2 if widens else 1)
     if not item.shared:
         return Submodule(own, {}, peak)
     name = max(item.shared, key=lambda key: (item.shared[key], users[key], key))

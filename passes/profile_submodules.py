@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 from partc.errors import ModelError
 from partc.format.dims import Dim, symbols
@@ -27,6 +27,7 @@ from partc.ir.graph import (
     Weight,
     dims_of,
 )
+from partc.ir.types import HALF
 from partc.ir.weights import Join, Leaf, WeightExpr, leaves, print_expr
 from partc.ir.weights import Step as Transform
 from partc.ir.workload import Step, largest, workload
@@ -121,6 +122,7 @@ def _sizes(
     sizes = largest(info, "prefill").sizes
     distinct = {_identity(weight): weight.bytes(sizes) for weight in need if isinstance(weight, Weight)}
     shared = {key: size for key, size in distinct.items() if users[key] > 1}
+    half = {_identity(weight): weight.bytes(sizes) for weight in need if _is_half(weight)}
     constants = sum(value.bytes(sizes) for value in need if isinstance(value, Constant))
     states = sum(value.bytes(sizes) for value in need if isinstance(value, State))
     return SubmoduleProfile(
@@ -128,7 +130,12 @@ def _sizes(
         state_bytes=states * info.max_requests,
         phases=phases,
         shared=dict(sorted(shared.items())),
+        half_bytes=sum(half.values()),
     )
+
+
+def _is_half(value: Value) -> TypeGuard[Weight]:
+    return isinstance(value, Weight) and value.dtype in HALF
 
 
 def _identity(weight: Weight) -> str:

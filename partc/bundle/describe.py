@@ -33,16 +33,6 @@ from partc.plan.stages import held
 PROMPT_CHUNK = 64
 """Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with
 more, and so few that the devices work at the same time for most of a prompt of a few hundred."""
-PROMPT_CHUNK_ALONE = 128
-"""The same for a single device that computes on its CPU, where nothing flows at the same time.
-
-onnxruntime's attention computes the whole square of a step's scores, half of which the mask hides; in parts it computes
-less of that half, and the scores stay in the caches. A prompt of 512 on one thread of an x86, against one step:
-1.00-1.01 times as fast with float32 weights, 1.10-1.11 with int8, 1.05-1.07 with int4 (12 layers of 768), 1.00 with
-int4 at 22 layers of 2048. Parts of 64 gave 0.93-0.96, 1.06 and 1.04: too few rows for fast matrix products.
-"""
-_CPU_PROVIDERS = frozenset({"cpu", "xnnpack"})
-"""The engines that take prompts in parts: those that compute on the CPU. A GPU alone is fastest in long steps."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +142,9 @@ def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:
     An engine that says nothing of it can do no part of a prompt behind another; all others can for one sequence.
     """
     states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
-    size = PROMPT_CHUNK if len(parts) > 1 else _prompt_chunk_alone(parts[0].artifact)
+    size = PROMPT_CHUNK if len(parts) > 1 else parts[0].artifact.prompt_chunk_alone
     can = all(item.artifact.engine.chunked_prefill is not None for item in states)
     return size if states and can and size is not None and info.max_sequence > size else None
-
-
-def _prompt_chunk_alone(artifact: Artifact) -> int | None:
-    return PROMPT_CHUNK_ALONE if artifact.engine.provider in _CPU_PROVIDERS else None
 
 
 def tensor_type(value: Value) -> TensorType:

@@ -101,7 +101,8 @@ def _stored_bytes(part: WeightExpr, rows: _Rows) -> int:
     match part:
         case Step(arguments=(_, int(start), int(stop)), source=leaf):
             return np.atleast_1d(rows.whole(leaf))[start:stop].nbytes
-    return rows.whole(part).nbytes
+        case _:
+            return rows.whole(part).nbytes
 
 
 def _piece(weight: Weight, expr: WeightExpr, rows: _Rows, start: int, stop: int, info: ModelInfo) -> Array:
@@ -209,7 +210,8 @@ class _Rows:
                 return sum(self.count(part) for part in parts)
             case Join(op="stack", axis=0, parts=parts):
                 return len(parts)
-        return len(self.whole(expr))
+            case _:
+                return len(self.whole(expr))
 
     def piece(self, expr: WeightExpr, start: int, stop: int) -> Array:
         """The rows from `start` to before `stop`."""
@@ -227,7 +229,8 @@ class _Rows:
                 return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             case Join(op="stack", axis=0, parts=parts) if start < stop:
                 return np.stack([self._all_rows(part) for part in parts[start:stop]])
-        return self.whole(expr)[start:stop]
+            case _:
+                return self.whole(expr)[start:stop]
 
     def _all_rows(self, expr: WeightExpr) -> Array:
         """A part of a stack, which is forgotten with the rows that it is for; a scalar has no rows."""

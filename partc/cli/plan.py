@@ -59,9 +59,7 @@ def plan_command(
 ) -> None:
     """Plan MODEL for the devices in DEVICES; nothing is emitted and no weight is read."""
     if problem is not None:
-        refuse(
-            model is not None or devices_file is not None, "--problem stands instead of MODEL and --target"
-        )
+        refuse(model is not None or devices_file is not None, "--problem excludes MODEL and --target")
         _answer(problem, strategy, as_json)
         return
     refuse(model is None, "missing MODEL (or --problem FILE)")

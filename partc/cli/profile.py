@@ -83,7 +83,10 @@ def profile_command(
     MODEL, devices and links alone.
     """
     if host:
-        refuse(bool(model or devices_file or connect or only_prepare), "--host stands alone")
+        refuse(
+            bool(model or devices_file or connect or only_prepare),
+            "--host excludes MODEL, --target, --prepare, --connect",
+        )
         _profile_host(quick, as_json)
         return
     refuse(devices_file is None, "missing --target DEVICES (or --host)")

@@ -64,7 +64,9 @@ def read_prompts(
     if not batch:
         return [*known, *numbers]
     if known and numbers:
-        raise RunError("one batch is of texts or of token ids", where="--batch", hint="leave out --batch")
+        raise RunError(
+            "a batch holds texts or token ids, not both", where="--batch", hint="leave out --batch"
+        )
     return [known or numbers]
 
 
@@ -90,7 +92,7 @@ def _ids(text: str, vocab_size: int | None) -> list[int]:
     except ValueError:
         ids = []
     if not ids:
-        raise RunError("no list of token ids", where=where, hint="write --token-ids 1,2,3")
+        raise RunError("not a list of token ids", where=where, hint="write --token-ids 1,2,3")
     limit = 2**31 if vocab_size is None else vocab_size  # no vocabulary comes near it
     for token in ids:
         if not 0 <= token < limit:

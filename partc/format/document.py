@@ -80,7 +80,8 @@ def type_text(kind: types.Type) -> str:
             return struct.__name__
         case types.Metadata(type=inner):
             return type_text(inner)
-    raise TypeError(f"{kind} has no text")
+        case _:
+            raise TypeError(f"{kind} has no text")
 
 
 TABLES: Mapping[str, Callable[[], str]] = {"messages": message_tables}
@@ -126,6 +127,8 @@ def _documented_fields(body: ast.ClassDef) -> Iterator[tuple[str, str]]:
         match following:
             case ast.Expr(value=ast.Constant(value=str(text))):
                 yield field.target.id, " ".join(text.split())
+            case _:
+                continue
 
 
 def main(folder: str) -> None:

@@ -19,6 +19,7 @@ from partc.errors import BundleError
 from partc.format.build import Count, Data, DeviceName, Sha256, check_format
 from partc.format.digests import data_digest
 from partc.format.program import Program, parse_program
+from partc.format.program_rules import ring_problems
 from partc.format.reading import RECOMPILE, convert, read_object
 
 PLACEMENT_FORMAT: Final = "partc-placement/2"
@@ -156,7 +157,21 @@ def parse_placement(raw: Mapping[str, Any], where: str = PLACEMENT_FILE) -> Plac
     placement = convert(raw, Placement, where)
     for problem in _problems(placement):
         raise BundleError(problem, where=where, hint=RECOMPILE)
+    _check_programs(placement, where)
     return placement
+
+
+def _check_programs(placement: Placement, where: str) -> None:
+    try:
+        parsed = placement.parsed
+    except BundleError as error:
+        raise BundleError(
+            error.message, where=f"{where}: {error.where}", hint=error.hint or RECOMPILE
+        ) from None
+    for phase, programs in parsed.items():
+        for problem in ring_problems(programs, placement.source):
+            place = f"{where}: programs.{phase}.{problem.device}"
+            raise BundleError(f"{problem.device} {problem.message}", where=place, hint=RECOMPILE)
 
 
 def _problems(placement: Placement) -> Iterator[str]:

@@ -25,20 +25,8 @@ from partc.format.build import (
     load_build,
 )
 from partc.format.placement import PLACEMENT_FILE, Placement, load_placement
-from partc.format.program import (
-    CHUNK,
-    Emit,
-    Instruction,
-    Program,
-    Recv,
-    Run,
-    Sample,
-    Send,
-    chunk_program,
-    print_instruction,
-    reads,
-    writes,
-)
+from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, chunk_program
+from partc.format.program_rules import device_problems
 from partc.format.reading import RECOMPILE
 
 STEP_INPUTS = {"position": ("batch",), "length": ("batch",), "index": ("sequence",)}
@@ -225,47 +213,12 @@ def check_role(role: Role, where: str) -> None:
     if role.device not in role.ring:
         message = f"device: {role.device!r} is not in the ring of {PLACEMENT_FILE}"
         raise BundleError(message, where=where, hint=RECOMPILE)
+    given = {*(STEP_INPUTS if role.has_step_inputs else ()), *(role.inputs if role.is_source else ())}
+    calls = {module.name: Run(module.name, module.inputs, module.outputs) for module in role.build.submodules}
     for phase, program in role.programs.items():
-        _check_program(role, phase, program, f"{where}: {PLACEMENT_FILE}: programs.{phase}.{role.device}")
-
-
-def _check_program(role: Role, phase: str, program: Program, where: str) -> None:
-    """Check that values are made before they are used, and that devices, sub-modules and values are known."""
-    known = set(STEP_INPUTS if role.has_step_inputs else ())
-    known |= set(role.inputs) if role.is_source else set()
-    for place, instruction in enumerate(program):
-        text = print_instruction(instruction)
-        if isinstance(instruction, Recv | Send) and instruction in program[:place]:
-            raise BundleError(f"`{text}` stands twice", where=where, hint=RECOMPILE)
-        missing = [name for name in reads(instruction) if name not in known]
-        if missing:
-            message = f"`{text}` uses {missing[0]!r}, which is not there yet"
-            raise BundleError(message, where=where, hint=RECOMPILE)
-        problem = _instruction_problem(role, instruction)
-        if problem:
-            raise BundleError(f"`{text}`: {problem}", where=where, hint=RECOMPILE)
-        known |= set(writes(instruction))
-
-
-def _instruction_problem(role: Role, instruction: Instruction) -> str | None:
-    match instruction:
-        case Recv(device=device) | Send(device=device) if device not in role.ring or device == role.device:
-            return f"{device!r} is not another device of the ring"
-        case Recv(values=values) | Send(values=values):
-            unknown = [name for name in values if name not in role.types]
-            return f"the type of {unknown[0]!r} is not among values" if unknown else None
-        case Run(submodule=name, inputs=inputs, outputs=outputs):
-            module = role.submodules.get(name)
-            if module is None:
-                return f"{name!r} is not a sub-module"
-            unknown = [value for value in (*inputs, *outputs) if value not in role.types]
-            if unknown:
-                return f"the type of {unknown[0]!r} is not among values"
-            same = inputs == module.inputs and outputs == module.outputs
-            return None if same else "the sub-module has other inputs or outputs"
-        case Emit() if not role.is_source:
-            return "only the source emits"
-    return None
+        for problem in device_problems(program, given, calls, role.types):
+            place = f"{where}: {PLACEMENT_FILE}: programs.{phase}.{role.device}"
+            raise BundleError(problem, where=place, hint=RECOMPILE)
 
 
 def _tokens(instructions: Iterator[Instruction], task: str) -> Iterator[str]:

@@ -119,7 +119,7 @@ def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
         if node.domain == "partc" or not node.op_type:
             raise ModelError("there is no such operator in ONNX", where=where, hint=_AGAIN)
         if not node.output or not node.output[0]:
-            raise ModelError("the node makes nothing", where=where, hint=_AGAIN)
+            raise ModelError("the node has no outputs", where=where, hint=_AGAIN)
         try:
             onnx.checker.check_node(node, context)
         except onnx.checker.ValidationError as error:
@@ -159,14 +159,14 @@ def _check_order(graph: onnx.GraphProto, path: Path) -> None:
         for name in node.input:
             if name and name not in made:
                 raise ModelError(
-                    f"it reads {name!r}, which nothing before it makes", where=where, hint=_AGAIN
+                    f"it reads {name!r}, which no node before it computes", where=where, hint=_AGAIN
                 )
         made.update(_unique([name for name in node.output if name], made, where))
     if not graph.output:
         raise ModelError("the model has no outputs", where=str(path), hint=_AGAIN)
     for name in _unique([value.name for value in graph.output], made=(), path=path):
         if name not in made:
-            raise ModelError(f"nothing makes the output {name!r}", where=str(path), hint=_AGAIN)
+            raise ModelError(f"no node computes the output {name!r}", where=str(path), hint=_AGAIN)
 
 
 def _unique(names: list[str], made: Collection[str], path: Path | str) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _unique(names: list[str], made: Collection[str], path: Path | str) -> Iterat
         if not name:
             raise ModelError("an input or output has no name", where=str(path), hint=_AGAIN)
         if name in made or name in seen:
-            raise ModelError(f"the value {name!r} is made twice", where=str(path), hint=_AGAIN)
+            raise ModelError(f"the value {name!r} is computed twice", where=str(path), hint=_AGAIN)
         seen.add(name)
         yield name
 

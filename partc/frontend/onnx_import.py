@@ -196,6 +196,6 @@ def _attribute(value: Any, node: gs.Node, key: str) -> Attribute:
                 where=f"node {node.name}",
                 hint="export the model with fixed control flow, or simplify it first",
             )
-    raise ModelError(
-        f"attribute {key} of a kind that is not supported", where=f"node {node.name} ({node.op})"
-    )
+        case _:
+            message = f"attribute {key} of a kind that is not supported"
+            raise ModelError(message, where=f"node {node.name} ({node.op})")

@@ -134,7 +134,7 @@ def behind(end: Node, skip: Container[Node]) -> list[Node]:
 
 
 def needed(nodes: Iterable[Node], among: Set[Node]) -> set[Node]:
-    """Those of `among` that `nodes` depend on through nodes of `among` alone; O(edges seen)."""
+    """The nodes of `among` that `nodes` depend on through nodes of `among` alone; O(edges seen)."""
     found: set[Node] = set()
     stack = [maker for node in nodes for maker in _makers(node)]
     while stack:

@@ -247,6 +247,8 @@ class SubmoduleProfile:
     phases: Mapping[str, PhaseCost]
     shared: Mapping[str, int] = field(default_factory=dict)
     """Weights that other sub-modules use too (tied embeddings): name → bytes, counted once a device."""
+    half_bytes: int = 0
+    """Bytes of all its weights in half precision, shared ones too; without kernels for it, engines need twice that."""
 
 
 @dataclass(eq=False)

@@ -65,7 +65,7 @@ class UnknownSizeError(Exception):
 
 
 def node_facts(node: Node, operands: Sequence[Fact | None], samples: Samples, opset: int) -> list[Fact]:
-    """What is known of a node's outputs; tells `samples` of the rounded quotients that it finds among sizes.
+    """Facts about a node's outputs; rounded quotients among their sizes are noted in `samples`.
 
     Raises:
         UnknownSizeError: it depends on data, or no rule says it.

@@ -245,7 +245,8 @@ def _profile(line: Line) -> SubmoduleProfile:
     data = line.data()
     try:
         phases = {name: PhaseCost(**cost) for name, cost in data["phases"].items()}
-        return SubmoduleProfile(data["weight_bytes"], data["state_bytes"], phases, data.get("shared", {}))
+        sizes = data["weight_bytes"], data["state_bytes"]
+        return SubmoduleProfile(*sizes, phases, data.get("shared", {}), data.get("half_bytes", 0))
     except (KeyError, TypeError, AttributeError) as error:
         line.fail(f"not a profile: {error}")
 

@@ -78,7 +78,8 @@ def _info_data(info: ModelInfo) -> dict[str, object]:
 
 
 def _profile_data(profile: SubmoduleProfile) -> dict[str, object]:
-    return asdict(profile)
+    data = asdict(profile)
+    return data if profile.half_bytes else {key: data[key] for key in data if key != "half_bytes"}
 
 
 def _graph_lines(graph: Graph, module: Module | None = None) -> Iterator[str]:
@@ -136,7 +137,8 @@ def _leaf(value: Value, names: dict[Value, str]) -> str:
             return f"const {names[value]} = {array_text(array)}"
         case State(kind=of):
             return f"state {names[value]}: {kind}{'' if of == 'rows' else f' {of}'}"
-    raise InternalError(f"{value.name} is neither a weight, a constant nor a state")
+        case _:
+            raise InternalError(f"{value.name} is neither a weight, a constant nor a state")
 
 
 def array_text(array: Array) -> str:

@@ -51,3 +51,5 @@ BY_LONG = {row.long: row for row in ELEMENT_TYPES}
 BY_ONNX = {row.onnx: row for row in ELEMENT_TYPES}
 BY_NUMPY = {row.numpy: row for row in ELEMENT_TYPES}
 BY_SAFETENSORS = {row.safetensors: row for row in ELEMENT_TYPES}
+HALF = frozenset({"f16", "bf16"})
+"""Half precision, which not every engine has kernels for."""

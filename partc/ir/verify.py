@@ -11,11 +11,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from partc.errors import InternalError
-from partc.format.program import Program, Recv, Run, Send, print_instruction, reads, writes
+from partc.format.program import Program, Run
+from partc.format.program_rules import device_problems, ring_problems
 from partc.ir.graph import STEP_INPUTS, Constant, Graph, Input, Module, Node, Part, State, Value, Weight
 from partc.ir.operators import DOMAIN, OPERATORS
 from partc.ir.operators.operator import MismatchError
@@ -127,11 +127,11 @@ def _split(module: Module) -> None:
         verify_graph(graph)
     for phase in dict.fromkeys(phase for part in module.parts for phase in part.programs):
         programs = {part.device: _program(part, phase) for part in module.parts}
-        _check_messages(programs, phase)
+        for problem in ring_problems(programs, module.parts[0].device):
+            raise InternalError(f"{problem.device} {problem.message}", where=f"programs {phase}")
         for place, part in enumerate(module.parts):
             given = {*STEP_INPUTS, *(_names(module.graph.inputs) if place == 0 else ())}
             _check_program(part, programs[part.device], given, _program_place(part, phase))
-        _check_progress(programs, phase)
 
 
 def _program_place(part: Part, phase: str) -> str:
@@ -144,61 +144,14 @@ def _program(part: Part, phase: str) -> Program:
     return part.programs[phase]
 
 
-def _check_messages(programs: Mapping[str, Program], phase: str) -> None:
-    """Every message is taken with just the values that it is sent with, and brings a device no value twice."""
-    # (receiver, sender, values)
-    sent = [(i.device, name, i.values) for name, p in programs.items() for i in p if isinstance(i, Send)]
-    taken = [(name, i.device, i.values) for name, p in programs.items() for i in p if isinstance(i, Recv)]
-    for messages, others, what in (
-        (taken, sent, "{0} waits for {2} from {1}, which does not send just that, once"),
-        (sent, taken, "{1} sends {2} to {0}, which does not wait for just that, once"),
-    ):
-        for message in messages:
-            if others.count(message) != 1:
-                names = ", ".join(f"%{value}" for value in message[2])
-                raise InternalError(what.format(*message[:2], names), where=f"programs {phase}")
-    arrivals = Counter((receiver, value) for receiver, _, values in taken for value in values)
-    for (receiver, value), count in arrivals.items():
-        if count > 1:
-            raise InternalError(f"%{value} is sent to {receiver} {count} times", where=f"programs {phase}")
-
-
-def _check_progress(programs: Mapping[str, Program], phase: str) -> None:
-    """No device waits for a message that is sent only after something that it has yet to do."""
-    at = dict.fromkeys(programs, 0)
-    sent: set[tuple[str, str, tuple[str, ...]]] = set()
-    moved = True
-    while moved:
-        moved = False
-        for name, program in programs.items():
-            for instruction in program[at[name] :]:
-                if (
-                    isinstance(instruction, Recv)
-                    and (name, instruction.device, instruction.values) not in sent
-                ):
-                    break
-                if isinstance(instruction, Send):
-                    sent.add((instruction.device, name, instruction.values))
-                at[name] += 1
-                moved = True
-    for name, program in programs.items():
-        if at[name] < len(program):
-            raise InternalError(
-                f"{name} waits for ever: `{print_instruction(program[at[name]])}`", where=f"programs {phase}"
-            )
-
-
 def _check_program(part: Part, program: Program, given: set[str], where: str) -> None:
-    """The part's graphs run once, in order, with their inputs and outputs; what is read is there by then."""
-    right = [Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in part.graphs]
-    if [i for i in program if isinstance(i, Run)] != right:
+    """The part's graphs run once, in order, with their inputs and outputs; a value that is read is there by then."""
+    calls = [Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in part.graphs]
+    if [item for item in program if isinstance(item, Run)] != calls:
         names = ", ".join(graph.name for graph in part.graphs)
         raise InternalError(f"it does not run {names} once, with its inputs and outputs", where=where)
-    known = set(given)
-    for instruction in program:
-        if missing := [name for name in reads(instruction) if name not in known]:
-            raise InternalError(f"%{missing[0]} is neither given, made nor received", where=where)
-        known.update(writes(instruction))
+    for problem in device_problems(program, given, {call.submodule: call for call in calls}):
+        raise InternalError(problem, where=where)
 
 
 def _names(values: Sequence[Value]) -> tuple[str, ...]:

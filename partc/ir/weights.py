@@ -87,11 +87,11 @@ STEPS: dict[str, Callable[..., Array]] = {
 """Every transform that a reference may carry; each takes the array and the arguments in the text."""
 
 VIEWS = frozenset({"transpose", "reshape", "slice"})
-"""Those that only rearrange elements or drop some."""
+"""Transforms that only rearrange elements or drop some."""
 ELEMENTWISE = frozenset({"cast", "add", "mul"})
-"""Those that change each element by itself."""
+"""Transforms that change each element by itself."""
 ROW_WISE = ELEMENTWISE | {"spread"} | frozenset(QUANTIZE_STEPS)
-"""Those of which rows of the result come from the same rows of the source."""
+"""Transforms whose rows come from the same rows of the source."""
 
 JOINS: dict[str, Callable[..., Array]] = {
     "stack": lambda axis, parts: np.stack(parts, axis),
@@ -118,7 +118,8 @@ def has_step(expr: WeightExpr, *ops: str) -> bool:
             return any(has_step(part, *ops) for part in parts)
         case Step(op=op, source=source):
             return op in ops or has_step(source, *ops)
-    return False
+        case Leaf():
+            return False
 
 
 def stored(expr: WeightExpr) -> WeightExpr:

@@ -60,6 +60,8 @@ class Artifact:
     engine: EngineSpec
     toolkit: Mapping[str, str]
     """Versions of what the files were made for."""
+    prompt_chunk_alone: int | None = None
+    """Tokens of a prompt at a time that are fastest on a device that computes alone; None: all at once."""
 
 
 class TensorStore:
@@ -118,6 +120,10 @@ class Target(ABC):
         Asked before the model is cut, of a target whose tools may not be there.
         """
         return None
+
+    def widens(self, dtype: str) -> bool:
+        """Whether weights and activations of that type take the memory of float32, for lack of kernels."""
+        return False
 
     def identity(self) -> object:
         """What its files depend on besides graphs and `libraries`, as data for JSON: options, versions of tools."""

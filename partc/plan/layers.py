@@ -47,7 +47,7 @@ class Shape:
     def _of_layers(self, wanted: Range) -> frozenset[int]:
         if self.layers is None:
             raise PlanError(
-                "the layers of this model cannot be told",
+                "the layers of this model are not known",
                 where=wanted.where,
                 hint=f"use sub-modules: `submodules 0-{self.count - 1}` are all of them",
             )

@@ -30,7 +30,7 @@ def check_strategy(devices: DevicesConfig, strategy: str) -> None:
     load_strategy(strategy)
     if devices.place and strategy != "optimal":
         raise PlanError(
-            f"devices.yaml places the layers: there is nothing left for --strategy {strategy} to decide",
+            f"devices.yaml places the layers: --strategy {strategy} has nothing to decide",
             where=next(part.where for parts in devices.place.values() for part in parts),
             hint="remove `place`, or leave --strategy out",
         )

@@ -80,7 +80,7 @@ def verify_build(
 def _refuse_text(text: Path | None) -> None:
     if text is not None:
         raise UserError(
-            "the build is not quantised, so quantisation costs nothing",
+            "the build is not quantised: there is no cost to measure",
             where=str(text),
             hint="leave out --text, or compile with `quantize: int8` or int4 in model.yaml",
         )

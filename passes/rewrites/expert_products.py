@@ -91,4 +91,5 @@ def _alone(source: WeightExpr, index: int) -> WeightExpr | None:
         case Step(op="transpose", arguments=(0, *axes), source=inner):
             part = _alone(inner, index)
             return None if part is None else append(part, "transpose", *(int(axis) - 1 for axis in axes))
-    return None
+        case _:
+            return None

@@ -160,7 +160,8 @@ class _Builder:
                 )
             case ast.BinOp(left=left, op=op, right=right):
                 return self._node(_ARITHMETIC[type(op)], [self._size(left), self._size(right)], (1,), "size")
-        raise AssertionError(ast.dump(expr))
+            case _:
+                raise AssertionError(ast.dump(expr))
 
     def _constant(self, array: Array) -> Value:
         key = (str(array.dtype), array.shape, array.tobytes())

@@ -49,7 +49,8 @@ def _transposed(weight: Weight) -> WeightExpr | None:
     match weight.source:
         case Step(op="transpose", arguments=(1, 0), source=source):
             return source
-    return None
+        case _:
+            return None
 
 
 def _write_gemm(r: Rewriter, node: Node, weight: Weight) -> None:

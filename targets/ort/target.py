@@ -13,6 +13,7 @@ from partc.ir.edit import drop_dead
 from partc.ir.effects import updated_states
 from partc.ir.graph import Constant, Graph, ModelInfo, Node, Part, Value, Weight
 from partc.ir.operators import ATTENTION, QUANTIZED_MATMUL, UPDATE_STATE
+from partc.ir.types import HALF
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.ort.export import outputs_of, write_onnx
 from targets.ort.fusions import FUSIONS, GROUPED_ATTENTION, check_names, fuse_lowered
@@ -90,6 +91,11 @@ class OrtTarget(Target):
             hint="write `quantize: int4` or none in model.yaml, or `provider: cpu` for this device",
         )
 
+    def widens(self, dtype: str) -> bool:
+        """See `Target`: the processor's provider casts weights when they are loaded, and computes in float32."""
+        provider = PROVIDERS.get(self.provider)
+        return dtype in HALF and provider is not None and not provider.is_gpu
+
     def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
         """The graphs in operators of ONNX and com.microsoft; those given stay as they are.
 
@@ -141,6 +147,7 @@ class OrtTarget(Target):
                 chunked_prefill=can if has_states else None,
             ),
             toolkit={"onnxruntime": onnxruntime.__version__, "verified": provider.verified},
+            prompt_chunk_alone=provider.prompt_chunk,
         )
 
 

@@ -1,4 +1,4 @@
-"""Which weights are packed for the kernels, and how.
+"""Layout of the weights that are packed for the kernels.
 
 A product reads its weight `[K, N]` panel by panel: `PANEL` columns lie side by side for every row, so that one pass
 over K streams the panel with unit stride, whether one row (decode) or many (prefill) are multiplied:

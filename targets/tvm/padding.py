@@ -192,7 +192,8 @@ def _keeps_rows_apart(node: Node, rows: list[Value]) -> bool:
             return alone and 0 not in _axes_of_slice(node, rank)
         case "Pad":
             return alone and _pads_others(node, rank)
-    return False
+        case _:
+            return False
 
 
 def _gathers_apart(node: Node, rows: list[Value]) -> bool:

@@ -108,7 +108,7 @@ def _check_static(graph: Graph) -> None:
         for value in node.outputs:
             if any(symbols(dim) for dim in value.shape or ()):
                 raise UserError(
-                    f"the size of what {node.op} makes is known only when it runs",
+                    f"the size of the output of {node.op} is known only at run time",
                     where=node.place,
                     hint="the tvm target compiles for fixed sizes; use `target: ort` for this device",
                 )

@@ -8,13 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from partc.bundle.describe import PROMPT_CHUNK, PROMPT_CHUNK_ALONE, EmittedPart, describe_builds
+from partc.bundle.describe import PROMPT_CHUNK, EmittedPart, describe_builds
 from partc.format.build import EngineSpec
 from partc.pipeline.contract import Artifact
+from targets.ort.providers import PROVIDERS
 from tests.bundle.tiny import module, write_checkpoint
 
 CAN, CANNOT_SAY = EngineSpec("ort", chunked_prefill=False), EngineSpec("ort")
 ON_GPU = EngineSpec("ort", "cuda", chunked_prefill=False)
+ALONE = 128
+
+
+def alone(engine: EngineSpec) -> int | None:
+    """The part of a prompt that a target names for a device that computes alone."""
+    return None if engine is ON_GPU else ALONE
 
 
 def chunks(
@@ -24,7 +31,7 @@ def chunks(
     made = module(write_checkpoint(folder), "null")
     made.info = replace(made.info, max_sequence=max_sequence)
     pairs = zip(made.parts or (), engines, strict=True)
-    parts = [EmittedPart(part, Artifact((), engine, {}), {}) for part, engine in pairs]
+    parts = [EmittedPart(part, Artifact((), engine, {}, alone(engine)), {}) for part, engine in pairs]
     return {build.model.prompt_chunk for build in describe_builds(made, parts[:devices], None).values()}
 
 
@@ -34,7 +41,7 @@ def test_a_ring_whose_engines_say_that_they_can(tmp_path: Path) -> None:
 
 
 def test_a_single_device_takes_longer_parts(tmp_path: Path) -> None:
-    assert chunks(tmp_path, [CAN, CAN], 1024, devices=1) == {PROMPT_CHUNK_ALONE}
+    assert chunks(tmp_path, [CAN, CAN], 1024, devices=1) == {ALONE}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +50,7 @@ def test_a_single_device_takes_longer_parts(tmp_path: Path) -> None:
         ([CAN, CANNOT_SAY], 1024, 2),
         ([CAN, CAN], PROMPT_CHUNK, 2),
         ([CANNOT_SAY, CAN], 1024, 1),
-        ([CAN, CAN], PROMPT_CHUNK_ALONE, 1),
+        ([CAN, CAN], ALONE, 1),
         ([ON_GPU, CAN], 1024, 1),
     ],
     ids=[
@@ -56,3 +63,8 @@ def test_a_single_device_takes_longer_parts(tmp_path: Path) -> None:
 )
 def test_whole_prompts(tmp_path: Path, engines: list[EngineSpec], max_sequence: int, devices: int) -> None:
     assert chunks(tmp_path, engines, max_sequence, devices) == {None}
+
+
+def test_processors_take_prompts_in_parts_and_gpus_do_not() -> None:
+    chosen = {name: provider.prompt_chunk for name, provider in PROVIDERS.items()}
+    assert chosen == {"cpu": ALONE, "xnnpack": ALONE, "cuda": None, "tensorrt": None}

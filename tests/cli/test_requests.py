@@ -22,7 +22,7 @@ def test_a_batch_is_one_request() -> None:
 
 
 def test_a_batch_is_of_one_kind() -> None:
-    with pytest.raises(RunError, match="texts or of token ids"):
+    with pytest.raises(RunError, match="texts or token ids"):
         read_prompts(["a"], ["1"], batch=True)
 
 
@@ -39,7 +39,7 @@ def test_a_missing_file() -> None:
 
 @pytest.mark.parametrize("text", ["1,x", "1.5", "one", "", " , "])
 def test_what_is_no_list_of_ids(text: str) -> None:
-    with pytest.raises(RunError, match="no list of token ids"):
+    with pytest.raises(RunError, match="not a list of token ids"):
         read_prompts([], [text], batch=False)
 
 

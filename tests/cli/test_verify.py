@@ -82,7 +82,7 @@ def build(small: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 @pytest.mark.parametrize(
     ("quantize", "arguments", "code", "message"),
     [
-        ("none", ["--text", "model.yaml"], 1, "is not quantised, so quantisation costs nothing"),
+        ("none", ["--text", "model.yaml"], 1, "is not quantised: there is no cost to measure"),
         ("none", ["--text", "model.yaml", "--no-cost"], 2, "--text and --no-cost exclude each other"),
         ("none", ["--text-tokens", "0"], 2, "--text-tokens"),
         ("int4", [], 1, "the build is quantised as none, this model as int4"),

@@ -75,7 +75,8 @@ def values_of(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.dictionaries(values_of(key), values_of(value), max_size=3)
         case inspect.StructType(cls=cls):
             return structs_of(cls)
-    raise AssertionError(f"no values of {kind}")
+        case _:
+            raise AssertionError(f"no values of {kind}")
 
 
 def structs_of(cls: type[Any]) -> st.SearchStrategy[Any]:

@@ -1,21 +1,24 @@
 from __future__ import annotations
 
+from dataclasses import fields
+from string import Formatter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import BundleError
 from partc.format.program import (
+    INSTRUCTIONS,
     Emit,
     Instruction,
+    Message,
     Recv,
     Run,
     Sample,
     Send,
     parse_program,
     print_program,
-    reads,
-    writes,
 )
 
 NAMES = st.one_of(
@@ -24,7 +27,7 @@ NAMES = st.one_of(
 LISTS = st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple)
 MAYBE_EMPTY = st.lists(NAMES, max_size=3, unique=True).map(tuple)
 DEVICES = st.from_regex(r"\A[a-z][a-z0-9_]{0,5}\Z")
-INSTRUCTIONS: st.SearchStrategy[Instruction] = st.one_of(
+ANY: st.SearchStrategy[Instruction] = st.one_of(
     st.builds(Recv, LISTS, DEVICES),
     st.builds(Run, NAMES, MAYBE_EMPTY, MAYBE_EMPTY),
     st.builds(Send, LISTS, DEVICES),
@@ -33,7 +36,7 @@ INSTRUCTIONS: st.SearchStrategy[Instruction] = st.one_of(
 )
 
 
-@given(st.lists(INSTRUCTIONS, max_size=6).map(tuple))
+@given(st.lists(ANY, max_size=6).map(tuple))
 def test_round_trip(program: tuple[Instruction, ...]) -> None:
     assert parse_program(print_program(program)) == program
 
@@ -58,10 +61,21 @@ def test_reads_every_instruction() -> None:
     )
 
 
-def test_reads_and_writes() -> None:
+def test_what_instructions_need_and_make() -> None:
     program = parse_program("recv a from x\nrun p (a) -> (b)\nsample b -> t\nsend t to x\nemit t\n")
-    assert [reads(step) for step in program] == [(), ("a",), ("b",), ("t",), ("t",)]
-    assert [writes(step) for step in program] == [("a",), ("b",), ("t",), (), ()]
+    assert [step.reads for step in program] == [(), ("a",), ("b",), ("t",), ("t",)]
+    assert [step.writes for step in program] == [("a",), ("b",), ("t",), (), ()]
+    assert [step.awaits for step in program] == [(Message("x", ("a",)),), (), (), (), ()]
+    assert [step.sends for step in program] == [(), (), (), (Message("x", ("t",)),), ()]
+
+
+def test_every_instruction_says_what_its_text_is() -> None:
+    assert list(INSTRUCTIONS) == ["recv", "run", "send", "sample", "emit"]
+    for word, kind in INSTRUCTIONS.items():
+        named = [field for _, field, _, _ in Formatter().parse(kind.grammar) if field]
+        assert named == [field.name for field in fields(kind)], (
+            f"{word}: the grammar has every field, in order"
+        )
 
 
 @pytest.mark.parametrize(

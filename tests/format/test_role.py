@@ -139,27 +139,35 @@ def test_placements_that_are_refused(bundle: Path, change: Change, message: str)
 
 
 @pytest.mark.parametrize(
-    ("program", "message"),
+    ("old", "new", "message"),
     [
-        ("send hidden_1 to c", "not there yet"),
-        ("hop", "unknown instruction"),
-        ("recv hidden_1 from a\nemit hidden_1", "only the source emits"),
-        ("recv hidden_1 from nobody", "'nobody' is not another device of the ring"),
-        ("recv hidden_1 from b", "'b' is not another device of the ring"),
-        ("recv last from a", "the type of 'last' is not among values"),
-        ("recv hidden_1 from a\nrun part_1 (hidden_1) -> (hidden_2)", "other inputs or outputs"),
-        ("recv hidden_1 from a\nrun part_9 (hidden_1) -> (hidden_2)", "'part_9' is not a sub-module"),
-        ("recv hidden_1 from a\nrecv hidden_1 from a", "stands twice"),
+        ("recv hidden_1", "hop hidden_1", "unknown instruction 'hop'"),
+        ("recv hidden_1 from a", "recv hidden_1 from nobody", "'nobody' is not another device of the ring"),
+        (
+            "recv hidden_1 from a",
+            "recv hidden_2 from a",
+            "waits for hidden_2 from a, which does not send just",
+        ),
+        ("send hidden_2 to c", "send hidden_2 to c\nemit hidden_2", "only the source emits"),
+        ("(hidden_1, position)", "(hidden_1, hidden_3)", "'hidden_3' is neither given, made nor received"),
+        ("(hidden_1, position)", "(hidden_1)", "the sub-module has other inputs or outputs"),
+        ("run part_1", "run part_9", "'part_9' is not a sub-module of this device"),
     ],
 )
-def test_programs_that_are_refused(bundle: Path, program: str, message: str) -> None:
+def test_programs_that_are_refused(bundle: Path, old: str, new: str, message: str) -> None:
     programs = content(bundle, "placement.json")["programs"]
-    programs["prefill"]["b"] = program
+    programs["prefill"]["b"] = programs["prefill"]["b"].replace(old, new)
     reseal(bundle / "placement.json", programs=programs)
     with pytest.raises(BundleError) as caught:
         load_role(bundle)
     assert message in caught.value.message
-    assert "programs.prefill.b" in (caught.value.where or "")
+    assert "placement.json: programs.prefill.b" in (caught.value.where or "")
+
+
+def test_values_without_a_type_are_refused(bundle: Path) -> None:
+    reseal(bundle / "build.json", values={})
+    with pytest.raises(BundleError, match="the type of 'hidden_1' is not among values"):
+        load_role(bundle)
 
 
 def test_a_build_and_a_placement_that_do_not_belong_together(bundle: Path, tmp_path: Path) -> None:

@@ -184,7 +184,8 @@ class _Player:
                 return self._computed(rest)
             case "failed":
                 return ComputeFailed(read_problem(rest).error())
-        raise TraceError(f"{what!r} is no event")
+            case _:
+                raise TraceError(f"{what!r} is no event")
 
     def _received(self, text: str) -> Received:
         head, _, call = text.partition(":")

@@ -26,6 +26,7 @@ import numpy as np
 
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES
+from partc.format.frames import to_array
 from partc.format.messages import (
     AnyMessage,
     Data,
@@ -37,7 +38,6 @@ from partc.format.messages import (
     Stats,
     TensorSpec,
     Timings,
-    to_array,
 )
 from partc.format.role import Role
 from partc.runtime.core.commands import Frame

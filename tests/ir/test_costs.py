@@ -88,7 +88,10 @@ def test_attention_without_a_cache() -> None:
     flops, moved = cost(body)
     assert flops == 2 * 2 * 4 * 32 * 16 * 32 + 8 * 4 * 32 * 32
     assert moved == 4 * 4 * (4 * 32 * 16) + 32 * 32
-    assert scratch_bytes(graph(body).graph.nodes[-1], PREFILL) == 4 * 4 * 32 * 32
+    node = graph(body).graph.nodes[-1]
+    assert scratch_bytes(node, PREFILL) == 3 * 3 * 4 * (4 * 32 * 16), "copies of queries, keys and values"
+    long = Step("prefill", {"batch": 1, "sequence": 512}, 512)
+    assert scratch_bytes(node, long) == 4 * 4 * 512 * 512, "scores"
 
 
 def test_an_update_moves_new_rows_only() -> None:

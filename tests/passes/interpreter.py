@@ -89,7 +89,8 @@ def _own(node: Node, operands: list[Array | None]) -> list[Array] | None:
             axis = node.attributes.get("axis", 0)
             assert isinstance(axis, int)
             return [np.take_along_axis(given[0], given[1].astype(np.int64), axis)]
-    return None
+        case _:
+            return None
 
 
 def _gelu(x: Array, approximate: str) -> Array:

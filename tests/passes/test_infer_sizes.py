@@ -173,7 +173,7 @@ def test_what_the_exporter_gave_stays_where_nothing_can_be_inferred() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("%y: ?[?] = NonZero(%x)", "cannot tell the size of what NonZero makes: it depends on data"),
+        ("%y: ?[?] = NonZero(%x)", "cannot infer the size of the output of NonZero: it depends on data"),
         ("%y: ?[?] = Bogus(%x)", "no operator Bogus"),
         ("%y: ?[?] = com.example.Mystery(%x)", "no size rule for the operator com.example.Mystery"),
         ("%y: ?[?] = MatMul(%x, %x)", "Incompatible dimensions"),

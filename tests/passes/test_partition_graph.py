@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,24 @@ def test_the_problem_says_what_the_profile_and_the_devices_say(tmp_path: Path) -
     profile = module.profile[1]
     assert attention.memory_bytes == profile.weight_bytes + profile.state_bytes
     assert attention.peak_bytes == profile.phases["prefill"].peak_bytes
+
+
+@pytest.mark.parametrize(("provider", "factor"), [("cpu", 2), ("cuda", 1)])
+def test_half_precision_takes_twice_the_memory_where_there_are_no_kernels_for_it(
+    tmp_path: Path, provider: str, factor: int
+) -> None:
+    module = profiled()
+    assert module.profile is not None
+    plain = problem_of(module, load_devices(devices_file(tmp_path))).submodules
+    module.info = replace(module.info, dtype="f16")
+    module.profile = [replace(item, half_bytes=item.weight_bytes) for item in module.profile]
+    path = devices_file(tmp_path)
+    path.write_text(path.read_text().replace("target: ort", f"target: ort, provider: {provider}"))
+    for before, after, item in zip(
+        plain, problem_of(module, load_devices(path)).submodules, module.profile, strict=True
+    ):
+        assert after.memory_bytes - before.memory_bytes == (factor - 1) * item.weight_bytes
+        assert after.peak_bytes == factor * before.peak_bytes
 
 
 def test_the_phases_are_weighted_by_the_workload(tmp_path: Path) -> None:

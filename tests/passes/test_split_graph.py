@@ -376,6 +376,8 @@ def messages(parts: Sequence[Part]) -> set[tuple[int, int, frozenset[str]]]:
                     coming = []
                 case Send(values, device):
                     sent[part.device, device, values] = place
+                case _:
+                    pass
     return {(sent[key], place, frozenset(key[2])) for key, place in taken.items()}
 
 

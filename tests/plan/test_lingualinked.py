@@ -210,7 +210,7 @@ FAILURES = {
     ),
     "unknown device": (
         """print('{"assignment": ["a", "z", "a", "b"], "proven": true, "bound_s": 1}')""",
-        "gave a plan that cannot be: unknown device z",
+        "gave an impossible plan: unknown device z",
     ),
     "gave up": (
         """print('{"assignment": null, "proven": false, "bound_s": 1, "status": "time limit reached"}')""",

@@ -55,7 +55,8 @@ def _follows(rule: str, values: list[Any]) -> Any:
             return math.prod(values)
         case "share":
             return values[0] / values[1] if values[1] else 0.0
-    raise AssertionError(rule)
+        case _:
+            raise AssertionError(rule)
 
 
 def _written(value: Any, format: str) -> str:
@@ -74,7 +75,8 @@ def _written(value: Any, format: str) -> str:
             return f"×{value:.2f}"
         case "text":
             return str(value)
-    raise AssertionError(format)
+        case _:
+            raise AssertionError(format)
 
 
 class Page(HTMLParser):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from partc.format.build import Build, EngineSpec, Memory, Model, Port, State, Submodule, TensorType
 from partc.format.placement import Placement, seal_placement, stages_of
-from partc.format.program import Emit, Instruction, Program, Run, Sample, reads, writes
+from partc.format.program import Emit, Instruction, Program, Run, Sample
 from partc.format.role import Role
 from partc.runtime.engines.contract import Engine, load_engine
 
@@ -67,7 +67,7 @@ def _placement(programs: Programs, predicted: Mapping[str, float]) -> Placement:
 
 def _build(device: str, placement: Placement, model: Model, types: Mapping[str, TensorType]) -> Build:
     items = [item for programs in placement.parsed.values() for item in programs[device]]
-    names = {name for item in items for name in (*reads(item), *writes(item))}
+    names = {name for item in items for name in (*item.reads, *item.writes)}
     modules = {item.submodule: _submodule(item) for item in items if isinstance(item, Run)}
     return Build(
         plan_id=PLAN,
@@ -94,7 +94,7 @@ def _submodule(item: Run) -> Submodule:
 
 def _types(placement: Placement) -> dict[str, TensorType]:
     items = [item for program in _all(placement) for item in program]
-    found = {name: HIDDEN for item in items for name in (*reads(item), *writes(item))}
+    found = {name: HIDDEN for item in items for name in (*item.reads, *item.writes)}
     for item in items:
         found |= _special(item)
     return {**found, "input_ids": IDS}

@@ -91,5 +91,5 @@ def test_a_message_stands_in_a_program_once(build: Path, tmp_path: Path) -> None
     programs = json.loads(path.read_text())["programs"]
     programs["prefill"]["b"] = "recv hidden_1 from a\n" + PROGRAM_B
     reseal(path, programs=programs)
-    with pytest.raises(BundleError, match="`recv hidden_1 from a` stands twice"):
+    with pytest.raises(BundleError, match="waits for hidden_1 from a, which does not send just that, once"):
         load_role(tmp_path / "b")

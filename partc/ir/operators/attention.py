@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from partc.format.dims import evaluate
-from partc.ir.graph import Node
+from partc.ir.graph import Node, Value
 from partc.ir.operators.operator import AttributeSpec, Operator, Signature, Tensor
 from partc.ir.operators.update_state import is_cache
 from partc.ir.weights import Array
@@ -86,8 +86,15 @@ def moved_bytes(node: Node, step: Step) -> int:
 
 
 def scratch_bytes(node: Node, step: Step) -> int:
-    """A float32 score for every query and every key."""
-    return _queries(node, step) * _rows(node, step) * 4
+    """A float32 score for every query and key, or three copies of the step's queries, keys and values; the larger."""
+    # Kernels that go through the keys block by block hold no scores, but operands packed, turned and rotated.
+    made = sum(_new_rows(node.operand(place)).bytes(step.sizes) for place in range(3))
+    return max(_queries(node, step) * _rows(node, step) * 4, 3 * made)
+
+
+def _new_rows(value: Value) -> Value:
+    """The part of keys or values that the step itself makes."""
+    return value.producer.operand(1) if is_cache(value) and value.producer else value
 
 
 def _visible_rows(node: Node, step: Step) -> int:

@@ -64,7 +64,7 @@ def _valued(problem: Problem, answer: Answer, assignment: Sequence[str]) -> Plan
     stages = stages_of(assignment)
     evaluation = evaluate(problem, stages)
     if evaluation.value is None:
-        raise SolverError(f"gave a plan that cannot be: {evaluation.violations[0]}")
+        raise SolverError(f"gave an impossible plan: {evaluation.violations[0]}")
     ending = "its optimum" if answer.proven else f"the best found{_status(answer)}"
     bound = _bound(problem, answer.bound_s, evaluation.value)
     return feasible_plan(stages, evaluation.value, bound, f"{_METHOD}, {ending}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from partc.errors import BundleError
 from partc.format.dtypes import DTYPES
-from partc.format.program import Run, Send
+from partc.format.program import Run
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role, device_folders, load_role
 from partc.plan.problem import Phase
@@ -45,7 +45,7 @@ def read_build(folder: Path) -> Build:
     found = [load_role(path) for path in device_folders(folder)]
     if not found:
         raise BundleError(
-            "not a build: no device has a manifest", where=str(folder), hint="give what partc compile wrote"
+            "not a build: no device has a build.json", where=str(folder), hint="give what partc compile wrote"
         )
     named = {manifest.device: manifest for manifest in found}
     ring = found[0].ring
@@ -87,9 +87,9 @@ def _script(build: Build, case: Case, phase: Phase) -> Script:
             raise _foreign(build, f"has a phase {phase.name}, for which {device} has no program")
         if sum(isinstance(item, Run) for item in manifest.programs[name]) != len(runs[device]):
             raise _foreign(build, f"gives {device} another number of stages")
-        for item in manifest.programs[name]:
-            if isinstance(item, Send) and (device, item.device) not in case.problem.link_of:
-                raise _foreign(build, f"has no link from {device} to {item.device}")
+        for message in (message for item in manifest.programs[name] for message in item.sends):
+            if (device, message.device) not in case.problem.link_of:
+                raise _foreign(build, f"has no link from {device} to {message.device}")
     programs = {device: manifest.programs[name] for device, manifest in build.manifests.items()}
     sizes = {edge.value: edge.bytes for edge in phase.edges if edge.value is not None}
     return Script(phase.name, programs, runs, {**_results(build, name, sizes, phase.return_bytes), **sizes})
@@ -99,11 +99,13 @@ def _results(build: Build, name: str, sizes: Mapping[str, float], return_bytes: 
     """Sizes of the values that programs send and no edge carries: together the return_bytes."""
     largest: dict[str, int] = {}
     for manifest in build.manifests.values():
-        for item in manifest.programs[name]:
-            for value in item.values if isinstance(item, Send) else ():
-                if value not in sizes:
-                    tensor = manifest.types[value]
-                    largest[value] = DTYPES[tensor.dtype].itemsize * prod(tensor.sizes(manifest.dims))
+        sent = (
+            value for item in manifest.programs[name] for message in item.sends for value in message.values
+        )
+        for value in sent:
+            if value not in sizes:
+                tensor = manifest.types[value]
+                largest[value] = DTYPES[tensor.dtype].itemsize * prod(tensor.sizes(manifest.dims))
     total = sum(largest.values())
     return {value: return_bytes * size / total if total else 0.0 for value, size in largest.items()}
 

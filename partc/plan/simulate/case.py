@@ -59,7 +59,7 @@ def check_case(case: Case, where: str = "plan.json") -> Evaluation:
     if len(case.problem.steps) > 2:
         names = ", ".join(phase.name for phase in case.problem.steps)
         hint = "give one phase, or two: the first step and every later one"
-        raise PlanError(f"nothing says in which order the phases {names} come", where=where, hint=hint)
+        raise PlanError(f"the order of the phases {names} is not known", where=where, hint=hint)
     evaluation = evaluate(case.problem, case.stages)
     if evaluation.violations:
         message = f"the plan does not fit its problem: {evaluation.violations[0]}"

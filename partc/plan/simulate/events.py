@@ -29,9 +29,10 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import assert_never
 
 from partc.errors import InternalError
-from partc.format.program import Recv, Run, Send
+from partc.format.program import Emit, Recv, Run, Sample, Send
 from partc.plan.simulate.demand import Load, Noise
 from partc.plan.simulate.result import Simulation, Span, Transfer
 from partc.plan.simulate.script import Script, Workflow
@@ -302,6 +303,10 @@ class Simulator:
                     acts.append(_Compute(*next(runs)))
                 case Send(values=values, device=peer):
                     acts.append(self._give(script, name, peer, values))
+                case Sample() | Emit():
+                    pass  # they take no time worth counting
+                case _:
+                    assert_never(item)
         return acts
 
     def _give(self, script: Script, name: str, peer: str, values: tuple[str, ...]) -> _Give:

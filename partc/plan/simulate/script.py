@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from partc.format.placement import Stages
-from partc.format.program import Program, Run, Send
+from partc.format.program import Program, Run
 from partc.plan.evaluate import ValueKey, traffic_between
 from partc.plan.problem import Link, Phase, Problem
 from partc.plan.simulate.result import Limit
@@ -63,11 +63,10 @@ def busy_s(script: Script, link_of: Mapping[tuple[str, str], Link]) -> dict[str,
     """Seconds for which a step occupies each device (`a`) and each link (`a->b`)."""
     busy = {device: sum(seconds for _, seconds in runs) for device, runs in script.runs.items()}
     for device, program in script.programs.items():
-        for item in program:
-            if isinstance(item, Send):
-                name, link = f"{device}->{item.device}", link_of[device, item.device]
-                seconds = link.seconds(sum(script.bytes_of[value] for value in item.values))
-                busy[name] = busy.get(name, 0.0) + seconds
+        for message in (message for item in program for message in item.sends):
+            name, link = f"{device}->{message.device}", link_of[device, message.device]
+            seconds = link.seconds(sum(script.bytes_of[value] for value in message.values))
+            busy[name] = busy.get(name, 0.0) + seconds
     return busy
 
 

@@ -39,20 +39,33 @@ from partc.errors import RunError
 from partc.format.frames import to_frames
 from partc.format.messages import (
     CLIENT,
+    Ack,
     Cancel,
     Close,
     Crossed,
+    Data,
+    Error,
     Fail,
     Hello,
+    Join,
+    Joined,
+    Measure,
+    Measured,
     Ping,
     Pong,
     Problem,
     Ready,
+    Refuse,
+    Result,
     Shutdown,
+    Stats,
     Submit,
     TensorSpec,
     Timings,
+    Token,
+    Trace,
     Unready,
+    Welcome,
 )
 from partc.format.role import Role
 from partc.runtime.core.actions import (
@@ -106,6 +119,10 @@ class Start:
     """The shortest time without progress after which a peer counts as gone, seconds."""
     info: Info = field(default_factory=dict)
     """Facts for everyone who connects."""
+
+
+Report = Ready | Unready | Fail | Timings | Crossed | Pong
+"""What devices tell the source."""
 
 
 class Device:
@@ -312,40 +329,46 @@ class Device:
 
     # -- messages that are neither values nor about links
 
-    def _heard(self, heard: Heard, now: float) -> Iterator[Action]:
-        message = heard.message
-        if isinstance(message, Ping):
-            busy, doing = self.requests.computing is not None, self.requests.doing()
-            yield Send(heard.origin, Pong(token=message.token, computing=busy, doing=doing))
-        elif self.schedule is None:
-            if heard.peer == self.role.source:
-                yield from self._from_source(heard)
-        elif heard.peer == CLIENT:
-            yield from self._from_client(heard, self.schedule, now)
-        else:
-            yield from self._from_device(heard, self.schedule, now)
-
-    def _from_source(self, heard: Heard) -> Iterator[Action]:
+    def _heard(self, heard: Heard, now: float) -> Iterable[Action]:
+        from_client, from_source = heard.peer == CLIENT, heard.peer == self.role.source
+        schedule = self.schedule
         match heard.message:
-            case Close(request=number, report=report):
-                steps = self.requests.close(number)
-                if report:
-                    yield Send(self.role.source, *self._timings(number, steps))
+            case Ping(token=token):
+                busy, doing = self.requests.computing is not None, self.requests.doing()
+                return [Send(heard.origin, Pong(token=token, computing=busy, doing=doing))]
+            case Close() as close:
+                return self._closed(close) if from_source else ()
             case Shutdown():
-                yield Leave()
-
-    def _from_client(self, heard: Heard, schedule: Schedule, now: float) -> Iterator[Action]:
-        match heard.message:
+                return [Broadcast(Shutdown()), Leave()] if from_client or from_source else ()
             case Submit() as submit:
-                yield from schedule.submit(heard.origin, submit, heard.frames, now)
+                if schedule is None or not from_client:
+                    return ()
+                return schedule.submit(heard.origin, submit, heard.frames, now)
             case Cancel() as cancel:
-                yield from schedule.cancel(heard.origin, cancel, now)
-            case Shutdown():
-                yield Broadcast(Shutdown())
-                yield Leave()
+                if schedule is None or not from_client:
+                    return ()
+                return schedule.cancel(heard.origin, cancel, now)
+            case Ready() | Unready() | Fail() | Timings() | Crossed() | Pong() as report:
+                if schedule is None or from_client:
+                    return ()
+                return self._told(heard, report, schedule, now)
+            case Hello() | Welcome() | Refuse() | Data() | Ack():
+                return ()  # the links have them
+            case (
+                Token() | Stats() | Trace() | Result() | Error() | Measure() | Measured() | Join() | Joined()
+            ):
+                return ()  # for clients, and for devices that measure
+            case unknown:
+                assert_never(unknown)
 
-    def _from_device(self, heard: Heard, schedule: Schedule, now: float) -> Iterator[Action]:
-        match heard.message:
+    def _closed(self, close: Close) -> Iterator[Action]:
+        steps = self.requests.close(close.request)
+        if close.report:
+            yield Send(self.role.source, *self._timings(close.request, steps))
+
+    def _told(self, heard: Heard, report: Report, schedule: Schedule, now: float) -> Iterator[Action]:
+        """A device told the source."""
+        match report:
             case Ready(next_request=number):
                 self.membership.ready(heard.peer, heard.origin)
                 schedule.seen(number)
@@ -354,12 +377,16 @@ class Device:
                 yield from self._without(heard.peer, gone, heard.origin, now)
             case Fail(request=number, earlier=earlier, problem=problem):
                 yield from schedule.fail(Failed(number, problem.error(), earlier), now)
-            case Timings(device=device) as timings if device == heard.peer:
-                yield from schedule.reported(timings, heard.frames, now)
-            case Crossed(device=device) as crossed if device == heard.peer:
-                yield from schedule.crossed(crossed, heard.frames)
-            case Pong() as pong:
-                schedule.answered(heard.peer, pong, now)
+            case Timings(device=device):
+                if device == heard.peer:
+                    yield from schedule.reported(report, heard.frames, now)
+            case Crossed(device=device):
+                if device == heard.peer:
+                    yield from schedule.crossed(report, heard.frames)
+            case Pong():
+                schedule.answered(heard.peer, report, now)
+            case _:
+                assert_never(report)
 
     def _timings(self, number: int, steps: Sequence[Timing]) -> tuple[Timings, list[memoryview]]:
         columns, table = timing_table(steps)

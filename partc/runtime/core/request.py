@@ -25,7 +25,7 @@ import numpy as np
 from partc.errors import InternalError, RunError
 from partc.format.dtypes import Array, as_float32
 from partc.format.messages import Sampling
-from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, reads, writes
+from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
@@ -178,7 +178,7 @@ class Request:
         instruction = self._program[self._at]
         if not isinstance(instruction, Run | Sample):
             raise InternalError(f"{instruction} computes nothing")
-        self._values.update(zip(writes(instruction), values, strict=True))
+        self._values.update(zip(instruction.writes, values, strict=True))
         self._timing.compute_s += seconds
         self._pass(self._dead)
         self.state, self._ready_since = State.READY, now
@@ -331,5 +331,5 @@ class Request:
 
 
 def _last_uses(program: Program) -> list[frozenset[str]]:
-    last: dict[str, int] = {name: index for index, item in enumerate(program) for name in reads(item)}
+    last: dict[str, int] = {name: index for index, item in enumerate(program) for name in item.reads}
     return [frozenset(name for name, at in last.items() if at == index) for index in range(len(program))]

@@ -130,7 +130,7 @@ def _filling(node: Node, operands: list[Expr], sizes: Sequence[int], axis: int, 
 
 
 def _padded_places(node: Node, mode: str, size: int, before: int, after: int) -> np.ndarray:
-    """Which element of an axis stands at each place of the padded one."""
+    """The element of an axis that stands at each place of the padded one."""
     places = np.arange(-before, size + after)
     if mode == "edge":
         return np.clip(places, 0, size - 1)

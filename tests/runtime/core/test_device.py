@@ -10,6 +10,7 @@ import pytest
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
+from partc.format.frames import to_frame
 from partc.format.messages import (
     CLIENT,
     Ack,
@@ -37,7 +38,6 @@ from partc.format.messages import (
     Trace,
     Unready,
     Welcome,
-    to_frame,
 )
 from partc.runtime.core.commands import Announce, Command, Compute, Draw, Leave, Send
 from partc.runtime.core.device import Device, Start

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from partc.format.program import Run, parse_program
+from partc.format.program_rules import device_problems, ring_problems
+
+RING = {
+    "a": "run p0 (x) -> (h)\nsend h to b\nrecv y from b\nemit y",
+    "b": "recv h from a\nrun p1 (h) -> (y)\nsend y to a",
+}
+
+
+def ring_faults(**changes: str) -> list[str]:
+    programs = {device: parse_program(text) for device, text in {**RING, **changes}.items()}
+    return [f"{problem.device} {problem.message}" for problem in ring_problems(programs, "a")]
+
+
+def test_a_ring_without_fault() -> None:
+    assert ring_faults() == []
+    assert ring_faults(c="") == [], "a device may be idle"
+
+
+@pytest.mark.parametrize(
+    ("device", "program", "faults"),
+    [
+        ("b", "recv h from a\nsend y to c", ["b `send y to c`: 'c' is not another device of the ring"]),
+        ("b", "recv h from b", ["b `recv h from b`: 'b' is not another device of the ring"]),
+        ("b", "recv h from a\nsend y to a\nemit y", ["b `emit y`: only the source emits"]),
+        (
+            "b",
+            "recv h from a",
+            [
+                "a waits for y from b, which does not send just that, once",
+                "a waits for ever: `recv y from b`",
+            ],
+        ),
+        ("b", "send y to a", ["a sends h to b, which does not wait for just that, once"]),
+        (
+            "b",
+            "recv h from a\nrecv h from a\nsend y to a",
+            ["b waits for h from a, which does not send just that, once"],
+        ),
+        (
+            "b",
+            "recv h from a\nsend y to a\nsend y to a",
+            ["a waits for y from b, which does not send just that, once"],
+        ),
+        ("b", "recv h from a\nsend h, y to a", ["a waits for y from b, which does not send just that, once"]),
+    ],
+)
+def test_broken_rules_of_a_ring(device: str, program: str, faults: list[str]) -> None:
+    assert ring_faults(**{device: program})[: len(faults)] == faults
+
+
+def test_devices_that_wait_for_each_other() -> None:
+    assert ring_faults(a="recv y from b\nsend h to b", b="recv h from a\nsend y to a") == [
+        "a waits for ever: `recv y from b`",
+        "b waits for ever: `recv h from a`",
+    ]
+
+
+def test_a_value_that_comes_twice() -> None:
+    two = {
+        "a": "send h to c",
+        "b": "send h to c",
+        "c": "recv h from a\nrecv h from b",
+    }
+    assert ring_faults(**two) == ["c is sent 'h' 2 times"]
+
+
+def device_faults(text: str) -> list[str]:
+    calls = {"p": Run("p", ("x",), ("y",))}
+    return list(device_problems(parse_program(text), {"x"}, calls, {"x", "y", "t"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("run p (x) -> (y)\nsample y -> t\nemit t", []),
+        ("emit y", ["`emit y`: 'y' is neither given, made nor received before"]),
+        ("recv z from b", ["`recv z from b`: the type of 'z' is not among values"]),
+        ("run q (x) -> (y)", ["`run q (x) -> (y)`: 'q' is not a sub-module of this device"]),
+        ("run p (x) -> (t)", ["`run p (x) -> (t)`: the sub-module has other inputs or outputs"]),
+    ],
+)
+def test_broken_rules_of_a_device(text: str, faults: list[str]) -> None:
+    assert device_faults(text) == faults
