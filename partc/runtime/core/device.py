@@ -339,7 +339,9 @@ class Device:
             case Close() as close:
                 return self._closed(close) if from_source else ()
             case Shutdown():
-                return [Broadcast(Shutdown()), Leave()] if from_client or from_source else ()
+                if from_client:
+                    return [Broadcast(Shutdown()), Leave()]
+                return [Leave()] if from_source else ()
             case Submit() as submit:
                 if schedule is None or not from_client:
                     return ()
