@@ -30,4 +30,5 @@ def test_a_table_has_a_column_for_every_device_that_was_waited_for() -> None:
 
 def test_a_table_without_steps() -> None:
     columns, table = timing_table([])
-    assert (table.shape, table.dtype) == ((0, len(columns)), np.float64)
+    assert table.shape == (0, len(columns))
+    assert table.dtype == np.float64
