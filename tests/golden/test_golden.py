@@ -14,12 +14,13 @@ from tests.golden.case import Case, Outcome, parse_case, print_case
 from tests.golden.shell import ROOT, run_case
 
 GOLDEN = ROOT / "golden"
+TRACES = GOLDEN / "protocol"
+"""Traces of the runner's core have a form of their own."""
 _HINT = "run `pytest tests/golden --update-golden`, then read the change"
 
 
 def _paths() -> list[Path]:
-    """All cases but the traces, which `test_protocol.py` runs."""
-    return sorted(path for path in GOLDEN.rglob("*.md") if path.parent != GOLDEN / "protocol")
+    return sorted(path for path in GOLDEN.rglob("*.md") if TRACES not in path.parents)
 
 
 def _parameters() -> list[ParameterSet]:

@@ -250,11 +250,7 @@ class _Player:
             case Announce():
                 return "announce"
             case Leave(error):
-                return (
-                    "leave"
-                    if error is None
-                    else f"leave {print_problem(Problem.of(error))}  # {error.message}"
-                )
+                return "leave" if error is None else f"leave {print_problem(Problem.of(error))}"
 
 
 def _origin(text: str) -> Origin:

@@ -12,8 +12,8 @@ from partc.format.messages import FRAME_LIMIT, Row, Submit, TensorSpec
 from partc.format.role import Role
 from partc.runtime.shell.limits import client_frame_limit, frame_limit, header_limit, tensor_bytes
 from tests.runtime.bundles import HIDDEN, LENGTH
+from tests.runtime.core.link_end import End
 from tests.runtime.core.roles import GREEDY, changed, encoder, graph, roles, step_of
-from tests.runtime.core.test_links import End
 
 
 def of(role: Role, **changes: Any) -> Role:

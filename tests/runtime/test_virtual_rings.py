@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from partc.runtime.core.events import Origin
 from partc.runtime.core.link import Receiver
 from partc.runtime.core.links import Links
+from partc.runtime.core.membership import Membership
 from partc.runtime.core.requests import Requests
 from tests.runtime.scenarios import SCENARIOS, Ask, Restart, Scenario, Violation, calm, described, play
 
@@ -121,9 +122,27 @@ def _closed_requests_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Requests, "_is_over", lambda self, step: False)
 
 
+def _nothing_is_over_for_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Requests, "close_below", lambda self, number: None)
+
+
+def _any_end_takes_a_device_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left(self: Membership, device: str, origin: Origin) -> None:
+        self.joined.pop(device, None)
+
+    monkeypatch.setattr(Membership, "left", left)
+
+
 @pytest.mark.parametrize(
     "mutate",
-    [_former_lives_go_on, _no_order, _no_repetition_check, _closed_requests_forgotten],
+    [
+        _former_lives_go_on,
+        _no_order,
+        _no_repetition_check,
+        _closed_requests_forgotten,
+        _nothing_is_over_for_a_newcomer,
+        _any_end_takes_a_device_out,
+    ],
     ids=lambda mutate: mutate.__name__.strip("_"),
 )
 def test_faults_of_the_core_are_found(

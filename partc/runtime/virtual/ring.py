@@ -74,7 +74,7 @@ class Ring:
         self.clock.after(pause_s, partial(self._start, name))
 
     def run(self, limit_s: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Go on until something holds, nothing is left to happen, or this time has come.
+        """Go on until something holds, or this time has come.
 
         Raises:
             InternalError: time does not go on.
@@ -84,6 +84,8 @@ class Ring:
             self.clock.turn()
             if self.clock.turns > most:
                 raise InternalError(f"{_MOST_TURNS} events by {self.clock.now} s: time does not go on")
+        if not until():
+            self.clock.now = max(self.clock.now, limit_s)
 
     def _participant(self, name: str) -> Participant:
         return self.nodes[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from msgspec import structs
 
 from partc.format.build import Port
 from partc.format.dtypes import Array
-from partc.format.messages import Hello, Opening, Sampling
+from partc.format.messages import Hello, Opening, Sampling, Submit
 from partc.format.program import print_program
 from partc.format.role import Role, load_role
 from partc.runtime.core.step import Step
@@ -21,6 +21,7 @@ from tests.runtime.bundles import HIDDEN, PLAN, Build, classifier, graph_model, 
 from tests.runtime.returning import returning_model
 
 GREEDY = Sampling()
+TICKET = bytes(16)
 
 
 @cache
@@ -51,6 +52,21 @@ def hello(name: str, session: int = 9, **changes: Any) -> Hello:
         "epoch": 0,
     }
     return Hello(**{**facts, "name": name, "session": session, "incarnation": 5, **changes})
+
+
+def submit(*prompts: Sequence[int], **changes: Any) -> Submit:
+    """A request for two tokens behind each prompt."""
+    facts: dict[str, Any] = {
+        "ticket": TICKET,
+        "prompts": tuple(map(tuple, prompts)),
+        "max_new_tokens": 2,
+        "sampling": GREEDY,
+        "stop": (),
+        "ignore_eos": False,
+        "trace": False,
+        "values": (),
+    }
+    return Submit(**{**facts, **changes})
 
 
 def step_of(request: int, step: int, slot: int | None = None, off: int = 0, **opening: Any) -> Step:

@@ -20,25 +20,10 @@ from partc.format.role import Role
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.liveness import Progress
 from tests.runtime.bundles import EOS, LENGTH
-from tests.runtime.core.roles import GREEDY, changed, encoder, graph, roles
+from tests.runtime.core.roles import GREEDY, TICKET, changed, encoder, graph, roles, submit
 
 PROMPT = [1, 2, 5, 7, 8, 9, 10, 11, 4, 16, 2]
 CHUNK = 4
-TICKET = bytes(16)
-
-
-def submit(*prompts: Sequence[int], **changes: Any) -> Submit:
-    facts: dict[str, Any] = {
-        "ticket": TICKET,
-        "prompts": tuple(map(tuple, prompts)),
-        "max_new_tokens": 2,
-        "sampling": GREEDY,
-        "stop": (),
-        "ignore_eos": False,
-        "trace": False,
-        "values": (),
-    }
-    return Submit(**{**facts, **changes})
 
 
 def read(message: Submit, frames: Sequence[memoryview] = (), role: Role | None = None) -> Job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from partc.format.messages import (
     AnyMessage,
     Data,
     Hello,
-    Message,
     Opening,
     Ping,
     Problem,
@@ -26,98 +24,13 @@ from partc.format.messages import (
     TensorSpec,
     Welcome,
 )
-from partc.runtime.core.actions import Action, Delivered, Failed, Heard, Linked, Lost, Misfit
+from partc.runtime.core.actions import Delivered, Heard, Linked, Lost, Misfit
 from partc.runtime.core.commands import Send
-from partc.runtime.core.events import Origin, Received, Unreadable
-from partc.runtime.core.links import Links
-from partc.runtime.core.step import Step
-from tests.runtime.bundles import HIDDEN, LENGTH, Build, language_model
-from tests.runtime.core.roles import GREEDY, hello, roles, step_of
+from partc.runtime.core.events import Origin, Unreadable
+from tests.runtime.bundles import HIDDEN, LENGTH
+from tests.runtime.core.link_end import ROUTE, ZEROS, End, data, failure, later, welcome
+from tests.runtime.core.roles import GREEDY, hello, step_of
 from tests.runtime.returning import returning_model
-
-ROUTE = b"route"
-ZEROS = np.zeros((1, 1, HIDDEN), np.float32)
-
-
-class End:
-    """The links of a device, and the events of its connections."""
-
-    def __init__(
-        self,
-        device: str = "b",
-        model: Callable[..., Build] = language_model,
-        greeted_by: str | None = "a",
-        incarnation: int = 1,
-    ) -> None:
-        self.links = Links(roles(model)[device], incarnation, {"patience_s": 5.0})
-        self.sent: list[Send] = []
-        """All that it sent."""
-        if greeted_by is not None:
-            placement = bytes.fromhex(self.links.role.placement_id)
-            assert self.receive(hello(greeted_by, placement=placement)) == []
-
-    def take(self, actions: Iterable[Action]) -> list[Action]:
-        """What others in the device are told."""
-        told = list(actions)
-        self.sent += [action for action in told if isinstance(action, Send)]
-        return [action for action in told if not isinstance(action, Send)]
-
-    def receive(
-        self,
-        message: AnyMessage,
-        frames: Sequence[bytes | memoryview] = (),
-        origin: Origin = ROUTE,
-        now: float = 0.0,
-        user: str | None = None,
-    ) -> list[Action]:
-        came = [memoryview(frame) for frame in frames]
-        return self.take(self.links.received(Received(origin, user, message, came), now))
-
-    def data(self, seq: int, name: str = "hidden_1", now: float = 0.0, **changes: Any) -> list[Action]:
-        return self.receive(data(seq, name, **changes), [to_frame(ZEROS)], now=now)
-
-    def acknowledged(self) -> list[int]:
-        return [item.message.seq for item in self.sent if isinstance(item.message, Ack)]
-
-    def last(self) -> Message:
-        return self.sent[-1].message
-
-    def link(self, peer: str, expected: int = 0) -> list[Action]:
-        """A connection to a device comes up, and it answers."""
-        self.take(self.links.connected(peer))
-        return self.receive(welcome(peer, expected), origin=peer)
-
-
-def welcome(peer: str, expected: int = 0) -> Welcome:
-    return Welcome(name=peer, next=expected, info={})
-
-
-def data(seq: int, name: str = "hidden_1", request: int | None = None, **changes: Any) -> Data:
-    """Step 0 of a request of one token; every message is of another request."""
-    number = seq if request is None else request
-    facts: dict[str, Any] = {
-        "session": 9,
-        "epoch": 0,
-        "seq": seq,
-        "phase": "prefill",
-        "dims": {"batch": 1, "sequence": 1},
-        "rows": (Row(number, 0, 0, 0, 1),),
-        "values": (TensorSpec(name, "float32", (1, 1, HIDDEN)),),
-        "open": (Opening(number, GREEDY),),
-    }
-    return Data(**{**facts, **changes})
-
-
-def later(seq: int, step: int, **changes: Any) -> Data:
-    """A decode step of request 0."""
-    return data(seq, phase="decode", rows=(Row(0, 0, step, step, 1),), open=(), **changes)
-
-
-def failure(actions: list[Action]) -> Failed:
-    (failed,) = actions
-    assert isinstance(failed, Failed)
-    return failed
-
 
 # -- a connection to this device
 
@@ -335,81 +248,6 @@ def test_each_message_of_the_program_is_awaited_and_no_other() -> None:
     assert [type(action) for action in end.data(1, "sum")] == [Delivered]
     failed = failure(end.data(2, "hidden_2"))
     assert "is not what prefill awaits from a" in failed.error.message
-
-
-# -- headers of a step that is expected
-
-
-def expecting() -> End:
-    """Steps 0 and 1 of request 0 came, and step 2 is expected."""
-    end = End()
-    end.data(0)
-    (first,) = end.receive(later(1, 1), [to_frame(ZEROS)])
-    assert isinstance(first, Delivered)
-    end.links.expect(first.step.next_token())
-    return end
-
-
-def test_a_step_that_is_expected() -> None:
-    (delivered,) = expecting().receive(later(2, 2), [to_frame(ZEROS)])
-    assert isinstance(delivered, Delivered)
-    step = Step(0, 0, 2, "decode", {"batch": 1, "sequence": 1}, (2,), (1,))
-    assert (delivered.peer, delivered.step) == ("a", step)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rows": (Row(0, 0, 2, LENGTH, 1),)}, "max_sequence"),
-        ({"rows": (Row(0, 9, 2, 2, 1),)}, "slot 3"),
-        ({"phase": "prefill"}, "no step of 'prefill'"),
-        ({"dims": {"batch": 1, "sequence": 1, "width": 1}}, "width is 1"),
-        ({"dims": {"batch": 1, "sequence": 2}}, "has the shape"),
-        ({"dims": {}}, "needs the size of|1 tokens|has the shape"),
-        ({"open": (Opening(0, GREEDY),)}, "opened by its step 0"),
-        ({"values": (TensorSpec("hidden_1", "float16", (1, 1, HIDDEN)),)}, "is float16"),
-    ],
-)
-def test_nothing_is_taken_on_trust_because_a_step_is_expected(changes: dict[str, Any], message: str) -> None:
-    end = expecting()
-    failed = failure(end.receive(replace(later(2, 2), **changes), [to_frame(ZEROS)]))
-    with pytest.raises(RunError, match=message):
-        raise failed.error
-
-
-def test_another_step_than_the_expected_one() -> None:
-    end = expecting()
-    (delivered,) = end.receive(replace(later(2, 2), rows=(Row(0, 0, 2, 9, 1),)), [to_frame(ZEROS)])
-    assert isinstance(delivered, Delivered)
-    assert delivered.step.position == (9,)
-
-
-def test_frames_are_held_against_the_header_of_an_expected_step() -> None:
-    end = expecting()
-    assert "has 4 bytes" in failure(end.receive(later(2, 2), [b"1234"])).error.message
-
-
-def test_no_step_beyond_the_plan_is_expected() -> None:
-    end = End()
-    end.links.expect(step_of(0, LENGTH - 2))
-    failed = failure(
-        end.receive(
-            data(0, phase="decode", rows=(Row(0, 0, LENGTH - 2, LENGTH, 1),), open=()), [to_frame(ZEROS)]
-        )
-    )
-    assert "max_sequence" in failed.error.message
-
-
-def test_the_header_of_an_expected_step_is_that_of_its_message() -> None:
-    """For the next step as well as for another one of the same request."""
-    prepared, other = End(), End()
-    for end in (prepared, other):
-        end.link("c")
-    for step in (step_of(0, 1), step_of(0, 1, off=1), step_of(0, 1, slot=2), step_of(0, 2)):
-        prepared.links.expect(step_of(0, 1))
-        assert prepared.links.send("c", step, ("hidden_2",), [ZEROS]) == other.links.send(
-            "c", step, ("hidden_2",), [ZEROS]
-        )
 
 
 # -- a connection that this device opened

@@ -1,9 +1,6 @@
-"""Requests at the source: queue, slots, tokens, patience, reports, ends."""
+"""Requests at the source: queue, slots, tokens, reports, ends."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -13,74 +10,18 @@ from partc.format.messages import (
     Cancel,
     Crossed,
     Error,
-    Ping,
-    Pong,
     Result,
     Stats,
-    Submit,
     TensorSpec,
-    Timings,
     Token,
     Trace,
 )
-from partc.format.role import Role
-from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed
+from partc.runtime.core.actions import Begin, End, Failed
 from partc.runtime.core.commands import Send
-from partc.runtime.core.schedule import Schedule
 from partc.runtime.core.step import Step
 from tests.runtime.bundles import EOS
-from tests.runtime.core.roles import changed, encoder, roles
-from tests.runtime.core.test_job import submit
-
-CLIENT_ROUTE = b"client 1"
-FLOOR_S = 5.0
-
-A = TypeVar("A")
-
-
-def schedule_of(role: Role | None = None, absent: tuple[str, ...] = ()) -> Schedule:
-    """The first request has the number 100; the ring is complete unless a test says otherwise."""
-    return Schedule(role or roles()["a"], FLOOR_S, 100, 0.0, absent)
-
-
-def ticket(number: int) -> bytes:
-    return number.to_bytes(16, "big")
-
-
-def ask(
-    schedule: Schedule, number: int = 1, now: float = 0.0, origin: bytes = CLIENT_ROUTE, **changes: Any
-) -> list[Action]:
-    """A client's request for two tokens after [1, 2, 5]."""
-    message: Submit = submit([1, 2, 5], **{"ticket": ticket(number), **changes})
-    return list(schedule.submit(origin, message, (), now))
-
-
-def only(kind: type[A], actions: Iterable[object]) -> list[A]:
-    return [action for action in actions if isinstance(action, kind)]
-
-
-def told(kind: type[A], actions: Iterable[object]) -> list[A]:
-    """Messages of a kind among the actions, which go to clients."""
-    return only(kind, [send.message for send in only(Send, actions)])
-
-
-def emit(schedule: Schedule, step: Step, *tokens: int, now: float = 1.0) -> list[Action]:
-    return list(schedule.emitted(step, {"token": np.array(tokens)}, now))
-
-
-def begun(actions: Iterable[Action]) -> Step:
-    """The step that begins."""
-    (begin,) = only(Begin, actions)
-    return begin.step
-
-
-def timings(request: int, device: str) -> Timings:
-    return Timings(request=request, device=device, columns=("step",), values=())
-
-
-def pong(computing: bool = False, doing: str = "idle") -> Pong:
-    return Pong(token=0, computing=computing, doing=doing)
-
+from tests.runtime.core.asking import CLIENT_ROUTE, ask, begun, emit, only, schedule_of, ticket, timings, told
+from tests.runtime.core.roles import changed, encoder, roles, submit
 
 # -- queue and slots
 
@@ -344,123 +285,3 @@ def test_a_device_that_is_lost_ends_all_that_has_begun() -> None:
     assert only(Begin, actions) == []
     schedule.absent = ()
     assert begun(schedule.pump(2.0)).request == 104
-
-
-# -- patience
-
-
-def test_a_request_without_progress_ends() -> None:
-    """After 5 s; the clock starts anew with every sign of progress."""
-    schedule = schedule_of()
-    step = begun(ask(schedule))
-    schedule.moved(step.request, 2.0)
-    assert told(Error, schedule.look(6.9)) == []
-    (error,) = told(Error, schedule.look(7.3))
-    assert (error.problem.cause, error.problem.where) == ("stalled", None)
-    assert "no progress for 5.0 s in step 0: b, c do not answer" in error.problem.message
-
-
-def test_progress_of_an_unknown_request_is_ignored() -> None:
-    schedule_of().moved(7, 1.0)
-
-
-def test_patience_grows_with_what_a_step_takes() -> None:
-    """4 × the slowest step so far: this prompt took 3 s."""
-    schedule = schedule_of()
-    step = begun(ask(schedule, 1, max_new_tokens=1))
-    emit(schedule, step, 4, now=3.0)
-    ask(schedule, 2, now=3.0)
-    assert told(Error, schedule.look(14.9)) == []
-    assert len(told(Error, schedule.look(15.3))) == 1
-
-
-def test_patience_grows_with_what_is_predicted() -> None:
-    """4 × 2 s × 2 requests that take turns."""
-    role = changed(roles()["a"], predicted={"prefill_s": 2.0, "decode_s": 0.1})
-    schedule = schedule_of(role)
-    for number in range(2):
-        ask(schedule, number)
-    assert told(Error, schedule.look(15.9)) == []
-    assert len(told(Error, schedule.look(16.3))) == 2
-
-
-def test_devices_are_asked_before_patience_ends() -> None:
-    """A quarter of the shortest patience after the last progress, and as often again."""
-    schedule = schedule_of()
-    ask(schedule)
-    asked = [now / 20 for now in range(100) if Broadcast(Ping()) in list(schedule.look(now / 20))]
-    assert asked == pytest.approx([1.25, 2.5, 3.75], abs=0.3)
-    assert len(asked) == 3
-
-
-@pytest.mark.parametrize(
-    ("pongs", "message", "where"),
-    [
-        ({}, "b, c do not answer", None),
-        ({"c": pong()}, "b does not answer", "b"),
-        (
-            {
-                "b": pong(doing="waits for hidden_1 from a (step 0)"),
-                "c": pong(True, "computes for request 100"),
-            },
-            "b waits for hidden_1 from a (step 0); c computes for request 100",
-            "c",
-        ),
-        ({"b": pong(), "c": pong()}, "b idle; c idle", None),
-    ],
-)
-def test_who_is_blamed(pongs: dict[str, Pong], message: str, where: str | None) -> None:
-    """Whoever does not answer; else whoever computes."""
-    schedule = schedule_of()
-    ask(schedule)
-    for device, answer in pongs.items():
-        schedule.answered(device, answer, 2.0)
-    (error,) = told(Error, schedule.look(5.3))
-    assert message in error.problem.message
-    assert error.problem.where == where
-
-
-def test_an_answer_from_before_the_last_progress_does_not_count() -> None:
-    schedule = schedule_of()
-    ask(schedule)
-    for device in ("b", "c"):
-        schedule.answered(device, pong(), 1.0)
-    schedule.moved(100, 2.0)
-    (error,) = told(Error, schedule.look(7.3))
-    assert "b, c do not answer" in error.problem.message
-
-
-def test_waiting_for_a_ring_ends_as_well() -> None:
-    """5 s after the request came or the ring broke, whichever is later."""
-    schedule = schedule_of(absent=("b", "c"))
-    ask(schedule, 1, now=1.0)
-    list(schedule.lost("b", 3.0))
-    ask(schedule, 2, now=4.0)
-    assert told(Error, schedule.look(7.9)) == []
-    (error,) = told(Error, schedule.look(8.3))
-    assert (error.ticket, error.problem.message) == (ticket(1), "b, c has not joined the ring")
-    assert (error.problem.cause, error.problem.where) == ("lost-peer", "b, c")
-    assert [error.ticket for error in told(Error, schedule.look(9.3))] == [ticket(2)]
-
-
-def test_requests_that_wait_for_a_slot_are_patient() -> None:
-    schedule = schedule_of()
-    for number in range(4):
-        ask(schedule, number)
-    for number in range(100, 103):
-        schedule.moved(number, 20.0)
-    assert told(Error, schedule.look(20.5)) == []
-
-
-def test_when_to_look_again() -> None:
-    """Never while there is nothing to wait for; else a little late at most."""
-    schedule = schedule_of()
-    list(schedule.look(1.0))
-    assert schedule.due is None
-    ask(schedule, now=1.0)
-    list(schedule.look(1.0))
-    assert schedule.due == 1.25
-    assert list(schedule.look(1.2)) == []
-    list(schedule.cancel(CLIENT_ROUTE, None, 1.2))
-    list(schedule.look(1.3))
-    assert schedule.due is None
