@@ -14,12 +14,18 @@ from tests.golden.case import Case, Outcome, parse_case, print_case
 from tests.golden.shell import ROOT, run_case
 
 GOLDEN = ROOT / "golden"
+TRACES = GOLDEN / "protocol"
+"""Traces of the runner's core have a form of their own."""
 _HINT = "run `pytest tests/golden --update-golden`, then read the change"
+
+
+def _paths() -> list[Path]:
+    return sorted(path for path in GOLDEN.rglob("*.md") if TRACES not in path.parents)
 
 
 def _parameters() -> list[ParameterSet]:
     found = []
-    for path in sorted(GOLDEN.rglob("*.md")):
+    for path in _paths():
         case = parse_case(path.read_text(encoding="utf-8"))
         marks = [getattr(pytest.mark, name) for name in case.markers]
         found.append(pytest.param(path, case, marks=marks, id=str(path.relative_to(GOLDEN).with_suffix(""))))
@@ -104,7 +110,7 @@ def test_a_changed_pass_fails_its_own_cases_alone(
     """A pass that does nothing any more is found by cases in its folder, and by no others."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(type(load_pass(name)), "apply", lambda step, module, context: False)
-    paths = [path for path in GOLDEN.rglob("*.md") if any(name in line for line in _commands(path))]
+    paths = [path for path in _paths() if any(name in line for line in _commands(path))]
     failing = {path.parent for path in paths if _fails(path, tmp_path / path.parent.name / path.stem)}
     assert failing
     assert failing - ({GOLDEN / "fusions"} if name == "lower-target" else set()) == {GOLDEN / "passes" / name}
