@@ -72,28 +72,28 @@ class _Loaded:
 class OrtEngine:
     """Sub-modules as ONNX files."""
 
-    def __init__(self, manifest: Role, folder: Path) -> None:
+    def __init__(self, role: Role, folder: Path) -> None:
         """Nothing is loaded yet.
 
         Raises:
             BundleError: onnxruntime is not installed, or lacks the provider.
         """
-        check_provider(manifest.engine)
-        self._manifest = manifest
+        check_provider(role.engine)
+        self._role = role
         self._folder = folder
-        self._types = manifest.types
-        self._states = States(manifest.dims, manifest.model.max_requests)
+        self._types = role.types
+        self._states = States(role.dims, role.model.max_requests)
         self._loaded: dict[str, _Loaded] = {}
 
     def load(self, submodule: str) -> None:
         """See `Engine`."""
         if submodule in self._loaded:
             return
-        module = submodule_named(submodule, self._manifest)
-        session = load_session(self._manifest.engine, self._folder, module)
+        module = submodule_named(submodule, self._role)
+        session = load_session(self._role.engine, self._folder, module)
         _check_interface(session.inner, module, self._folder)
         self._states.add(module)
-        slots = [_Slot(session.inner.io_binding()) for _ in range(self._manifest.model.max_requests)]
+        slots = [_Slot(session.inner.io_binding()) for _ in range(self._role.model.max_requests)]
         self._loaded[submodule] = _Loaded(module, session, slots)
 
     def release(self, submodule: str) -> None:
@@ -182,7 +182,7 @@ def _bind(bind: Any, name: str, dtype: str, array: Array) -> None:
 
 
 def _check_interface(session: Any, module: Submodule, folder: Path) -> None:
-    """The file has exactly the inputs and outputs that the manifest says."""
+    """The file has exactly the inputs and outputs that the build says."""
     states = module.states
     pairs = (
         ("inputs", session.get_inputs(), {*module.inputs, *(state.input for state in states)}),
@@ -192,5 +192,5 @@ def _check_interface(session: Any, module: Submodule, folder: Path) -> None:
         found = {node.name for node in nodes}
         if found != expected:
             difference = ", ".join(sorted(found ^ expected))
-            message = f"its {what} are not those of the manifest: {difference}"
+            message = f"its {what} are not those of the build: {difference}"
             raise BundleError(message, where=str(folder / module.file), hint=RECOMPILE)
