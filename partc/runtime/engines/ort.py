@@ -19,7 +19,7 @@ import numpy as np
 
 from partc.errors import BundleError, RunError
 from partc.format.build import Submodule
-from partc.format.dtypes import DTYPES, Array
+from partc.format.dtypes import BY_LONG, DTYPES, Array
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
@@ -27,21 +27,6 @@ from partc.runtime.engines.huge_pages import give_back
 from partc.runtime.engines.ort_session import Session, check_provider, load_session
 from partc.runtime.engines.states import States
 
-_ONNX_TYPES = {
-    "float32": 1,
-    "uint8": 2,
-    "int8": 3,
-    "uint16": 4,
-    "int16": 5,
-    "int32": 6,
-    "int64": 7,
-    "bool": 9,
-    "float16": 10,
-    "float64": 11,
-    "uint32": 12,
-    "uint64": 13,
-    "bfloat16": 16,
-}
 _STAYS_BELOW_BYTES = 1 << 20
 """Smaller tensors have memory that stays bound."""
 
@@ -178,7 +163,7 @@ _ALONE = _references_of_a_variable()
 
 def _bind(bind: Any, name: str, dtype: str, array: Array) -> None:
     address = array.__array_interface__["data"][0]
-    bind(name, "cpu", 0, _ONNX_TYPES[dtype] if dtype == "bfloat16" else array.dtype, array.shape, address)
+    bind(name, "cpu", 0, BY_LONG[dtype].onnx if dtype == "bfloat16" else array.dtype, array.shape, address)
 
 
 def _check_interface(session: Any, module: Submodule, folder: Path) -> None:
