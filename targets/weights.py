@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from partc.bundle.safetensors_file import Entry, write_safetensors
 from partc.bundle.streaming import stream_weights
 from partc.bundle.tensors import open_tensors
 from partc.errors import InternalError
+from partc.format.safetensors import Entry, write_safetensors
 from partc.ir.graph import ModelInfo, Weight
 from partc.ir.weights import Array, WeightExpr, stored
 from partc.pipeline.contract import NO_STORE, Progress, TensorStore

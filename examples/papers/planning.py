@@ -1,4 +1,4 @@
-"""What the reproductions share: a model traced once, priced at any batch, planned on many sets of devices.
+"""Helpers of the reproductions: a model traced once, priced at any batch, planned on many sets of devices.
 
 Nothing here needs weights: sizes, operations and bytes follow from the config alone.
 """

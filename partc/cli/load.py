@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from partc.cli.progress import progress_bar
 from partc.errors import BundleError, UserError
+from partc.format.plain_files import decode, read_plain_text
 
 if TYPE_CHECKING:
     from partc.format.role import Role
@@ -96,14 +97,13 @@ def read_text(file: str, hint: str) -> str:
     Raises:
         UserError: there is no such file, or it is not UTF-8 text.
     """
-    if file == "-":
-        return sys.stdin.read()
     path = Path(file)
-    if path.is_dir() or not path.exists():
-        raise UserError(
-            "this is a folder, not a file" if path.is_dir() else "no such file", where=file, hint=hint
-        )
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError("not UTF-8 text", where=file, hint=hint) from error
+    if file != "-" and not path.is_fifo():
+        return read_plain_text(path, UserError, hint)
+    content = _standard_input() if file == "-" else path.read_bytes()
+    return decode(content, "standard input" if file == "-" else file, UserError, hint)
+
+
+def _standard_input() -> bytes:
+    buffer = getattr(sys.stdin, "buffer", None)
+    return sys.stdin.read().encode() if buffer is None else bytes(buffer.read())

@@ -36,6 +36,7 @@ from partc.cli.run import run_command
 from partc.cli.simulate import simulate_command
 from partc.cli.verify import verify_command
 from partc.errors import PartcError
+from partc.format.plain_files import utf8
 
 COMMANDS = (
     compile_command,
@@ -107,6 +108,8 @@ for _command in COMMANDS:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line in this process and return its exit code; messages go to `sys.stderr`."""
     try:
+        for argument in arguments:
+            utf8(argument)  # libraries take names in UTF-8 alone
         with partc.make_context("partc", list(arguments)) as context:
             partc.invoke(context)
         sys.stdout.flush()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from partc.cli.load import read_text
 from partc.errors import RunError
+from partc.format.plain_files import utf8
 
 if TYPE_CHECKING:
     from partc.format.dtypes import Array
@@ -72,7 +73,7 @@ def read_prompts(
 
 def _text(text: str) -> str:
     if text != "-" and not text.startswith("@"):
-        return text
+        return utf8(text)
     return read_text(text.removeprefix("@"), "--prompt @FILE reads a file").removesuffix("\n")
 
 

@@ -11,8 +11,10 @@ import yaml
 
 from partc.config.section import Path, Section, shorten
 from partc.errors import ConfigError
+from partc.format.json_text import MOST_LEVELS
+from partc.format.plain_files import read_plain_text
 
-_MAX_BYTES = 4 << 20
+_MOST_BYTES = 4 << 20
 
 
 def load_yaml(path: FilePath) -> Section:
@@ -21,7 +23,8 @@ def load_yaml(path: FilePath) -> Section:
     Raises:
         ConfigError: no such file, not UTF-8, broken YAML (with line and column), or not a mapping.
     """
-    return parse_yaml(_read(path), str(path))
+    hint = "check the path; it is relative to the folder that you are in"
+    return parse_yaml(read_plain_text(path, ConfigError, hint, most_bytes=_MOST_BYTES), str(path))
 
 
 def parse_yaml(text: str, file: str) -> Section:
@@ -44,8 +47,6 @@ def parse_yaml(text: str, file: str) -> Section:
             where=file,
             hint="save the file as plain UTF-8 text",
         ) from error
-    except RecursionError as error:
-        raise ConfigError("nested too deeply", where=file, hint="is it a configuration file?") from error
     if data is None:
         raise ConfigError(
             "the file is empty", where=file, hint="docs/model-yaml.md and docs/devices-yaml.md show its keys"
@@ -53,26 +54,14 @@ def parse_yaml(text: str, file: str) -> Section:
     return Section(data, file, (), lines)
 
 
-def _read(path: FilePath) -> str:
-    if not path.is_file():
-        what = "this is a folder, not a file" if path.is_dir() else "no such file"
-        raise ConfigError(
-            what, where=str(path), hint="check the path; it is relative to the folder you are in"
-        )
-    if path.stat().st_size > _MAX_BYTES:
-        raise ConfigError("too large for a configuration file", where=str(path), hint="is it another file?")
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError("not UTF-8 text", where=str(path), hint="save the file as UTF-8") from error
-    except OSError as error:
-        hint = "see who owns it and who may read it"
-        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from error
-
-
 def _compose(text: str, file: str) -> yaml.Node | None:
-    """The tree of nodes, once the stream is known to have no aliases (which could be endless)."""
+    """The tree of nodes, once the stream is known to have no aliases (which could be endless) and few levels."""
+    level = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if level > MOST_LEVELS:
+            place = f"{file}:{event.start_mark.line + 1}" if event.start_mark else file
+            raise ConfigError("nested too deeply", where=place, hint="is it a configuration file?")
         if isinstance(event, yaml.AliasEvent):
             place = f"{file}:{event.start_mark.line + 1}" if event.start_mark else file
             raise ConfigError("aliases are not supported", where=place, hint="write the value out")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
@@ -22,6 +23,10 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
+
+
+_EXPRESSION = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]{1,18}(?![0-9A-Za-z_])|[-+*/() ])+")
+_MOST_CHARACTERS, _MOST_LEVELS = 2000, 200
 
 
 def evaluate(dim: Dim, bindings: Mapping[str, int]) -> int:
@@ -54,10 +59,30 @@ def factors(dim: Dim) -> tuple[Dim, ...]:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> ast.expr:
+    if len(text) > _MOST_CHARACTERS or not _EXPRESSION.fullmatch(text):
+        raise ValueError(f"not a size: {text!r:.80}")
     try:
-        return ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f"not a size: {text!r}") from error
+        found = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"not a size: {text!r:.80}") from error
+    _check(found, _MOST_LEVELS)
+    return found
+
+
+def _check(node: ast.expr, levels: int) -> None:
+    """Refuse other expressions, and deep ones, which would overflow the stack of whoever walks over them."""
+    if levels == 0:
+        raise ValueError("not a size: nested too deeply")
+    match node:
+        case ast.Constant(value=int()) | ast.Name():
+            return
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            _check(operand, levels - 1)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            _check(left, levels - 1)
+            _check(right, levels - 1)
+        case _:
+            raise ValueError(f"not a size: {ast.unparse(node)!r}")
 
 
 def _walk(node: ast.expr, bindings: Mapping[str, int]) -> int:
@@ -68,6 +93,10 @@ def _walk(node: ast.expr, bindings: Mapping[str, int]) -> int:
             return bindings[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_walk(operand, bindings)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_walk(left, bindings), _walk(right, bindings))
-    raise ValueError(f"not a size: {ast.unparse(node)!r}")
+        case ast.BinOp(left=left, op=op, right=right):
+            try:
+                return _OPERATORS[type(op)](_walk(left, bindings), _walk(right, bindings))
+            except ZeroDivisionError:
+                raise ValueError(f"not a size: {ast.unparse(node)!r} divides by zero") from None
+        case _:
+            raise ValueError(f"not a size: {ast.unparse(node)!r}")

@@ -42,7 +42,7 @@ def read_plain_file(
     except (FileNotFoundError, NotADirectoryError):
         problem = missing
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-        problem = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        problem = f"it cannot be read: {getattr(error, 'strerror', None) or error}"
     raise refused(problem, where=str(path), hint=hint)
 
 
@@ -53,8 +53,12 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def _problem(status: os.stat_result, most_bytes: int) -> str | None:
     if not stat.S_ISREG(status.st_mode):
-        return "is no plain file"
-    return f"{status.st_size} bytes are too many" if status.st_size > most_bytes else None
+        return "this is no plain file"
+    return (
+        f"the file is too large: {status.st_size} bytes, {most_bytes} at most"
+        if status.st_size > most_bytes
+        else None
+    )
 
 
 def read_plain_text(
@@ -67,8 +71,29 @@ def read_plain_text(
 ) -> str:
     """The same as text: UTF-8, with or without a byte order mark."""
     content = read_plain_file(path, refused, hint, missing=missing, most_bytes=most_bytes)
+    return decode(content, str(path), refused, hint)
+
+
+def decode(content: bytes, where: str, refused: type[UserError], hint: str | None) -> str:
+    """UTF-8, with or without a byte order mark, as text; raises `refused` for anything else."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"not UTF-8 text: byte {error.start} is 0x{content[error.start]:02x}"
-        raise refused(message, where=str(path), hint=hint) from None
+        message = f"this is not UTF-8 text: byte {error.start} is 0x{content[error.start]:02x}"
+        raise refused(message, where=where, hint=hint) from None
+
+
+def utf8(argument: str) -> str:
+    """An argument of the command line as the UTF-8 text that it is, whatever the locale says.
+
+    Raises:
+        UserError: it is something else; names the byte.
+    """
+    raw = os.fsencode(argument)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        shown = raw.decode(errors="backslashreplace")
+        message = f"this argument is not UTF-8: byte {error.start} is 0x{raw[error.start]:02x}"
+        hint = "give text in UTF-8; rename a file or folder whose name is something else"
+        raise UserError(message, where=shown, hint=hint) from None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NoReturn
 
 from partc.errors import UserError
+from partc.format.json_text import parse_json
+
+_SHOWN = 400
+"""Characters of a line in a message."""
 
 
 class Line:
@@ -20,7 +23,7 @@ class Line:
         raise UserError(
             message,
             where=f"{self.file}:{self.number}:{self.at + 1}",
-            hint=f"the line is: {self.text.strip()}",
+            hint=f"the line is: {_shorten(self.text.strip())}",
         )
 
     def _skip_space(self) -> None:
@@ -55,11 +58,7 @@ class Line:
 
     def string(self) -> str:
         """Take a JSON string."""
-        text = self.take(r'"(?:[^"\\]|\\.)*"', "a text in quotes")
-        try:
-            return str(json.loads(text))
-        except json.JSONDecodeError as error:
-            self.fail(f"not a text as JSON writes it: {error.msg}")
+        return str(self._json(self.take(r'"(?:[^"\\]|\\.)*"', "a text in quotes")))
 
     def name(self) -> str:
         """Take a plain or quoted name."""
@@ -68,8 +67,8 @@ class Line:
         return self.take(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]*", "a name")
 
     def integer(self) -> int:
-        """Take a whole number."""
-        return int(self.take(r"-?\d+", "a whole number"))
+        """Take a whole number of at most 18 digits."""
+        return int(self.take(r"-?[0-9]{1,18}(?![0-9])", "a whole number of at most 18 digits"))
 
     def rest(self) -> str:
         """Take all that is left."""
@@ -78,15 +77,23 @@ class Line:
 
     def data(self) -> Any:
         """Take all that is left as JSON."""
+        return self._json(self.rest())
+
+    def _json(self, text: str) -> Any:
+        """Strict JSON that ends at the current column."""
         try:
-            return json.loads(self.rest())
-        except json.JSONDecodeError as error:
-            self.fail(f"not JSON: {error.msg}")
+            return parse_json(text, "", UserError, None)
+        except UserError as error:
+            self.fail(error.message)
 
     def end(self) -> None:
         """Fail if anything is left."""
         if self.rest():
             self.fail("expected the end of the line")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 class Reader:

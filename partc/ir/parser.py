@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import ValidationError
 
 from partc.format.dims import Shape
@@ -19,7 +21,6 @@ from partc.ir.graph import (
     Module,
     Node,
     Part,
-    PhaseCost,
     State,
     Submodule,
     SubmoduleProfile,
@@ -76,7 +77,14 @@ def _info(line: Line) -> ModelInfo:
     }
     if "quantize" in fields:
         fields["quantize"] = _quantization(line, fields["quantize"])
-    return ModelInfo(**fields)
+    try:
+        info = msgspec.convert({**fields, "quantize": None}, ModelInfo)
+    except msgspec.ValidationError as error:
+        line.fail(f"the model header is wrong: {error}")
+    numbers = [info.max_sequence, info.max_batch, info.max_requests, info.prompt, info.generate]
+    if min(*numbers, *info.dims.values(), *info.batches, info.batch or 1) < 1:
+        line.fail("a number in the model header is below 1")
+    return replace(info, quantize=fields.get("quantize"))
 
 
 def _quantization(line: Line, data: object) -> Quantization:
@@ -93,11 +101,14 @@ def _quantization(line: Line, data: object) -> Quantization:
 
 
 def _parse_body(reader: Reader, info: ModelInfo) -> tuple[Module, dict[str, Value]]:
-    graph, values, marks = _graph(reader, reader.next())
+    line = reader.next()
+    graph, values, marks = _graph(reader, line)
     module = Module(info, graph)
     module.candidates = marks.cuts or None
     if marks.starts:
         bounds = [*marks.starts, (-1, len(graph.nodes))]
+        if any(start == stop for (_, start), (_, stop) in pairwise(bounds)):
+            line.fail("a sub-module without nodes")
         module.submodules = [
             Submodule(index, graph.nodes[start:stop]) for (index, start), (_, stop) in pairwise(bounds)
         ]
@@ -244,10 +255,8 @@ def _map_line(line: Line, known: DependencyMap | None, values: Mapping[str, Valu
 def _profile(line: Line) -> SubmoduleProfile:
     data = line.data()
     try:
-        phases = {name: PhaseCost(**cost) for name, cost in data["phases"].items()}
-        sizes = data["weight_bytes"], data["state_bytes"]
-        return SubmoduleProfile(*sizes, phases, data.get("shared", {}), data.get("half_bytes", 0))
-    except (KeyError, TypeError, AttributeError) as error:
+        return msgspec.convert(data, SubmoduleProfile)
+    except msgspec.ValidationError as error:
         line.fail(f"not a profile: {error}")
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from partc.bundle.safetensors_file import Entry, write_safetensors
 from partc.format.dims import Dim
+from partc.format.safetensors import Entry, write_safetensors
 from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Node, State, Submodule, Value, Weight
 from partc.ir.weights import Leaf, Step
 from partc.runtime.measure.ring import HEAD, LOGITS, PAYLOAD, PROMPT, SENT, TOUCH, TOUCHED

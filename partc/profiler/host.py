@@ -13,7 +13,7 @@ from partc.config.profiles import host_file
 from partc.config.yamlfile import parse_yaml
 from partc.pipeline.contract import Progress
 from partc.profiler.measurement import DeviceResult, measure, prepare
-from partc.runtime.measure.service import machine_facts
+from partc.runtime.measure.machine import machine_facts
 
 _TEMPLATE = """\
 source: host

@@ -15,14 +15,10 @@ from typing import Any
 import onnx
 
 from partc.errors import UserError
+from partc.format.dtypes import ELEMENT_TYPES
 from partc.ir.graph import Graph, Node
 
-_TYPES = {
-    "f64": "tensor(double)", "f32": "tensor(float)", "f16": "tensor(float16)", "bf16": "tensor(bfloat16)",
-    "bool": "tensor(bool)",
-    **{f"i{bits}": f"tensor(int{bits})" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"tensor(uint{bits})" for bits in (8, 16, 32, 64)},
-}  # fmt: skip
+_TYPES = {row.short: f"tensor({row.onnx_name})" for row in ELEMENT_TYPES}
 _ON_GPU = {"f16": "tensor(float)", "bf16": "tensor(float)"}
 """Element types for which a GPU has what the CPU has for another."""
 _WIDER = {"tensor(float16)": "tensor(float)"}

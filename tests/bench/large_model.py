@@ -24,7 +24,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from partc.bundle.safetensors_file import Entry, write_safetensors
+from partc.format.safetensors import Entry, write_safetensors
 from partc.ir.weights import Array
 from tests.bench import llamas
 

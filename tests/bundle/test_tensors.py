@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from partc.bundle.safetensors_file import Entry, lay_out, write_safetensors
 from partc.bundle.streaming import stream_weights
 from partc.bundle.tensors import open_tensors
 from partc.errors import ModelError
+from partc.format.safetensors import Entry, lay_out, write_safetensors
 from partc.ir.graph import ModelInfo, Weight
 from partc.ir.weights import Join, Leaf, Step
 from tests.bundle.tiny import tensors, write_checkpoint

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from partc.config.devices import DevicesConfig, Link, load_devices
 from partc.config.profiles import find_profile, profile_names
+from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
 from partc.pipeline.registry import load_target
 
@@ -193,3 +195,13 @@ def test_places_pins_and_bans(tmp_path: Path) -> None:
 def test_ranges_that_cannot_be(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, f"{GOOD}{line}\n")
+
+
+@pytest.mark.parametrize("text", ["[" * 6000, "{" * 6000, "- " * 6000, "a: " + "[" * 65 + "]" * 65])
+def test_deep_yaml_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "devices.yaml"
+    file.write_text(text)
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        load_yaml(file)
+    assert time.monotonic() - began < 2

@@ -1,8 +1,29 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+import pytest
 
-from partc.format.dtypes import as_float32
+from partc.format.dtypes import ELEMENT_TYPES, ElementType, as_float32
+from partc.ir.types import BY_LONG
+
+
+@pytest.mark.parametrize("row", ELEMENT_TYPES, ids=lambda row: row.long)
+def test_every_row_agrees_with_the_libraries(row: ElementType) -> None:
+    assert (
+        onnx.TensorProto.DataType.Value(
+            row.long.upper().replace("FLOAT64", "DOUBLE").replace("FLOAT32", "FLOAT")
+        )
+        == row.onnx
+    )
+    assert f"tensor({row.onnx_name})" in onnx.defs.get_schema("Cast").type_constraints[0].allowed_type_strs
+    assert row.held.itemsize == BY_LONG[row.long].numpy.itemsize
+    assert row.long == "bfloat16" or row.held == np.dtype(row.long)
+
+
+def test_names_are_unique() -> None:
+    for column in ("long", "short", "onnx", "onnx_name", "safetensors"):
+        assert len({getattr(row, column) for row in ELEMENT_TYPES}) == len(ELEMENT_TYPES)
 
 
 def test_bfloat16() -> None:

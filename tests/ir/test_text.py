@@ -72,7 +72,7 @@ def test_everything_survives_a_round_trip() -> None:
         ("f32[2] [0.1, nan]", "u8[2] [255, 256]", "bad constant: Python integer 256 out of bounds"),
         ("f32[2] [0.1, nan]", "bool[2] [true, yes]", "expected true or false, found 'yes'"),
         ("f32[2] [0.1, nan]", "f32[3] [0.1, nan]", "bad constant: cannot reshape"),
-        ('"a.b"', r'"a\.b"', "not a text as JSON writes it"),
+        ('"a.b"', r'"a\.b"', "not valid JSON"),
         ("sdm 0 -> 1", "sdn 0 -> 1", "expected sdm, rdm"),
         ('"task"', '"tusk"', "unknown key 'tusk'"),
         ('"task"', '"quantize": {"weights": "int5"}, "task"', "knows none, int4, int8, not 'int5'"),

@@ -11,6 +11,7 @@ import numpy as np
 from partc.format.dims import evaluate
 from partc.ir.evaluate import evaluate_node
 from partc.ir.graph import Constant, Graph, Node, State, Value, Weight
+from partc.ir.operators import OPERATORS
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import Array, Leaf, leaves, materialize
 
@@ -78,19 +79,15 @@ def _check_sizes(node: Node, values: Mapping[Value, Array], bindings: Mapping[st
 def _own(node: Node, operands: list[Array | None]) -> list[Array] | None:
     """The operators of the `partc` domain, and those that the reference lacks or limits to small sizes."""
     given = [o for o in operands if o is not None]
-    match node.op:
-        case "partc.UpdateState":
-            return [_update_state(*given)]
-        case "partc.Attention":
-            return _attention(node, operands, *given[:4])
-        case "Gelu":
-            return [_gelu(given[0], str(node.attributes.get("approximate", "none")))]
-        case "GatherElements":
-            axis = node.attributes.get("axis", 0)
-            assert isinstance(axis, int)
-            return [np.take_along_axis(given[0], given[1].astype(np.int64), axis)]
-        case _:
-            return None
+    if node.op in OPERATORS:
+        return OPERATORS[node.op].evaluate(node, operands)
+    if node.op == "Gelu":
+        return [_gelu(given[0], str(node.attributes.get("approximate", "none")))]
+    if node.op == "GatherElements":
+        axis = node.attributes.get("axis", 0)
+        assert isinstance(axis, int)
+        return [np.take_along_axis(given[0], given[1].astype(np.int64), axis)]
+    return None
 
 
 def _gelu(x: Array, approximate: str) -> Array:
@@ -101,29 +98,3 @@ def _gelu(x: Array, approximate: str) -> Array:
         gate = np.vectorize(math.erf, otypes=[np.float64])(wide / math.sqrt(2))
     result: Array = (0.5 * wide * (1 + gate)).astype(x.dtype)
     return result
-
-
-def _update_state(state: Array, new: Array, position: Array) -> Array:
-    full = state.copy()
-    for row in range(len(full)):
-        full[row, :, int(position[row]) : int(position[row]) + new.shape[2]] = new[row]
-    return full
-
-
-def _attention(
-    node: Node, operands: list[Array | None], q: Array, k: Array, v: Array, position: Array
-) -> list[Array]:
-    scale = float(node.attributes["scale"])  # type: ignore[arg-type]
-    groups = q.shape[1] // k.shape[1]
-    k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
-    scores = np.matmul(q, np.swapaxes(k, 2, 3)) * np.asarray(scale, q.dtype)
-    if node.attributes.get("causal"):
-        rows = position.astype(np.int64)[:, None] + np.arange(q.shape[2])
-        visible = np.arange(k.shape[2]) <= rows[:, None, :, None]
-        scores = np.where(visible, scores, -np.inf)
-    if len(operands) > 4 and operands[4] is not None:
-        mask = operands[4]
-        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
-    return [np.matmul(weights, v).astype(q.dtype)]

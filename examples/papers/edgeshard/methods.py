@@ -168,7 +168,7 @@ def _cells(method: Method, price: Pricing, total: int, batch: int) -> list[Throu
 
 
 def _throughput(problem: Problem, plan: Assignment, batch: int, requests: int) -> Throughput:
-    """What a ring yields without bubbles.
+    """The yield of a ring without bubbles.
 
     A micro-batch comes round once in the time of a whole round, or whenever the slowest device or link has
     served all the others, whichever takes longer.

@@ -1,4 +1,4 @@
-"""What the paper prints (arXiv 2405.14371, second version, section V), as data."""
+"""The figures that the paper prints (arXiv 2405.14371, second version, section V), as data."""
 
 from __future__ import annotations
 

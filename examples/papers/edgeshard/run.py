@@ -131,7 +131,7 @@ def _compared(model: str, row: Row) -> list[str]:
 
 
 def plans(model: str, rows: Sequence[Row]) -> str:
-    """What stands behind the figures of Table IV."""
+    """The plans behind the figures of Table IV."""
     columns = ("method", "plan for latency", "plan for throughput", "micro-batches")
     body = [
         [
@@ -163,7 +163,7 @@ def figure_10(model: str, profiled: Sequence[Profiled]) -> str:
     """Plans made from other times, valued with the true ones."""
     columns = ("planned with the times of", "ms/token", "steps/s, ring full")
     body = [[item.phases, figure(item.seconds * 1e3, 1), figure(item.steps_per_s, 1)] for item in profiled]
-    return markdown(f"{MODELS[model]}: Fig. 10, what is profiled", columns, body)
+    return markdown(f"{MODELS[model]}: Fig. 10, the profiled phase", columns, body)
 
 
 def figure_11(model: str, pipelined: Mapping[str, Pipelined | None]) -> str:

@@ -103,40 +103,40 @@ _ENGINES = {
 """Kind → module and class; imported when asked for."""
 
 
-def make_engine(manifest: Role, folder: Path) -> Engine:
+def make_engine(role: Role, folder: Path) -> Engine:
     """The engine that the build asks for, with nothing loaded.
 
     Raises:
         BundleError: it is unknown or not installed.
     """
-    kind = manifest.engine.kind
+    kind = role.engine.kind
     if kind not in _ENGINES:
         raise BundleError(
             f"no engine {kind!r}", where="engine.kind", hint=f"this partc has {', '.join(_ENGINES)}"
         )
     module, name = _ENGINES[kind]
-    engine: Engine = getattr(importlib.import_module(module), name)(manifest, folder)
+    engine: Engine = getattr(importlib.import_module(module), name)(role, folder)
     return engine
 
 
-def load_engine(manifest: Role, folder: Path) -> Engine:
+def load_engine(role: Role, folder: Path) -> Engine:
     """The engine that the build asks for, with all sub-modules loaded.
 
     Raises:
         BundleError: it is unknown, not installed, or cannot read a sub-module.
     """
-    engine = make_engine(manifest, folder)
-    for submodule in manifest.submodules:
+    engine = make_engine(role, folder)
+    for submodule in role.submodules:
         engine.load(submodule)
     return engine
 
 
-def submodule_named(name: str, manifest: Role) -> Submodule:
+def submodule_named(name: str, role: Role) -> Submodule:
     """A sub-module of the build; raises BundleError where it has none of that name."""
-    if name not in manifest.submodules:
-        known = ", ".join(manifest.submodules)
+    if name not in role.submodules:
+        known = ", ".join(role.submodules)
         raise BundleError(f"there is no sub-module {name!r:.60}", hint=f"this device has {known}")
-    return manifest.submodules[name]
+    return role.submodules[name]
 
 
 def loaded(name: str, modules: Mapping[str, T]) -> T:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import math
 import mmap
 import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from partc.errors import BundleError
-from partc.format.dtypes import DTYPES, Array
+from partc.format.dtypes import BY_SHORT, Array
 from partc.format.reading import RECOMPILE
+from partc.format.safetensors import Entry, Header
 
 _IS_LINUX = sys.platform == "linux"
 ALIGNMENT = 64
@@ -27,12 +27,6 @@ ALIGNMENT = 64
 _RELEASE_EVERY_S = 0.002
 _MOST_READ_BYTES = 16 << 20
 """How much of mapped files may be in memory while they are packed into a form of the engine's own."""
-_NAMES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
-    "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
-}  # fmt: skip
-"""Element type of a safetensors file → its name here."""
 
 
 def aligned_zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
@@ -110,21 +104,18 @@ def map_tensors(path: Path) -> dict[str, tuple[Array, str]]:
     Raises:
         BundleError: it is no such file.
     """
-    try:
-        with path.open("rb") as file:
-            # A private mapping: tensors count as writeable, which DLPack insists on, and the file stays as it is.
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        start = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:start])
-        return {name: _mapped(data, start, entry) for name, entry in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"no safetensors file: {error}", where=str(path), hint=RECOMPILE) from error
+    header = Header(path, BundleError, RECOMPILE)
+    entries = [header.entry(name) for name in header.names()]
+    with path.open("rb") as file:
+        # A private mapping: tensors count as writeable, which DLPack insists on, and the file stays as it is.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    return {entry.name: _mapped(data, entry) for entry in entries}
 
 
-def _mapped(data: mmap.mmap, start: int, entry: Mapping[str, Any]) -> tuple[Array, str]:
-    name, shape = _NAMES[entry["dtype"]], entry["shape"]
-    first = start + entry["data_offsets"][0]
-    array = np.frombuffer(data, DTYPES[name], math.prod(shape), first).reshape(shape)
+def _mapped(data: mmap.mmap, entry: Entry) -> tuple[Array, str]:
+    row, shape = BY_SHORT[entry.dtype], entry.shape
+    name = row.long
+    array = np.frombuffer(data, row.held, math.prod(shape), entry.offset).reshape(shape)
     if array.ctypes.data % ALIGNMENT == 0:
         return array, name
     copy = aligned_zeros(shape, array.dtype)

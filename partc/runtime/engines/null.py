@@ -19,16 +19,16 @@ from partc.runtime.engines.states import States
 class NullEngine:
     """Outputs that depend on every bit of the inputs and of the state, and mean nothing."""
 
-    def __init__(self, manifest: Role, folder: Path) -> None:
+    def __init__(self, role: Role, folder: Path) -> None:
         """Nothing is read."""
-        self._manifest = manifest
+        self._role = role
         self._loaded: dict[str, Submodule] = {}
-        self._states = States(manifest.dims, manifest.model.max_requests)
+        self._states = States(role.dims, role.model.max_requests)
 
     def load(self, submodule: str) -> None:
         """See `Engine`."""
         if submodule not in self._loaded:
-            module = submodule_named(submodule, self._manifest)
+            module = submodule_named(submodule, self._role)
             self._states.add(module)
             self._loaded[submodule] = module
 
@@ -62,7 +62,7 @@ class NullEngine:
         self._states.write(submodule, slot, state, row, begin, rows)
 
     def _filled(self, name: str, mark: int, dims: Mapping[str, int]) -> Array:
-        declared = self._manifest.types[name]
+        declared = self._role.types[name]
         shape = declared.sizes(dims)
         numbers = (np.arange(math.prod(shape), dtype=np.int64) * 2654435761 + mark) % 97
         return numbers.astype(DTYPES[declared.dtype]).reshape(shape)

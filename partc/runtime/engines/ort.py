@@ -19,7 +19,7 @@ import numpy as np
 
 from partc.errors import BundleError, RunError
 from partc.format.build import Submodule
-from partc.format.dtypes import DTYPES, Array
+from partc.format.dtypes import BY_LONG, DTYPES, Array
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
@@ -27,21 +27,6 @@ from partc.runtime.engines.huge_pages import give_back
 from partc.runtime.engines.ort_session import Session, check_provider, load_session
 from partc.runtime.engines.states import States
 
-_ONNX_TYPES = {
-    "float32": 1,
-    "uint8": 2,
-    "int8": 3,
-    "uint16": 4,
-    "int16": 5,
-    "int32": 6,
-    "int64": 7,
-    "bool": 9,
-    "float16": 10,
-    "float64": 11,
-    "uint32": 12,
-    "uint64": 13,
-    "bfloat16": 16,
-}
 _STAYS_BELOW_BYTES = 1 << 20
 """Smaller tensors have memory that stays bound."""
 
@@ -72,28 +57,28 @@ class _Loaded:
 class OrtEngine:
     """Sub-modules as ONNX files."""
 
-    def __init__(self, manifest: Role, folder: Path) -> None:
+    def __init__(self, role: Role, folder: Path) -> None:
         """Nothing is loaded yet.
 
         Raises:
             BundleError: onnxruntime is not installed, or lacks the provider.
         """
-        check_provider(manifest.engine)
-        self._manifest = manifest
+        check_provider(role.engine)
+        self._role = role
         self._folder = folder
-        self._types = manifest.types
-        self._states = States(manifest.dims, manifest.model.max_requests)
+        self._types = role.types
+        self._states = States(role.dims, role.model.max_requests)
         self._loaded: dict[str, _Loaded] = {}
 
     def load(self, submodule: str) -> None:
         """See `Engine`."""
         if submodule in self._loaded:
             return
-        module = submodule_named(submodule, self._manifest)
-        session = load_session(self._manifest.engine, self._folder, module)
+        module = submodule_named(submodule, self._role)
+        session = load_session(self._role.engine, self._folder, module)
         _check_interface(session.inner, module, self._folder)
         self._states.add(module)
-        slots = [_Slot(session.inner.io_binding()) for _ in range(self._manifest.model.max_requests)]
+        slots = [_Slot(session.inner.io_binding()) for _ in range(self._role.model.max_requests)]
         self._loaded[submodule] = _Loaded(module, session, slots)
 
     def release(self, submodule: str) -> None:
@@ -178,11 +163,11 @@ _ALONE = _references_of_a_variable()
 
 def _bind(bind: Any, name: str, dtype: str, array: Array) -> None:
     address = array.__array_interface__["data"][0]
-    bind(name, "cpu", 0, _ONNX_TYPES[dtype] if dtype == "bfloat16" else array.dtype, array.shape, address)
+    bind(name, "cpu", 0, BY_LONG[dtype].onnx if dtype == "bfloat16" else array.dtype, array.shape, address)
 
 
 def _check_interface(session: Any, module: Submodule, folder: Path) -> None:
-    """The file has exactly the inputs and outputs that the manifest says."""
+    """The file has exactly the inputs and outputs that the build says."""
     states = module.states
     pairs = (
         ("inputs", session.get_inputs(), {*module.inputs, *(state.input for state in states)}),
@@ -192,5 +177,5 @@ def _check_interface(session: Any, module: Submodule, folder: Path) -> None:
         found = {node.name for node in nodes}
         if found != expected:
             difference = ", ".join(sorted(found ^ expected))
-            message = f"its {what} are not those of the manifest: {difference}"
+            message = f"its {what} are not those of the build: {difference}"
             raise BundleError(message, where=str(folder / module.file), hint=RECOMPILE)

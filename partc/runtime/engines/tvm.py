@@ -82,25 +82,25 @@ class _Sizes:
 class TvmEngine:
     """Sub-modules as functions of one shared library."""
 
-    def __init__(self, manifest: Role, folder: Path) -> None:
+    def __init__(self, role: Role, folder: Path) -> None:
         """Start TVM's runtime; nothing is loaded yet.
 
         Raises:
             BundleError: TVM's runtime is not installed.
         """
-        options = manifest.engine.tvm
+        options = role.engine.tvm
         assert options is not None
-        self._manifest = manifest
+        self._role = role
         self._folder = folder
-        self._types = manifest.types
-        self._dims = manifest.dims
+        self._types = role.types
+        self._dims = role.dims
         self._functions = options.functions
-        self._memory = start_runtime(manifest.engine)
-        self._threads = Threads(manifest.engine)
+        self._memory = start_runtime(role.engine)
+        self._threads = Threads(role.engine)
         self._modules: dict[str, Submodule] = {}
         self._libraries: dict[str, Any] = {}
         self._weights = Weights(self._memory, folder)
-        self._states = States(manifest.dims, manifest.model.max_requests)
+        self._states = States(role.dims, role.model.max_requests)
         self._buffers: dict[tuple[str, int], dict[str, Buffer]] = {}
         self._inputs: dict[tuple[str, _Entry], list[Buffer]] = {}
         self._calls: dict[tuple[str, int, _Entry], _Call] = {}
@@ -110,12 +110,12 @@ class TvmEngine:
         """See `Engine`; sub-modules of one library read it once."""
         if submodule in self._modules:
             return
-        module = submodule_named(submodule, self._manifest)
+        module = submodule_named(submodule, self._role)
         if module.file not in self._libraries:
-            self._libraries[module.file] = open_library(self._manifest, self._folder, module.file)
+            self._libraries[module.file] = open_library(self._role, self._folder, module.file)
         self._weights.add(module, self._functions[submodule].weights)
         self._states.add(module)
-        for slot in range(self._manifest.model.max_requests):
+        for slot in range(self._role.model.max_requests):
             self._buffers[submodule, slot] = self._place_states(module, slot)
         self._modules[submodule] = module
 

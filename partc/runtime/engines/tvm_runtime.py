@@ -75,18 +75,18 @@ def _usual_threads() -> int:
     return int(asked) if asked.isdecimal() and int(asked) else len(os.sched_getaffinity(0))
 
 
-def open_library(manifest: Role, folder: Path, name: str) -> Any:
+def open_library(role: Role, folder: Path, name: str) -> Any:
     """TVM's virtual machine with the functions of the file `name`, after `start_runtime`.
 
     Raises:
-        BundleError: it is not the file that the manifest describes, or for another kind of machine.
+        BundleError: it is not the file that the build describes, or for another kind of machine.
     """
-    assert manifest.engine.tvm is not None
+    assert role.engine.tvm is not None
     path = folder / name
     # Code runs as soon as a library is loaded, so it is checked here, whoever checked the folder before.
-    verify_file(folder, name, manifest.files[name])
-    _check_machine(manifest.engine.tvm, path)
-    gpu = [(_CUDA, 0, _POOLED)] if manifest.engine.provider == "cuda" else []
+    verify_file(folder, name, role.files[name])
+    _check_machine(role.engine.tvm, path)
+    gpu = [(_CUDA, 0, _POOLED)] if role.engine.provider == "cuda" else []
     try:
         machine = _import_ffi().load_module(str(path))["vm_load_executable"]()
         machine["vm_initialization"](*itertools.chain(*gpu, (_CPU, 0, _POOLED)))

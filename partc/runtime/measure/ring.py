@@ -1,6 +1,6 @@
 """Rings of one or two devices that compute next to nothing: what a hop costs by the way that real steps take.
 
-A device that measures (`measure.py`) becomes an ordinary runner for a while, with a program made here:
+A device that measures (`service.py`) becomes an ordinary runner for a while, with a program made here:
 
 ```
 one device    run touch · run payload · run head · sample · emit
@@ -90,9 +90,9 @@ def ring_programs(ring: Sequence[str]) -> dict[str, Program]:
 class RingRunner(Runner):
     """A runner of such a ring, which ends by itself when nobody ends it."""
 
-    def __init__(self, settings: Settings, manifest: Role, addresses: Mapping[str, str]) -> None:
-        """As `Runner`, for a manifest that is in memory; `addresses` are the peers'."""
-        super().__init__(settings, manifest)
+    def __init__(self, settings: Settings, role: Role, addresses: Mapping[str, str]) -> None:
+        """As `Runner`, for a role that is in memory; `addresses` are the peers'."""
+        super().__init__(settings, role)
         self._addresses = dict(addresses)
         self._end = time.monotonic() + MOST_S
         self.interrupted = False

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from partc.format.dtypes import Array
+from partc.format.frames import to_frame
 from partc.format.messages import (
     CLIENT,
     AnyMessage,
@@ -17,7 +18,6 @@ from partc.format.messages import (
     Row,
     TensorSpec,
     Welcome,
-    to_frame,
 )
 from partc.runtime.core.commands import Command, Send
 from partc.runtime.core.device import Device, Start

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from partc.format.frames import to_frame
 from partc.format.messages import (
     Ack,
     AnyMessage,
@@ -16,7 +17,6 @@ from partc.format.messages import (
     Row,
     TensorSpec,
     Welcome,
-    to_frame,
 )
 from partc.runtime.core.actions import Action, Failed
 from partc.runtime.core.commands import Send

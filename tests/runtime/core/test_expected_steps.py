@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from partc.errors import RunError
+from partc.format.frames import to_frame
 from partc.format.messages import (
     Opening,
     Row,
     TensorSpec,
-    to_frame,
 )
 from partc.runtime.core.actions import Delivered
 from partc.runtime.core.step import Step

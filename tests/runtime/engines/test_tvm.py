@@ -173,7 +173,7 @@ def test_weights_are_mapped_unless_they_lie_askew(tmp_path: Path) -> None:
     assert found["straight"][0].base is not None and found["askew"][1] == "float32"
     assert found["halves"][1] == "bfloat16" and found["halves"][0].dtype == np.uint16
     (tmp_path / "w.safetensors").write_bytes(b"not one")
-    with pytest.raises(BundleError, match="no safetensors file"):
+    with pytest.raises(BundleError, match="damaged: its header is longer than the file"):
         map_tensors(tmp_path / "w.safetensors")
 
 

@@ -1,4 +1,4 @@
-"""The one reader of JSON: everything that is not strict JSON ends in the caller's error, with its place."""
+"""The readers of JSON, of text and of plain files: what they refuse ends in the caller's error, with its place."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from partc.errors import BundleError, PartcError
+from partc.errors import BundleError, PartcError, UserError
 from partc.format.json_text import MOST_LEVELS, parse_json, read_json
+from partc.format.plain_files import read_plain_text, utf8
 
 HINT = "make it again"
 
@@ -98,13 +99,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         tmp_path: "this is a folder, not a file",
         tmp_path / "none": "no such file",
         locked / "below": "no such file",
-        pipe: "is no plain file",
-        large: "1099511627776 bytes are too many",
-        tmp_path / ("x" * 300): "cannot be read: File name too long",
-        Path("a\0b"): "cannot be read: embedded null byte",
+        pipe: "this is no plain file",
+        large: "the file is too large: 1099511627776 bytes, 67108864 at most",
+        tmp_path / ("x" * 300): "it cannot be read: File name too long",
+        Path("a\0b"): "it cannot be read: embedded null byte",
     }
     if os.geteuid():
-        cases[locked] = "cannot be read: Permission denied"
+        cases[locked] = "it cannot be read: Permission denied"
     for path, said in cases.items():
         with pytest.raises(PartcError) as caught:
             read_json(path, BundleError, HINT)
@@ -114,3 +115,22 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_another_word_for_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="no bundle"):
         read_json(tmp_path / "none", BundleError, HINT, missing="no bundle")
+
+
+def test_arguments_are_utf8_whatever_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert utf8("größe") == "größe"
+    with pytest.raises(UserError, match="not UTF-8: byte 3 is 0xff") as caught:
+        utf8("abc\udcff")
+    assert caught.value.where == r"abc\xff"
+    assert "rename" in str(caught.value.hint)
+    monkeypatch.setattr("os.fsencode", lambda text: text.encode("ascii", "surrogateescape"))
+    assert utf8("gr\udcc3\udcb6\udcc3\udc9fe") == "größe"
+
+
+def test_text_has_no_byte_order_mark_and_is_utf8(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"\xef\xbb\xbfgr\xc3\xb6\xc3\x9fe")
+    assert read_plain_text(file, BundleError, HINT) == "größe"
+    file.write_bytes(b"ab\xff")
+    with pytest.raises(BundleError, match="not UTF-8 text: byte 2 is 0xff"):
+        read_plain_text(file, BundleError, HINT)
