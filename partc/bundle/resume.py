@@ -40,7 +40,7 @@ from partc.pipeline.versions import code_version, library_versions
 
 RECORDS = Path("runs") / "parts"
 """Folder of a build with one record a device."""
-_CODE = ("partc.format.dims", "partc.ir", "partc.bundle", "partc.frontend", "targets")
+_CODE = ("partc.format", "partc.ir", "partc.bundle", "partc.frontend", "targets")
 """Packages that decide what the files of a part contain, beside its graphs; the front end reads and makes tensors."""
 
 

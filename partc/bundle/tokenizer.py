@@ -7,6 +7,7 @@ from pathlib import Path
 
 from partc.errors import ModelError
 from partc.ir.graph import ModelInfo
+from partc.runtime.client.text import refuse_panic
 
 FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -41,6 +42,9 @@ def _check(path: Path) -> None:
 
     try:
         Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises plain exceptions
+    except (
+        BaseException
+    ) as error:  # tokenizers raises plain exceptions, and a BaseException when its Rust panics
+        refuse_panic(error)
         hint = "download it again, or remove it"
         raise ModelError(f"not a tokenizer: {error}", where=str(path), hint=hint) from error

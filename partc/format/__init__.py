@@ -7,9 +7,13 @@ plain_files  files that somebody names or sends, read whole
 json_text    the one reader of JSON, which is strict
 digests      SHA-256 of files and of data, canonical JSON
 safetensors  reader and writer of weight files
-program      instructions, their text, and the checker
-build        what a compile made and a re-plan cannot change
-placement    what a re-plan changes: epoch, stages, programs, peers
+program      instructions; program_text their text, program_rules the checker
+build        what a compile made and a re-plan cannot change: build.json
+placement    what a re-plan changes: placement.json
+reading      JSON into structs, with errors that name file and key
+role         one device's view of a build and a placement
+files        the files of a folder, held against their digests
+document     the tables of docs/ and the JSON schemas, written from the structs
 messages     one struct a message, and the codec
 ```
 

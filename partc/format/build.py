@@ -95,6 +95,7 @@ class Submodule(Data, frozen=True):
     outputs: tuple[str, ...]
     """Values that it makes, without its states."""
     states: tuple[State, ...] = ()
+    """Buffers that it keeps from step to step."""
 
 
 class Model(Data, frozen=True):
@@ -102,7 +103,9 @@ class Model(Data, frozen=True):
 
     name: str
     task: Task
+    """`text-generation`, `text-classification`, `feature-extraction` or `graph`."""
     dtype: DType
+    """Element type of weights and activations, before quantisation."""
     max_sequence: Positive
     """Tokens of prompt and answer together."""
     max_batch: Positive
@@ -110,10 +113,13 @@ class Model(Data, frozen=True):
     max_requests: Positive
     """Requests in flight, each with states of its own."""
     vocab_size: Count | None
+    """Number of tokens; null where the model has none."""
     eos_token_ids: tuple[int, ...]
+    """Tokens that end an answer."""
     pad_token_id: int | None
     bos_token_id: int | None
     labels: tuple[str, ...] | None
+    """Names of the classes of a classifier."""
     uniform_positions: bool = False
     """Whether the sequences of a batch must be equally long, since the model has one position for all."""
     prompt_chunk: Positive | None = None
@@ -206,6 +212,7 @@ class Build(Data, frozen=True, kw_only=True):
     """build.json of one device."""
 
     format: Literal["partc-build/2"] = BUILD_FORMAT
+    """Name and version of the format."""
     plan_id: Sha256
     """SHA-256 over the build.json of all devices, without this key and `digest`; equal on all devices."""
     device: DeviceName
@@ -213,6 +220,7 @@ class Build(Data, frozen=True, kw_only=True):
     target: str
     """The back end that made the files."""
     model: Model
+    """Facts of the whole model; equal on all devices."""
     inputs: tuple[Port, ...]
     """Tensors of a request, given on the source."""
     outputs: tuple[Port, ...]
@@ -222,8 +230,11 @@ class Build(Data, frozen=True, kw_only=True):
     values: Mapping[str, TensorType]
     """Type of every value that the device's programs name."""
     submodules: tuple[Submodule, ...]
+    """The files that the engine can compute, in the order of a step."""
     engine: EngineSpec
+    """The engine that computes them."""
     memory: Memory
+    """Bytes that the plan reckons with."""
     overlap: Overlap | None = None
     """Sub-modules that may move to or from this device; null: not planned."""
     toolkit: Mapping[str, str]

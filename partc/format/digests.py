@@ -1,4 +1,4 @@
-"""SHA-256 of files and of data: what the compiler writes into a manifest, and the runner holds it against."""
+"""SHA-256 of files and of data: the compiler writes them into bundles, the runner checks them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def canonical_json(data: object) -> str:
 
 def data_digest(data: object) -> str:
     """SHA-256 of the canonical JSON of `data`, 64 hexadecimal digits."""
-    # A damaged manifest may hold half a surrogate pair, which UTF-8 lacks; its digest need only be another.
+    # Damaged data may hold half a surrogate pair, which UTF-8 lacks; its digest need only be another.
     return hashlib.sha256(canonical_json(data).encode(errors="surrogatepass")).hexdigest()
 
 

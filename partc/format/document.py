@@ -1,4 +1,4 @@
-"""Tables of the documents, written from the structs: `python -m partc.format.document docs`.
+"""Tables of the documents and JSON schemas, written from the structs: `python -m partc.format.document docs`.
 
 A document marks where a table stands by a pair of comments, `<!-- NAME: begin -->` and `<!-- NAME: end -->`; `TABLES`
 has the names. A test holds the documents and the structs together.
@@ -13,13 +13,30 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from partc.format import messages
+from partc.format import build, messages, placement
+from partc.format.digests import canonical_json
+from partc.format.program import INSTRUCTIONS, Instruction
+
+
+def build_tables() -> str:
+    """The keys of build.json, then those of its parts."""
+    return _tables(
+        build.Build,
+        *(build.Model, build.Port, build.TensorType, build.Submodule, build.State, build.EngineSpec),
+        *(build.TvmOptions, build.TvmFunctions, build.Memory, build.Overlap, build.Shared, build.FileEntry),
+    )
+
+
+def placement_tables() -> str:
+    """The keys of placement.json, then those of its parts."""
+    return _tables(placement.Placement, placement.Stage)
 
 
 def message_tables() -> str:
@@ -33,6 +50,49 @@ def message_tables() -> str:
     for part in (messages.Row, messages.TensorSpec, messages.Opening, messages.Sampling, messages.Problem):
         lines += ["", f"**{part.__name__}**: {_summary(part)}", "", *field_table(part)]
     return "\n".join(lines)
+
+
+def _tag(kind: type[Struct]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+def _tables(whole: type[Struct], *parts: type[Struct]) -> str:
+    lines = field_table(whole)
+    for part in parts:
+        lines += ["", f"**{part.__name__}**: {_summary(part)}", "", *field_table(part)]
+    return "\n".join(lines)
+
+
+def instruction_table() -> str:
+    """All instructions, as they are written, and their meaning."""
+    rows = [f"| `{_written(kind)}` | {_summary(kind)} |" for kind in INSTRUCTIONS.values()]
+    return "\n".join(["| instruction | meaning |", "|---|---|", *rows])
+
+
+def _written(kind: type[Instruction]) -> str:
+    """`recv VALUES from DEVICE`."""
+    shown = {"tuple": "({})", "names": "{}, …"}
+    return "".join(
+        text + (shown.get(spec or "", "{}").format(field.upper()) if field else "")
+        for text, field, spec, _ in Formatter().parse(kind.grammar)
+    )
+
+
+def schema_text(struct: type[Struct]) -> str:
+    """The JSON schema (2020-12) of a struct, with the docstrings of its fields as descriptions."""
+    schema = msgspec.json.schema(struct)
+    structs = {kind.__name__: kind for kind in _structs(struct)}
+    for name, described in schema["$defs"].items():
+        for field, description in _descriptions(structs[name]).items():
+            described["properties"][field]["description"] = description
+    return canonical_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
+
+
+def _structs(struct: type[Struct]) -> set[type[Struct]]:
+    """The struct and all that stand in it."""
+    module = sys.modules[struct.__module__]
+    near = {**vars(build), **vars(module)}.values()
+    return {kind for kind in near if isinstance(kind, type) and issubclass(kind, Struct)}
 
 
 def field_table(struct: type[Struct]) -> list[str]:
@@ -84,8 +144,18 @@ def type_text(kind: types.Type) -> str:
             raise TypeError(f"{kind} has no text")
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"messages": message_tables}
+TABLES: Mapping[str, Callable[[], str]] = {
+    "messages": message_tables,
+    "build": build_tables,
+    "placement": placement_tables,
+    "instructions": instruction_table,
+}
 """Name in the comments → the table."""
+SCHEMAS: Mapping[str, type[Struct]] = {
+    "build.schema.json": build.Build,
+    "placement.schema.json": placement.Placement,
+}
+"""File in docs/ → the struct that it describes."""
 
 
 def documented(text: str) -> str:
@@ -97,13 +167,9 @@ def documented(text: str) -> str:
     return text
 
 
-def _tag(kind: type[Struct]) -> str:
-    return str(kind.__struct_config__.tag)
-
-
-def _summary(struct: type[Struct]) -> str:
+def _summary(kind: type) -> str:
     """The first paragraph of a docstring, on one line."""
-    first = inspect.cleandoc(struct.__doc__ or "").split("\n\n")[0]
+    first = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
     return " ".join(first.split())
 
 
@@ -132,12 +198,14 @@ def _documented_fields(body: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def main(folder: str) -> None:
-    """Rewrite the tables of all documents in a folder."""
+    """Rewrite the tables of all documents in a folder, and the schemas."""
     for path in sorted(Path(folder).glob("*.md")):
         text = path.read_text(encoding="utf-8")
         if (new := documented(text)) != text:
             path.write_text(new, encoding="utf-8")
             print(f"wrote {path}")
+    for name, struct in SCHEMAS.items():
+        (Path(folder) / name).write_text(schema_text(struct), encoding="utf-8")
 
 
 if __name__ == "__main__":

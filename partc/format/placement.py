@@ -40,7 +40,9 @@ class Stage(Data, frozen=True):
     submodules: tuple[Count, Count]
     """First and last, inclusive."""
     devices: Annotated[tuple[DeviceName, ...], Meta(min_length=1)]
+    """In the order of their shares."""
     share: Share = "one"
+    """One device has all of it; attention by heads; products by columns; positions by ranges."""
 
     @property
     def first(self) -> int:
@@ -85,6 +87,7 @@ class Placement(Data, frozen=True, kw_only=True, dict=True):
     """placement.json."""
 
     format: Literal["partc-placement/2"] = PLACEMENT_FORMAT
+    """Name and version of the format."""
     placement_id: Sha256
     """SHA-256 of the file's text without this key and `addresses`."""
     plan_id: Sha256

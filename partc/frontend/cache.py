@@ -26,7 +26,7 @@ from partc.pipeline.versions import code_version
 
 LIMIT_BYTES = 256_000_000
 """Bytes of all entries; those not used for the longest time go first. A Llama-2-7B shape takes 0.4 MB."""
-_CODE = ("partc.config", "partc.format.dims", "partc.frontend", "partc.ir")
+_CODE = ("partc.config", "partc.format", "partc.frontend", "partc.ir")
 """Packages that decide what the import of a model is."""
 
 

@@ -6,13 +6,17 @@ Nothing heavy is imported before the command line is understood.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import gc
+import json
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from partc import __version__
-from partc.errors import PartcError
+from partc.errors import Cause, PartcError, RunError
 
 _EXAMPLES = """\
 examples:
@@ -27,22 +31,42 @@ exit codes:
 """
 
 
+_REFUSED = {
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+}
+"""Answers of the system that are no bug, where it names a file."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a device until it is stopped; the exit code."""
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
     except PartcError as error:
-        _tell(error)
-        return error.exit_code
+        return _fail(error, options.stdio)
+    except OSError as error:
+        if error.errno not in _REFUSED or error.filename is None:
+            return _bug(error, options.stdio)
+        hint = "see that it is there, and that this user may read it"
+        return _fail(RunError(str(error.strerror), where=str(error.filename), hint=hint), options.stdio)
     except KeyboardInterrupt:
         return 0
-    except Exception:
-        import traceback
+    except Exception as error:
+        return _bug(error, options.stdio)
 
-        traceback.print_exc()
-        print("error: this is a bug of partc; please report it with the lines above", file=sys.stderr)
-        return 70
+
+def _bug(error: Exception, stdio: bool) -> int:
+    traceback.print_exception(error)
+    print("error: this is a bug of partc; please report it with the lines above", file=sys.stderr)
+    if stdio:
+        _tell_program("bug", f"{type(error).__name__}: {error}", None, None)
+    return 70
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +111,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from partc.runtime.shell.descriptors import raise_limit
+
+    raise_limit()  # before anything else is opened
     from partc.runtime.shell.settings import Settings
 
     if options.stdio:
@@ -126,11 +153,22 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
-def _tell(error: PartcError) -> None:
+def _fail(error: PartcError, stdio: bool) -> int:
+    """Say what is wrong, for people and, as the last line of standard output, for the program that started us."""
     place = f"{error.where}: " if error.where else ""
     print(f"error: {place}{error.message}", file=sys.stderr)
     if error.hint:
         print(f"  hint: {error.hint}", file=sys.stderr)
+    if stdio:
+        cause = error.cause if isinstance(error, RunError) else "input" if error.exit_code == 1 else "bug"
+        _tell_program(cause, error.message, error.where, error.hint)
+    return error.exit_code
+
+
+def _tell_program(cause: Cause, message: str, where: str | None, hint: str | None) -> None:
+    fields = {"cause": cause, "message": message, "where": where, "hint": hint}
+    with contextlib.suppress(OSError):  # nobody may be there any more
+        print(json.dumps({"error": fields}), flush=True)
 
 
 def _address(text: str) -> str:

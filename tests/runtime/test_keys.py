@@ -49,7 +49,18 @@ def test_a_secret_that_others_may_read(tmp_path: Path) -> None:
     assert caught.value.hint == f"chmod 600 {path}"
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"public": 1, "secret": 2}', '{"a": "' + "x" * 40 + '"}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[" * 100_000,
+        '{"public": 1e999}',
+        "9" * 5000,
+        "[]",
+        '{"public": 1, "secret": 2}',
+        '{"a": "' + "x" * 40 + '"}',
+    ],
+)
 def test_damaged(tmp_path: Path, content: str) -> None:
     make_keys(tmp_path, ["a"], "a")
     (tmp_path / "devices" / "a" / "keys" / "secret.key").write_text(content)
@@ -61,3 +72,23 @@ def test_missing(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="missing") as caught:
         load_device_keys(tmp_path)
     assert "partc keys" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", ["secret.key", "peers.json"])
+def test_a_folder_instead_of_a_file(name: str, tmp_path: Path) -> None:
+    make_keys(tmp_path, ["a"], "a")
+    path = tmp_path / "devices" / "a" / "keys" / name
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(BundleError, match="this is a folder, not a file") as caught:
+        load_device_keys(tmp_path / "devices" / "a")
+    assert caught.value.where == str(path)
+
+
+def test_keys_behind_a_link_are_refused(tmp_path: Path) -> None:
+    make_keys(tmp_path / "build", ["a"], "a")
+    keys = tmp_path / "build" / "devices" / "a" / "keys"
+    keys.rename(tmp_path / "elsewhere")
+    keys.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BundleError, match="symbolic link"):
+        load_device_keys(tmp_path / "build" / "devices" / "a")

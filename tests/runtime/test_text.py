@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import RunError
-from partc.runtime.client.text import TextStream, Tokenizer
+from partc.runtime.client.text import TextStream, Tokenizer, refuse_panic
 
 
 class Bytes(Tokenizer):
@@ -33,6 +33,34 @@ def test_pieces_add_up_and_are_never_half_a_character(prompt: str, text: str) ->
 def test_a_bundle_without_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no tokenizer"):
         Tokenizer(tmp_path).encode(["x"])
+
+
+class PanicException(BaseException):
+    """As tokenizers raises it where its Rust code panics."""
+
+
+class _Panics:
+    def encode_batch(self, texts: list[str]) -> None:
+        raise PanicException("index out of bounds")
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> None:
+        raise PanicException("index out of bounds")
+
+
+def test_a_panic_of_the_tokenizer_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer(tmp_path)
+    monkeypatch.setattr(tokenizer, "_loaded", _Panics())
+    with pytest.raises(RunError, match="cannot read this text: index out of bounds"):
+        tokenizer.encode(["x"])
+    with pytest.raises(RunError, match="cannot write these tokens: index out of bounds"):
+        tokenizer.decode([1])
+
+
+def test_an_interrupt_is_none_of_the_tokenizers_errors() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        refuse_panic(KeyboardInterrupt())
+    refuse_panic(PanicException())
+    refuse_panic(ValueError())
 
 
 @pytest.mark.hf

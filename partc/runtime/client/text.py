@@ -12,6 +12,15 @@ TOKENIZER_FILE = "tokenizer/tokenizer.json"
 _CONTEXT_TOKENS = 6
 
 
+def refuse_panic(error: BaseException) -> None:
+    """Raise `error` again unless tokenizers raised it.
+
+    Where its Rust code panics, that is a PanicException, which is no Exception and would end the process.
+    """
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+
+
 class Tokenizer:
     """The tokenizer of a bundle, loaded when it is first used."""
 
@@ -26,11 +35,23 @@ class Tokenizer:
         Raises:
             RunError: the bundle has no tokenizer, or the package is not installed.
         """
-        return [list(encoding.ids) for encoding in self._tokenizer().encode_batch(list(texts))]
+        tokenizer, given = self._tokenizer(), list(texts)
+        try:
+            return [list(encoding.ids) for encoding in tokenizer.encode_batch(given)]
+        except BaseException as error:
+            refuse_panic(error)
+            message = f"the tokenizer cannot read this text: {error}"
+            raise RunError(message, where=str(self._path), hint="send token ids instead") from error
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without special ones; raises as `encode`."""
-        return str(self._tokenizer().decode(list(tokens), skip_special_tokens=True))
+        tokenizer = self._tokenizer()
+        try:
+            return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
+        except BaseException as error:
+            refuse_panic(error)
+            message = f"the tokenizer cannot write these tokens: {error}"
+            raise RunError(message, where=str(self._path), hint="ask for token ids instead") from error
 
     def stream(self, prompt: Sequence[int]) -> TextStream:
         """What turns the tokens after `prompt` into text as they come."""
@@ -51,7 +72,8 @@ class Tokenizer:
             raise RunError("text needs the package tokenizers, which is not installed", hint=hint) from None
         try:
             loaded = Loaded.from_file(str(self._path))
-        except Exception as error:  # tokenizers raises plain exceptions
+        except BaseException as error:
+            refuse_panic(error)
             raise RunError(
                 f"the tokenizer cannot be loaded: {error}",
                 where=str(self._path),

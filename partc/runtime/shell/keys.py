@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partc.errors import BundleError
+from partc.format.json_text import read_json
 from partc.format.messages import CLIENT
 
 SECRET_FILE = "secret.key"
@@ -30,6 +31,7 @@ PEERS_FILE = "peers.json"
 CLIENT_SECRET_FILE = "client.secret"
 DEVICES_FILE = "devices.json"
 _Z85_LENGTH = 40
+_MOST_BYTES = 1 << 20
 _REMEDY = "partc keys BUILD makes new keys; copy each device's keys folder to it again"
 
 
@@ -140,14 +142,9 @@ def _read_public(path: Path) -> dict[str, str]:
 
 
 def _read_texts(path: Path) -> dict[str, str]:
-    if path.is_symlink():
+    if path.is_symlink() or path.parent.is_symlink():
         raise BundleError("a symbolic link has no place among keys", where=str(path), hint=_REMEDY)
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise BundleError("the keys are missing", where=str(path), hint=_REMEDY) from None
-    except (OSError, ValueError) as error:
-        raise BundleError(f"the keys cannot be read: {error}", where=str(path), hint=_REMEDY) from None
+    content = read_json(path, BundleError, _REMEDY, missing="the keys are missing", most_bytes=_MOST_BYTES)
     fine = isinstance(content, dict) and all(
         isinstance(value, str) and len(value) == _Z85_LENGTH for value in content.values()
     )

@@ -31,6 +31,7 @@ from partc.format.codec import decode, encode
 from partc.format.frames import COPY_BELOW_BYTES
 from partc.format.messages import FRAME_LIMIT, Message
 from partc.runtime.core.events import Connected, Disconnected, Origin, Received, Rejected, Unreadable
+from partc.runtime.shell.descriptors import hang_up, most_silent
 from partc.runtime.shell.keys import Keys
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
@@ -40,6 +41,8 @@ _ENCRYPTION_BYTES = 64
 """More than CURVE adds to a frame (33), which ZeroMQ counts when it limits the size."""
 _MORE = zmq.NOBLOCK | zmq.SNDMORE
 _LINGER_MS = 300
+_HANDSHAKE_MS = 10_000
+"""A connection to us that has not proven whose it is by then is closed."""
 _AUTH_TRIES = 3
 _HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _EVENTS = (
@@ -86,6 +89,8 @@ class _Incoming:
 
     routes: dict[int, bytes] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
+    silent: dict[int, None] = field(default_factory=dict)
+    """Connections of which no message has come, the oldest first."""
 
 
 class Transport:
@@ -112,6 +117,7 @@ class Transport:
         self._poller = zmq.Poller()
         self._outgoing: dict[str, _Outgoing] = {}
         self._incoming = _Incoming()
+        self._most_silent = most_silent()
         self._router: zmq.Socket[bytes] | None = None
         self._router_monitor: zmq.Socket[bytes] | None = None
         self._zap: zmq.Socket[bytes] | None = None
@@ -133,6 +139,7 @@ class Transport:
             self._poller.register(self._zap, zmq.POLLIN)
         router = self._socket(zmq.ROUTER)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         if self._keys is not None:
             router.setsockopt(zmq.CURVE_SERVER, 1)
             router.setsockopt(zmq.ZAP_DOMAIN, _ZAP_DOMAIN)
@@ -283,7 +290,9 @@ class Transport:
         if name is not None:
             return self._read(name, None, frames)
         route, first = frames[0].bytes, frames[1]
-        self._incoming.routes.setdefault(int(first.get(zmq.SRCFD)), route)
+        descriptor = int(first.get(zmq.SRCFD))
+        self._incoming.routes.setdefault(descriptor, route)
+        self._incoming.silent.pop(descriptor, None)
         user = first.get("User-Id") if self._keys is not None else None
         return self._read(route, user if user is None else str(user), frames[1:])
 
@@ -314,12 +323,29 @@ class Transport:
         assert self._router_monitor is not None
         incoming = self._incoming
         for event, descriptor in _monitored(self._router_monitor):
+            if event == zmq.EVENT_DISCONNECTED:
+                incoming.silent.pop(descriptor, None)
             if event == zmq.EVENT_ACCEPTED:
                 incoming.closed.discard(descriptor)
+                self._accepted(descriptor)
             elif event == zmq.EVENT_DISCONNECTED and descriptor in incoming.routes:
                 yield Disconnected(incoming.routes.pop(descriptor))
             elif event == zmq.EVENT_DISCONNECTED:
                 incoming.closed.add(descriptor)
+
+    def _accepted(self, descriptor: int) -> None:
+        """Hang up on the connection that has been silent longest, where there are too many of them.
+
+        Who says nothing may be anybody, and every connection is an open file: a thousand of them would keep clients
+        out.
+        """
+        silent = self._incoming.silent
+        silent.pop(descriptor, None)
+        silent[descriptor] = None
+        if len(silent) > self._most_silent:
+            oldest = next(iter(silent))
+            del silent[oldest]
+            hang_up(oldest)
 
     def _late_breaks(self) -> Iterator[Event]:
         """Connections whose end was told before their first message was read."""

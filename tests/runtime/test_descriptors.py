@@ -1,0 +1,86 @@
+"""Open files and connections: a thousand strangers keep no client out, and too few files are said."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from partc.runtime.shell.launch import launch_local
+from tests.runtime.bundles import expected_tokens, language_model
+
+pytestmark = pytest.mark.ort
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    return language_model().write(tmp_path / "build")
+
+
+def _runner(device: Path, before: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = f"{before}; exec {sys.executable} -m partc.runtime --bundle {device} {' '.join(options)}"
+    return subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT, input=""
+    )
+
+
+@pytest.mark.parametrize("most", [16, 24, 48])
+def test_too_few_files_are_an_error_with_the_limit(most: int, build: Path) -> None:
+    done = _runner(build / "devices" / "a", f"ulimit -n {most}", "--insecure", "--listen 127.0.0.1:0")
+    assert done.returncode == 1
+    assert f"lets this process open {most} files, and a runner needs 64" in done.stderr
+    assert "ulimit -n 1024" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_last_line_of_a_runner_is_for_programs(build: Path) -> None:
+    device = build / "devices" / "a"
+    done = _runner(device / "keys", "true", "--stdio")
+    told = json.loads(done.stdout.splitlines()[-1])["error"]
+    assert done.returncode == 1
+    assert told["cause"] == "input"
+    assert set(told) == {"cause", "message", "where", "hint"}
+    assert told["message"] in done.stderr
+
+
+@pytest.fixture
+def strangers() -> Iterator[list[socket.socket]]:
+    opened: list[socket.socket] = []
+    yield opened
+    for connection in opened:
+        connection.close()
+
+
+def test_silent_connections_keep_no_client_out(build: Path, strangers: list[socket.socket]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))  # what most systems begin with
+    with launch_local(build) as ring:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+        host, port = ring.addresses["a"].rsplit(":", 1)
+        for _ in range(1000):
+            strangers.append(socket.create_connection((host, int(port)), timeout=10))
+        time.sleep(0.5)
+        with ring.client() as client:
+            assert client.generate([1, 2, 3], 2, ignore_eos=True).tokens == [expected_tokens([1, 2, 3], 2)]
+        open_files = len(list(Path(f"/proc/{ring.pids['a']}/fd").iterdir()))
+        before = _cpu(ring.pids["a"])
+        time.sleep(1.0)
+        used = _cpu(ring.pids["a"]) - before
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert open_files < 400
+    assert used < 0.5, "the loop that accepts is idle"
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
