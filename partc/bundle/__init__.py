@@ -1,1 +1,1 @@
-"""The per-device artifact: weights in, manifests, files and keys out."""
+"""The per-device artifact: weights in; build.json, placement.json, files and keys out."""

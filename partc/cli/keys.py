@@ -23,8 +23,8 @@ def keys_command(build: Path, as_json: bool) -> None:
 
     source = load_build(build)
     # In a profile every device is a source, for the client that measures it.
-    manifests = [load_role(build / "devices" / name) for name in source.ring]
-    make_keys(build, source.ring, *(one.device for one in manifests if one.is_source))
+    roles = [load_role(build / "devices" / name) for name in source.ring]
+    make_keys(build, source.ring, *(one.device for one in roles if one.is_source))
     keys = load_client_keys(build)
     if as_json:
         print_json({"client": keys.own.public, "devices": dict(sorted(keys.peers.items()))})

@@ -35,7 +35,7 @@ def load_model(model: str, cache: bool = True) -> Module:
 
 
 def load_build(build: Path) -> Role:
-    """The manifest of the source of the build that a command line names.
+    """The role of the source of the build that a command line names.
 
     Raises:
         BundleError: it is no build; the hint says what was meant, as far as that can be seen.

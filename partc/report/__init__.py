@@ -2,7 +2,7 @@
 
 ```
 records.py     run records: what `partc run` leaves in build/runs
-sources.py     reads what a report is about: plan.json, manifests, a run record
+sources.py     reads what a report is about: plan.json, build.json and placement.json, a run record
 measured.py    what a record says of devices, links and steps, as the plan counts them
 expected.py    what runners are to count where the plan is right
 figures.py     figures of plan.json as text that remembers where it comes from

@@ -141,9 +141,9 @@ class Plan:
         return self.case.problem.batch if self.unit == "token" else 1
 
     @property
-    def manifests(self) -> Mapping[str, Role]:
-        """Device → its manifest; empty where there is a plan alone."""
-        return self.build.manifests if self.build else {}
+    def roles(self) -> Mapping[str, Role]:
+        """Device → its role; empty where there is a plan alone."""
+        return self.build.roles if self.build else {}
 
     def in_flight(self, requests: int) -> int:
         """The number of requests, of so many, that are under way at once: a build takes max_requests."""

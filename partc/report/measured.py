@@ -144,7 +144,7 @@ class Measured:
     @property
     def planned(self) -> Workload | None:
         """The workload that the plan is for; None where it is not known."""
-        source = self.plan.manifests.get(self.source)
+        source = self.plan.roles.get(self.source)
         prompt = source.predicted.get("prefill_tokens") if source else None
         problem = self.plan.case.problem
         return None if prompt is None else Workload(int(prompt), self.plan.case.tokens, problem.batch)

@@ -41,16 +41,15 @@ class MemoryBar:
 def memory_bars(plan: Plan) -> list[MemoryBar]:
     """The memory of the devices in use, in ring order; a build tells weights from caches."""
     return [
-        _bar(plan, index, use, plan.manifests.get(use.device))
-        for index, use in enumerate(plan.predicted.memory)
+        _bar(plan, index, use, plan.roles.get(use.device)) for index, use in enumerate(plan.predicted.memory)
     ]
 
 
-def _bar(plan: Plan, index: int, use: MemoryUse, manifest: Role | None) -> MemoryBar:
+def _bar(plan: Plan, index: int, use: MemoryUse, role: Role | None) -> MemoryBar:
     needed, available = (
         pointer("predicted", "memory", index, name) for name in ("needed_bytes", "available_bytes")
     )
-    parts = [*_contents(plan, use, needed, manifest)]
+    parts = [*_contents(plan, use, needed, role)]
     if use.available_bytes > use.needed_bytes:
         free = plan.figure("bytes", available, needed, rule="difference")
         parts.append(("free", "free", free))
@@ -68,19 +67,19 @@ def _bar(plan: Plan, index: int, use: MemoryUse, manifest: Role | None) -> Memor
 
 
 def _contents(
-    plan: Plan, use: MemoryUse, needed: str, manifest: Role | None
+    plan: Plan, use: MemoryUse, needed: str, role: Role | None
 ) -> Iterator[tuple[str, str, Figure]]:
     """(kind, name, size) of what the needed bytes consist of; all sizes together are the needed bytes."""
     mine = held(plan.case.stages)[use.device]
     shared = _shared(plan, mine)
     rest = _rest(plan, use, mine)
     weights = plan.figure("bytes", needed, *rest, *shared, rule="difference")
-    caches = _state_bytes(manifest) if manifest else 0
+    caches = _state_bytes(role) if role else 0
     if 0 < caches < weights.value:
         yield "weights", "weights", Figure(weights.value - caches, "bytes")
         yield "caches", "KV caches", Figure(caches, "bytes")
     else:
-        yield "weights", "weights" if manifest else "weights and KV caches", weights
+        yield "weights", "weights" if role else "weights and KV caches", weights
     if shared:
         yield "shared", "shared weights", plan.figure("bytes", *shared, rule="sum")
     names = {"peak_bytes": ("peak", "peak of activations"), "overhead_bytes": ("overhead", "runtime")}
@@ -89,11 +88,11 @@ def _contents(
         yield kind, name, plan.figure("bytes", place)
 
 
-def _state_bytes(manifest: Role) -> int:
+def _state_bytes(role: Role) -> int:
     """The bytes of all states, for as many requests as may be in flight."""
-    states = (state.type for part in manifest.submodules.values() for state in part.states)
-    each = sum(DTYPES[state.dtype].itemsize * math.prod(state.sizes(manifest.dims)) for state in states)
-    return each * manifest.model.max_requests
+    states = (state.type for part in role.submodules.values() for state in part.states)
+    each = sum(DTYPES[state.dtype].itemsize * math.prod(state.sizes(role.dims)) for state in states)
+    return each * role.model.max_requests
 
 
 def _rest(plan: Plan, use: MemoryUse, mine: Sequence[int]) -> list[str]:

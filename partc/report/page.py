@@ -167,8 +167,8 @@ def _title(plan: Plan, file: str) -> str:
 
 
 def _model(plan: Plan) -> Model | None:
-    """The facts of the model that every manifest has."""
-    return next((manifest.model for manifest in plan.manifests.values()), None)
+    """The facts of the model, which are those of every build.json."""
+    return next((role.model for role in plan.roles.values()), None)
 
 
 def _binding(plan: Plan) -> Figure | None:

@@ -58,7 +58,7 @@ def stage_rows(plan: Plan) -> list[StageFigures]:
         StageFigures(
             row=row,
             tone=f"d{plan.devices.index(row.device)}",
-            target=plan.manifests[row.device].target if plan.build else "",
+            target=plan.roles[row.device].target if plan.build else "",
             first=plan.figure("count", pointer("predicted", "phases", 0, "stages", index, "first")),
             last=plan.figure("count", pointer("predicted", "phases", 0, "stages", index, "last")),
             times=tuple(_stage_times(plan, phase, index) for phase in range(len(plan.phases))),

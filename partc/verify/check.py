@@ -61,17 +61,15 @@ def verify_build(
     if config.quantize is None:
         _refuse_text(text)
         progress("load original", 0, 1)
-        expected = Original(open_reference(config), built.manifest.model.dtype)
+        expected = Original(open_reference(config), built.role.model.dtype)
         progress("load original", 1, 1)
         return _compare(build, expected, asked, progress)
-    whole = replace(config, max_batch=built.manifest.model.max_batch, auto_batch=False)
+    whole = replace(config, max_batch=built.role.model.max_batch, auto_batch=False)
     # Before the long work: a mistake in the text should not cost minutes.
-    measurement = (
-        choose_measurement(build, config, built.manifest, asked, text, text_tokens) if cost else None
-    )
+    measurement = choose_measurement(build, config, built.role, asked, text, text_tokens) if cost else None
     with tempfile.TemporaryDirectory(prefix="partc-verify-") as folder:
         alone = compile_uncut(whole, built.device, Path(folder), built.disable, progress)
-        uncut = SameQuantization(alone, built.manifest.model, _types(build, built))
+        uncut = SameQuantization(alone, built.role.model, _types(build, built))
         report = _compare(build, uncut, asked, progress)
         found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built))
@@ -88,7 +86,7 @@ def _refuse_text(text: Path | None) -> None:
 
 def _check_same(config: ModelConfig, built: Build, build: Path) -> None:
     """Raises BundleError where the model named is not the one of the build, as far as that can be seen."""
-    model = built.manifest.model
+    model = built.role.model
     hint = "name the model that it was compiled from: --model model.yaml"
     if (config.task, config.dtype) != (model.task, model.dtype):
         raise BundleError(
@@ -113,8 +111,8 @@ def _compare(build: Path, expected: Expectation, asked: Requests, progress: Prog
 
 def _types(build: Path, built: Build) -> dict[str, TensorType]:
     """The types of all values that any device of the ring names."""
-    manifests = [load_role(build / "devices" / name) for name in built.manifest.ring]
-    return {name: kind for manifest in manifests for name, kind in manifest.types.items()}
+    roles = [load_role(build / "devices" / name) for name in built.role.ring]
+    return {name: kind for role in roles for name, kind in role.types.items()}
 
 
 def _note(built: Build) -> str:
@@ -122,4 +120,4 @@ def _note(built: Build) -> str:
     if not built.others:
         return ""
     names = ", ".join(built.others)
-    return f"the uncut model has the options of {built.manifest.source}; other ones are those of {names}"
+    return f"the uncut model has the options of {built.role.source}; other ones are those of {names}"

@@ -152,8 +152,8 @@ class CostMeasurement:
     """A measurement that is ready to begin; nothing heavy is loaded yet."""
 
     config: ModelConfig
-    manifest: Role
-    """The manifest of the source of the build."""
+    role: Role
+    """The role of the source of the build."""
     prompts: Sequence[Sequence[int]]
     """The original goes on after these, where there are no passages."""
     passages: Sequence[Passage]
@@ -172,20 +172,20 @@ class CostMeasurement:
         full, model = open_reference(self.config), UncutModel(alone)
         progress("load original", 1, 1)
         if self.config.task != GENERATION:
-            return cost_of_outputs(self.config, model, full, built_in_requests(self.manifest), progress)
+            return cost_of_outputs(self.config, model, full, built_in_requests(self.role), progress)
         passages = self.passages or own_passages(full, self.prompts, self.tokens, progress)
         return cost_of_text(self.config, model, full, passages, self.text, progress)
 
 
 def choose_measurement(
-    build: Path, config: ModelConfig, manifest: Role, requests: Requests, text: Path | None, most: int
+    build: Path, config: ModelConfig, role: Role, requests: Requests, text: Path | None, most: int
 ) -> CostMeasurement:
     """The measurement on the given text, else on the model's own sample, else on the original's answers to `requests`.
 
     Args:
         build: the bundle, whose source has the tokenizer.
         config: the original.
-        manifest: of the source.
+        role: of the source.
         requests: the requests to the ring.
         text: a file of text.
         most: tokens of a text to predict.
@@ -200,8 +200,8 @@ def choose_measurement(
                 where=str(text),
                 hint="leave out --text: its outputs are compared",
             )
-        return CostMeasurement(config, manifest, (), (), "")
-    folder = build / "devices" / manifest.source
+        return CostMeasurement(config, role, (), (), "")
+    folder = build / "devices" / role.source
     tokenizer, readable = Tokenizer(folder), (folder / TOKENIZER_FILE).is_file()
     if text is not None and not readable:
         raise UserError(
@@ -210,8 +210,8 @@ def choose_measurement(
             hint="leave out --text: the model is then measured on text that the original writes",
         )
     if (file := find_text(config, text)) is not None and readable:
-        passages = read_passages(file, tokenizer, manifest.model, most)
-        return CostMeasurement(config, manifest, (), passages, file.name)
-    count = requests.count(manifest.model)
-    prompts = tokenizer.encode(requests.texts) if requests.texts else built_in_prompts(manifest.model, count)
-    return CostMeasurement(config, manifest, prompts, (), _OWN, count)
+        passages = read_passages(file, tokenizer, role.model, most)
+        return CostMeasurement(config, role, (), passages, file.name)
+    count = requests.count(role.model)
+    prompts = tokenizer.encode(requests.texts) if requests.texts else built_in_prompts(role.model, count)
+    return CostMeasurement(config, role, prompts, (), _OWN, count)

@@ -52,18 +52,18 @@ def built_in_prompts(model: Model, room: int) -> list[list[int]]:
     return [_ids(length, model) for length in _lengths(model, room)]
 
 
-def built_in_requests(manifest: Role) -> list[StepRequest]:
+def built_in_requests(role: Role) -> list[StepRequest]:
     """Requests to a model that does not generate."""
-    if manifest.model.task == "graph":
-        drawn = [_drawn(manifest, seed) for seed in range(3)]
+    if role.model.task == "graph":
+        drawn = [_drawn(role, seed) for seed in range(3)]
         return [
             StepRequest(f"random input {number + 1}", values, values) for number, values in enumerate(drawn)
         ]
-    lengths = _lengths(manifest.model, 0)
+    lengths = _lengths(role.model, 0)
     batches = [[length] for length in lengths]
-    if manifest.model.max_batch > 1 and len(lengths) > 1:
+    if role.model.max_batch > 1 and len(lengths) > 1:
         batches.append(lengths[-2:])  # unequal: padding must be hidden
-    return [_sentences(manifest, batch) for batch in batches]
+    return [_sentences(role, batch) for batch in batches]
 
 
 def count_tokens(count: int) -> str:
@@ -81,14 +81,14 @@ def _ids(length: int, model: Model) -> list[int]:
     return [int(token) for token in rng.integers(0, model.vocab_size or 2, length)]
 
 
-def _sentences(manifest: Role, lengths: Sequence[int]) -> StepRequest:
+def _sentences(role: Role, lengths: Sequence[int]) -> StepRequest:
     """A batch of one or more rows, padded on the right."""
     mask = (np.arange(max(lengths))[None, :] < np.array(lengths)[:, None]).astype(np.int64)
-    ids = np.full(mask.shape, manifest.model.pad_token_id or 0, np.int64)
+    ids = np.full(mask.shape, role.model.pad_token_id or 0, np.int64)
     for row, length in enumerate(lengths):
-        ids[row, :length] = _ids(length, manifest.model)
+        ids[row, :length] = _ids(length, role.model)
     inputs: dict[str, Array] = {"input_ids": ids}
-    for name in manifest.inputs:
+    for name in role.inputs:
         if name != "input_ids":
             inputs[name] = np.arange(mask.size, dtype=np.int64).reshape(mask.shape) % 2
     listed = ", ".join(str(length) for length in lengths)
@@ -98,11 +98,11 @@ def _sentences(manifest: Role, lengths: Sequence[int]) -> StepRequest:
     )
 
 
-def _drawn(manifest: Role, seed: int) -> dict[str, Array]:
+def _drawn(role: Role, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng([_SEED, seed])
     values: dict[str, Array] = {}
-    for name, kind in manifest.inputs.items():
-        shape = [evaluate(dim, manifest.dims) for dim in kind.shape]
+    for name, kind in role.inputs.items():
+        shape = [evaluate(dim, role.dims) for dim in kind.shape]
         numbers = rng.standard_normal(shape) if kind.dtype.startswith("float") else rng.integers(0, 2, shape)
         values[name] = numbers.astype(kind.dtype)
     return values

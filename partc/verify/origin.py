@@ -25,8 +25,8 @@ _OF_A_DEVICE = ("target", "arch", "provider", "threads", "options")
 class Build:
     """The origin of a build, besides its model."""
 
-    manifest: Role
-    """The manifest of the source."""
+    role: Role
+    """The role of the source."""
     device: Mapping[str, Any]
     """The source as in devices.yaml: target, arch, provider, threads, options."""
     others: tuple[str, ...] = ()
@@ -86,24 +86,24 @@ def read_origin(build: Path, model: str | None = None) -> ModelConfig:
 
 
 def read_build(build: Path) -> Build:
-    """The way in which the devices of a build compute; where it was not kept, that of the source's manifest.
+    """The way in which the devices of a build compute; where it was not kept, that of the source's role.
 
     Raises:
         BundleError: what was remembered is damaged.
     """
     from partc.format.role import source_role
 
-    manifest, file = source_role(build), build / _FILE
+    role, file = source_role(build), build / _FILE
     content = _read(file) if file.exists() else {}
     known = content.get("devices", {})
-    source = known.get(manifest.source) or {
-        "target": manifest.target,
-        "provider": manifest.engine.provider,
-        "threads": manifest.engine.threads,
+    source = known.get(role.source) or {
+        "target": role.target,
+        "provider": role.engine.provider,
+        "threads": role.engine.threads,
     }
-    unlike = (name for name in manifest.ring if name in known and _way(known[name]) != _way(source))
+    unlike = (name for name in role.ring if name in known and _way(known[name]) != _way(source))
     disabled = tuple(content.get("disable", ()))
-    return Build(manifest, source, tuple(unlike), content.get("quantize"), disabled)
+    return Build(role, source, tuple(unlike), content.get("quantize"), disabled)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class _Check:
         self.client = client
         self.expected = expected
         self.progress = progress
-        self.manifest: Role = client.manifest
+        self.role: Role = client.manifest
         self.cases: list[Case] = []
         self.largest = 0.0
 
@@ -44,8 +44,8 @@ class Generation(_Check):
 
     def run(self, asked: Requests) -> Report:
         """Compare all requests, each alone and some of them in one batch."""
-        count = asked.count(self.manifest.model)
-        prompts: list[Any] = list(asked.texts) or built_in_prompts(self.manifest.model, count)
+        count = asked.count(self.role.model)
+        prompts: list[Any] = list(asked.texts) or built_in_prompts(self.role.model, count)
         requests = [
             self.client.submit([p], max_new_tokens=count, ignore_eos=True, trace=True) for p in prompts
         ]
@@ -54,7 +54,7 @@ class Generation(_Check):
             self.progress("compare requests", number, len(requests) + 1)
             if self.compare(result := request.result()):
                 equal.append(result)
-        model = self.manifest.model
+        model = self.role.model
         if model.max_batch > 1 and len(prompts) > 1 and not model.uniform_positions:
             self.compare_batch(prompts[: model.max_batch], count)
         self.progress("compare requests", len(requests) + 1, len(requests) + 1)
@@ -89,7 +89,7 @@ class OneStep(_Check):
 
     def run(self) -> Report:
         """Compare all requests."""
-        requests = built_in_requests(self.manifest)
+        requests = built_in_requests(self.role)
         whole = []
         for number, request in enumerate(requests):
             self.progress("compare requests", number, len(requests))

@@ -27,7 +27,7 @@ def build(small: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def test_it_is_read_as_it_was_written(build: Path) -> None:
     assert read_origin(build).model == read_origin(build, str(build.parent / "model.yaml")).model
     found = read_build(build)
-    assert found == Build(found.manifest, found.device, quantize="none")
+    assert found == Build(found.role, found.device, quantize="none")
     assert found.device["target"] == "null"
 
 

@@ -1,4 +1,4 @@
-"""Simulation of a build: the programs of its manifests, at the costs that its plan.json predicts."""
+"""Simulation of a build: the programs of its placement, at the costs that its plan.json predicts."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from partc.plan.simulate.script import Script, Workflow, stage_runs, workflow_of
 
 @dataclass(frozen=True)
 class Build:
-    """The manifests of a build, for a simulation."""
+    """The roles of a build, for a simulation."""
 
     folder: Path
-    manifests: Mapping[str, Role]
-    """Device -> manifest, in ring order."""
+    roles: Mapping[str, Role]
+    """Device -> role, in ring order."""
 
     @property
     def plan_id(self) -> str:
         """The plan id of all its devices."""
-        return next(iter(self.manifests.values())).plan_id
+        return next(iter(self.roles.values())).plan_id
 
     @property
     def max_requests(self) -> int:
         """Requests that the build takes at once; the others wait."""
-        return next(iter(self.manifests.values())).model.max_requests
+        return next(iter(self.roles.values())).model.max_requests
 
 
 def read_build(folder: Path) -> Build:
-    """The manifests of all devices of a build.
+    """The roles of all devices of a build.
 
     Raises:
         BundleError: one is missing, damaged, or of another plan.
@@ -47,9 +47,9 @@ def read_build(folder: Path) -> Build:
         raise BundleError(
             "not a build: no device has a build.json", where=str(folder), hint="give what partc compile wrote"
         )
-    named = {manifest.device: manifest for manifest in found}
+    named = {role.device: role for role in found}
     ring = found[0].ring
-    if set(ring) != set(named) or len({manifest.plan_id for manifest in found}) > 1:
+    if set(ring) != set(named) or len({role.plan_id for role in found}) > 1:
         raise BundleError("the devices are not those of one plan", where=str(folder), hint=RECOMPILE)
     return Build(folder, {device: named[device] for device in ring})
 
@@ -80,17 +80,17 @@ def _script(build: Build, case: Case, phase: Phase) -> Script:
     """Programs are for prefill and decode; a problem without these phases is one of prefill alone."""
     name = phase.name if phase.name == "decode" else "prefill"
     runs = stage_runs(phase, case.stages)
-    if list(runs) != list(build.manifests):
+    if list(runs) != list(build.roles):
         raise _foreign(build, "has other devices, or in another order")
-    for device, manifest in build.manifests.items():
-        if name not in manifest.programs:
+    for device, role in build.roles.items():
+        if name not in role.programs:
             raise _foreign(build, f"has a phase {phase.name}, for which {device} has no program")
-        if sum(isinstance(item, Run) for item in manifest.programs[name]) != len(runs[device]):
+        if sum(isinstance(item, Run) for item in role.programs[name]) != len(runs[device]):
             raise _foreign(build, f"gives {device} another number of stages")
-        for message in (message for item in manifest.programs[name] for message in item.sends):
+        for message in (message for item in role.programs[name] for message in item.sends):
             if (device, message.device) not in case.problem.link_of:
                 raise _foreign(build, f"has no link from {device} to {message.device}")
-    programs = {device: manifest.programs[name] for device, manifest in build.manifests.items()}
+    programs = {device: role.programs[name] for device, role in build.roles.items()}
     sizes = {edge.value: edge.bytes for edge in phase.edges if edge.value is not None}
     return Script(phase.name, programs, runs, {**_results(build, name, sizes, phase.return_bytes), **sizes})
 
@@ -98,14 +98,12 @@ def _script(build: Build, case: Case, phase: Phase) -> Script:
 def _results(build: Build, name: str, sizes: Mapping[str, float], return_bytes: float) -> dict[str, float]:
     """Sizes of the values that programs send and no edge carries: together the return_bytes."""
     largest: dict[str, int] = {}
-    for manifest in build.manifests.values():
-        sent = (
-            value for item in manifest.programs[name] for message in item.sends for value in message.values
-        )
+    for role in build.roles.values():
+        sent = (value for item in role.programs[name] for message in item.sends for value in message.values)
         for value in sent:
             if value not in sizes:
-                tensor = manifest.types[value]
-                largest[value] = DTYPES[tensor.dtype].itemsize * prod(tensor.sizes(manifest.dims))
+                tensor = role.types[value]
+                largest[value] = DTYPES[tensor.dtype].itemsize * prod(tensor.sizes(role.dims))
     total = sum(largest.values())
     return {value: return_bytes * size / total if total else 0.0 for value, size in largest.items()}
 

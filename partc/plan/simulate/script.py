@@ -1,6 +1,6 @@
 """Scripts of a simulation: for each kind of step, every device's program and the costs of its instructions.
 
-The programs follow from the plan, or come from the manifests of a build (`partc.plan.simulate.build`); the costs
+The programs follow from the plan, or come from the placement of a build (`partc.plan.simulate.build`); the costs
 always follow from the plan.
 """
 
