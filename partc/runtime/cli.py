@@ -6,17 +6,15 @@ Nothing heavy is imported before the command line is understood.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import gc
-import json
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from partc import __version__
-from partc.errors import Cause, PartcError, RunError
+from partc.errors import PartcError, RunError
 
 _EXAMPLES = """\
 examples:
@@ -65,7 +63,7 @@ def _bug(error: Exception, stdio: bool) -> int:
     traceback.print_exception(error)
     print("error: this is a bug of partc; please report it with the lines above", file=sys.stderr)
     if stdio:
-        _tell_program("bug", f"{type(error).__name__}: {error}", None, None)
+        _say_last_words(error)
     return 70
 
 
@@ -160,15 +158,14 @@ def _fail(error: PartcError, stdio: bool) -> int:
     if error.hint:
         print(f"  hint: {error.hint}", file=sys.stderr)
     if stdio:
-        cause = error.cause if isinstance(error, RunError) else "input" if error.exit_code == 1 else "bug"
-        _tell_program(cause, error.message, error.where, error.hint)
+        _say_last_words(error)
     return error.exit_code
 
 
-def _tell_program(cause: Cause, message: str, where: str | None, hint: str | None) -> None:
-    fields = {"cause": cause, "message": message, "where": where, "hint": hint}
-    with contextlib.suppress(OSError):  # nobody may be there any more
-        print(json.dumps({"error": fields}), flush=True)
+def _say_last_words(error: Exception) -> None:
+    from partc.runtime.shell.last_words import say_last_words
+
+    say_last_words(error)
 
 
 def _address(text: str) -> str:

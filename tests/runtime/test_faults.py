@@ -155,9 +155,7 @@ def test_a_flipped_byte(build: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(
-        RunError, match=r"the runner of b ended: .*part_1\.onnx: the file is damaged"
-    ) as caught:
+    with pytest.raises(RunError, match=r"part_1\.onnx: the runner of b ended: the file is damaged") as caught:
         launch_local(build)
     assert "compile again" in str(caught.value.hint)
 
@@ -231,7 +229,7 @@ def test_a_port_in_use(build: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(
-            RunError, match=f"the runner of b ended: {address}: cannot listen: Address"
+            RunError, match=f"{address}: the runner of b ended: cannot listen: Address"
         ) as caught:
             launch_local(build, listen={"b": address})
     assert "--listen" in str(caught.value.hint)

@@ -27,11 +27,15 @@ from partc.format.role import load_role, source_role
 from partc.runtime.client.client import Client
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.runtime.shell.cores import shared_out
+from partc.runtime.shell.last_words import LastWords, read_last_words
 
 _STOP_S = 2.0
 _LAST_WORDS_S = 0.5
 _DEATH_S = 0.05
 _TAIL_BYTES = 4000
+_LOOK_S = 1.0
+_FIRST_WORD_S = 10.0
+_STOPPED_S = 10.0
 _BUG_EXIT_CODE = 70
 
 
@@ -42,6 +46,29 @@ class _Process:
     popen: subprocess.Popen[bytes]
     stderr: IO[bytes]
     pending: bytes = b""
+    last_words: LastWords | None = None
+    """Its reason to end, once it has told it."""
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """The lines that it told; None when it has ended."""
+        assert self.popen.stdout is not None
+        came = os.read(self.popen.stdout.fileno(), 65536)
+        *lines, self.pending = (self.pending + came).split(b"\n")
+        for line in lines:
+            self.last_words = read_last_words(line) or self.last_words
+        return [json.loads(line) for line in lines] if came else None
+
+    def end(self) -> None:
+        """Read the rest of a process that has ended."""
+        while self.read() is not None:
+            pass
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped it (SIGSTOP, Ctrl-Z); unknown on other systems than Linux."""
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        return False
 
     def tail(self) -> str:
         """The last that it wrote to standard error."""
@@ -167,7 +194,7 @@ class LocalRing:
         for name, process in self._processes.items():
             code = process.popen.poll()
             if code is not None and code > 0:
-                return _failure(name, code, process.tail())
+                return _failure(name, code, process)
         return None
 
     def killed(self) -> RunError | None:
@@ -266,13 +293,13 @@ class LocalRing:
             for name, process in self._processes.items():
                 assert process.popen.stdout is not None
                 selector.register(process.popen.stdout, selectors.EVENT_READ, name)
+            waiting = _Waiting()
             while len(found) < len(self._processes):
-                ready = selector.select(max(0.0, end - time.monotonic()))
+                ready = selector.select(min(_LOOK_S, max(0.0, end - time.monotonic())))
                 if not ready:
-                    missing = ", ".join(name for name in self._processes if name not in found)
-                    raise RunError("did not get ready in time", where=missing)
+                    waiting.look({n: p for n, p in self._processes.items() if n not in found}, end)
                 for item, _ in ready:
-                    told = self._read(self._processes[item.data])
+                    told = self._processes[item.data].read()
                     if told is None:
                         raise self._ended(item.data)
                     for line in told:
@@ -280,19 +307,10 @@ class LocalRing:
                             found[item.data] = line
         return found
 
-    def _read(self, process: _Process) -> list[dict[str, Any]] | None:
-        """The lines that a runner told; None when it has ended."""
-        assert process.popen.stdout is not None
-        came = os.read(process.popen.stdout.fileno(), 65536)
-        if not came:
-            return None
-        *lines, process.pending = (process.pending + came).split(b"\n")
-        return [json.loads(line) for line in lines]
-
     def _ended(self, name: str) -> PartcError:
         process = self._processes[name]
         code = process.popen.wait()
-        return self.failure() or _failure(name, code, process.tail())
+        return self.failure() or _failure(name, code, process)
 
     @staticmethod
     def _tell(process: _Process, line: bytes) -> None:
@@ -304,12 +322,46 @@ class LocalRing:
             return  # it has ended, which its standard output tells next
 
 
-def _failure(name: str, code: int, said: str) -> PartcError:
+def _failure(name: str, code: int, process: _Process) -> PartcError:
+    process.end()
+    told = process.last_words
     if code == _BUG_EXIT_CODE:
-        return InternalError(f"the runner of {name} failed:\n{said}")
-    message, _, hint = said.partition("\n  hint: ")
-    told = message.rpartition("error: ")[2] or f"it ended with exit code {code}"
-    return RunError(f"the runner of {name} ended: {told}", hint=hint.strip() or None)
+        return InternalError(f"the runner of {name} failed:\n{process.tail()}")
+    if told is None:
+        last = process.tail().rpartition("\n")[2]
+        return RunError(f"the runner of {name} ended with exit code {code}: {last}", where=name)
+    message = f"the runner of {name} ended: {told.message}"
+    return RunError(message, where=told.where, hint=told.hint, cause=told.cause)
+
+
+class _Waiting:
+    """Patience with runners that load: says from time to time whom it waits for, and knows when it is in vain."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._next_word = _FIRST_WORD_S
+        self._stopped: dict[str, float] = {}
+
+    def look(self, missing: Mapping[str, _Process], end: float) -> None:
+        """Look after the runners that have not told what is waited for.
+
+        Raises:
+            RunError: the time is over, or one of them is stopped.
+        """
+        now, names = time.monotonic(), ", ".join(missing)
+        if now >= end:
+            raise RunError("the runner did not get ready in time", where=names, cause="stalled")
+        for name, process in missing.items():
+            since = self._stopped.setdefault(name, now) if process.is_stopped else now
+            if not process.is_stopped:
+                self._stopped.pop(name, None)
+            if now - since >= _STOPPED_S:
+                message = f"the runner of {name} is stopped"
+                hint = f"let it go on: kill -CONT {process.popen.pid}"
+                raise RunError(message, where=name, hint=hint, cause="stalled")
+        if now - self._began >= self._next_word:
+            print(f"note: waiting for {names}, {now - self._began:.0f} s", file=sys.stderr, flush=True)
+            self._next_word *= 2
 
 
 def _close_quietly(stream: IO[bytes]) -> None:

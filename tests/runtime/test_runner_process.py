@@ -1,4 +1,4 @@
-"""Open files and connections: a thousand strangers keep no client out, and too few files are said."""
+"""Limits and ends of a runner: open files, strangers, its last words, and one that is stopped."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from partc.errors import BundleError, InternalError, RunError
+from partc.runtime.shell.last_words import last_words_of, read_last_words, say_last_words
 from partc.runtime.shell.launch import launch_local
 from tests.runtime.bundles import expected_tokens, language_model
 
@@ -84,3 +86,49 @@ def test_silent_connections_keep_no_client_out(build: Path, strangers: list[sock
 def _cpu(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_runner_that_is_stopped_while_it_loads_is_not_waited_for(
+    build: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "if 'devices/b' in ' '.join(sys.orig_argv):\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    for name, seconds in (("_LOOK_S", 0.1), ("_FIRST_WORD_S", 0.5), ("_STOPPED_S", 2.0)):
+        monkeypatch.setattr(f"partc.runtime.shell.launch.{name}", seconds)
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    began = time.monotonic()
+    with pytest.raises(RunError, match="the runner of b is stopped") as caught:
+        launch_local(build, env={"PYTHONPATH": path})
+    assert time.monotonic() - began < 20
+    assert caught.value.cause == "stalled"
+    assert str(caught.value.hint).startswith("let it go on: kill -CONT ")
+    assert "note: waiting for" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (RunError("gone", where="b", hint="wait", cause="lost-peer"), "lost-peer"),
+        (BundleError("damaged", where="x"), "input"),
+        (InternalError("broken"), "bug"),
+        (ValueError("odd"), "bug"),
+    ],
+)
+def test_last_words_are_read_as_they_were_written(
+    error: Exception, cause: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say_last_words(error)
+    told = read_last_words(capsys.readouterr().out.encode())
+    assert told == last_words_of(error)
+    assert told is not None
+    assert told.cause == cause
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{}", b'{"ready": true}', b"[" * 5000, b'{"error": {"cause": "bad"}}']
+)
+def test_other_lines_are_no_last_words(line: bytes) -> None:
+    assert read_last_words(line) is None
