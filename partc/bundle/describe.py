@@ -22,7 +22,7 @@ from partc.format.build import (
 from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
 from partc.format.placement import MOST_FIGURE, Placement, Stages, seal_placement, stages_of
-from partc.format.program import Emit, Instruction, print_program, reads, writes
+from partc.format.program import Emit, Instruction, print_program
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value
 from partc.ir.plan import PlanFile
 from partc.ir.types import BY_SHORT
@@ -127,7 +127,7 @@ def _port(value: Value) -> Port:
 
 def _values(module: Module, part: Part) -> dict[str, TensorType]:
     given = {value.name for value in module.graph.inputs}
-    names = dict.fromkeys(name for step in _steps(part) for name in (*reads(step), *writes(step)))
+    names = dict.fromkeys(name for step in _steps(part) for name in (*step.reads, *step.writes))
     return {name: _type_of(name, module, part.graphs) for name in names if name not in given}
 
 

@@ -128,8 +128,8 @@ def run_command(
         raise click.UsageError(
             "nothing to run: give --prompt, --token-ids or --input", click.get_current_context()
         )
-    manifest = load_build(build)
-    model = manifest.model
+    role = load_build(build)
+    model = role.model
     check_task(model.task, bool(prompts or token_ids), tensors is not None)
     asked = read_prompts(prompts, token_ids, batch, model.vocab_size)
     shown = prompt_texts(asked) if sys.stdout.isatty() and not as_json else []
@@ -146,7 +146,7 @@ def run_command(
     if output is not None:
         write_outputs(output, results)
     if record:
-        _record(build, manifest.plan_id, results, started, local=connect is None)
+        _record(build, role.plan_id, results, started, local=connect is None)
     _show(results, model, shown, live, as_json, timing)
 
 

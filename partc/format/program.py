@@ -196,16 +196,6 @@ def print_instruction(instruction: Instruction) -> str:
     return print_fields(instruction.grammar, instruction)
 
 
-def reads(instruction: Instruction) -> tuple[str, ...]:
-    """The values that an instruction uses."""
-    return instruction.reads
-
-
-def writes(instruction: Instruction) -> tuple[str, ...]:
-    """The values that an instruction makes."""
-    return instruction.writes
-
-
 def chunk_program(prefill: Program) -> Program:
     """The program of a part of a prompt behind which more comes.
 

@@ -40,8 +40,8 @@ class Fleet:
         """Whether other programs take the cores of a device that was asked already."""
         return float(self.facts.get(device, {}).get("pressure", 0.0)) > BUSY
 
-    def manifest(self, device: str) -> Role:
-        """The manifest of one device's bundle; raises BundleError."""
+    def role(self, device: str) -> Role:
+        """The role of one device; raises BundleError."""
         return load_role(self.folder / "devices" / device)
 
     @property
@@ -55,7 +55,7 @@ class Fleet:
         Raises:
             RunError: it does not answer, does not measure, or has another bundle.
         """
-        probe = Probe(self.manifest(device), self.keys, self.addresses[device])
+        probe = Probe(self.role(device), self.keys, self.addresses[device])
         try:
             self.facts[device] = probe.await_facts()
         except BaseException:
@@ -74,11 +74,11 @@ class Fleet:
             with self.probe(device) as probe:
                 peers = {name: self.addresses[name] for name in devices if name != device}
                 probe.join(devices, peers)
-        manifest = ring_role(self.manifest(devices[0]), devices)
+        role = ring_role(self.role(devices[0]), devices)
         end = time.monotonic() + CONNECT_S
         while True:
             try:
-                return Client.reach(manifest, self.keys, self.addresses[devices[0]], floor_s=CONNECT_S)
+                return Client.reach(role, self.keys, self.addresses[devices[0]], floor_s=CONNECT_S)
             except RunError:
                 # Until it has changed over it refuses whoever means the ring.
                 if time.monotonic() >= end:
@@ -98,14 +98,14 @@ class Probe(Connection):
     gone_hint: ClassVar[str] = "see what its runner says, start it again with --measure, and profile again"
     key_hint: ClassVar[str] = "copy this profile's folder of the device to it again, keys included"
 
-    def __init__(self, manifest: Role, keys: Keys | None, address: str) -> None:
+    def __init__(self, role: Role, keys: Keys | None, address: str) -> None:
         """Begin to connect."""
-        super().__init__(manifest, keys, address, CONNECT_S)
+        super().__init__(role, keys, address, CONNECT_S)
         self._answers: dict[bytes, Measured | Joined | Error] = {}
 
     def await_facts(self) -> Mapping[str, Any]:
         """Wait until the device answers; what it says of its machine."""
-        device = self.manifest.device
+        device = self.role.device
         hint = f"start it there: partc-runner --bundle devices/{device} --listen HOST:PORT --measure"
         facts = self._await_welcome(CONNECT_S, hint).info
         if not facts.get("measures"):
@@ -156,7 +156,7 @@ class Probe(Connection):
                 raise self._failure
             if time.monotonic() >= end:
                 text = f"no answer within {ANSWER_S:.0f} s"
-                raise RunError(text, where=self.manifest.device, hint=self.gone_hint, cause="stalled")
+                raise RunError(text, where=self.role.device, hint=self.gone_hint, cause="stalled")
             self._pump(end - time.monotonic())
         found = self._answers.pop(message.ticket)
         if isinstance(found, Error):

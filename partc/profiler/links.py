@@ -77,7 +77,7 @@ def measure_ring(fleet: Fleet, devices: Sequence[str], steps: int, repeats: int)
 
 def _decode(client: Client, steps: int, quantile: float) -> float:
     result = client.generate([1], steps + _SKIPPED + 1, ignore_eos=True)
-    idle = idle_s(result.timings, client.manifest.source)
+    idle = idle_s(result.timings, client.role.source)
     return float(np.quantile(idle[_SKIPPED:], quantile))
 
 
@@ -87,7 +87,7 @@ def _prefills(client: Client, repeats: int, quantile: float) -> list[Sample]:
         seconds = []
         for _ in range(repeats + 1):
             result = client.generate([1] * count, 2, ignore_eos=True)
-            seconds.append(idle_s(result.timings, client.manifest.source)[0])
+            seconds.append(idle_s(result.timings, client.role.source)[0])
         samples.append(Sample(count * TOKEN_BYTES, float(np.quantile(seconds[1:], quantile))))
         if samples[-1].seconds > _PATIENCE_S:
             break

@@ -104,7 +104,7 @@ def _check_same(config: ModelConfig, built: Build, build: Path) -> None:
 
 def _compare(build: Path, expected: Expectation, asked: Requests, progress: Progress) -> Report:
     with launch_local(build) as ring, ring.client() as client:
-        if client.manifest.model.task == GENERATION:
+        if client.role.model.task == GENERATION:
             return Generation(client, expected, progress).run(asked)
         return OneStep(client, expected, progress).run()
 

@@ -26,7 +26,7 @@ class _Check:
         self.client = client
         self.expected = expected
         self.progress = progress
-        self.role: Role = client.manifest
+        self.role: Role = client.role
         self.cases: list[Case] = []
         self.largest = 0.0
 

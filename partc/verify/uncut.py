@@ -80,12 +80,12 @@ class UncutModel:
 
     def __init__(self, folder: Path, taps: Mapping[str, TensorType] | None = None) -> None:
         """Load it; `taps` are values inside of the graph that become outputs, as far as it has them."""
-        manifest = load_role(folder)
-        self.manifest = tap(manifest, folder, taps) if taps else manifest
-        (self._module,) = self.manifest.submodules.values()
+        role = load_role(folder)
+        self.role = tap(role, folder, taps) if taps else role
+        (self._module,) = self.role.submodules.values()
         self.output = self._module.outputs[0]
         """The logits, in a model that generates."""
-        self._engine = load_engine(self.manifest, folder)
+        self._engine = load_engine(self.role, folder)
 
     def begin(self, batch: int) -> None:
         """A new request of `batch` sequences."""
@@ -98,15 +98,15 @@ class UncutModel:
     def outputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """A request of one step, with the inputs that a ring takes."""
         given = dict(inputs)
-        length = given.pop("length", None) if self.manifest.has_step_inputs else None
-        dims = check_tensors(given, self.manifest)
+        length = given.pop("length", None) if self.role.has_step_inputs else None
+        dims = check_tensors(given, self.role)
         rows = [dims.get("sequence", 1)] * dims.get("batch", 1) if length is None else list(length)
         self._engine.reset(0, dims)
         return self._run(given, [0] * len(rows), rows)
 
     def generate(self, prompts: Sequence[Sequence[int]], chunks: Sequence[int], count: int) -> Answer:
         """`count` greedy tokens for every prompt, the first steps of the rows in `chunks`."""
-        ids = padded(prompts, self.manifest.model.pad_token_id or 0)
+        ids = padded(prompts, self.role.model.pad_token_id or 0)
         lengths = [len(prompt) for prompt in prompts]
         self.begin(len(prompts))
         answer, at = Answer([[] for _ in prompts]), 0
@@ -125,12 +125,12 @@ class UncutModel:
 
     def logits(self, made: Mapping[str, Array]) -> npt.NDArray[np.float32]:
         """[batch, vocabulary], of the last token of every sequence."""
-        return as_float32(made[self.output], self.manifest.types[self.output].dtype)[:, 0]
+        return as_float32(made[self.output], self.role.types[self.output].dtype)[:, 0]
 
     def _run(
         self, inputs: Mapping[str, Array], position: Sequence[int], length: Sequence[int]
     ) -> dict[str, Array]:
-        dims = check_tensors(dict(inputs), self.manifest)
+        dims = check_tensors(dict(inputs), self.role)
         steps = {
             "position": np.array(position, np.int64),
             "length": np.array(length, np.int64),
@@ -154,18 +154,18 @@ def padded(prompts: Sequence[Sequence[int]], pad: int) -> Array:
     return ids
 
 
-def tap(manifest: Role, folder: Path, taps: Mapping[str, TensorType]) -> Role:
-    """The manifest of a copy of the graph that also returns those of `taps` that it computes; ONNX graphs only.
+def tap(role: Role, folder: Path, taps: Mapping[str, TensorType]) -> Role:
+    """The role of a copy of the graph that also returns those of `taps` that it computes; ONNX graphs only.
 
     The copy is written beside the graph, whose weights it refers to.
     """
-    (module,) = manifest.submodules.values()
-    if manifest.engine.kind != "ort":
-        return manifest
+    (module,) = role.submodules.values()
+    if role.engine.kind != "ort":
+        return role
     file, found = _write_tapped(folder, module, taps)
     more = msgspec.structs.replace(module, file=file, outputs=(*module.outputs, *found))
-    values = {**manifest.values, **{name: taps[name] for name in found}}
-    return manifest.changed(submodules=(more,), values=values)
+    values = {**role.values, **{name: taps[name] for name in found}}
+    return role.changed(submodules=(more,), values=values)
 
 
 def _write_tapped(folder: Path, module: Submodule, taps: Mapping[str, TensorType]) -> tuple[str, list[str]]:

@@ -114,7 +114,7 @@ def measured(build: Path, runs: int) -> list[tuple[dict[str, float], dict[str, f
     prompt = [1 + number % 40 for number in range(PROMPT)]
     with launch_local(build) as ring, ring.client() as client:
         results = [client.generate(prompt, GENERATE, ignore_eos=True) for _ in range(runs + 1)]
-        source = client.manifest.source
+        source = client.role.source
     timings = [result.timings for result in results[1:]]
     return [(_labelled(one, source, 0.5), _labelled(one, source, 0.1)) for one in timings]
 

@@ -68,9 +68,9 @@ def measure(config: ModelConfig, own: Quantization, text: Path | None, most: int
     compiled = replace(config, quantize=None if own == UNCHANGED else own)
     with tempfile.TemporaryDirectory() as folder:
         alone = compile_uncut(compiled, {"target": "ort", "threads": 1}, Path(folder))
-        manifest = load_role(alone)
+        role = load_role(alone)
         judged = replace(config, quantize=own)
-        judge = choose_measurement(alone.parents[1], judged, manifest, Requests(), text, most)
+        judge = choose_measurement(alone.parents[1], judged, role, Requests(), text, most)
         weights = sum(path.stat().st_size for path in (alone / "weights").iterdir())
         cost = judge.cost(alone, lambda what, done, total: None)
     return {"precision": own.text, "weights_bytes": weights, **asdict(cost)}

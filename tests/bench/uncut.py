@@ -19,13 +19,13 @@ class Uncut:
 
     def __init__(self, bundle: Path, device: str, threads: int = 1) -> None:
         place = bundle / "devices" / device
-        manifest = load_role(place)
-        manifest = manifest.changed(engine=replace(manifest.engine, threads=threads))
-        self._model = manifest.model
-        (self._module,) = manifest.submodules.values()
-        self._engine = load_engine(manifest, place)
+        role = load_role(place)
+        role = role.changed(engine=replace(role.engine, threads=threads))
+        self._model = role.model
+        (self._module,) = role.submodules.values()
+        self._engine = load_engine(role, place)
         self._tokens = np.random.default_rng(0).integers(0, 32000, (1, self._model.max_sequence))
-        self._engine.reset(0, {"batch": 1, "sequence": manifest.dims["sequence"]})
+        self._engine.reset(0, {"batch": 1, "sequence": role.dims["sequence"]})
 
     def prefill(self, tokens: int) -> np.ndarray[Any, Any]:
         """The last logits of a prompt, taken in the steps that the runner takes it in."""

@@ -96,9 +96,9 @@ def test_a_killed_compile_leaves_nothing_that_looks_complete(tmp_path: Path) -> 
 
 
 def _assert_complete(build: Path) -> None:
-    for manifest in sorted(build.glob("devices/*/build.json")):
+    for role in sorted(build.glob("devices/*/build.json")):
         try:
-            verify_files(manifest.parent, load_role(manifest.parent).files)
+            verify_files(role.parent, load_role(role.parent).files)
         except PartcError as error:
             pytest.fail(f"half a bundle: {error}")
     assert (build / "plan.json").exists()

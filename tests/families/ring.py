@@ -30,15 +30,15 @@ class DirectRing:
         """`prompt_chunk` stands instead of the build's: tokens of a prompt that go through the ring at once."""
         self.build = build
         folders = {path.parent.name: path.parent for path in sorted(build.glob("devices/*/build.json"))}
-        self.manifests: dict[str, Role] = {
+        self.roles: dict[str, Role] = {
             name: _in_chunks(load_role(folder), prompt_chunk) for name, folder in folders.items()
         }
         self.trace: dict[int, list[Crossing]] = {}
         """Request → what crossed links, and the logits."""
         self.requests = 0
         """Requests so far; the first one is number 1."""
-        self.source = next(iter(self.manifests.values())).source
-        self._ring = Ring(self.manifests, lambda name: load_engine(self.manifests[name], folders[name]))
+        self.source = next(iter(self.roles.values())).source
+        self._ring = Ring(self.roles, lambda name: load_engine(self.roles[name], folders[name]))
 
     def outputs(self, inputs: Mapping[str, Array], lengths: Sequence[int] = ()) -> Mapping[str, Array]:
         """The outputs of a model that does not generate; `lengths` are the valid tokens of each row."""
@@ -76,7 +76,7 @@ class DirectRing:
         return answers
 
 
-def _in_chunks(manifest: Role, size: int | None) -> Role:
+def _in_chunks(role: Role, size: int | None) -> Role:
     if size is None:
-        return manifest
-    return manifest.changed(model=replace(manifest.model, prompt_chunk=size))
+        return role
+    return role.changed(model=replace(role.model, prompt_chunk=size))

@@ -82,7 +82,7 @@ def compare(
     network = _saved(kind, fields, task, folder / "checkpoint")
     config = ModelConfig(CheckpointFolder(folder / "checkpoint"), task=task, max_sequence=32, max_batch=2)
     ring = compile_ring(simplified(config), folder / "build", devices_file(folder, 3, targets))
-    assert len(ring.manifests) == 3
+    assert len(ring.roles) == 3
     rng = np.random.default_rng(0)
     pad = fields.get("pad_token_id", 0)
     ids = np.full((2, max(LENGTHS)), pad, np.int64)
@@ -90,7 +90,7 @@ def compare(
         ids[row, :length] = rng.integers(3, 90, length)
     mask = (np.arange(max(LENGTHS))[None] < np.array(LENGTHS)[:, None]).astype(np.int64)
     inputs = {"input_ids": ids}
-    if "token_type_ids" in ring.manifests[ring.source].inputs:
+    if "token_type_ids" in ring.roles[ring.source].inputs:
         inputs["token_type_ids"] = rng.integers(0, 2, ids.shape)
     arguments = {name: torch.from_numpy(value) for name, value in inputs.items()}
     with torch.no_grad():

@@ -87,7 +87,7 @@ def test_convolution_network_cut_in_three(tmp_path: Path) -> None:
     output = write_network(tmp_path / "net.onnx", long_skip=False)
     config = ModelConfig(OnnxFile(tmp_path / "net.onnx"), task="graph", max_batch=2)
     ring = compile_ring(simplified(config), tmp_path / "build", devices_file(tmp_path, 3))
-    assert len(ring.manifests) == 3
+    assert len(ring.roles) == 3
     images = np.random.default_rng(5).standard_normal((2, 3, 16, 16)).astype(np.float32)
     session = ort.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
     (right,) = session.run([output], {"image": images})
@@ -98,7 +98,7 @@ def test_a_skip_over_two_devices_travels_once_and_directly(tmp_path: Path) -> No
     output = write_network(tmp_path / "net.onnx", long_skip=True)
     config = ModelConfig(OnnxFile(tmp_path / "net.onnx"), task="graph")
     ring = compile_ring(simplified(config), tmp_path / "build", devices_file(tmp_path, 4), rule="eq1")
-    assert len(ring.manifests) == 4
+    assert len(ring.roles) == 4
     image = np.random.default_rng(5).standard_normal((1, 3, 16, 16)).astype(np.float32)
     session = ort.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
     (right,) = session.run([output], {"image": image})

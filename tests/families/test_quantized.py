@@ -114,7 +114,7 @@ def check(family: str, folder: Path) -> None:
     for precision, operator in OPERATORS.items():
         assert largest_error(uncut[precision], uncut["none"]) > 1e-3, "quantising changed nothing"
         cut = tiny.ring(texts[precision], f"{precision}3", 3)
-        assert len(cut.manifests) == 3
+        assert len(cut.roles) == 3
         assert operator in " ".join(operators(tiny.folder / f"{precision}3"))
         assert generate(cut, prompts) == right[precision]
         together = cut.generate_together([[prompt] for prompt in prompts], TOKENS)

@@ -72,7 +72,7 @@ def compiled(folder: Path, middle: Nodes) -> Any:
 )
 def test_what_depends_on_a_size_is_computed_for_each(middle: Nodes, tmp_path: Path) -> None:
     ring = compiled(tmp_path, middle)
-    assert len(ring.manifests) == 3
+    assert len(ring.roles) == 3
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(str(tmp_path / "sizes.onnx"), options, providers=["CPUExecutionProvider"])

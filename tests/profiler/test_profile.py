@@ -103,11 +103,11 @@ def test_the_plan_takes_every_time_from_the_profile(bundle: Path) -> None:
 
 def test_distinct_submodules_are_emitted_once(bundle: Path) -> None:
     work = load_work(bundle)
-    manifest = Fleet(bundle, {}).manifest("phone")
-    assert {task.graph for task in work.tasks} <= set(manifest.submodules)
+    role = Fleet(bundle, {}).role("phone")
+    assert {task.graph for task in work.tasks} <= set(role.submodules)
     assert work.chain is not None
-    assert {work.chain.graph(1), work.chain.graph(work.chain.count)} <= set(manifest.submodules)
-    parts = {name for name in manifest.submodules if name.startswith("sub_")}
+    assert {work.chain.graph(1), work.chain.graph(work.chain.count)} <= set(role.submodules)
+    parts = {name for name in role.submodules if name.startswith("sub_")}
     assert len(parts) < work.submodules
     counted = [index for task in work.tasks if task.phase == "decode" for index in task.submodules]
     assert sorted(counted) == list(range(work.submodules))

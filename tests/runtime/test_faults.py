@@ -355,12 +355,12 @@ class Impostor:
     """A client with the key of a device, which sends what it likes to another device."""
 
     def __init__(self, build: Path, name: str, target: str, address: str) -> None:
-        manifest = load_role(build / "devices" / target)
+        role = load_role(build / "devices" / target)
         keys = load_client_keys(build) if name == "client" else load_device_keys(build / "devices" / name)
-        self.transport = Transport(keys, client_frame_limit(manifest), 5.0)
+        self.transport = Transport(keys, client_frame_limit(role), 5.0)
         self.transport.connect(target, address)
         self.target, self.name = target, name
-        self.placement = bytes.fromhex(manifest.placement_id)
+        self.placement = bytes.fromhex(role.placement_id)
         self.until(Connected)
 
     def __enter__(self) -> Self:

@@ -47,10 +47,10 @@ class Compiled:
             part.graphs = load_target(part.target).lower(part.graphs, module.info)
         write_bundle(module, folder)
         device = folder / "devices" / "phone"
-        manifest = load_role(device)
-        self._inputs = manifest.submodules["part_0"].inputs
-        self._outputs = manifest.submodules["part_0"].outputs
-        self._engine = load_engine(manifest, device)
+        role = load_role(device)
+        self._inputs = role.submodules["part_0"].inputs
+        self._outputs = role.submodules["part_0"].outputs
+        self._engine = load_engine(role, device)
 
     def reset(self, batch: int) -> None:
         """Begin with empty states for so many sequences."""

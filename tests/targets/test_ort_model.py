@@ -21,13 +21,13 @@ pytestmark = pytest.mark.ort
 
 
 class Device:
-    """One device of the build: onnxruntime with states bound as the manifest says."""
+    """One device of the build: onnxruntime with states bound as the role says."""
 
     def __init__(self, folder: Path, batch: int) -> None:
         import onnxruntime
 
-        self.manifest: Role = load_role(folder)
-        (self.submodule,) = self.manifest.submodules.values()
+        self.role: Role = load_role(folder)
+        (self.submodule,) = self.role.submodules.values()
         self.session = onnxruntime.InferenceSession(
             str(folder / self.submodule.file), providers=["CPUExecutionProvider"]
         )

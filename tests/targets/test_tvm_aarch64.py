@@ -110,9 +110,9 @@ def opened(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     program = emulator.compile(ROOT / "tests/targets/call_function.cpp")
     open_here = tvm_runtime.open_library
 
-    def open_both(manifest: Role, folder: Path, name: str) -> Compared:
+    def open_both(role: Role, folder: Path, name: str) -> Compared:
         foreign = partial(emulator.call, program, tmp_path / "aarch64/devices" / folder.name / name)
-        made.append(Compared(open_here(manifest, folder, name), foreign))
+        made.append(Compared(open_here(role, folder, name), foreign))
         return made[-1]
 
     monkeypatch.setattr(tvm_engine, "open_library", open_both)

@@ -131,7 +131,7 @@ def test_a_long_prompt_on_one_device(folder: Path) -> None:
     assert run(["compile", "model.yaml", "--target", str(devices_file(folder, 1))]) == 0
     prompt = [int(token) for token in np.random.default_rng(0).integers(0, 200, 150)]
     with launch_local(folder / "build") as ring, ring.client() as client:
-        model, types = client.manifest.model, client.manifest.types
+        model, types = client.role.model, client.role.types
         result = client.generate(prompt, 6, ignore_eos=True, trace=True)
     assert model.prompt_chunk == 128
     assert min(crossing.step for crossing in result.trace) == 1, "two parts"

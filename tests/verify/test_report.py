@@ -44,7 +44,7 @@ def _compared(found: Sequence[float], right: Sequence[float]) -> Report:
     """The report on one output that is also what crosses a link."""
     a, b = np.array([found], np.float32), np.array([right], np.float32)
     kind = cast(Expectation, SimpleNamespace(tolerance=1e-4, what="the original"))
-    check = OneStep(cast(Client, SimpleNamespace(manifest=None)), kind, lambda what, done, total: None)
+    check = OneStep(cast(Client, SimpleNamespace(role=None)), kind, lambda what, done, total: None)
     check.cases.append(Case("input 1", None, None, check.error(a, b)))
     return check.report([CutError("v", "a", "b", *nearest(a, [b]))])
 

@@ -107,15 +107,15 @@ class Client(Connection):
 
     def __init__(
         self,
-        manifest: Role,
+        role: Role,
         keys: Keys | None,
         address: str,
         floor_s: float,
         explain: Explain = lambda error: error,
         tokenizer: Tokenizer | None = None,
     ) -> None:
-        """Begin to connect to the source, whose manifest it is; use `connect` instead."""
-        super().__init__(manifest, keys, address, floor_s)
+        """Begin to connect to the source, whose role it is; use `connect` instead."""
+        super().__init__(role, keys, address, floor_s)
         self._tokenizer = tokenizer or Tokenizer(None)
         self._floor_s = floor_s
         self._explain = explain
@@ -153,7 +153,7 @@ class Client(Connection):
     @classmethod
     def reach(
         cls,
-        manifest: Role,
+        role: Role,
         keys: Keys | None,
         address: str | None = None,
         *,
@@ -161,12 +161,12 @@ class Client(Connection):
         explain: Explain = lambda error: error,
         tokenizer: Tokenizer | None = None,
     ) -> Client:
-        """As `connect`, for a manifest that is in memory; without keys nothing is encrypted."""
-        found = address or manifest.endpoints.get(manifest.source)
+        """As `connect`, for a role that is in memory; without keys nothing is encrypted."""
+        found = address or role.endpoints.get(role.source)
         if not found:
             hint = "give its address, or `address` in devices.yaml"
-            raise RunError("the address of the source is not known", where=manifest.source, hint=hint)
-        client = cls(manifest, keys, found, floor_s, explain, tokenizer)
+            raise RunError("the address of the source is not known", where=role.source, hint=hint)
+        client = cls(role, keys, found, floor_s, explain, tokenizer)
         try:
             client._await_welcome(floor_s, "start its partc-runner, and see that the address is right")
         except BaseException:
@@ -225,7 +225,7 @@ class Client(Connection):
         self._check(ids, arrays, max_new_tokens)
         if any(token < 0 for token in ends):
             raise RunError(f"token {min(ends)} is below 0", where="stop", hint="token ids count from 0")
-        streams = texts and self.manifest.model.task == GENERATION
+        streams = texts and self.role.model.task == GENERATION
         request = Request(
             client=self,
             ticket=secrets.token_bytes(16),
@@ -243,7 +243,7 @@ class Client(Connection):
             stop=tuple(ends),
             ignore_eos=ignore_eos,
             trace=trace,
-            values=specs_of(arrays, self.manifest.types),
+            values=specs_of(arrays, self.role.types),
         )
         self.tell(submit, [to_frame(array) for array in arrays.values()])
         self._requests[request.ticket] = request
@@ -268,15 +268,15 @@ class Client(Connection):
     def _check(self, ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int) -> None:
         """What can be known here need not travel."""
         if not arrays:
-            check_prompts(ids, max_new_tokens, self.manifest)
+            check_prompts(ids, max_new_tokens, self.role)
             return
-        lengths = {"length"} - set(self.manifest.inputs) if self.manifest.has_step_inputs else set()
+        lengths = {"length"} - set(self.role.inputs) if self.role.has_step_inputs else set()
         given = {name: array for name, array in arrays.items() if name not in lengths}
-        check_tensors(given, self.manifest)
+        check_tensors(given, self.role)
 
     def _expected_s(self, ids: list[list[int]], arrays: dict[str, Array]) -> float:
         sizes = [len(prompt) for prompt in ids] + [array.size for array in arrays.values()]
-        return step_s(self.manifest.predicted, "prefill", max(len(ids), 1), max(sizes, default=1))
+        return step_s(self.role.predicted, "prefill", max(len(ids), 1), max(sizes, default=1))
 
     def _check_alive(self) -> None:
         """Ask the source for a sign of life when it is silent; give up when it stays so."""
@@ -286,7 +286,7 @@ class Client(Connection):
         if now - self._heard >= patience:
             hint = "see whether it hangs, start its runner again, and repeat the request"
             message = f"no sign of life for {patience:.1f} s"
-            self._fail(RunError(message, where=self.manifest.source, hint=hint, cause="stalled"))
+            self._fail(RunError(message, where=self.role.source, hint=hint, cause="stalled"))
         elif now - max(self._heard, self._asked) >= self._floor_s / 4:
             self._asked = now
             self.tell(Ping())

@@ -31,22 +31,22 @@ class Connection(ABC):
     key_hint: ClassVar[str]
     """What to do when it does not take the key."""
 
-    def __init__(self, manifest: Role, keys: Keys | None, address: str, floor_s: float) -> None:
-        """Begin to connect to the device of `manifest` at `address` (HOST:PORT); without keys, not encrypted.
+    def __init__(self, role: Role, keys: Keys | None, address: str, floor_s: float) -> None:
+        """Begin to connect to the device of `role` at `address` (HOST:PORT); without keys, not encrypted.
 
         Raises:
             RunError: there is no such address.
         """
-        self.manifest = manifest
+        self.role = role
         """The device's."""
         self._address = address
         self._events: deque[Event] = deque()
         self._welcome: Welcome | None = None
         self._failure: PartcError | None = None
         self._heard = time.monotonic()
-        self._transport = Transport(keys, client_frame_limit(manifest), floor_s, client_frame_limit(manifest))
+        self._transport = Transport(keys, client_frame_limit(role), floor_s, client_frame_limit(role))
         try:
-            self._transport.connect(manifest.device, address)
+            self._transport.connect(role.device, address)
         except BaseException:
             self.close()
             raise
@@ -69,12 +69,12 @@ class Connection(ABC):
         Raises:
             RunError: it is larger than the device takes.
         """
-        size, most = len(encode(message)), header_limit(self.manifest)
+        size, most = len(encode(message)), header_limit(self.role)
         if size > most:
             text = f"the request has {size} bytes without its tensors, at most {most} are allowed"
             where = type(message).__name__.lower()
             raise RunError(text, where=where, hint="send shorter prompts, and fewer stop tokens")
-        self._transport.send(self.manifest.device, message, frames)
+        self._transport.send(self.role.device, message, frames)
 
     @abstractmethod
     def _take(self, message: AnyMessage, frames: Sequence[memoryview]) -> None:
@@ -92,7 +92,7 @@ class Connection(ABC):
                 raise self._failure
             left = end - time.monotonic()
             if left <= 0:
-                message = f"{self.manifest.device} does not answer"
+                message = f"{self.role.device} does not answer"
                 raise RunError(message, where=self._address, hint=hint, cause="lost-peer")
             self._pump(left)
         return self._welcome
@@ -104,7 +104,7 @@ class Connection(ABC):
             self._handle(self._events.popleft())
 
     def _handle(self, event: Event) -> None:
-        device = self.manifest.device
+        device = self.role.device
         match event:
             case Connected():
                 self.tell(self._hello())
@@ -123,7 +123,7 @@ class Connection(ABC):
                 pass
 
     def _hello(self) -> Hello:
-        role = self.manifest
+        role = self.role
         return Hello(
             name=CLIENT,
             session=0,

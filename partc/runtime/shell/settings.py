@@ -22,9 +22,9 @@ class Settings:
     bundle: Path
     """The folder of one device."""
     listen: str | None = None
-    """HOST:PORT; None takes the manifest's endpoint."""
+    """HOST:PORT; None takes the address in placement.json."""
     peers: Mapping[str, str] = field(default_factory=dict)
-    """HOST:PORT of other devices, over the manifest's endpoints."""
+    """HOST:PORT of other devices, over those in placement.json."""
     insecure: bool = False
     """Neither encrypt nor authenticate; loopback addresses only."""
     patience_s: float = LEAST_PATIENCE_S
@@ -58,36 +58,34 @@ def _nothing(number: int, frame: FrameType | None) -> None:
     """The byte in the socket is enough."""
 
 
-def listen_address(manifest: Role, settings: Settings) -> str:
+def listen_address(role: Role, settings: Settings) -> str:
     """Where this device binds.
 
     Raises:
         RunError: nobody said where.
     """
-    address = settings.listen or manifest.endpoints.get(manifest.device)
+    address = settings.listen or role.endpoints.get(role.device)
     if address:
         return address
     if settings.stdio:
         return "127.0.0.1:0"
     hint = "--listen HOST:PORT, or `address` in devices.yaml"
-    raise RunError("where shall this device listen?", where=manifest.device, hint=hint)
+    raise RunError("where shall this device listen?", where=role.device, hint=hint)
 
 
-def peer_addresses(manifest: Role, given: Mapping[str, str]) -> dict[str, str]:
+def peer_addresses(role: Role, given: Mapping[str, str]) -> dict[str, str]:
     """Where those are that this device connects to: its consumers, and the source.
 
     Raises:
         RunError: an address is missing, or is one of a device that is not in the ring.
     """
-    needed = set(manifest.send) | ({manifest.source} - {manifest.device})
-    unknown = sorted(set(given) - set(manifest.ring))
+    needed = set(role.send) | ({role.source} - {role.device})
+    unknown = sorted(set(given) - set(role.ring))
     if unknown:
-        raise RunError(
-            f"{unknown[0]!r} is not in the ring", where="--peer", hint=f"{', '.join(manifest.ring)}"
-        )
-    known = {**manifest.endpoints, **given}
+        raise RunError(f"{unknown[0]!r} is not in the ring", where="--peer", hint=f"{', '.join(role.ring)}")
+    known = {**role.endpoints, **given}
     for name in sorted(needed):
         if not known.get(name):
             hint = f"--peer {name}=HOST:PORT, or `address` in devices.yaml"
-            raise RunError(f"the address of {name} is not known", where=manifest.device, hint=hint)
+            raise RunError(f"the address of {name} is not known", where=role.device, hint=hint)
     return {name: str(known[name]) for name in needed}

@@ -48,7 +48,7 @@ class Member:
         """Starts it; `stack` ends it."""
         self._ring = stack.enter_context(launch_local(bundle, floor_s=PATIENCE_S, pin=True))
         self._client = stack.enter_context(self._ring.client())
-        self._names = self._client.manifest.ring
+        self._names = self._client.role.ring
         self._tokens = tokens
         self._seed = 0
         self.measured = Measured()
@@ -73,7 +73,7 @@ class Member:
         """Two requests of a few tokens at once."""
         requests = [submit_around(self._client, self._tokens, self._next()) for _ in range(2)]
         results = [request.result() for request in requests]
-        self.measured.pair.append(pair_time(results, self._client.manifest.source))
+        self.measured.pair.append(pair_time(results, self._client.role.source))
 
     def prompt(self) -> None:
         """A long prompt and its first token."""

@@ -47,14 +47,14 @@ class ApartMemory(Memory):
 class Device:
     """The second half of a Llama of two layers, and its cache: 2 slots, 2 sequences, MAX positions."""
 
-    manifest: Role
+    role: Role
     folder: Path
 
     def engine(self) -> Engine:
-        return load_engine(self.manifest, self.folder)
+        return load_engine(self.role, self.folder)
 
     def empty(self) -> Engine:
-        return make_engine(self.manifest, self.folder)
+        return make_engine(self.role, self.folder)
 
 
 def compiled(folder: Path, target: str) -> Device:
@@ -63,12 +63,12 @@ def compiled(folder: Path, target: str) -> Device:
         part.graphs = load_target(target).lower(part.graphs, llama.info)
     write_bundle(llama, folder / "build")
     place = folder / "build" / "devices" / "board"
-    manifest = load_role(place)
+    role = load_role(place)
     if target == "null":  # which writes no states
         states = [State(name, name, name, "float32", ("batch", KV, MAX, SIZE)) for name in STATES]
-        submodule = replace(manifest.submodules[PART], states=tuple(states))
-        manifest = manifest.changed(submodules=(submodule,))
-    return Device(manifest, place)
+        submodule = replace(role.submodules[PART], states=tuple(states))
+        role = role.changed(submodules=(submodule,))
+    return Device(role, place)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -241,9 +241,9 @@ def test_a_submodule_that_the_build_has_not(engine: Engine) -> None:
 
 
 def test_an_engine_that_nobody_has(device: Device) -> None:
-    engine = replace(device.manifest.engine, kind="abacus")
+    engine = replace(device.role.engine, kind="abacus")
     with pytest.raises(BundleError, match="no engine 'abacus'") as caught:
-        make_engine(device.manifest.changed(engine=engine), device.folder)
+        make_engine(device.role.changed(engine=engine), device.folder)
     assert caught.value.hint == "this partc has ort, tvm, null"
 
 
@@ -251,10 +251,10 @@ def test_an_engine_that_nobody_has(device: Device) -> None:
 def test_submodules_come_and_go_while_others_run(tmp_path: Path, kind: str) -> None:
     """One thread runs part_1 all the time, another one loads and releases part_3."""
     folder = returning_model(kind).write(tmp_path / "build") / "devices" / "b"
-    manifest = load_role(folder)
-    engine = make_engine(manifest, folder)
+    role = load_role(folder)
+    engine = make_engine(role, folder)
     engine.load("part_1")
-    expected, done = tokens(engine, manifest), threading.Event()
+    expected, done = tokens(engine, role), threading.Event()
 
     def come_and_go() -> None:
         for _ in range(20):
@@ -265,16 +265,16 @@ def test_submodules_come_and_go_while_others_run(tmp_path: Path, kind: str) -> N
     with ThreadPoolExecutor(1) as worker:
         loading = worker.submit(come_and_go)
         while not done.is_set() and not loading.done():
-            np.testing.assert_array_equal(tokens(engine, manifest), expected)
+            np.testing.assert_array_equal(tokens(engine, role), expected)
         loading.result()
 
 
-def tokens(engine: Engine, manifest: Role) -> Array:
+def tokens(engine: Engine, role: Role) -> Array:
     """What part_1 makes of a prompt and one more row."""
-    engine.reset(0, {**manifest.dims, "batch": 1})
+    engine.reset(0, {**role.dims, "batch": 1})
     found = []
     for position, rows in ((0, 3), (3, 1)):
-        (kind,) = (manifest.types[name] for name in manifest.submodules["part_1"].inputs[:1])
+        (kind,) = (role.types[name] for name in role.submodules["part_1"].inputs[:1])
         dims = {"batch": 1, "sequence": rows}
         hidden = np.full(kind.sizes(dims), 0.25, np.float32)
         found.append(engine.run("part_1", 0, [hidden, np.array([position])], dims)[0].reshape(-1))
@@ -285,8 +285,8 @@ def tokens(engine: Engine, manifest: Role) -> Array:
 def test_release_gives_memory_back(tmp_path: Path) -> None:
     from tests.runtime.engines.test_ort import matrix
 
-    manifest, folder = matrix(tmp_path, 96 << 20)
-    engine = make_engine(manifest, folder)
+    role, folder = matrix(tmp_path, 96 << 20)
+    engine = make_engine(role, folder)
     before = resident("VmRSS")
     engine.load("part_0")
     held = resident("VmRSS") - before

@@ -81,9 +81,9 @@ def test_no_bytes_at_all() -> None:
 
 def test_states_begin_with_zeros_and_slots_are_apart(tmp_path: Path) -> None:
     build = language_model("null").write(tmp_path / "build")
-    manifest = load_role(build / "devices" / "b")
-    (module,) = manifest.submodules.values()
-    states = States(manifest.dims, manifest.model.max_requests)
+    role = load_role(build / "devices" / "b")
+    (module,) = role.submodules.values()
+    states = States(role.dims, role.model.max_requests)
     states.add(module)
     for slot in range(2):
         states.reset(slot, {"batch": 3, "sequence": 4})

@@ -74,9 +74,9 @@ def test_weights_lie_where_their_file_is_mapped(
 ) -> None:
     if not lends:
         monkeypatch.setattr(ort_session, "_READS_LENT_FILES", (1 << 20, 0))
-    manifest, folder = table(tmp_path)
+    role, folder = table(tmp_path)
     before = resident()
-    engine = loaded(manifest, folder)
+    engine = loaded(role, folder)
     assert resident() - before < 24 * MIB, "no copy of its 64 MiB"
     x = np.array([[0, 1, 2, 3], [7, 70, 700, 16_000_000]], np.float32)
     np.testing.assert_array_equal(engine.run("part_0", 0, [x], {"rows": 2})[0], x + 1)
@@ -84,14 +84,14 @@ def test_weights_lie_where_their_file_is_mapped(
 
 
 def test_weights_that_are_not_there_are_a_fault_of_the_bundle(tmp_path: Path) -> None:
-    manifest, folder = table(tmp_path)
+    role, folder = table(tmp_path)
     (folder / "weights.bin").write_bytes(b"")
     with pytest.raises(BundleError, match="weights"):
-        loaded(manifest, folder)
+        loaded(role, folder)
 
 
-def loaded(manifest: Role, folder: Path) -> OrtEngine:
-    engine = load_engine(manifest, folder)
+def loaded(role: Role, folder: Path) -> OrtEngine:
+    engine = load_engine(role, folder)
     assert isinstance(engine, OrtEngine)
     return engine
 
@@ -120,9 +120,9 @@ def with_weights(build: Path, nodes: list[onnx.NodeProto], numbers: Array, colum
     tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="weights.bin")
     onnx.save(model, folder / "part_0.onnx")
-    manifest = load_role(folder)
-    module = replace(manifest.submodules["part_0"], weights=("weights.bin",))
-    return manifest.changed(submodules=(module,)), folder
+    role = load_role(folder)
+    module = replace(role.submodules["part_0"], weights=("weights.bin",))
+    return role.changed(submodules=(module,)), folder
 
 
 def run(engine: OrtEngine, number: int) -> Array:

@@ -190,62 +190,62 @@ def copied(build: Path, folder: Path) -> tuple[Role, Path]:
     return load_role(folder), folder
 
 
-def refused(manifest: Role, folder: Path, message: str) -> None:
+def refused(role: Role, folder: Path, message: str) -> None:
     with pytest.raises(BundleError, match=message):
-        load_engine(manifest, folder)
+        load_engine(role, folder)
     assert not loaded(folder / "library.so")
 
 
 def test_a_library_is_loaded_if_it_is_the_one_of_the_manifest(build: Path, tmp_path: Path) -> None:
-    manifest, folder = copied(build, tmp_path / "copy")
-    load_engine(manifest, folder)
+    role, folder = copied(build, tmp_path / "copy")
+    load_engine(role, folder)
     assert loaded(folder / "library.so")
 
 
 def test_a_library_with_a_byte_changed_is_not_loaded(build: Path, tmp_path: Path) -> None:
-    manifest, folder = copied(build, tmp_path / "copy")
+    role, folder = copied(build, tmp_path / "copy")
     data = bytearray((folder / "library.so").read_bytes())
     data[len(data) // 2] ^= 1
     (folder / "library.so").write_bytes(data)
-    refused(manifest, folder, "SHA-256 is not that of build.json")
+    refused(role, folder, "SHA-256 is not that of build.json")
 
 
 def test_a_library_of_another_plan_is_not_loaded(build: Path, tmp_path: Path) -> None:
-    manifest, folder = copied(build, tmp_path / "copy")
+    role, folder = copied(build, tmp_path / "copy")
     (folder / "library.so").write_bytes((build / "devices" / "board" / "library.so").read_bytes())
-    refused(manifest, folder, "SHA-256 is not that of build.json")
+    refused(role, folder, "SHA-256 is not that of build.json")
 
 
 def test_a_library_that_is_a_link_is_not_loaded(build: Path, tmp_path: Path) -> None:
-    manifest, folder = copied(build, tmp_path / "copy")
+    role, folder = copied(build, tmp_path / "copy")
     (folder / "library.so").unlink()
     (folder / "library.so").symlink_to(build / "devices" / "phone" / "library.so")
-    refused(manifest, folder, "symbolic link")
+    refused(role, folder, "symbolic link")
 
 
 def test_a_library_for_another_processor_is_not_loaded(build: Path, tmp_path: Path) -> None:
-    manifest, folder = copied(build, tmp_path / "copy")
-    assert manifest.engine.tvm is not None
-    other = replace(manifest.engine.tvm, platform="riscv64-linux-gnu")
-    manifest = manifest.changed(engine=replace(manifest.engine, tvm=other))
-    refused(manifest, folder, "the library is for riscv64-linux-gnu, and this machine is")
+    role, folder = copied(build, tmp_path / "copy")
+    assert role.engine.tvm is not None
+    other = replace(role.engine.tvm, platform="riscv64-linux-gnu")
+    role = role.changed(engine=replace(role.engine, tvm=other))
+    refused(role, folder, "the library is for riscv64-linux-gnu, and this machine is")
 
 
 def test_a_library_for_features_that_this_processor_has_not(build: Path, tmp_path: Path) -> None:
-    manifest, folder = copied(build, tmp_path / "copy")
-    assert manifest.engine.tvm is not None
-    other = replace(manifest.engine.tvm, processor=(*manifest.engine.tvm.processor, "telepathy"))
-    manifest = manifest.changed(engine=replace(manifest.engine, tvm=other))
-    refused(manifest, folder, "the library uses telepathy, which this processor has not")
+    role, folder = copied(build, tmp_path / "copy")
+    assert role.engine.tvm is not None
+    other = replace(role.engine.tvm, processor=(*role.engine.tvm.processor, "telepathy"))
+    role = role.changed(engine=replace(role.engine, tvm=other))
+    refused(role, folder, "the library uses telepathy, which this processor has not")
 
 
 def test_a_weight_that_is_in_no_file(build: Path, tmp_path: Path) -> None:
-    manifest, folder = copied(build, tmp_path / "copy")
-    assert manifest.engine.tvm is not None
-    functions = replace(manifest.engine.tvm.functions["part_0"], weights=("nowhere",))
-    tvm = replace(manifest.engine.tvm, functions={"part_0": functions})
+    role, folder = copied(build, tmp_path / "copy")
+    assert role.engine.tvm is not None
+    functions = replace(role.engine.tvm.functions["part_0"], weights=("nowhere",))
+    tvm = replace(role.engine.tvm, functions={"part_0": functions})
     with pytest.raises(BundleError, match="no file of part_0 has the weight 'nowhere'"):
-        load_engine(manifest.changed(engine=replace(manifest.engine, tvm=tvm)), folder)
+        load_engine(role.changed(engine=replace(role.engine, tvm=tvm)), folder)
 
 
 @pytest.mark.parametrize(
@@ -262,15 +262,15 @@ def test_threads_that_the_environment_asks_for(
 
 
 def test_a_machine_without_the_runtime(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest, folder = copied(build, tmp_path / "copy")
+    role, folder = copied(build, tmp_path / "copy")
     monkeypatch.setenv("PARTC_TVM_LIBRARIES", str(tmp_path))
     refused(
-        manifest,
+        role,
         folder,
         r"(?s)needs TVM's libtvm_runtime\.so, which is not found.*PARTC_TVM_LIBRARIES is .*unset it",
     )
     monkeypatch.setitem(sys.modules, "tvm_ffi", None)
-    refused(manifest, folder, r"(?s)needs TVM's runtime, which is not installed.*pip install 'partc\[tvm\]'")
+    refused(role, folder, r"(?s)needs TVM's runtime, which is not installed.*pip install 'partc\[tvm\]'")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class Ring:
     def hop(self, steps: int) -> Sample:
         """The time between one device's computing and the next one's: the median of so many tokens."""
         result = self._submit(steps, []).result()
-        return Sample(statistics.median(hop_times(result, self._client.manifest.ring)), 0.0)
+        return Sample(statistics.median(hop_times(result, self._client.role.ring)), 0.0)
 
     def close(self) -> None:
         """End the processes."""
