@@ -40,7 +40,7 @@ class CheckpointFolder:
 
     @property
     def name(self) -> str:
-        """A short name for tables and roles."""
+        """A short name for tables and build.json."""
         return self.folder.resolve().name
 
 
@@ -53,7 +53,7 @@ class HubModel:
 
     @property
     def name(self) -> str:
-        """A short name for tables and roles."""
+        """A short name for tables and build.json."""
         return self.repo.rpartition("/")[2]
 
 
@@ -68,7 +68,7 @@ class RandomModel:
 
     @property
     def name(self) -> str:
-        """A short name for tables and roles."""
+        """A short name for tables and build.json."""
         return f"random-{self.config['model_type']}"
 
 
@@ -80,7 +80,7 @@ class OnnxFile:
 
     @property
     def name(self) -> str:
-        """A short name for tables and roles."""
+        """A short name for tables and build.json."""
         return self.path.stem
 
 

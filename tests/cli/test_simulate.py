@@ -91,7 +91,7 @@ def found(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 
 def workflows(build: Path) -> tuple[Workflow, Workflow]:
-    """By the plan, and by the roles."""
+    """By the plan, and by the files of the build."""
     case = read_case(json.loads((build / "plan.json").read_text()))
     return workflow_of(case.problem, case.stages), build_workflow(read_build(build), case)
 

@@ -80,7 +80,7 @@ COMPILE = ["compile", "model.yaml", "--target", "devices.yaml"]
 
 def test_it_compiles_and_runs_beside_another(abacus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(COMPILE) == 0, capsys.readouterr().err
-    phone, board = roles(abacus)
+    phone, board = builds(abacus)
     assert phone["target"] == "abacus"
     assert phone["toolkit"] == {"beads": "7", "wire": "glass", "fusions": "{'carried'}"}
     assert board["target"] == "ort"
@@ -91,14 +91,14 @@ def test_it_compiles_and_runs_beside_another(abacus: Path, capsys: pytest.Captur
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-def roles(folder: Path) -> list[dict[str, Any]]:
+def builds(folder: Path) -> list[dict[str, Any]]:
     names = ("phone", next(p.name for p in (folder / "build" / "devices").iterdir() if p.name != "phone"))
     return [json.loads((folder / "build" / "devices" / n / "build.json").read_text()) for n in names]
 
 
 def test_its_fusion_can_be_left_out(abacus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*COMPILE, "--disable", "carry", "--disable", "bias"]) == 0, capsys.readouterr().err
-    assert roles(abacus)[0]["toolkit"]["fusions"] == "{'plain'}"
+    assert builds(abacus)[0]["toolkit"]["fusions"] == "{'plain'}"
     assert run([*COMPILE, "--disable", "cary"]) == 1
     assert "carry" in capsys.readouterr().err
 

@@ -96,9 +96,9 @@ def test_a_killed_compile_leaves_nothing_that_looks_complete(tmp_path: Path) -> 
 
 
 def _assert_complete(build: Path) -> None:
-    for role in sorted(build.glob("devices/*/build.json")):
+    for file in sorted(build.glob("devices/*/build.json")):
         try:
-            verify_files(role.parent, load_role(role.parent).files)
+            verify_files(file.parent, load_role(file.parent).files)
         except PartcError as error:
             pytest.fail(f"half a bundle: {error}")
     assert (build / "plan.json").exists()

@@ -53,9 +53,9 @@ def test_programs_of_devices_that_return_keep_all_other_messages() -> None:
 
 
 def test_a_size_must_be_one(tmp_path: Path) -> None:
-    role = language_model("null", prompt_chunk=0).write(tmp_path / "build") / "devices" / "a"
+    folder = language_model("null", prompt_chunk=0).write(tmp_path / "build") / "devices" / "a"
     with pytest.raises(BundleError, match="prompt_chunk"):
-        load_role(role)
+        load_role(folder)
 
 
 # -- rings
@@ -144,6 +144,6 @@ def test_a_part_that_fails_ends_the_request(tmp_path: Path) -> None:
         ]
 
 
-def load_model(role: Path) -> dict[str, Any]:
-    model: dict[str, Any] = json.loads(role.read_text())["model"]
+def load_model(build_file: Path) -> dict[str, Any]:
+    model: dict[str, Any] = json.loads(build_file.read_text())["model"]
     return model

@@ -38,53 +38,53 @@ class World:
 
 def after_a_wait(seconds: float) -> tuple[World, SpinWait[str]]:
     world = World()
-    anticipation = SpinWait(world.poll, world.clock)
-    anticipation.begin()
+    waits = SpinWait(world.poll, world.clock)
+    waits.begin()
     world.now += seconds
-    anticipation.end()
+    waits.end()
     world.now += 0.004
-    anticipation.begin()
-    return world, anticipation
+    waits.begin()
+    return world, waits
 
 
 def test_it_sleeps_first_and_looks_then() -> None:
-    world, anticipation = after_a_wait(0.0095)
+    world, waits = after_a_wait(0.0095)
     world.event = world.now + 0.0091
-    assert anticipation.wait(None) == ["event"]
+    assert waits.wait(None) == ["event"]
     assert world.slept == [0.006]
     assert 300 <= world.looks <= 320
 
 
 def test_what_comes_early_wakes_it() -> None:
-    world, anticipation = after_a_wait(0.008)
+    world, waits = after_a_wait(0.008)
     world.event = world.now + 0.002
-    assert anticipation.wait(None) == ["event"]
+    assert waits.wait(None) == ["event"]
     assert (world.slept, world.looks) == ([0.002], 0)
 
 
 def test_it_looks_no_longer_than_waits_take() -> None:
-    world, anticipation = after_a_wait(0.008)
+    world, waits = after_a_wait(0.008)
     began = world.now
     world.event = began + 60.0
-    assert anticipation.wait(None) == []
+    assert waits.wait(None) == []
     assert world.now - began == pytest.approx(0.012, abs=1e-4)
     looks = world.looks
-    assert anticipation.wait(None) == ["event"]
+    assert waits.wait(None) == ["event"]
     assert world.looks == looks, "the rest is slept through"
 
 
 def test_it_is_back_in_time() -> None:
-    world, anticipation = after_a_wait(0.009)
+    world, waits = after_a_wait(0.009)
     began = world.now
-    assert anticipation.wait(0.007) == []
+    assert waits.wait(0.007) == []
     assert world.now - began == pytest.approx(0.007, abs=1e-4)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02], ids=["no wait", "a long wait"])
 def test_nothing_follows_from(seconds: float) -> None:
-    world, anticipation = after_a_wait(seconds)
+    world, waits = after_a_wait(seconds)
     world.event = world.now + 0.01
-    assert anticipation.wait(None) == ["event"]
+    assert waits.wait(None) == ["event"]
     assert (world.slept, world.looks) == ([0.01], 0)
 
 

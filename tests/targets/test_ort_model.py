@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ort
 
 
 class Device:
-    """One device of the build: onnxruntime with states bound as the role says."""
+    """One device of the build: onnxruntime with states bound as build.json says."""
 
     def __init__(self, folder: Path, batch: int) -> None:
         import onnxruntime

@@ -67,7 +67,7 @@ output %y
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_the_manifest_says_what_was_verified(tmp_path: Path, provider: str) -> None:
+def test_the_build_says_what_was_verified(tmp_path: Path, provider: str) -> None:
     compiled = module(write_checkpoint(tmp_path / "model"))
     for part in compiled.parts or ():
         target = load_target("ort", {"provider": provider})

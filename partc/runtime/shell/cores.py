@@ -1,4 +1,4 @@
-"""The processor of this machine."""
+"""The cores of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def usable_cores() -> int:
 
 
 def shared_out(threads: Sequence[int]) -> list[set[int]] | None:
-    """Processors for each of several processes of so many threads, on cores of their own; None where that cannot be.
+    """Cores of its own for each of several processes, by its number of threads; None where there are too few.
+
+    A core is given by the numbers of its hardware threads, as Linux counts them.
 
     A process that wanders from core to core finds its caches empty, and one that sleeps between the steps of a ring
     wakes up where another is computing.
@@ -32,7 +34,7 @@ def shared_out(threads: Sequence[int]) -> list[set[int]] | None:
 
 
 def _cores() -> list[set[int]]:
-    """The processors of each core that this process may run on."""
+    """The hardware threads of each core that this process may run on."""
     found: dict[str, set[int]] = {}
     for number in sorted(os.sched_getaffinity(0)):
         found.setdefault(_core(number), set()).add(number)

@@ -23,11 +23,12 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from partc.errors import InternalError, PartcError, RunError
+from partc.format.messages import Problem
 from partc.format.role import load_role, source_role
 from partc.runtime.client.client import Client
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.runtime.shell.cores import shared_out
-from partc.runtime.shell.last_words import LastWords, read_last_words
+from partc.runtime.shell.last_words import read_last_words
 
 _STOP_S = 2.0
 _LAST_WORDS_S = 0.5
@@ -46,7 +47,7 @@ class _Process:
     popen: subprocess.Popen[bytes]
     stderr: IO[bytes]
     pending: bytes = b""
-    last_words: LastWords | None = None
+    last_words: Problem | None = None
     """Its reason to end, once it has told it."""
 
     def read(self) -> list[dict[str, Any]] | None:
@@ -138,7 +139,7 @@ class LocalRing:
         self._floor_s = floor_s
         self._measure = measure
         self._pin = pin
-        self._manifest = source_role(build_dir)
+        self._role = source_role(build_dir)
         self._processes: dict[str, _Process] = {}
         self._started = threading.Event()
         self._closing = threading.Event()
@@ -163,7 +164,7 @@ class LocalRing:
 
     def client(self) -> Client:
         """A connection to the ring; errors tell what a runner said that ended."""
-        address = self.addresses[self._manifest.source]
+        address = self.addresses[self._role.source]
         return Client.connect(
             self._build, address, insecure=self._insecure, floor_s=self._floor_s, explain=self.explain
         )
@@ -171,9 +172,9 @@ class LocalRing:
     def start(self, listen: Mapping[str, str], ready_s: float) -> None:
         """Start the processes and wait for the ring; raises as `launch_local`."""
         end = time.monotonic() + ready_s
-        unknown = sorted(set(listen) - set(self._manifest.ring))
+        unknown = sorted(set(listen) - set(self._role.ring))
         if unknown:
-            raise RunError(f"{unknown[0]!r} is not in the ring", hint=", ".join(self._manifest.ring))
+            raise RunError(f"{unknown[0]!r} is not in the ring", hint=", ".join(self._role.ring))
         # Linux ties the life of a child to the thread that started it, so that thread lives as long as the
         # ring.
         self._keeper = threading.Thread(target=self._keep, args=(dict(listen),), daemon=True)
@@ -209,7 +210,7 @@ class LocalRing:
     def explain(self, error: PartcError) -> PartcError:
         """What a runner said that ended by a fault, if `error` comes of that; else `error`."""
         process = self._processes.get(error.where or "")
-        if process is not None and "closed its connection" in error.message:
+        if process is not None and isinstance(error, RunError) and error.cause == "lost-peer":
             # It may still be writing its last words.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.popen.wait(_LAST_WORDS_S)
@@ -249,24 +250,24 @@ class LocalRing:
 
     def _keep(self, listen: Mapping[str, str]) -> None:
         try:
-            processors = self._processors() if self._pin else None
-            for name in self._manifest.ring:
+            cores = self._cores() if self._pin else None
+            for name in self._role.ring:
                 if self._closing.is_set():
                     break
                 self._processes[name] = self._spawn(name, listen.get(name, "127.0.0.1:0"))
-                if processors:
+                if cores:
                     # Before it has other threads, which then may run there as well and nowhere else.
                     with contextlib.suppress(ProcessLookupError):
-                        os.sched_setaffinity(self._processes[name].popen.pid, processors.pop(0))
+                        os.sched_setaffinity(self._processes[name].popen.pid, cores.pop(0))
         except BaseException as error:
             self._spawn_error = error
         self._started.set()
         self._release.wait()
 
-    def _processors(self) -> list[set[int]] | None:
+    def _cores(self) -> list[set[int]] | None:
         """Where each runner may compute, if there are cores enough for all."""
-        manifests = (load_role(self._build / "devices" / name) for name in self._manifest.ring)
-        return shared_out([manifest.engine.threads for manifest in manifests])
+        roles = (load_role(self._build / "devices" / name) for name in self._role.ring)
+        return shared_out([role.engine.threads for role in roles])
 
     def _spawn(self, name: str, listen: str) -> _Process:
         # -P: what lies in the folder one happens to be in, a checkpoint perhaps, is no code.

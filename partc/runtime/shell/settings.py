@@ -30,7 +30,7 @@ class Settings:
     patience_s: float = LEAST_PATIENCE_S
     """The shortest time without progress after which a peer counts as gone."""
     frugal: bool = False
-    """Sleep through every wait (`anticipation.py`)."""
+    """Sleep through every wait (`spin_wait.py`)."""
     stdio: bool = False
     """Take the peers from standard input, tell progress on standard output as JSON, end with the input."""
 

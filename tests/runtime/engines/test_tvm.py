@@ -196,7 +196,7 @@ def refused(role: Role, folder: Path, message: str) -> None:
     assert not loaded(folder / "library.so")
 
 
-def test_a_library_is_loaded_if_it_is_the_one_of_the_manifest(build: Path, tmp_path: Path) -> None:
+def test_a_library_is_loaded_if_it_is_the_one_of_the_build(build: Path, tmp_path: Path) -> None:
     role, folder = copied(build, tmp_path / "copy")
     load_engine(role, folder)
     assert loaded(folder / "library.so")
