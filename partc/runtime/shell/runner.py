@@ -123,6 +123,8 @@ class Runner:
             if waits:
                 self._spin_wait.end()
             self._on(self._compute())
+            if isinstance(self._work, commands.Draw):
+                self._on(self._compute())  # tokens follow their logits at once
             self._spin_wait.begin()
         self._perform(self._device.catch_up(time.monotonic()))
 
