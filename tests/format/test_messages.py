@@ -27,6 +27,7 @@ from partc.format.messages import (
     Message,
     Opening,
     Problem,
+    Ready,
     Row,
     Sampling,
     TensorSpec,
@@ -362,3 +363,12 @@ def test_tensors_in_frames_that_everybody_takes(elements: int) -> None:
     np.testing.assert_array_equal(again["first"], first)
     np.testing.assert_array_equal(again["second"], second)
     assert again["first"].flags.writeable
+
+
+def test_numbers_of_requests_have_room_above_those_that_a_device_may_name() -> None:
+    placement = bytes(32)
+    most = encode(Ready(next_request=2**62, placement=placement, incarnation=1))
+    assert decode(most, FRAME_LIMIT) == Ready(next_request=2**62, placement=placement, incarnation=1)
+    for number in (2**62 + 1, 2**64 - 1):
+        with pytest.raises(RunError, match="next_request"):
+            decode(encode(Ready(next_request=number, placement=placement, incarnation=1)), FRAME_LIMIT)

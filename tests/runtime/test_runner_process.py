@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -9,13 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from partc.errors import BundleError, InternalError, RunError
 from partc.format.messages import Problem
+from partc.runtime.cli import main
 from partc.runtime.shell.last_words import read_last_words, say_last_words
 from partc.runtime.shell.launch import launch_local
 from tests.runtime.bundles import expected_tokens, language_model
@@ -97,8 +99,8 @@ def test_a_runner_that_is_stopped_while_it_loads_is_not_waited_for(
         "if 'devices/b' in ' '.join(sys.orig_argv):\n"
         "    os.kill(os.getpid(), signal.SIGSTOP)\n"
     )
-    for name, seconds in (("_LOOK_S", 0.1), ("_FIRST_WORD_S", 0.5), ("_STOPPED_S", 2.0)):
-        monkeypatch.setattr(f"partc.runtime.shell.launch.{name}", seconds)
+    for name, seconds in (("_FIRST_WORD_S", 0.5), ("_STOPPED_S", 2.0)):
+        monkeypatch.setattr(f"partc.runtime.shell.process.{name}", seconds)
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     began = time.monotonic()
     with pytest.raises(RunError, match="the runner of b is stopped") as caught:
@@ -133,3 +135,46 @@ def test_last_words_are_read_as_they_were_written(
 )
 def test_other_lines_are_no_last_words(line: bytes) -> None:
     assert read_last_words(line) is None
+
+
+def _deep(folder: Path) -> None:
+    (folder / "keys" / "peers.json").write_text("[" * 100_000)
+
+
+def _no_file(folder: Path) -> None:
+    (folder / "keys" / "secret.key").unlink()
+    (folder / "keys" / "secret.key").mkdir()
+
+
+def _folder_for_build(folder: Path) -> None:
+    (folder / "build.json").unlink()
+    (folder / "build.json").mkdir()
+
+
+def _huge_number(folder: Path) -> None:
+    path = folder / "placement.json"
+    path.write_text(path.read_text().replace('"epoch": 0', f'"epoch": {"9" * 5000}'))
+
+
+@pytest.mark.parametrize("damage", [_deep, _no_file, _folder_for_build, _huge_number])
+def test_a_damaged_folder_is_said(
+    damage: Callable[[Path], None], build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = build / "devices" / "a"
+    damage(device)
+    assert main(["--bundle", str(device), "--listen", "127.0.0.1:0"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {device}")
+    assert "  hint: " in said
+
+
+def test_a_file_that_may_not_be_read(
+    build: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "part_0.onnx")
+
+    monkeypatch.setattr("partc.runtime.shell.runner.load_role", refuse)
+    device = build / "devices" / "a"
+    assert main(["--bundle", str(device), "--listen", "127.0.0.1:0"]) == 1
+    assert capsys.readouterr().err.startswith("error: part_0.onnx: Permission denied\n  hint: ")

@@ -17,70 +17,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
-from partc.errors import InternalError, PartcError, RunError
-from partc.format.messages import Problem
+from partc.errors import PartcError, RunError
 from partc.format.role import load_role, source_role
 from partc.runtime.client.client import Client
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.runtime.shell.cores import shared_out
-from partc.runtime.shell.last_words import read_last_words
+from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 
 _STOP_S = 2.0
 _LAST_WORDS_S = 0.5
 _DEATH_S = 0.05
-_TAIL_BYTES = 4000
-_LOOK_S = 1.0
-_FIRST_WORD_S = 10.0
-_STOPPED_S = 10.0
-_BUG_EXIT_CODE = 70
-
-
-@dataclass(slots=True)
-class _Process:
-    """One runner."""
-
-    popen: subprocess.Popen[bytes]
-    stderr: IO[bytes]
-    pending: bytes = b""
-    last_words: Problem | None = None
-    """Its reason to end, once it has told it."""
-
-    def read(self) -> list[dict[str, Any]] | None:
-        """The lines that it told; None when it has ended."""
-        assert self.popen.stdout is not None
-        came = os.read(self.popen.stdout.fileno(), 65536)
-        *lines, self.pending = (self.pending + came).split(b"\n")
-        for line in lines:
-            self.last_words = read_last_words(line) or self.last_words
-        return [json.loads(line) for line in lines] if came else None
-
-    def end(self) -> None:
-        """Read the rest of a process that has ended."""
-        while self.read() is not None:
-            pass
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether somebody has stopped it (SIGSTOP, Ctrl-Z); unknown on other systems than Linux."""
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-        return False
-
-    def tail(self) -> str:
-        """The last that it wrote to standard error."""
-        size = self.stderr.seek(0, os.SEEK_END)
-        self.stderr.seek(max(0, size - _TAIL_BYTES))
-        return self.stderr.read().decode(errors="replace").strip()
-
-    def close_streams(self) -> None:
-        """Close what it is told by and what it tells by; it ends then by itself."""
-        for stream in filter(None, (self.popen.stdin, self.popen.stdout)):
-            _close_quietly(stream)
 
 
 def launch_local(
@@ -140,7 +90,7 @@ class LocalRing:
         self._measure = measure
         self._pin = pin
         self._role = source_role(build_dir)
-        self._processes: dict[str, _Process] = {}
+        self._processes: dict[str, RunnerProcess] = {}
         self._started = threading.Event()
         self._closing = threading.Event()
         self._release = threading.Event()
@@ -195,7 +145,7 @@ class LocalRing:
         for name, process in self._processes.items():
             code = process.popen.poll()
             if code is not None and code > 0:
-                return _failure(name, code, process)
+                return failure_of(name, code, process)
         return None
 
     def killed(self) -> RunError | None:
@@ -204,7 +154,8 @@ class LocalRing:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if (code := process.popen.wait(_DEATH_S)) < 0:
                     hint = "see whether the memory of this machine is enough, and start again"
-                    return RunError(f"the runner of {name} ended (signal {-code})", where=name, hint=hint)
+                    message = f"the runner of {name} ended (signal {-code})"
+                    return RunError(message, where=name, hint=hint, cause="lost-peer")
         return None
 
     def explain(self, error: PartcError) -> PartcError:
@@ -269,7 +220,7 @@ class LocalRing:
         roles = (load_role(self._build / "devices" / name) for name in self._role.ring)
         return shared_out([role.engine.threads for role in roles])
 
-    def _spawn(self, name: str, listen: str) -> _Process:
+    def _spawn(self, name: str, listen: str) -> RunnerProcess:
         # -P: what lies in the folder one happens to be in, a checkpoint perhaps, is no code.
         command = [sys.executable, "-P", "-m", "partc.runtime", "--stdio", "--listen", listen]
         command += ["--bundle", str(self._build / "devices" / name), "--patience", str(self._floor_s)]
@@ -285,7 +236,7 @@ class LocalRing:
             stderr=stderr,
             env={**self._env, "PYTHONPATH": path},
         )
-        return _Process(popen, stderr)
+        return RunnerProcess(popen, stderr)
 
     def _await_lines(self, key: str, end: float) -> dict[str, Any]:
         """Device → the line with `key` that it told."""
@@ -294,9 +245,9 @@ class LocalRing:
             for name, process in self._processes.items():
                 assert process.popen.stdout is not None
                 selector.register(process.popen.stdout, selectors.EVENT_READ, name)
-            waiting = _Waiting()
+            waiting = Waiting()
             while len(found) < len(self._processes):
-                ready = selector.select(min(_LOOK_S, max(0.0, end - time.monotonic())))
+                ready = selector.select(min(LOOK_S, max(0.0, end - time.monotonic())))
                 if not ready:
                     waiting.look({n: p for n, p in self._processes.items() if n not in found}, end)
                 for item, _ in ready:
@@ -311,62 +262,13 @@ class LocalRing:
     def _ended(self, name: str) -> PartcError:
         process = self._processes[name]
         code = process.popen.wait()
-        return self.failure() or _failure(name, code, process)
+        return self.failure() or failure_of(name, code, process)
 
     @staticmethod
-    def _tell(process: _Process, line: bytes) -> None:
+    def _tell(process: RunnerProcess, line: bytes) -> None:
         assert process.popen.stdin is not None
         try:
             process.popen.stdin.write(line)
             process.popen.stdin.flush()
         except BrokenPipeError:
             return  # it has ended, which its standard output tells next
-
-
-def _failure(name: str, code: int, process: _Process) -> PartcError:
-    process.end()
-    told = process.last_words
-    if code == _BUG_EXIT_CODE:
-        return InternalError(f"the runner of {name} failed:\n{process.tail()}")
-    if told is None:
-        last = process.tail().rpartition("\n")[2]
-        return RunError(f"the runner of {name} ended with exit code {code}: {last}", where=name)
-    message = f"the runner of {name} ended: {told.message}"
-    return RunError(message, where=told.where, hint=told.hint, cause=told.cause)
-
-
-class _Waiting:
-    """Patience with runners that load: says from time to time whom it waits for, and knows when it is in vain."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._next_word = _FIRST_WORD_S
-        self._stopped: dict[str, float] = {}
-
-    def look(self, missing: Mapping[str, _Process], end: float) -> None:
-        """Look after the runners that have not told what is waited for.
-
-        Raises:
-            RunError: the time is over, or one of them is stopped.
-        """
-        now, names = time.monotonic(), ", ".join(missing)
-        if now >= end:
-            raise RunError("the runner did not get ready in time", where=names, cause="stalled")
-        for name, process in missing.items():
-            since = self._stopped.setdefault(name, now) if process.is_stopped else now
-            if not process.is_stopped:
-                self._stopped.pop(name, None)
-            if now - since >= _STOPPED_S:
-                message = f"the runner of {name} is stopped"
-                hint = f"let it go on: kill -CONT {process.popen.pid}"
-                raise RunError(message, where=name, hint=hint, cause="stalled")
-        if now - self._began >= self._next_word:
-            print(f"note: waiting for {names}, {now - self._began:.0f} s", file=sys.stderr, flush=True)
-            self._next_word *= 2
-
-
-def _close_quietly(stream: IO[bytes]) -> None:
-    try:
-        stream.close()
-    except BrokenPipeError:
-        return

@@ -1,0 +1,118 @@
+"""One runner as a process of this machine: its lines, its last words, and the patience with it while it loads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from partc.errors import InternalError, PartcError, RunError
+from partc.format.messages import Problem
+from partc.runtime.shell.last_words import read_last_words
+
+LOOK_S = 1.0
+"""How often runners that load are looked after."""
+_FIRST_WORD_S = 10.0
+_STOPPED_S = 10.0
+_TAIL_BYTES = 4000
+_BUG_EXIT_CODE = 70
+
+
+@dataclass(slots=True)
+class RunnerProcess:
+    """One runner."""
+
+    popen: subprocess.Popen[bytes]
+    stderr: IO[bytes]
+    pending: bytes = b""
+    last_words: Problem | None = None
+    """Its reason to end, once it has told it."""
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """The lines that it told; None when it has ended."""
+        assert self.popen.stdout is not None
+        came = os.read(self.popen.stdout.fileno(), 65536)
+        *lines, self.pending = (self.pending + came).split(b"\n")
+        for line in lines:
+            self.last_words = read_last_words(line) or self.last_words
+        return [json.loads(line) for line in lines] if came else None
+
+    def end(self) -> None:
+        """Read what a process that has ended still told."""
+        while self.read() is not None:
+            pass
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped it (SIGSTOP, Ctrl-Z); unknown on other systems than Linux."""
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        return False
+
+    def tail(self) -> str:
+        """The last that it wrote to standard error."""
+        size = self.stderr.seek(0, os.SEEK_END)
+        self.stderr.seek(max(0, size - _TAIL_BYTES))
+        return self.stderr.read().decode(errors="replace").strip()
+
+    def close_streams(self) -> None:
+        """Close what it is told by and what it tells by; it ends then by itself."""
+        for stream in filter(None, (self.popen.stdin, self.popen.stdout)):
+            _close_quietly(stream)
+
+
+def failure_of(name: str, code: int, process: RunnerProcess) -> PartcError:
+    """The reason why a runner ended by itself with this exit code, as an error of this process."""
+    process.end()
+    told = process.last_words
+    if code == _BUG_EXIT_CODE:
+        return InternalError(f"the runner of {name} failed:\n{process.tail()}")
+    if told is None:
+        last = process.tail().rpartition("\n")[2]
+        return RunError(f"the runner of {name} ended with exit code {code}: {last}", where=name)
+    message = f"the runner of {name} ended: {told.message}"
+    return RunError(message, where=told.where, hint=told.hint, cause=told.cause)
+
+
+class Waiting:
+    """Patience with runners that load: says from time to time whom it waits for, and knows when it is in vain."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._next_word = _FIRST_WORD_S
+        self._stopped: dict[str, float] = {}
+
+    def look(self, missing: Mapping[str, RunnerProcess], end: float) -> None:
+        """Look after the runners that have not told what is waited for.
+
+        Raises:
+            RunError: the time is over, or one of them is stopped.
+        """
+        now, names = time.monotonic(), ", ".join(missing)
+        if now >= end:
+            raise RunError("the runner did not get ready in time", where=names, cause="stalled")
+        for name, process in missing.items():
+            since = self._stopped.setdefault(name, now) if process.is_stopped else now
+            if not process.is_stopped:
+                self._stopped.pop(name, None)
+            if now - since >= _STOPPED_S:
+                message = f"the runner of {name} is stopped"
+                hint = f"let it go on: kill -CONT {process.popen.pid}"
+                raise RunError(message, where=name, hint=hint, cause="stalled")
+        if now - self._began >= self._next_word:
+            print(f"note: waiting for {names}, {now - self._began:.0f} s", file=sys.stderr, flush=True)
+            self._next_word *= 2
+
+
+def _close_quietly(stream: IO[bytes]) -> None:
+    try:
+        stream.close()
+    except BrokenPipeError:
+        return
