@@ -78,11 +78,10 @@ def compile_command(
     MODEL is a model.yaml, a checkpoint folder, an .onnx file or a hub id.
     """
     from partc.bundle.workspace import check_output
+    from partc.cli.checks import check_fresh, check_targets
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched
-    from partc.cli.order import check_fresh
     from partc.cli.places import check_folder
-    from partc.cli.targets import check_targets
     from partc.config.devices import load_devices
     from partc.plan.placement import check_strategy
     from partc.verify.origin import write_origin
@@ -129,8 +128,7 @@ def _anew(step: Pass) -> Pass:
 
 def _report(module: Module, output: Path | None, as_json: bool) -> None:
     """The summary of a plan, and where the bundle is; nothing where the passes stop before a plan."""
-    from partc.cli.precision import precision_line
-    from partc.cli.tables import print_summary, show
+    from partc.cli.tables import precision_line, print_summary, show
     from partc.plan.summary import summary_of
 
     if module.plan is None:

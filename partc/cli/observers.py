@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from partc.cli.order import check_order, check_settings
+from partc.cli.checks import check_order, check_settings
 from partc.cli.places import check_folder
 from partc.cli.progress import Bar, progress_bar
 from partc.errors import UserError

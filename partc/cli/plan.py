@@ -76,9 +76,9 @@ def plan_command(
 
 def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: bool, watch: Watch) -> Module:
     """The module of MODEL with its plan decided."""
+    from partc.cli.checks import check_targets
     from partc.cli.load import load_model
     from partc.cli.observers import run_watched
-    from partc.cli.targets import check_targets
     from partc.config.devices import load_devices
     from partc.pipeline.default import PLANNING, default_pipeline
     from partc.plan.placement import check_strategy
@@ -93,8 +93,7 @@ def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: b
 
 def _show(module: Module, as_json: bool) -> None:
     from partc.bundle.hashing import canonical_json
-    from partc.cli.precision import precision_line
-    from partc.cli.tables import print_summary, show
+    from partc.cli.tables import precision_line, print_summary, show
     from partc.plan.summary import summary_of
 
     assert module.plan is not None, "partition-graph leaves a plan or raises"

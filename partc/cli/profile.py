@@ -149,9 +149,9 @@ def _prepare(
 
 def _cut(model: str, devices_file: Path, cut_rule: str, cache: bool) -> Module:
     """The module of MODEL, cut into sub-modules as compile does it."""
+    from partc.cli.checks import check_settings
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched
-    from partc.cli.order import check_settings
     from partc.pipeline.default import default_pipeline
 
     steps = default_pipeline(devices_file, "optimal", cut_rule, Path("build"), ("simplify", "cut"))

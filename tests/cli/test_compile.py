@@ -10,8 +10,8 @@ import pytest
 
 from partc import frontend
 from partc.bundle.resume import Earlier, Record
+from partc.cli.checks import CUT_RULES
 from partc.cli.main import run
-from partc.cli.order import CUT_RULES
 from partc.config.model import ModelConfig
 from partc.ir.graph import Module
 from partc.pipeline.contract import Progress

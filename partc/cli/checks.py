@@ -1,18 +1,23 @@
-"""Checks of a list of passes from the command line: each must find the stage that it requires.
+"""Checks of passes and targets before the long work: everything that is known to fail later is said at once.
 
-And whether their options have values that exist, which a pass itself says only when its turn comes.
+Each pass of a list must find the stage that it requires, options must have values that exist, and a target must have
+its tools.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from partc.errors import InternalError, UserError
 from partc.ir.graph import Module
 from partc.ir.verify import SPECIFICATIONS
 from partc.pipeline.contract import Pass
-from partc.pipeline.registry import PASSES, load_pass
+from partc.pipeline.registry import PASSES, load_pass, load_target
 from partc.plan.strategies import load_strategy
+
+if TYPE_CHECKING:
+    from partc.config.devices import DevicesConfig
 
 CUT_RULES = ("eq1", "eq1+frontier")
 """Those of `find-cuts`, whose package is not imported from here."""
@@ -85,3 +90,18 @@ def _up_to(stage: str | None) -> list[str]:
 def _remedy(stage: str) -> str:
     makers = (name for name in PASSES if load_pass(name).ensures == stage)
     return "mend the text" if stage == _STAGES[0] else f"run {next(makers)} before it"
+
+
+def check_targets(devices: DevicesConfig, *, tools: bool) -> None:
+    """Refuse options that a device's target does not have or that do not fit together; with `tools` missing tools too.
+
+    Raises:
+        UserError: `where` names the device and the option.
+    """
+    for name, device in devices.devices.items():
+        try:
+            target = load_target(device.target, device.target_options)
+            target.check() if tools else target.check_options()
+        except UserError as error:
+            where = f"device {name}: {error.where}" if error.where else f"device {name}"
+            raise type(error)(error.message, where=where, hint=error.hint) from None
