@@ -97,7 +97,7 @@ def _row_bytes(weight: Weight, expr: WeightExpr, rows: _Rows, count: int) -> int
 
 
 def _stored_bytes(part: WeightExpr, rows: _Rows) -> int:
-    """Of what `_reads` found; whether the tensor has rows at all is looked at when they are read."""
+    """The rows that `_reads` found; whether the tensor has rows at all is checked when they are read."""
     match part:
         case Step(arguments=(_, int(start), int(stop)), source=leaf):
             return np.atleast_1d(rows.whole(leaf))[start:stop].nbytes

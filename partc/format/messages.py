@@ -61,7 +61,7 @@ class Row(Struct, frozen=True, array_like=True):
 
 
 class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the next token is chosen; the defaults are greedy.
+    """The choice of the next token; the defaults are greedy.
 
     Raises:
         RunError: a parameter is out of range.
@@ -88,7 +88,7 @@ class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Opening(Struct, frozen=True, forbid_unknown_fields=True):
-    """What every device learns of a request with its step 0."""
+    """Facts about a request that every device gets with its step 0."""
 
     request: Count
     sampling: Sampling
@@ -105,7 +105,7 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     where: Text | None = None
     """The device, link or field that is concerned."""
     hint: Text | None = None
-    """What to change or to type next."""
+    """The change to make, or the command to type next."""
 
     @classmethod
     def of(cls, error: PartcError) -> Problem:
@@ -124,7 +124,7 @@ class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     """Base of all messages."""
 
     route: ClassVar[str]
-    """Who sends it to whom."""
+    """Sender and receiver."""
 
 
 # -- the handshake of every connection
@@ -246,7 +246,7 @@ class Fail(Message, frozen=True, kw_only=True):
 
 
 class Timings(Message, frozen=True, kw_only=True):
-    """Where the time of a request went: one float64 table (steps, columns), in frames of at most 64 KiB."""
+    """The times of a request: one float64 table (steps, columns), in frames of at most 64 KiB."""
 
     route: ClassVar[str] = "device → source"
     request: Count
@@ -282,7 +282,7 @@ class Pong(Message, frozen=True, kw_only=True):
     computing: bool
     """Whether the engine works for a request."""
     doing: Text
-    """What the device waits for or computes, for people."""
+    """The message or computation that the device waits for, for people."""
 
 
 class Shutdown(Message, frozen=True, kw_only=True):
@@ -319,7 +319,7 @@ class Token(Message, frozen=True, kw_only=True):
     tokens: tuple[Count | None, ...]
     """One a sequence; null where it has ended before."""
     finish: tuple[str, ...]
-    """Per sequence: why it has ended, `stop` or `length`, or empty."""
+    """The reason why each sequence has ended, `stop` or `length`, or empty."""
 
 
 class Stats(Message, frozen=True, kw_only=True):

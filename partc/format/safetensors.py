@@ -175,7 +175,7 @@ def write_safetensors(
 
 
 class _Cursor:
-    """How much of one tensor is written."""
+    """The bytes of one tensor that are written."""
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry

@@ -15,7 +15,7 @@ class ElementType(dtypes.ElementType):
     """One row of the table."""
 
     numpy: np.dtype[np.generic]
-    """As `held`, but for bfloat16, which ml_dtypes can compute with."""
+    """The same as `held`, but for bfloat16, which ml_dtypes can compute with."""
 
 
 def _computed(row: dtypes.ElementType) -> ElementType:

@@ -74,7 +74,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--bundle", type=Path, required=True, metavar="DIR", help="build/devices/NAME")
+    parser.add_argument(
+        "--bundle",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="the folder of the device: build/devices/NAME",
+    )
     parser.add_argument("--listen", type=_address, metavar="HOST:PORT", help="where peers reach this device")
     parser.add_argument(
         "--peer", type=_peer, action="append", default=[], metavar="NAME=HOST:PORT", help="where a device is"
@@ -92,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--frugal",
         action="store_true",
-        help="sleep until a message comes instead of looking out for it: saves power, a hop takes 0.1-0.2 ms longer",
+        help="sleep until a message comes instead of spinning first: saves power, a hop takes 0.1-0.2 ms longer",
     )
     parser.add_argument(
         "--stdio",

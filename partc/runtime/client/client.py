@@ -56,12 +56,12 @@ class Request:
     prompts: Sequence[Sequence[int]]
     """Token ids."""
     streams: Sequence[TextStream]
-    """Per sequence, for prompts of text."""
+    """The text of each sequence, for prompts of text."""
     on_token: Callable[[Tokens], None] | None
     expected_s: float
-    """What its longest step may take by the plan."""
+    """Seconds that its longest step may take by the plan."""
     texts: list[str] = field(default_factory=list)
-    """Per sequence, the text so far, for prompts of text."""
+    """The text of each sequence so far, for prompts of text."""
     timings: dict[str, Timings] = field(default_factory=dict)
     trace: list[Crossing] = field(default_factory=list)
     outcome: Result | PartcError | None = None
@@ -266,7 +266,7 @@ class Client(Connection):
         self.tell(Shutdown())
 
     def _check(self, ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int) -> None:
-        """What can be known here need not travel."""
+        """Refuse requests that cannot be right, before they travel."""
         if not arrays:
             check_prompts(ids, max_new_tokens, self.role)
             return

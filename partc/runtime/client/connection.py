@@ -27,9 +27,9 @@ class Connection(ABC):
     """A connection to one device, which it greets. Not for use by several threads."""
 
     gone_hint: ClassVar[str]
-    """What to do when the device hung up."""
+    """A hint for when the device hung up."""
     key_hint: ClassVar[str]
-    """What to do when it does not take the key."""
+    """A hint for when it does not take the key."""
 
     def __init__(self, role: Role, keys: Keys | None, address: str, floor_s: float) -> None:
         """Begin to connect to the device of `role` at `address` (HOST:PORT); without keys, not encrypted.

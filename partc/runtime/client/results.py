@@ -1,4 +1,4 @@
-"""What a request brings, as its client gets it."""
+"""The results of a request, as its client gets them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from partc.format.dtypes import Array
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What one step brought."""
+    """The result of one step."""
 
     step: int
     tokens: Sequence[int | None]
-    """Per sequence; None where it has ended."""
+    """One token for each sequence; None where it has ended."""
     texts: Sequence[str]
-    """Per sequence, the text that is certain now; empty for prompts of token ids."""
+    """The text of each sequence that is certain now; empty for prompts of token ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Where the time of every step went on one device."""
+    """The times of every step on one device."""
 
     columns: tuple[str, ...]
     """step, started_s, compute_s, queue_s, sent_bytes, received_bytes, and wait_s:PEER for every link."""
@@ -49,7 +49,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All that a request brought."""
+    """The result of a request."""
 
     prompts: Sequence[Sequence[int]]
     """Token ids as they were used."""
@@ -58,12 +58,12 @@ class Result:
     texts: Sequence[str]
     """The new text per sequence, for prompts of text."""
     finish: Sequence[str]
-    """Per sequence `stop` (an end token) or `length` (max_new_tokens)."""
+    """The reason for each sequence's end: `stop` (an end token) or `length` (max_new_tokens)."""
     outputs: Mapping[str, Array]
-    """Of a model that does not generate."""
+    """Output tensors, of a model that does not generate."""
     elapsed_s: float
     """From the request's arrival at the source to its end."""
     timings: Mapping[str, Timings]
-    """Per device."""
+    """The times on each device."""
     trace: Sequence[Crossing]
-    """What crossed each link, if that was asked for."""
+    """The tensors that crossed each link, if that was asked for."""

@@ -54,7 +54,7 @@ class Tokenizer:
             raise RunError(message, where=str(self._path), hint="ask for token ids instead") from error
 
     def stream(self, prompt: Sequence[int]) -> TextStream:
-        """What turns the tokens after `prompt` into text as they come."""
+        """A decoder that turns the tokens after `prompt` into text, one by one."""
         return TextStream(self, prompt)
 
     def _tokenizer(self) -> Any:
@@ -108,7 +108,7 @@ class TextStream:
         return piece
 
     def finish(self) -> str:
-        """What was held back."""
+        """The text that was held back."""
         return self._piece() if self._told < len(self._tokens) else ""
 
     def _piece(self) -> str:

@@ -122,7 +122,7 @@ class Start:
 
 
 Report = Ready | Unready | Fail | Timings | Crossed | Pong
-"""What devices tell the source."""
+"""Messages of devices to the source."""
 
 
 class Device:

@@ -54,7 +54,7 @@ class Unreadable(Struct, frozen=True):
 
 
 class Computed(Struct, frozen=True):
-    """What was to be computed or sampled is there."""
+    """The result of a `Compute` command."""
 
     values: Sequence[Array]
     seconds: float
@@ -62,7 +62,7 @@ class Computed(Struct, frozen=True):
 
 
 class ComputeFailed(Struct, frozen=True):
-    """What was to be computed or sampled failed."""
+    """The failure of a `Compute` command."""
 
     error: PartcError
 

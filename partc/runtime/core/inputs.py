@@ -1,4 +1,4 @@
-"""What clients ask for, held against the model before anything runs; and prompts in parts."""
+"""Checks of clients' requests against the model, before anything runs; and prompts in parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from partc.runtime.core.step import check_specs
 
 GENERATION = "text-generation"
 _MOST_TOKENS = 2**63
-"""What an int64 holds, for models that do not say the size of their vocabulary."""
+"""The largest int64, for models that do not give the size of their vocabulary."""
 
 
 def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, role: Role) -> None:
@@ -129,7 +129,7 @@ def padded(prompts: Sequence[Sequence[int]], role: Role) -> dict[str, Array]:
 
 
 def prompt_ends(width: int, sequences: int, model: Model) -> list[int]:
-    """Where the parts of prompts of `width` tokens end; one part where there are several sequences."""
+    """The ends of the parts of prompts of `width` tokens; one part where there are several sequences."""
     size = model.prompt_chunk if sequences == 1 else None
     count = 1 if size is None else math.ceil(width / size)
     return [width * (part + 1) // count for part in range(count)]

@@ -44,7 +44,7 @@ class Job:
     stop: frozenset[int] = frozenset()
     tokens: list[list[int]] = field(default_factory=list)
     finish: list[str] = field(default_factory=list)
-    """Per sequence: empty, `stop` or `length`."""
+    """The reason for each sequence's end: `stop` or `length`; empty while it goes on."""
     number: int = -1
     slot: int = -1
     step: int = 0

@@ -10,7 +10,7 @@ LEAST_PATIENCE_S = 5.0
 PLANNED_PROMPT_TOKENS = 32.0
 """The prompt that a prediction is for where the placement does not say, tokens."""
 PATIENCE_FACTOR = 4.0
-"""How often the expected time of a step may pass before that."""
+"""The multiple of a step's expected time that may pass before that."""
 
 
 def patience_s(predicted_s: float, floor_s: float = LEAST_PATIENCE_S, slowest_s: float = 0.0) -> float:

@@ -104,7 +104,7 @@ class Request:
     _inbox: dict[Key, tuple[Mapping[str, Array], float]] = field(default_factory=dict)
     """Messages that have come, and when."""
     _came: set[Key] = field(default_factory=set)
-    """All that has been in the inbox."""
+    """All messages that have been in the inbox."""
     _emitted: Mapping[str, Array] = field(default_factory=dict)
     _timing: Timing = field(default_factory=lambda: Timing(0, 0))
     _ready_since: float = 0.0
@@ -174,7 +174,7 @@ class Request:
         return actions + self._finish(now)
 
     def computed(self, values: Sequence[Array], seconds: float, now: float) -> None:
-        """What `advance` asked for is there."""
+        """Take the result that `advance` asked for."""
         instruction = self._program[self._at]
         if not isinstance(instruction, Run | Sample):
             raise InternalError(f"{instruction} computes nothing")

@@ -92,7 +92,7 @@ class Requests:
         return actions
 
     def computed(self, values: Sequence[Array], seconds: float, now: float) -> list[Action]:
-        """What was to be computed is there; its step goes on at once."""
+        """Take the result of a computation; its step goes on at once."""
         request, self._computing = self._computing, None
         if request is None or request.state is not State.COMPUTING:
             return []
@@ -100,7 +100,7 @@ class Requests:
         return self._advance(request, now)
 
     def failed(self, error: PartcError) -> list[Action]:
-        """What was to be computed failed."""
+        """End the request whose computation failed."""
         request, self._computing = self._computing, None
         if request is None or request.state is not State.COMPUTING:
             return []
@@ -140,7 +140,7 @@ class Requests:
             self.close(number)
 
     def doing(self) -> str:
-        """What the steps under way wait for."""
+        """The messages that the steps under way wait for."""
         if self._computing is not None:
             return f"computes for request {self._computing.number}"
         waits = [

@@ -1,4 +1,4 @@
-"""Where the time of a step went on one device, and the table of that which a client gets."""
+"""The times of a step on one device, and the table of them that a client gets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIXED_COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "re
 
 @dataclass(slots=True)
 class Timing:
-    """Where the time of one step went on this device, seconds."""
+    """The times of one step on this device, seconds."""
 
     request: int
     step: int
@@ -27,7 +27,7 @@ class Timing:
     sent_bytes: int = 0
     received_bytes: int = 0
     wait_s: dict[str, float] = field(default_factory=dict)
-    """Per peer: time in which this request had nothing to do here but to wait for its message."""
+    """Peer → seconds in which this request could only wait for its message."""
 
     def add(self, later: Timing) -> None:
         """Count a later part of the same step as well."""

@@ -140,7 +140,7 @@ def submodule_named(name: str, role: Role) -> Submodule:
 
 
 def loaded(name: str, modules: Mapping[str, T]) -> T:
-    """What an engine holds of a sub-module; raises RunError where it holds nothing."""
+    """The engine's entry for a sub-module; raises RunError where it is not loaded."""
     try:
         return modules[name]
     except KeyError:

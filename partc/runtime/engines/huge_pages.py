@@ -18,7 +18,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _LARGEST = 32 << 20
 """From how many bytes on a block gets a mapping of its own; glibc takes no more."""
 _MOST_MAPPINGS = 65536
-"""What glibc begins with."""
+"""The default of glibc."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ ALIGNMENT = 64
 """Bytes that compiled code expects the address of a tensor to be a multiple of: a cache line."""
 _RELEASE_EVERY_S = 0.002
 _MOST_READ_BYTES = 16 << 20
-"""How much of mapped files may be in memory while they are packed into a form of the engine's own."""
+"""Bytes of mapped files that may be in memory while they are packed into a form of the engine's own."""
 
 
 def aligned_zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
@@ -76,7 +76,7 @@ class MappedFiles:
 
 
 def _mapped_bytes() -> int:
-    """What this process has of files in its memory."""
+    """Bytes of files in this process's memory."""
     return int(Path("/proc/self/statm").read_bytes().split()[2]) * mmap.PAGESIZE
 
 

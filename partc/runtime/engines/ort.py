@@ -33,7 +33,7 @@ _STAYS_BELOW_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class _Slot:
-    """What is bound for one slot."""
+    """The bindings of one slot."""
 
     binding: Any
     inputs: dict[str, Array] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class _Slot:
     is_fresh: bool = True
     """Whether the states must be bound again."""
     dims: Mapping[str, int] | None = None
-    """Of the last step."""
+    """Sizes of the last step."""
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     """Those of the module's outputs under `dims`."""
 

@@ -90,7 +90,7 @@ class States:
         return self._views[submodule, slot]
 
     def find(self, submodule: str, state: str) -> State:
-        """What the build declares of a state; raises RunError where no loaded sub-module has it."""
+        """The declaration of a state; raises RunError where no loaded sub-module has it."""
         try:
             return self._declared[submodule][state]
         except KeyError:

@@ -21,11 +21,11 @@ class Buffer:
     """Memory that the code reads or changes."""
 
     array: Array
-    """As the processor sees it."""
+    """The array as the processor sees it."""
     host: Any
     """The tensor in the array's memory."""
     tensor: Any
-    """What the code gets: the same, or another on the GPU."""
+    """The tensor that the code gets: the same memory, or another on the GPU."""
 
 
 class Memory:
@@ -54,7 +54,7 @@ class Memory:
             self._copy(buffer.host, buffer.tensor)
 
     def read(self, buffer: Buffer, dtype: str) -> Array:
-        """What the code made of a buffer: its own memory on a processor, else a copy."""
+        """The content of a buffer after the code ran: its own memory on a processor, else a copy."""
         return buffer.array if self._device is None else self.fetch(buffer.tensor, dtype)
 
     def store(self, buffer: Buffer, array: Array, dtype: str) -> None:

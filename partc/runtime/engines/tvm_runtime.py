@@ -28,7 +28,7 @@ _CPU, _CUDA, _POOLED = 1, 2, 2
 _ALL_CORES = 1
 """TVM's number of the mode in which threads are not told where to run."""
 _SPINS = 500
-"""How often a thread without work looks for some before it sleeps: the while between two kernels, not two steps."""
+"""Rounds in which a thread without work looks for some before it sleeps: the time between kernels, not steps."""
 _INSTALL = "pip install 'partc[tvm]'"
 _FOLDER = "PARTC_TVM_LIBRARIES"
 
@@ -111,7 +111,7 @@ def _check_machine(options: TvmOptions, path: Path) -> None:
 
 
 def _processor_features() -> set[str]:
-    """What Linux says that the first processor has; empty where it does not say."""
+    """The features of the first processor according to Linux; empty where it does not list them."""
     key = "flags" if architecture() == "x86_64" else "Features"
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

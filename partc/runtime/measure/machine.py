@@ -30,7 +30,7 @@ def cpu_pressure() -> float:
 
 
 def machine_facts() -> dict[str, Any]:
-    """What a client is told of this machine; memory in bytes, 0 where it is not known."""
+    """Facts about this machine for a client; memory in bytes, 0 where it is not known."""
     return {
         "measures": True,
         "cpu": _of_proc("/proc/cpuinfo", "model name") or platform.processor() or "unknown CPU",

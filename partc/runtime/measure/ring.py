@@ -32,10 +32,10 @@ from partc.runtime.shell.settings import Settings
 TOUCH, PAYLOAD, HEAD = "probe_touch", "probe_payload", "probe_head"
 """The sub-modules of the rings."""
 TOUCHED, SENT, LOGITS, TOKEN = "probe.touched", "probe.sent", "probe.logits", "probe.token"
-"""What they make, and the token."""
+"""The values that they make, and the token."""
 PROMPT = "input_ids"
 MOST_S = 120.0
-"""How long a device stays in a ring at most, seconds; then it serves its client again."""
+"""Seconds that a device stays in a ring at most; then it serves its client again."""
 
 
 def ring_role(own: Role, ring: Sequence[str]) -> Role:
@@ -72,7 +72,7 @@ def ring_placement(plan_id: str, ring: Sequence[str], addresses: Mapping[str, st
 
 
 def ring_programs(ring: Sequence[str]) -> dict[str, Program]:
-    """What each device does in a step of the ring; see the table at the top."""
+    """The program of each device in a step of the ring; see the table at the top."""
     touch, payload, head = (
         Run(TOUCH, ("length",), (TOUCHED,)),
         Run(PAYLOAD, (PROMPT,), (SENT,)),
@@ -91,7 +91,7 @@ class RingRunner(Runner):
     """A runner of such a ring, which ends by itself when nobody ends it."""
 
     def __init__(self, settings: Settings, role: Role, addresses: Mapping[str, str]) -> None:
-        """As `Runner`, for a role that is in memory; `addresses` are the peers'."""
+        """The same as `Runner`, for a role that is in memory; `addresses` are the peers'."""
         super().__init__(settings, role)
         self._addresses = dict(addresses)
         self._end = time.monotonic() + MOST_S

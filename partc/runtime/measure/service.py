@@ -95,7 +95,7 @@ class MeasureService:
             transport.close()
 
     def _actions(self, event: Event, links: Links) -> Iterable[Action]:
-        """What an event means to the links, which are those of a ring: only clients use them here."""
+        """Pass an event to the links, which are those of a ring: only clients use them here."""
         match event:
             case Input(file):
                 self._stopping = file is not sys.stdin or not self._read_input()

@@ -42,7 +42,7 @@ def _cores() -> list[set[int]]:
 
 
 def _core(number: int) -> str:
-    """What all threads of a core have in common."""
+    """A text that all threads of a core share."""
     try:
         return Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Who may talk to whom: the CURVE keys of a build.
+"""The CURVE keys of a build, which decide who may connect to whom.
 
 ```
 build/keys/                 0700   the client's

@@ -141,7 +141,7 @@ class LocalRing:
         self._await_lines("ready", end)
 
     def failure(self) -> PartcError | None:
-        """What a runner said that ended by a fault; None while all are well, or were killed from outside."""
+        """The error of a runner that ended by a fault; None while all are well, or were killed from outside."""
         for name, process in self._processes.items():
             code = process.popen.poll()
             if code is not None and code > 0:
@@ -159,7 +159,7 @@ class LocalRing:
         return None
 
     def explain(self, error: PartcError) -> PartcError:
-        """What a runner said that ended by a fault, if `error` comes of that; else `error`."""
+        """The error of a runner that ended by a fault, if `error` follows from that; else `error`."""
         process = self._processes.get(error.where or "")
         if process is not None and isinstance(error, RunError) and error.cause == "lost-peer":
             # It may still be writing its last words.

@@ -1,4 +1,4 @@
-"""How large messages may be: larger frames are refused before memory is taken for them."""
+"""The largest size of messages: larger frames are refused before memory is taken for them."""
 
 from __future__ import annotations
 

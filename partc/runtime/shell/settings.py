@@ -1,4 +1,4 @@
-"""How a runner is started, where it and its peers are, and how it is asked to stop."""
+"""The start of a runner: its addresses, its peers, and the way to ask it to stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partc.runtime.core.liveness import LEAST_PATIENCE_S
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a runner is started."""
+    """The options of a runner."""
 
     bundle: Path
     """The folder of one device."""

@@ -28,7 +28,7 @@ computes beside it (1.1B parameters cut in two, waits of 20 ms: a hop 0.2 ms sho
 
 
 class SpinWait(Generic[T]):
-    """How long the waits of a device take, and what follows from it for the next one."""
+    """The length of a device's waits, and the decision for the next one."""
 
     def __init__(
         self, poll: Callable[[float | None], Sequence[T]], clock: Callable[[], float] = time.monotonic
@@ -49,7 +49,7 @@ class SpinWait(Generic[T]):
         self._usual_s = waited if waited < _LONGEST_S else 0.0
 
     def wait(self, timeout_s: float | None) -> Sequence[T]:
-        """What happens, as `poll` tells it; perhaps nothing before the time is over."""
+        """The events that `poll` finds; perhaps none before the time is over."""
         now = self._clock()
         wake, doze = self._began + _ASLEEP * self._usual_s, self._began + _LOOKED_FOR * self._usual_s
         if now >= doze:

@@ -217,7 +217,7 @@ class Transport:
         return True
 
     def poll(self, timeout_s: float | None) -> list[Event]:
-        """What has happened, in order for each connection; after `timeout_s` at the latest (None: never).
+        """The events since the last call, in order for each connection; after `timeout_s` at the latest (None: never).
 
         More messages may lie ready than it returns.
         """
@@ -304,7 +304,7 @@ class Transport:
         return Received(origin, user, message, [memoryview(frame.buffer) for frame in frames[1:]])
 
     def _changes(self, ready: Mapping[Any, int]) -> tuple[list[Event], list[Event]]:
-        """What became of our own connections: news to tell before the messages, and after them."""
+        """The state of our own connections: events before the messages, and events after them."""
         before: list[Event] = []
         after: list[Event] = []
         for name, out in self._outgoing.items():

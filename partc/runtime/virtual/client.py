@@ -36,7 +36,7 @@ _GREEDY = Sampling()
 
 @dataclass
 class Answer:
-    """All that came back for a request."""
+    """All answers to a request."""
 
     ticket: bytes
     tokens: list[Sequence[int | None]] = field(default_factory=list)

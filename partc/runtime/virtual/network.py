@@ -27,10 +27,10 @@ Arrival = Callable[[str, str, Message, Sequence[Frame], float], float]
 
 @dataclass(frozen=True)
 class Conditions:
-    """How a network behaves; by default messages arrive at once."""
+    """The behaviour of a network; by default messages arrive at once."""
 
     delay_s: float = 0.0
-    """Of every message and of a new connection."""
+    """Seconds of every message and of a new connection."""
     jitter_s: float = 0.0
     """A message takes up to so much longer."""
     disorder: float = 0.0
@@ -64,7 +64,7 @@ class _Pipe:
     last_s: float = 0.0
     """When the last message in order arrives."""
     ends_s: float | None = None
-    """What arrives later is lost."""
+    """Messages that would arrive later are lost."""
 
 
 @dataclass(eq=False)
