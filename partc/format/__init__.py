@@ -13,9 +13,9 @@ placement    what a re-plan changes: placement.json
 reading      JSON into structs, with errors that name file and key
 role         one device's view of a build and a placement
 files        the files of a folder, held against their digests
+messages     one struct a message; fields their common fields, frames the bytes of tensors, codec those of headers
 document     the tables of docs/ and the JSON schemas, written from the structs
-messages     one struct a message, and the codec
 ```
 
-Needs the standard library, numpy and msgspec alone.
+Needs `partc.errors`, the standard library, numpy and msgspec alone.
 """

@@ -31,7 +31,13 @@ Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Positive = Annotated[int, Meta(ge=1, lt=2**53)]
 Size = Count | str
 """See `partc.format.dims`."""
-DType = Annotated[str, Meta(extra_json_schema={"enum": sorted(DTYPES)})]
+DType = Annotated[
+    str, Meta(description="Element type, as numpy calls it.", extra_json_schema={"enum": sorted(DTYPES)})
+]
+Shape = Annotated[
+    tuple[Size, ...],
+    Meta(description="Size of each axis: a number, or an expression of the symbols in `dims`."),
+]
 Task = Annotated[str, Meta(pattern="^(text-generation|text-classification|feature-extraction|graph)$")]
 
 
@@ -43,7 +49,7 @@ class TensorType(Data, frozen=True):
     """Element type and symbolic shape of a value."""
 
     dtype: DType
-    shape: tuple[Size, ...]
+    shape: Shape
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """The shape under a binding of the symbols."""
@@ -55,8 +61,9 @@ class Port(Data, frozen=True):
     """An input or an output of the whole model."""
 
     name: str
+    """Name of the value."""
     dtype: DType
-    shape: tuple[Size, ...]
+    shape: Shape
 
     @property
     def type(self) -> TensorType:
@@ -68,12 +75,13 @@ class State(Data, frozen=True):
     """A state that a sub-module keeps between steps; one buffer is both its input and its output."""
 
     name: str
+    """Name of the state: `cache.0.key`, for instance."""
     input: str
     """The sub-module's input that it is bound to."""
     output: str
     """The sub-module's output that it is bound to."""
     dtype: DType
-    shape: tuple[Size, ...]
+    shape: Shape
     kind: Literal["rows", "whole"] = "rows"
     """`rows`: a step writes rows at `position`, as KV caches do; `whole`: a step rewrites all of it."""
 
@@ -87,7 +95,9 @@ class Submodule(Data, frozen=True):
     """One file that the engine can compute: an interval of the plan."""
 
     name: str
+    """Its name in programs."""
     file: str
+    """Its graph or its library, one of `files`."""
     weights: tuple[str, ...]
     """Files with its weights."""
     inputs: tuple[str, ...]
@@ -102,6 +112,7 @@ class Model(Data, frozen=True):
     """Facts of the whole model."""
 
     name: str
+    """Name of the model, for people."""
     task: Task
     """`text-generation`, `text-classification`, `feature-extraction` or `graph`."""
     dtype: DType
@@ -117,7 +128,9 @@ class Model(Data, frozen=True):
     eos_token_ids: tuple[int, ...]
     """Tokens that end an answer."""
     pad_token_id: int | None
+    """Token that fills up shorter prompts; null: none."""
     bos_token_id: int | None
+    """Token that begins a text; null: none."""
     labels: tuple[str, ...] | None
     """Names of the classes of a classifier."""
     uniform_positions: bool = False
@@ -176,6 +189,7 @@ class Memory(Data, frozen=True):
     budget_bytes: Count | None
     """Usable bytes of the device; null: not known."""
     weights_bytes: Count
+    """Bytes of the weights."""
     state_bytes: Count
     """Bytes of the states of all `max_requests`."""
     peak_bytes: Count | None
@@ -186,6 +200,7 @@ class Shared(Data, frozen=True):
     """A sub-module of the plan that lies on two devices."""
 
     submodule: Count
+    """Its number in the plan."""
     devices: Annotated[tuple[DeviceName, ...], Meta(min_length=2, max_length=2)]
     """The device that computes it as planned, then the neighbour that could."""
 
@@ -205,7 +220,9 @@ class FileEntry(Data, frozen=True):
     """Digest and size of one file."""
 
     sha256: Sha256
+    """64 hexadecimal digits."""
     bytes: Count
+    """Its size."""
 
 
 class Build(Data, frozen=True, kw_only=True):

@@ -103,10 +103,15 @@ def field_table(struct: type[Struct]) -> list[str]:
     rows = []
     for field in info.fields:
         default = "" if field.required else f" = {_default(field)}"
-        rows.append(
-            f"| `{field.encode_name}` | {type_text(field.type)}{default} | {described.get(field.name, '')} |"
-        )
+        meaning = described.get(field.name) or _meaning(field.type)
+        rows.append(f"| `{field.encode_name}` | {type_text(field.type)}{default} | {meaning} |")
     return ["| field | type | meaning |", "|---|---|---|", *rows]
+
+
+def _meaning(kind: types.Type) -> str:
+    """The meaning that a type brings to every field of it."""
+    extra = kind.extra_json_schema if isinstance(kind, types.Metadata) else None
+    return str((extra or {}).get("description", ""))
 
 
 def type_text(kind: types.Type) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from partc.format.dtypes import DTYPES, Array
-from partc.format.messages import FRAME_LIMIT, TensorSpec
+from partc.format.fields import FRAME_LIMIT
+from partc.format.messages import TensorSpec
 
 COPY_BELOW_BYTES = 16 * 1024
 """Smaller frames are copied when they are made, which costs less than to keep track of their memory."""

@@ -1,10 +1,10 @@
-"""The messages of wire 2: one struct a kind, and their bytes.
+"""The messages of wire 2: one struct a kind.
 
 A message is a header and raw frames behind it. The header is one msgpack map: `kind` names the struct, the other keys
 are its fields, exactly. Nothing is pickled and nothing is compressed. The structs check types and ranges while they
 are decoded; what depends on a build (names, sizes, positions) is checked by whoever takes the message.
 
-docs/wire.md has a table of all kinds, which `message_tables` writes from the structs.
+Their bytes: `partc.format.codec`, `partc.format.frames`. docs/wire.md has tables that are written from the structs.
 """
 
 from __future__ import annotations
@@ -15,34 +15,33 @@ from typing import Annotated, ClassVar, Literal, Union
 from msgspec import Meta, Struct
 
 from partc.errors import Cause, PartcError, RunError
+from partc.format import fields
 from partc.format.dtypes import DTYPES
+from partc.format.fields import Count, Digest, Text, Ticket
 
 VERSION: Literal[2] = 2
 """Number of the wire; the two ends of a connection must have the same."""
-FRAME_LIMIT = 64 * 1024
-"""Every participant takes frames of this size, bytes; so control messages never depend on the build."""
 
 CLIENT = "client"
 """Name of every client in its `hello`."""
-
-Count = Annotated[int, Meta(ge=0)]
-"""A msgpack integer from 0 to 2^64 - 1."""
-Ticket = Annotated[bytes, Meta(min_length=16, max_length=16)]
-"""Random bytes by which a client names its request: all clients share one key, so a number would not do."""
-Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
-Text = Annotated[str, Meta(max_length=FRAME_LIMIT)]
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):
     """`[name, dtype, shape]` of a tensor whose bytes lie in the frames."""
 
     name: str
+    """Name of the value."""
     dtype: str
+    """Element type: `float32`, for instance."""
     shape: Annotated[tuple[Count, ...], Meta(max_length=16)]
+    """Elements along each axis."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"{self.dtype!r:.40} is no element type")
+
+
+Tensors = Annotated[tuple[TensorSpec, ...], Meta(description="Tensors, in the order of the frames.")]
 
 
 class Row(Struct, frozen=True, array_like=True):
@@ -74,6 +73,7 @@ class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
     top_p: float = 1.0
     """Draw among the most likely tokens whose probabilities first reach this sum."""
     seed: int = 0
+    """Equal seeds draw equal tokens."""
 
     def __post_init__(self) -> None:
         checks = (
@@ -90,8 +90,9 @@ class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
 class Opening(Struct, frozen=True, forbid_unknown_fields=True):
     """Facts about a request that every device gets with its step 0."""
 
-    request: Count
+    request: fields.RequestNumber
     sampling: Sampling
+    """How its tokens are chosen."""
     trace: bool = False
     """Whether every device returns the tensors that it receives."""
 
@@ -102,6 +103,7 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     cause: Cause
     """`lost-peer`, `stalled`, `refused`, `input` or `bug`; decisions depend on this, never on the text."""
     message: Text
+    """The error in one sentence."""
     where: Text | None = None
     """The device, link or field that is concerned."""
     hint: Text | None = None
@@ -118,6 +120,9 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     def error(self) -> RunError:
         """The error again, to be raised."""
         return RunError(self.message, where=self.where, hint=self.hint, cause=self.cause)
+
+
+Reason = Annotated[Problem, Meta(description="The reason.")]
 
 
 class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
@@ -138,16 +143,12 @@ class Hello(Message, frozen=True, kw_only=True):
     """Version of the wire."""
     name: str
     """Device name, or `client`."""
-    session: Count
-    """This life of the sender's end of the link."""
+    session: fields.Session
     plan: Digest
     """`plan_id` of the build."""
-    placement: Digest
-    """`placement_id` of the placement in force."""
-    epoch: Count
-    """Epoch of that placement."""
-    incarnation: Count
-    """64 random bits, drawn when the process started."""
+    placement: fields.PlacementId
+    epoch: fields.Epoch
+    incarnation: fields.Incarnation
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -168,7 +169,7 @@ class Refuse(Message, frozen=True, kw_only=True):
     """The connection is not accepted: another build, another placement, another name than the key's."""
 
     route: ClassVar[str] = "back"
-    problem: Problem
+    problem: Reason
 
 
 # -- links
@@ -178,8 +179,8 @@ class Data(Message, frozen=True, kw_only=True):
     """Values for a step; one frame a tensor."""
 
     route: ClassVar[str] = "device → device"
-    session: Count
-    epoch: Count
+    session: fields.Session
+    epoch: fields.Epoch
     """Epoch of the placement under which the step runs."""
     seq: Count
     """0, 1, 2, … within the session."""
@@ -189,8 +190,7 @@ class Data(Message, frozen=True, kw_only=True):
     """Size of every symbol in this step."""
     rows: Annotated[tuple[Row, ...], Meta(min_length=1)]
     """Sequences of the step; today all belong to one request, and their rows follow each other."""
-    values: tuple[TensorSpec, ...]
-    """Tensors, in the order of the frames."""
+    values: Tensors
     open: tuple[Opening, ...] = ()
     """One entry for each request whose step 0 this is."""
 
@@ -199,9 +199,10 @@ class Ack(Message, frozen=True, kw_only=True):
     """Everything below `seq` has arrived."""
 
     route: ClassVar[str] = "back"
-    session: Count
-    epoch: Count
+    session: fields.Session
+    epoch: fields.Epoch
     seq: Count
+    """The number that is awaited next."""
 
 
 # -- the source and the other devices
@@ -213,8 +214,8 @@ class Ready(Message, frozen=True, kw_only=True):
     route: ClassVar[str] = "device → source"
     next_request: Annotated[int, Meta(ge=0, le=2**62)]
     """It has been told of requests below this number only."""
-    placement: Digest
-    incarnation: Count
+    placement: fields.PlacementId
+    incarnation: fields.Incarnation
 
 
 class Unready(Message, frozen=True, kw_only=True):
@@ -229,7 +230,7 @@ class Close(Message, frozen=True, kw_only=True):
     """The request is over."""
 
     route: ClassVar[str] = "source → device"
-    request: Count
+    request: fields.RequestNumber
     report: bool
     """Whether its timings are wanted."""
 
@@ -239,46 +240,47 @@ class Fail(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "device → source"
     request: Count | None
-    """None: no request in flight can."""
+    """Null: no request in flight can."""
     earlier: bool
     """Whether no request before it can, either: the link that brought it is not to be trusted."""
-    problem: Problem
+    problem: Reason
 
 
 class Timings(Message, frozen=True, kw_only=True):
     """The times of a request: one float64 table (steps, columns), in frames of at most 64 KiB."""
 
     route: ClassVar[str] = "device → source"
-    request: Count
-    device: str
-    columns: tuple[str, ...]
+    request: fields.RequestNumber
+    device: fields.Reporter
+    columns: fields.Columns
     values: tuple[TensorSpec, ...]
+    """The table."""
 
 
 class Crossed(Message, frozen=True, kw_only=True):
     """Tensors of a traced request, in frames of at most 64 KiB."""
 
     route: ClassVar[str] = "device → source"
-    request: Count
-    device: str
+    request: fields.RequestNumber
+    device: fields.Reporter
     peer: str
     """Sender of the tensors; the device itself for the logits that it samples."""
-    step: Count
-    values: tuple[TensorSpec, ...]
+    step: fields.StepNumber
+    values: Tensors
 
 
 class Ping(Message, frozen=True, kw_only=True):
     """A question whether the loop of the other end is alive."""
 
     route: ClassVar[str] = "source → device, client → source"
-    token: Count = 0
+    token: fields.Echo = 0
 
 
 class Pong(Message, frozen=True, kw_only=True):
     """The answer to `ping`."""
 
     route: ClassVar[str] = "back"
-    token: Count
+    token: fields.Echo
     computing: bool
     """Whether the engine works for a request."""
     doing: Text
@@ -300,14 +302,18 @@ class Submit(Message, frozen=True, kw_only=True):
     route: ClassVar[str] = "client → source"
     ticket: Ticket
     prompts: tuple[tuple[Count, ...], ...]
+    """Token ids of each sequence; none where there are tensors."""
     max_new_tokens: Count
+    """Tokens that each sequence may get."""
     sampling: Sampling
+    """How tokens are chosen."""
     stop: tuple[Count, ...]
     """Token ids that end a sequence, besides the model's own."""
     ignore_eos: bool
     """Whether the model's own do not."""
     trace: bool
-    values: tuple[TensorSpec, ...]
+    """Whether every device returns the tensors that it receives."""
+    values: Tensors
 
 
 class Token(Message, frozen=True, kw_only=True):
@@ -315,7 +321,7 @@ class Token(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "source → client"
     ticket: Ticket
-    step: Count
+    step: fields.TokenNumber
     tokens: tuple[Count | None, ...]
     """One a sequence; null where it has ended before."""
     finish: tuple[str, ...]
@@ -327,9 +333,10 @@ class Stats(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "source → client"
     ticket: Ticket
-    device: str
-    columns: tuple[str, ...]
+    device: fields.Reporter
+    columns: fields.Columns
     values: tuple[TensorSpec, ...]
+    """The table."""
 
 
 class Trace(Message, frozen=True, kw_only=True):
@@ -337,10 +344,11 @@ class Trace(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "source → client"
     ticket: Ticket
-    device: str
+    device: fields.Reporter
     peer: str
-    step: Count
-    values: tuple[TensorSpec, ...]
+    """As in `crossed`."""
+    step: fields.StepNumber
+    values: Tensors
 
 
 class Result(Message, frozen=True, kw_only=True):
@@ -349,10 +357,12 @@ class Result(Message, frozen=True, kw_only=True):
     route: ClassVar[str] = "source → client"
     ticket: Ticket
     tokens: tuple[tuple[Count, ...], ...]
+    """Token ids that each sequence got."""
     finish: tuple[str, ...]
     """Why each sequence ended: `stop` or `length`."""
     elapsed_s: float
-    values: tuple[TensorSpec, ...]
+    """Seconds since the source took the request."""
+    values: Tensors
 
 
 class Error(Message, frozen=True, kw_only=True):
@@ -360,7 +370,7 @@ class Error(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "source → client"
     ticket: Ticket
-    problem: Problem
+    problem: Reason
 
 
 class Cancel(Message, frozen=True, kw_only=True):
@@ -379,12 +389,17 @@ class Measure(Message, frozen=True, kw_only=True):
     route: ClassVar[str] = "client → measuring device"
     ticket: Ticket
     submodule: str
+    """Its name."""
     dims: dict[str, Count]
+    """Size of every symbol."""
     position: tuple[Count, ...]
+    """Valid tokens in the cache of each sequence."""
     length: tuple[Count, ...]
+    """Valid new tokens of each sequence."""
     sample: str
     """Name of the logits if sampling is part of the time; else empty."""
     repeats: Count
+    """Times to compute it."""
     touch_bytes: Count
     """Other memory to read before each repeat."""
 
@@ -395,8 +410,11 @@ class Measured(Message, frozen=True, kw_only=True):
     route: ClassVar[str] = "back"
     ticket: Ticket
     load_s: float
+    """Seconds to load the sub-module."""
     reset_s: float
+    """Seconds to reset its states."""
     seconds: tuple[float, ...]
+    """Seconds of each repeat."""
     delays: tuple[float, ...]
     """Seconds of each repeat in which threads of the process waited for a core."""
 
@@ -407,6 +425,7 @@ class Join(Message, frozen=True, kw_only=True):
     route: ClassVar[str] = "client → measuring device"
     ticket: Ticket
     ring: tuple[str, ...]
+    """Its devices, the source first."""
     peers: dict[str, str]
     """Addresses of the ring's devices."""
 

@@ -17,9 +17,9 @@ from msgspec import inspect
 from partc.errors import BundleError, InternalError, RunError
 from partc.format.codec import decode, encode
 from partc.format.dtypes import DTYPES
+from partc.format.fields import FRAME_LIMIT
 from partc.format.frames import join_tensors, to_array, to_frame, to_frames
 from partc.format.messages import (
-    FRAME_LIMIT,
     Ack,
     AnyMessage,
     Data,
@@ -76,6 +76,8 @@ def values_of(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.dictionaries(values_of(key), values_of(value), max_size=3)
         case inspect.StructType(cls=cls):
             return structs_of(cls)
+        case inspect.Metadata(type=inner):
+            return values_of(inner)
         case _:
             raise AssertionError(f"no values of {kind}")
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from partc.errors import RunError
-from partc.format.messages import FRAME_LIMIT, Sampling
+from partc.format.fields import FRAME_LIMIT
+from partc.format.messages import Sampling
 from partc.format.role import source_role
 from partc.runtime.client.client import Client
 from partc.runtime.client.results import Tokens

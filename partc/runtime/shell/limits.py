@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES
-from partc.format.messages import FRAME_LIMIT
+from partc.format.fields import FRAME_LIMIT
 from partc.format.program import Recv
 from partc.format.role import Role
 

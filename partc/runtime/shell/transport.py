@@ -28,8 +28,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from partc.errors import BundleError, RunError
 from partc.format.codec import decode, encode
+from partc.format.fields import FRAME_LIMIT
 from partc.format.frames import COPY_BELOW_BYTES
-from partc.format.messages import FRAME_LIMIT, Message
+from partc.format.messages import Message
 from partc.runtime.core.events import Connected, Disconnected, Origin, Received, Rejected, Unreadable
 from partc.runtime.shell.descriptors import hang_up, most_silent
 from partc.runtime.shell.keys import Keys

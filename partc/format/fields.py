@@ -1,0 +1,37 @@
+"""Fields that several messages have: their types, with ranges and meanings, as docs/wire.md prints them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+FRAME_LIMIT = 64 * 1024
+"""Every participant takes frames of this size, bytes; so control messages never depend on the build."""
+
+Count = Annotated[int, Meta(ge=0)]
+"""A msgpack integer from 0 to 2^64 - 1."""
+Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
+"""A SHA-256."""
+Text = Annotated[str, Meta(max_length=FRAME_LIMIT)]
+
+Session = Annotated[int, Meta(ge=0, description="This life of the sender's end of the link.")]
+Epoch = Annotated[int, Meta(ge=0, description="Epoch of the placement in force.")]
+PlacementId = Annotated[
+    bytes, Meta(min_length=32, max_length=32, description="`placement_id` of the placement in force.")
+]
+Incarnation = Annotated[
+    int, Meta(ge=0, description="64 random bits, drawn when the sender's process started.")
+]
+_TICKET = (
+    "Random bytes by which a client names its request: all clients share one key, so a number would not do."
+)
+Ticket = Annotated[bytes, Meta(min_length=16, max_length=16, description=_TICKET)]
+RequestNumber = Annotated[int, Meta(ge=0, description="Number of the request at the source.")]
+StepNumber = Annotated[int, Meta(ge=0, description="Number of the step, as in `rows`.")]
+TokenNumber = Annotated[
+    int, Meta(ge=0, description="Number of the token, from 0; all parts of a prompt together are 0.")
+]
+Reporter = Annotated[str, Meta(description="Device that reports.")]
+Columns = Annotated[tuple[str, ...], Meta(description="Names of the table's columns.")]
+Echo = Annotated[int, Meta(ge=0, description="Any number; the answer has the same.")]
