@@ -10,6 +10,7 @@ step         one step of a request, and how it is held against the placement
 inputs       what clients ask for, checked against the model; prompts in parts
 sampling     logits to tokens
 timings      where the time of a step went
+headers      headers of `data`, held against the placement
 link         sequence numbers, acknowledgements, sessions, epochs
 links        the handshake and the links of one device
 membership   whether the ring stands: loading, joining, complete, degraded

@@ -121,6 +121,7 @@ class Start:
     """Facts for everyone who connects."""
 
 
+_COMMANDS = (Send, Compute, Draw, Announce, Leave)  # a union that is made anew costs a step of a ring 1 µs
 Report = Ready | Unready | Fail | Timings | Crossed | Pong
 """Messages of devices to the source."""
 
@@ -179,7 +180,7 @@ class Device:
         """Take each action to its part; what follows from it comes before the next one."""
         # The list is complete before any of it is acted on, so no part is called while it is at work.
         for action in list(actions):
-            if isinstance(action, Send | Compute | Draw | Announce | Leave):
+            if isinstance(action, _COMMANDS):
                 commands.append(action)
             else:
                 self._carry_out(self._act(action, now), now, commands)
@@ -253,7 +254,7 @@ class Device:
             yield from self.schedule.tell()
             yield from self.schedule.look(now)
         for step in self.requests.look_ahead():
-            self.links.expect(step)
+            self.links.headers.expect(step)
         due = self.links.due
         if due is not None and now >= due:
             yield from self.links.acknowledgements(now)

@@ -23,21 +23,21 @@ from enum import Enum
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
-from partc.format.frames import to_array, to_frame
-from partc.format.messages import CLIENT, Ack, Data, Hello, Problem, Refuse, Row, TensorSpec, Welcome
+from partc.format.frames import to_frame
+from partc.format.messages import CLIENT, Ack, Data, Hello, Problem, Refuse, TensorSpec, Welcome
 from partc.format.program import Recv
 from partc.format.program import Send as SendValues
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Delivered, Failed, Heard, Linked, Lost, Misfit
 from partc.runtime.core.commands import Frame, Send
 from partc.runtime.core.events import Origin, Received, Unreadable
+from partc.runtime.core.headers import Headers
 from partc.runtime.core.link import Receiver, Sender
-from partc.runtime.core.step import Step, check_sizes, check_specs, check_step, rows_of, step_of
+from partc.runtime.core.step import Step
 
 _ACK_EVERY = 8
 _ACK_AFTER_S = 0.1
 _SPARE_FRAMES = 64
-_MOST_KNOWN = 256
 _KEYS_HINT = "partc keys BUILD makes new keys; copy each device's keys folder to it again"
 _BUILD_HINT = "copy the folders of one build to all devices"
 
@@ -77,19 +77,13 @@ class Links:
     """Facts for everyone who is welcomed."""
     first_request: int = field(init=False, default=0)
     """At the source: requests below this number are over for whoever is welcomed."""
+    headers: Headers = field(init=False)
+    """The steps and values of messages, held against the placement."""
     _out: dict[str, _Outgoing] = field(init=False)
     _in: dict[str, _Incoming] = field(init=False)
     _names: dict[Origin, str] = field(init=False, default_factory=dict)
     """Route of a connection to this device → who is at its other end."""
     _sessions: Iterator[int] = field(init=False)
-    _awaited: frozenset[tuple[str, str, tuple[str, ...]]] = field(init=False)
-    """(phase, peer, names) of every message that the programs wait for."""
-    _known: dict[tuple[str, str, tuple[TensorSpec, ...]], Mapping[str, int]] = field(
-        init=False, default_factory=dict
-    )
-    """Values that were held against the placement → the sizes for which they are right."""
-    _expected: dict[int, tuple[Step, tuple[Row, ...]]] = field(init=False, default_factory=dict)
-    """Request → the step that will be next, checked, and its rows."""
     _due: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -102,12 +96,7 @@ class Links:
             for name in peers
         }
         self._in = {name: _Incoming(Receiver(role.epoch, window(role, name, Recv))) for name in role.receive}
-        self._awaited = frozenset(
-            (phase, item.device, item.values)
-            for phase, program in role.programs.items()
-            for item in program
-            if isinstance(item, Recv)
-        )
+        self.headers = Headers(role)
 
     @property
     def missing(self) -> list[str]:
@@ -154,20 +143,6 @@ class Links:
         """A message cannot even be read."""
         yield self._distrust(event.origin, event.error)
 
-    def expect(self, step: Step) -> None:
-        """Prepare for the messages of a step, while there is time.
-
-        When a step ends, the caches of the processor hold its weights instead of the code that reads and checks
-        headers, which then takes ten times as long as in a loop.
-        """
-        if len(self._expected) >= _MOST_KNOWN:
-            self._expected.clear()
-        try:
-            check_step(step, self.role)
-        except RunError:
-            return  # there will be no such step
-        self._expected[step.request] = step, rows_of(step, self.role.model.max_batch)
-
     def send(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> Send:
         """The message that takes values to a device.
 
@@ -184,7 +159,7 @@ class Links:
             seq=sender.next_seq,
             phase=step.phase,
             dims=dict(step.dims),
-            rows=self._rows_of(step),
+            rows=self.headers.rows_of(step),
             values=tuple(
                 [
                     TensorSpec(name, types[name].dtype, array.shape)
@@ -320,54 +295,13 @@ class Links:
     def _delivered(self, peer: str, data: Data, frames: Sequence[memoryview]) -> Delivered | Failed:
         """Hold a message against the placement."""
         try:
-            step = self._checked(peer, data)
-            check_sizes(data.values, [frame.nbytes for frame in frames])
+            step, values = self.headers.read(peer, data, frames)
         except RunError as error:
             # Whoever asked for the request is innocent of what a device sent.
             place = error.where or f"{peer} -> {self.role.device}"
             refused = RunError(error.message, where=place, hint=error.hint, cause="refused")
             return Failed(data.rows[0].request, refused, earlier=True)
-        values = {
-            spec.name: to_array(frame, spec.dtype, spec.shape)
-            for frame, spec in zip(frames, data.values, strict=True)
-        }
         return Delivered(peer, step, values)
-
-    def _checked(self, peer: str, data: Data) -> Step:
-        """The step of a message that the programs wait for.
-
-        From token to token a header tells little that is new: what was right for the same values under the same sizes
-        is right again.
-        """
-        step = self._step_of(data)
-        key = (peer, data.phase, data.values)
-        if self._known.get(key) != data.dims:
-            names = tuple([spec.name for spec in data.values])
-            if (step.phase, peer, names) not in self._awaited:
-                raise RunError(f"{', '.join(names)} is not what {step.phase} awaits from {peer}")
-            check_specs(data.values, self.role.types, step.dims)
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[key] = data.dims
-        return step
-
-    def _step_of(self, data: Data) -> Step:
-        expected = self._expected.get(data.rows[0].request)
-        if expected is not None:
-            step, rows = expected
-            if rows == data.rows and step.phase == data.phase and step.dims == data.dims and not data.open:
-                return step
-        step = step_of(data, self.role)
-        check_step(step, self.role)
-        return step
-
-    def _rows_of(self, step: Step) -> tuple[Row, ...]:
-        expected = self._expected.get(step.request)
-        return (
-            expected[1]
-            if expected is not None and expected[0] == step
-            else rows_of(step, self.role.model.max_batch)
-        )
 
     def _acknowledge(self, link: _Incoming) -> Iterator[Action]:
         link.unacknowledged, link.due = 0, None

@@ -27,7 +27,7 @@ def expecting() -> End:
     end.data(0)
     (first,) = end.receive(later(1, 1), [to_frame(ZEROS)])
     assert isinstance(first, Delivered)
-    end.links.expect(first.step.next_token())
+    end.links.headers.expect(first.step.next_token())
     return end
 
 
@@ -72,7 +72,7 @@ def test_frames_are_held_against_the_header_of_an_expected_step() -> None:
 
 def test_no_step_beyond_the_plan_is_expected() -> None:
     end = End()
-    end.links.expect(step_of(0, LENGTH - 2))
+    end.links.headers.expect(step_of(0, LENGTH - 2))
     failed = failure(
         end.receive(
             data(0, phase="decode", rows=(Row(0, 0, LENGTH - 2, LENGTH, 1),), open=()), [to_frame(ZEROS)]
@@ -87,7 +87,7 @@ def test_the_header_of_an_expected_step_is_that_of_its_message() -> None:
     for end in (prepared, other):
         end.link("c")
     for step in (step_of(0, 1), step_of(0, 1, off=1), step_of(0, 1, slot=2), step_of(0, 2)):
-        prepared.links.expect(step_of(0, 1))
+        prepared.links.headers.expect(step_of(0, 1))
         assert prepared.links.send("c", step, ("hidden_2",), [ZEROS]) == other.links.send(
             "c", step, ("hidden_2",), [ZEROS]
         )
