@@ -8,7 +8,8 @@ module behind: an ImportError of somebody else, a RuntimeError of a class body, 
 | before the command begins | ends the process at once |
 | while a module is imported | waits until that is done, at most a second; then, or at the second one, ends at once |
 | any other | raises KeyboardInterrupt, or SystemExit(143); again, if a destructor swallowed it |
-| while the process ends | a second one ends it at once |
+| while it is cleaned up | a second one ends the process at once |
+| after the command | is ignored |
 
 As little as can be is imported here: until `arm` has run, Python's own way applies.
 """
@@ -47,6 +48,13 @@ def arm() -> None:
 def begin() -> None:
     """From here on there is something to clean up: raise instead of ending the process at once."""
     _running.append(True)
+
+
+def finish() -> None:
+    """Ignore what comes from now on: the command is done, and its exit code stands."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def exit_code() -> int | None:

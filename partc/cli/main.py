@@ -190,6 +190,7 @@ def main() -> None:
     code = run(sys.argv[1:])
     if code in (130, 143):
         interrupts.leave(code)
+    interrupts.finish()
     if code == 141:
         # Nobody reads standard output any more: the interpreter's own flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

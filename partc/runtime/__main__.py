@@ -1,10 +1,21 @@
-"""`python -m partc.runtime` is `partc-runner`."""
+"""The console script `partc-runner`, and `python -m partc.runtime`; interrupts are taken over before any import."""
 
 from __future__ import annotations
 
 import sys
 
-from partc.runtime.cli import main
+from partc import interrupts
+
+
+def main() -> int:
+    """Run the command line of this process; its exit code."""
+    interrupts.arm()
+    from partc.runtime.cli import main
+
+    code = main()
+    interrupts.finish()
+    return code
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from partc import __version__
+from partc import __version__, interrupts
 from partc.errors import PartcError, RunError
 
 _EXAMPLES = """\
@@ -25,7 +25,7 @@ examples:
 
 exit codes:
   0 stopped when asked to, 1 wrong bundle, keys or address, 2 usage,
-  70 a bug of partc
+  70 a bug of partc, 130 interrupted before it began
 """
 
 
@@ -44,6 +44,7 @@ _REFUSED = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a device until it is stopped; the exit code."""
     options = _parser().parse_args(arguments)
+    interrupts.begin()
     try:
         return _run(options)
     except PartcError as error:

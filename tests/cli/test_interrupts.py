@@ -13,6 +13,7 @@ import pytest
 
 from tests.families.check import devices_file
 from tests.frontend.onnx_mutants import write_network
+from tests.runtime.bundles import language_model
 
 ROOT = Path(__file__).resolve().parents[2]
 _START = "from partc import interrupts; interrupts.arm(); print(1, flush=True); "
@@ -53,6 +54,19 @@ def test_a_signal_at_any_moment_of_a_command(number: int, code: int, tmp_path: P
         assert process.returncode in (0, code), f"after {delay:.2f} s: {said}"
         assert process.returncode == 0 or said in ("", "interrupted\n"), f"after {delay:.2f} s: {said}"
     assert ended.count(code) >= 5
+
+
+def test_an_interrupt_at_any_moment_of_a_runner(tmp_path: Path) -> None:
+    code = f"{_START}import sys; from partc.runtime.__main__ import main; sys.exit(main())"
+    device = language_model("null").write(tmp_path / "build") / "devices" / "a"
+    peers = [f"--peer={name}=127.0.0.1:9" for name in "bc"]
+    arguments = ("--bundle", str(device), "--insecure", "--listen", "127.0.0.1:0", *peers)
+    for delay in (*(0.02 * step for step in range(15)), 0.5, 1.0):
+        process = _start(code, tmp_path, *arguments)
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert (process.returncode, said) in ((0, ""), (130, "interrupted\n")), f"after {delay:.2f} s: {said}"
 
 
 _SLOW = """
