@@ -407,7 +407,7 @@ class Measure(Message, frozen=True, kw_only=True):
 class Measured(Message, frozen=True, kw_only=True):
     """Seconds of `measure`."""
 
-    route: ClassVar[str] = "back"
+    route: ClassVar[str] = "measuring device → client"
     ticket: Ticket
     load_s: float
     """Seconds to load the sub-module."""
@@ -433,7 +433,7 @@ class Join(Message, frozen=True, kw_only=True):
 class Joined(Message, frozen=True, kw_only=True):
     """The device joins."""
 
-    route: ClassVar[str] = "back"
+    route: ClassVar[str] = "measuring device → client"
     ticket: Ticket
 
 
@@ -442,6 +442,13 @@ AnyMessage = Union[  # noqa: UP007  (get_args needs it so)
     Submit, Token, Stats, Trace, Result, Error, Cancel, Measure, Measured, Join, Joined,
 ]  # fmt: skip
 """Every kind of message."""
+
+SourceReply = Token | Stats | Trace | Result | Error | Pong
+"""What the source tells a client that was welcomed."""
+MeasuringReply = Measured | Joined | Error | Pong
+"""What a device that measures tells a client that was welcomed."""
+MeasuringRequest = Measure | Join | Ping | Shutdown
+"""What clients tell a device that measures."""
 
 
 def _is_count(value: object) -> bool:

@@ -25,7 +25,7 @@ from partc.format.build import (
     load_build,
 )
 from partc.format.placement import PLACEMENT_FILE, Placement, load_placement
-from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send, chunk_program
+from partc.format.program import CHUNK, Emit, Instruction, Program, Run, Sample, chunk_program
 from partc.format.program_rules import device_problems
 from partc.format.reading import RECOMPILE
 
@@ -150,12 +150,12 @@ class Role:
     @cached_property
     def receive(self) -> tuple[str, ...]:
         """Devices that it receives from."""
-        return _once(item.device for item in self._instructions() if isinstance(item, Recv))
+        return _once(message.device for item in self._instructions() for message in item.awaits)
 
     @cached_property
     def send(self) -> tuple[str, ...]:
         """Devices that it sends to."""
-        return _once(item.device for item in self._instructions() if isinstance(item, Send))
+        return _once(message.device for item in self._instructions() for message in item.sends)
 
     @cached_property
     def types(self) -> Mapping[str, TensorType]:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, assert_never
 
 from partc.errors import RunError
-from partc.format.messages import AnyMessage, Error, Join, Joined, Measure, Measured
+from partc.format.messages import AnyMessage, Error, Join, Joined, Measure, Measured, MeasuringReply, Pong
 from partc.format.role import Role, load_role
 from partc.runtime.client.client import Client
 from partc.runtime.client.connection import Connection
@@ -164,5 +164,12 @@ class Probe(Connection):
         return found
 
     def _take(self, message: AnyMessage, frames: Sequence[memoryview]) -> None:
-        if isinstance(message, Measured | Joined | Error):
-            self._answers[message.ticket] = message
+        if not isinstance(message, MeasuringReply):
+            return
+        match message:
+            case Measured() | Joined() | Error():
+                self._answers[message.ticket] = message
+            case Pong():
+                pass
+            case _:
+                assert_never(message)

@@ -23,13 +23,20 @@ from partc.format.messages import (
     Ack,
     AnyMessage,
     Data,
+    Error,
     Hello,
+    MeasuringReply,
+    MeasuringRequest,
     Message,
     Opening,
+    Ping,
+    Pong,
     Problem,
     Ready,
     Row,
     Sampling,
+    Shutdown,
+    SourceReply,
     TensorSpec,
     Welcome,
 )
@@ -114,6 +121,30 @@ def test_every_kind_has_a_name_of_its_own_and_a_route() -> None:
     assert len(names) == len(KINDS)
     assert all(kind.route and kind.__doc__ for kind in KINDS)
     assert set(KINDS) == set(Message.__subclasses__())
+
+
+def test_clients_and_measuring_devices_know_what_is_for_them() -> None:
+    """A kind by its route; and those that travel on other routes, too."""
+    routes = {kind: kind.route.split(", ") for kind in KINDS}
+
+    def by_route(route: str) -> set[type[Message]]:
+        return {kind for kind in KINDS if route in routes[kind]}
+
+    assert set(get_args(SourceReply)) == by_route("source → client") | {Pong}
+    assert set(get_args(MeasuringReply)) == by_route("measuring device → client") | {Error, Pong}
+    assert set(get_args(MeasuringRequest)) == by_route("client → measuring device") | {Ping, Shutdown}
+    assert {route for each in routes.values() for route in each} == {
+        "any → any",
+        "back",
+        "device → device",
+        "device → source",
+        "source → device",
+        "source → client",
+        "client → source",
+        "client → source → device",
+        "client → measuring device",
+        "measuring device → client",
+    }
 
 
 def test_a_header_is_a_map_of_kind_and_fields() -> None:

@@ -27,13 +27,15 @@ NAMES = st.one_of(
 LISTS = st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple)
 MAYBE_EMPTY = st.lists(NAMES, max_size=3, unique=True).map(tuple)
 DEVICES = st.from_regex(r"\A[a-z][a-z0-9_]{0,5}\Z")
-ANY: st.SearchStrategy[Instruction] = st.one_of(
-    st.builds(Recv, LISTS, DEVICES),
-    st.builds(Run, NAMES, MAYBE_EMPTY, MAYBE_EMPTY),
-    st.builds(Send, LISTS, DEVICES),
-    st.builds(Sample, NAMES, NAMES),
-    st.builds(Emit, LISTS),
-)
+FIELDS = {"name": NAMES, "names": LISTS, "tuple": MAYBE_EMPTY, "device": DEVICES}
+
+
+def any_of(kind: type[Instruction]) -> st.SearchStrategy[Instruction]:
+    """Instructions of a class, with fields as its grammar has them."""
+    return st.builds(kind, *(FIELDS[way] for _, _, way, _ in Formatter().parse(kind.grammar) if way))
+
+
+ANY = st.one_of([any_of(kind) for kind in INSTRUCTIONS.values()])
 
 
 @given(st.lists(ANY, max_size=6).map(tuple))

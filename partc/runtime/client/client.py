@@ -23,8 +23,10 @@ from partc.format.messages import (
     Cancel,
     Error,
     Ping,
+    Pong,
     Sampling,
     Shutdown,
+    SourceReply,
     Stats,
     Submit,
     Token,
@@ -292,15 +294,21 @@ class Client(Connection):
             self.tell(Ping())
 
     def _take(self, message: AnyMessage, frames: Sequence[memoryview]) -> None:
+        if not isinstance(message, SourceReply):
+            return
         match message:
             case Token(ticket=ticket) | Stats(ticket=ticket) | Trace(ticket=ticket) | Ended(ticket=ticket):
                 request = self._requests.get(ticket)
                 if request is not None:
                     self._of_request(request, message, frames)
-            case Error(ticket=ticket, problem=problem) if ticket in self._requests:
-                self._end(self._requests[ticket], self._explain(problem.error()))
+            case Error(ticket=ticket, problem=problem):
+                request = self._requests.get(ticket)
+                if request is not None:
+                    self._end(request, self._explain(problem.error()))
+            case Pong():
+                pass  # `Connection` has noted the sign of life
             case _:
-                pass  # a request that ended here already, or the answer to a ping
+                assert_never(message)
 
     def _of_request(
         self, request: Request, message: Token | Stats | Trace | Ended, frames: Sequence[memoryview]

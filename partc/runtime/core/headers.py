@@ -13,7 +13,6 @@ from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_array
 from partc.format.messages import Data, Row, TensorSpec
-from partc.format.program import Recv
 from partc.format.role import Role
 from partc.runtime.core.step import Step, check_sizes, check_specs, check_step, rows_of, step_of
 
@@ -28,10 +27,10 @@ class Headers:
         """Nothing is known yet."""
         self._role = role
         self._awaited = frozenset(
-            (phase, item.device, item.values)
+            (phase, *message)
             for phase, program in role.programs.items()
             for item in program
-            if isinstance(item, Recv)
+            for message in item.awaits
         )
         """(phase, peer, names) of every message that the programs wait for."""
         self._known: dict[tuple[str, str, tuple[TensorSpec, ...]], Mapping[str, int]] = {}

@@ -17,7 +17,7 @@ acknowledged, or begins a new session where the receiver has forgotten the old o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -25,8 +25,7 @@ from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_frame
 from partc.format.messages import CLIENT, Ack, Data, Hello, Problem, Refuse, TensorSpec, Welcome
-from partc.format.program import Recv
-from partc.format.program import Send as SendValues
+from partc.format.program import Instruction, Message
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Delivered, Failed, Heard, Linked, Lost, Misfit
 from partc.runtime.core.commands import Frame, Send
@@ -92,10 +91,15 @@ class Links:
         self._sessions = itertools.count(self.incarnation % 2**48)
         peers = sorted({*role.send, role.source} - {role.device})
         self._out = {
-            name: _Outgoing(Sender(window(role, name, SendValues), next(self._sessions), role.epoch))
+            name: _Outgoing(
+                Sender(window(role, name, lambda item: item.sends), next(self._sessions), role.epoch)
+            )
             for name in peers
         }
-        self._in = {name: _Incoming(Receiver(role.epoch, window(role, name, Recv))) for name in role.receive}
+        self._in = {
+            name: _Incoming(Receiver(role.epoch, window(role, name, lambda item: item.awaits)))
+            for name in role.receive
+        }
         self.headers = Headers(role)
 
     @property
@@ -316,12 +320,12 @@ class Links:
         return self._out[peer].sender
 
 
-def window(role: Role, peer: str, kind: type[Recv] | type[SendValues]) -> int:
+def window(role: Role, peer: str, messages_of: Callable[[Instruction], tuple[Message, ...]]) -> int:
     """Frames that may be unacknowledged: four steps of every request and a prompt in parts, and some.
 
     Both ends find the same number.
     """
     programs = role.programs.values()
-    counts = (sum(isinstance(i, kind) and i.device == peer for i in program) for program in programs)
+    counts = (sum(m.device == peer for item in program for m in messages_of(item)) for program in programs)
     model = role.model
     return _ACK_EVERY + (3 + model.most_chunks) * model.max_requests * max(1, *counts) + _SPARE_FRAMES

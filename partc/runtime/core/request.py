@@ -25,7 +25,7 @@ import numpy as np
 from partc.errors import InternalError, RunError
 from partc.format.dtypes import Array, as_float32
 from partc.format.messages import Sampling
-from partc.format.program import CHUNK, Emit, Instruction, Program, Recv, Run, Sample, Send
+from partc.format.program import CHUNK, Emit, Instruction, Message, Program, Recv, Run, Sample, Send
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
@@ -54,6 +54,8 @@ class Script:
     role: Role
     dead: Mapping[str, Sequence[frozenset[str]]]
     """Phase → per instruction, the values that nothing after it uses, so that their memory can go."""
+    awaits: Mapping[str, Sequence[tuple[Message, ...]]]
+    """Phase → per instruction, the messages that it waits for."""
     most_steps: int
     """Steps that may be known before the one under way is over."""
     most_early: int
@@ -62,10 +64,11 @@ class Script:
     @classmethod
     def of(cls, role: Role) -> Script:
         """Look at the programs of a device."""
-        most = max(sum(isinstance(item, Recv) for item in program) for program in role.programs.values())
+        awaits = {phase: [item.awaits for item in program] for phase, program in role.programs.items()}
+        most = max(sum(map(len, messages)) for messages in awaits.values())
         steps = role.model.most_chunks
         dead = {phase: _last_uses(program) for phase, program in role.programs.items()}
-        return cls(role, dead, steps, steps * most)
+        return cls(role, dead, awaits, steps, steps * most)
 
 
 @dataclass(slots=True)
@@ -99,6 +102,7 @@ class Request:
     _step: Step | None = None
     _program: Program = ()
     _dead: Sequence[frozenset[str]] = ()
+    _awaits: Sequence[tuple[Message, ...]] = ()
     _at: int = 0
     _values: dict[str, Array] = field(default_factory=dict)
     _inbox: dict[Key, tuple[Mapping[str, Array], float]] = field(default_factory=dict)
@@ -161,13 +165,12 @@ class Request:
         """Go on until something must be computed, a message is missing, or the step is over."""
         self._timing.queue_s += now - self._ready_since
         actions: list[Action] = []
-        program, dead = self._program, self._dead
+        program, dead, awaits = self._program, self._dead, self._awaits
         while self._at < len(program):
-            instruction = program[self._at]
-            if isinstance(instruction, Recv) and self._awaited() is not None:
+            if awaits[self._at] and self._awaited() is not None:
                 self.state, self._waiting_since = State.WAITING, now
                 return actions
-            self._execute(instruction, actions)
+            self._execute(program[self._at], actions)
             if self.state is State.COMPUTING:
                 return actions
             self._pass(dead)
@@ -191,8 +194,8 @@ class Request:
         self._queued.clear()
         self._early.clear()
 
-    def waits_for(self) -> tuple[int, Recv] | None:
-        """(step, instruction) that it waits at."""
+    def waits_for(self) -> tuple[int, Message] | None:
+        """(step, message) that it waits for."""
         awaited = self._awaited() if self.state is State.WAITING else None
         return None if awaited is None else (self._under_way.step, awaited)
 
@@ -221,7 +224,9 @@ class Request:
         if step.phase == "prefill":
             self._parts = step.step
         self._step, self._phase, self._at = step, step.phase, 0
-        self._program, self._dead = self.script.role.programs[step.phase], self.script.dead[step.phase]
+        script, phase = self.script, step.phase
+        self._program, self._dead = script.role.programs[phase], script.dead[phase]
+        self._awaits = script.awaits[phase]
         ahead, self._ahead, self._last = self._ahead, None, None
         self._values = ahead[1] if ahead is not None and ahead[0] == step else self._step_inputs(step)
         self._values.update(inputs)
@@ -255,12 +260,11 @@ class Request:
     def _wake(self, now: float) -> None:
         self.state, self._ready_since = State.READY, now
 
-    def _awaited(self) -> Recv | None:
-        """The message that the program stands at, unless it has come."""
+    def _awaited(self) -> Message | None:
+        """The first message that the instruction waits for and that has not come."""
         if self._at == len(self._program):
             return None
-        item = self._program[self._at]
-        return item if isinstance(item, Recv) and (item.device, item.values) not in self._inbox else None
+        return next((message for message in self._awaits[self._at] if message not in self._inbox), None)
 
     def _execute(self, instruction: Instruction, actions: list[Action]) -> None:
         values, step = self._values, self._under_way

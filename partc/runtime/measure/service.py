@@ -22,7 +22,18 @@ from typing import assert_never
 
 from partc.errors import PartcError, RunError
 from partc.format.files import verify_files
-from partc.format.messages import CLIENT, Error, Join, Joined, Measure, Ping, Pong, Problem, Shutdown
+from partc.format.messages import (
+    CLIENT,
+    Error,
+    Join,
+    Joined,
+    Measure,
+    MeasuringRequest,
+    Ping,
+    Pong,
+    Problem,
+    Shutdown,
+)
 from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
 from partc.runtime.core.actions import Action, Failed, Heard
@@ -133,7 +144,10 @@ class MeasureService:
         return None
 
     def _from_client(self, heard: Heard, transport: Transport) -> _Join | None:
-        match heard.message:
+        message = heard.message
+        if not isinstance(message, MeasuringRequest):
+            return None
+        match message:
             case Measure() | Join() as asked:
                 return self._answer(asked, heard.origin, transport)
             case Ping(token=token):
@@ -141,7 +155,7 @@ class MeasureService:
             case Shutdown():
                 self._stopping = True
             case _:
-                pass
+                assert_never(message)
         return None
 
     def _answer(self, asked: Measure | Join, origin: events.Origin, transport: Transport) -> _Join | None:

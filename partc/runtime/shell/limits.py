@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES
 from partc.format.fields import FRAME_LIMIT
-from partc.format.program import Recv
 from partc.format.role import Role
 
 _HEADER_BYTES = 4096
@@ -31,8 +30,8 @@ def frame_limit(role: Role) -> int:
         name
         for program in role.programs.values()
         for item in program
-        if isinstance(item, Recv)
-        for name in item.values
+        for message in item.awaits
+        for name in message.values
     }
     names |= set(role.inputs) if role.is_source else set()
     return max([header_limit(role), *(tensor_bytes(role.types[name], role.dims) for name in names)])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from partc.errors import InternalError, RunError
 from partc.format.messages import Sampling
-from partc.format.program import Recv, parse_program
+from partc.format.program import Message, parse_program
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
@@ -80,7 +80,7 @@ def test_a_first_message_that_is_not_awaited_yet() -> None:
     request = request_on("c")
     deliver(request, "b", "hidden_2")
     assert state_of(request) is State.WAITING
-    assert request.waits_for() == (0, Recv(("embed",), "a"))
+    assert request.waits_for() == (0, Message("a", ("embed",)))
     deliver(request, "a", "embed")
     assert state_of(request) is State.READY
     assert request.waits_for() is None
@@ -321,6 +321,6 @@ def test_the_same_name_from_two_devices() -> None:
     program = parse_program("recv x from a\nrecv x from b\nrun part_2 (x, length) -> (logits)\n")
     request = request_on(changed(role, programs={"prefill": program}))
     deliver(request, "b", "x")
-    assert request.waits_for() == (0, Recv(("x",), "a"))
+    assert request.waits_for() == (0, Message("a", ("x",)))
     deliver(request, "a", "x")
     assert state_of(request) is State.READY
