@@ -33,7 +33,7 @@ PAYLOAD_FLOATS = 256
 LONGEST_PROMPT = 4096
 """Tokens of the longest prompt in a ring: 4 MiB cross a link."""
 VOCABULARY = 8
-"""Of the rings."""
+"""Tokens that the models of the rings know."""
 _FILE, _KEY = "probe.safetensors", "numbers"
 _OPSET = 20
 

@@ -469,7 +469,7 @@ def test_answers_of_a_client_to_nothing(build: Path, message: Message) -> None:
             other.send(message)
             answer = other.answer()
             assert isinstance(answer, Refuse)
-            assert "answers what nobody asked" in answer.problem.message
+            assert "answers a question that was not asked" in answer.problem.message
         assert client.generate([1], 3, ignore_eos=True).tokens == [expected_tokens([1], 3)]
 
 

@@ -87,8 +87,8 @@ class Seen(Struct, frozen=True):
 class Failed(Struct, frozen=True):
     """A request cannot go on; or with `earlier`, neither can those before it; or None: no request in flight can.
 
-    A message that must not be trusted names the request that it was for. Requests that began later are innocent of it:
-    the message may be late, and its request long over.
+    A message that must not be trusted names the request that it was for. It may be late, and its request long over, so
+    requests that began later go on.
     """
 
     request: int | None

@@ -8,7 +8,7 @@
 | rejected, `refuse` | before the ring ever stood the device leaves; later requests end | |
 | unreadable | requests in flight end; strangers and clients are refused | |
 | `hello` | `welcome` or `refuse`; an older connection of the same device is lost | clients are welcomed, too |
-| `welcome` | older requests end (3); what lacks goes again; `ready` once all links stand | waiting requests open |
+| `welcome` | older requests end (3); what is missing goes again; `ready` once all links stand | waiting requests open |
 | `data` | its request goes on; step 0 opens it | its request goes on |
 | `ack` | the link drops what arrived | |
 | `close` | the request ends; its timings are reported | ignored |

@@ -8,7 +8,7 @@ are acknowledged. Two numbers keep out frames of the past:
   of a session that the receiver has not been told of (`open`) are dropped.
 
 ```
-sender    push ──> [buffer] ──> network ;  acknowledge(n) drops all below n ;  unacknowledged() to send again
+sender    push ──> [buffer] ──> network ;  acknowledge(n) drops all below n ;  unacknowledged() are sent again
 receiver  network ──> accept ──> frames in order ;  acknowledgement() = the next number it waits for
 ```
 """
@@ -69,7 +69,7 @@ class Sender(Generic[T]):
             self._first = next_seq
 
     def can_resume(self, next_seq: int) -> bool:
-        """Whether a receiver that awaits `next_seq` can be sent all that it lacks."""
+        """Whether a receiver that awaits `next_seq` can be sent all that it is missing."""
         return self._first <= next_seq <= self.next_seq
 
     def unacknowledged(self) -> Iterator[tuple[int, T]]:

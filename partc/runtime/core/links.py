@@ -78,12 +78,13 @@ class Links:
     """At the source: requests below this number are over for whoever is welcomed."""
     headers: Headers = field(init=False)
     """The steps and values of messages, held against the placement."""
+    due: float | None = field(init=False, default=None)
+    """When `acknowledgements` must be asked for."""
     _out: dict[str, _Outgoing] = field(init=False)
     _in: dict[str, _Incoming] = field(init=False)
     _names: dict[Origin, str] = field(init=False, default_factory=dict)
     """Route of a connection to this device → who is at its other end."""
     _sessions: Iterator[int] = field(init=False)
-    _due: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         role = self.role
@@ -111,11 +112,6 @@ class Links:
     def devices(self) -> dict[str, Origin]:
         """The devices that are connected to this one → where messages to them go."""
         return {name: route for route, name in self._names.items() if name != CLIENT}
-
-    @property
-    def due(self) -> float | None:
-        """When `acknowledgements` must be asked for."""
-        return self._due
 
     def connected(self, peer: str) -> Iterator[Action]:
         """A connection that this device opened stands: greet."""
@@ -181,7 +177,7 @@ class Links:
         for link in self._in.values():
             if link.due is not None and now >= link.due:
                 yield from self._acknowledge(link)
-        self._due = min((link.due for link in self._in.values() if link.due is not None), default=None)
+        self.due = min((link.due for link in self._in.values() if link.due is not None), default=None)
 
     def _hello(self, out: _Outgoing) -> Hello:
         role = self.role
@@ -211,14 +207,14 @@ class Links:
             case Hello():
                 return self._welcome(event, message)
             case _ if peer is None:
-                return ()  # left over from a connection that broke; what matters comes again after `hello`
+                return ()  # left over from a connection that broke; `data` is sent again after `hello`
             case Data():
                 return self._data(peer, message, event.frames, now)
             case Ack():
                 self._sender(peer).acknowledge(message.session, message.epoch, message.seq)
                 return ()
             case Welcome() | Refuse() if not isinstance(origin, str):
-                raise RunError(f"{peer} answers what nobody asked", cause="refused")
+                raise RunError(f"{peer} answers a question that was not asked", cause="refused")
             case Welcome():
                 return self._welcomed(peer, message)
             case Refuse(problem=problem):
@@ -293,7 +289,7 @@ class Links:
             link.due = now
         elif link.due is None:
             link.due = now + _ACK_AFTER_S
-        self._due = link.due if self._due is None else min(self._due, link.due)
+        self.due = link.due if self.due is None else min(self.due, link.due)
         return [self._delivered(peer, *each) for each in came]
 
     def _delivered(self, peer: str, data: Data, frames: Sequence[memoryview]) -> Delivered | Failed:
@@ -301,7 +297,7 @@ class Links:
         try:
             step, values = self.headers.read(peer, data, frames)
         except RunError as error:
-            # Whoever asked for the request is innocent of what a device sent.
+            # The fault is the device's that sent it, not the input's.
             place = error.where or f"{peer} -> {self.role.device}"
             refused = RunError(error.message, where=place, hint=error.hint, cause="refused")
             return Failed(data.rows[0].request, refused, earlier=True)
@@ -316,7 +312,7 @@ class Links:
 
     def _sender(self, peer: str) -> Sender[tuple[Data, Sequence[Frame]]]:
         if peer not in self._out:
-            raise RunError(f"{peer} acknowledges what nobody sent", cause="refused")
+            raise RunError(f"{peer} acknowledges messages of a link that does not exist", cause="refused")
         return self._out[peer].sender
 
 

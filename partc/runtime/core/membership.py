@@ -67,7 +67,7 @@ class Membership:
         """A connection to or from a device is closed, or the device is not ready any more.
 
         The source forgets a device when the connection is the one by which it was ready; a link to it that breaks can
-        come back alone, and then nobody says `ready` again.
+        come back alone, and then no second `ready` follows.
         """
         if self.joined.get(device) == origin:
             del self.joined[device]

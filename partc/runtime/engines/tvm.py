@@ -41,7 +41,7 @@ class _Call:
     arguments: list[Any]
     """Inputs, states, weights."""
     memory: list[Array]
-    """Of the inputs and states."""
+    """The memory of the inputs and states."""
     shares: list[bool] | None = None
     """Whether an output lies in that memory, and so has to be copied out of it; known after the first call."""
 

@@ -62,7 +62,7 @@ def listen_address(role: Role, settings: Settings) -> str:
     """Where this device binds.
 
     Raises:
-        RunError: nobody said where.
+        RunError: neither the options nor the placement say where.
     """
     address = settings.listen or role.endpoints.get(role.device)
     if address:

@@ -371,8 +371,8 @@ def test_both_ends_of_a_link_have_room_for_all_messages_of_a_step() -> None:
 @pytest.mark.parametrize(
     ("message", "origin", "expected"),
     [
-        (welcome("a"), ROUTE, "a answers what nobody asked"),
-        (Refuse(problem=Problem("refused", "no")), ROUTE, "a answers what nobody asked"),
+        (welcome("a"), ROUTE, "a answers a question that was not asked"),
+        (Refuse(problem=Problem("refused", "no")), ROUTE, "a answers a question that was not asked"),
         (Ack(session=1, epoch=0, seq=1), "c", "was never sent"),
     ],
     ids=["welcome", "refuse", "ack"],
@@ -388,7 +388,7 @@ def test_answers_to_nothing(message: AnyMessage, origin: Origin, expected: str) 
 
 def test_an_acknowledgement_of_one_that_is_sent_nothing() -> None:
     failed = failure(End("c", greeted_by="b").receive(Ack(session=1, epoch=0, seq=0)))
-    assert "b acknowledges what nobody sent" in failed.error.message
+    assert "b acknowledges messages of a link that does not exist" in failed.error.message
 
 
 def test_a_device_that_is_refused() -> None:
