@@ -78,7 +78,7 @@ class Work:
     chain: Chain | None = None
     """None: no pattern repeats, or a device cannot hold two of them."""
     settings: Mapping[str, str | int] = field(default_factory=dict)
-    """Sizes and workload of model.yaml (`partc.ir.costs.settings`)."""
+    """Sizes and workload of model.yaml (`partc.ir.workload.settings`)."""
 
     def bytes_of(self, members: Iterable[int]) -> int:
         """Weights of some sub-modules."""
