@@ -43,6 +43,9 @@ class OverlapSubmodules(Pass):
             what = "there is no plan" if plan is None else "the plan does not say what devices can hold"
             raise PlanError(what, where="overlap-submodules", hint="run partition-graph before")
         problem = read_problem(plan.problem, "plan: problem")
+        if unknown := sorted({*held(plan.stages)} - {*problem.device_of}):
+            message = f"the plan gives sub-modules to {unknown[0]!r:.60}, which is none of its devices"
+            raise PlanError(message, where="plan: answer", hint="run partition-graph again")
         module.plan = structs.replace(plan, overlap=overlap_of(problem, plan.stages))
         return plan != module.plan
 

@@ -119,6 +119,11 @@ class Reader:
         return Line(text, number, self.file)
 
     @property
+    def number(self) -> int:
+        """The number of the line that was taken last."""
+        return self.lines[self.index - 1][0] if self.lines else 0
+
+    @property
     def done(self) -> bool:
         """Whether all lines have been taken."""
         return self.index >= len(self.lines)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import ValidationError
 
+from partc.errors import UserError
 from partc.format.dims import Shape
 from partc.format.program import Program, parse_program
 from partc.ir.graph import (
@@ -44,6 +45,13 @@ def parse_module(text: str, *, file: str = "<text>") -> Module:
         UserError: the text breaks the grammar; the message names file, line and column.
     """
     reader = Reader(text, file)
+    try:
+        return _module(reader)
+    except RecursionError:
+        raise UserError("nested too deeply", where=f"{file}:{reader.number}", hint="is it IR text?") from None
+
+
+def _module(reader: Reader) -> Module:
     _header(reader.next())
     line = reader.next()
     line.expect("model")

@@ -34,7 +34,7 @@ def parse_type(line: Line) -> tuple[str | None, Shape | None]:
 
 
 def _dim(line: Line, text: str) -> Dim:
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
         return int(text)
     try:
         symbols(text)
@@ -152,6 +152,9 @@ def _attribute(line: Line) -> Attribute:
 
 
 def _number_or_word(word: str) -> Argument:
+    if re.fullmatch(r"-?[0-9]+", word):
+        # ONNX has no attribute for what 64 bits cannot hold.
+        return int(word) if len(word) <= 20 and -(2**63) <= int(word) < 2**63 else word
     for kind in (int, float):
         try:
             return kind(word)

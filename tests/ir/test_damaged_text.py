@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from partc.cli.main import run
 from partc.errors import UserError
 from partc.format.dims import evaluate, symbols
 from partc.ir.text import parse_module, print_module
@@ -149,3 +150,32 @@ def test_what_is_no_size_is_a_value_error(text: str) -> None:
 def test_a_size_divided_by_zero_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="divides by zero"):
         evaluate("n//(n - 3)", {"n": 3})
+
+
+@pytest.mark.parametrize("size", ["9" * 30, "9" * 5000])
+def test_numbers_that_64_bits_cannot_hold_are_refused(size: str) -> None:
+    text = _HEADER.format('{"name": "m", "task": "graph"}')
+    for old, new in (("%x: f32[n]", f"%x: f32[{size}]"), ("Relu(%x)", f"Relu(%x) {{axis = {size}}}")):
+        with pytest.raises(UserError) as caught:
+            parse_module(text.replace(old, new), file="a.partc")
+        assert str(caught.value.where).startswith("a.partc:")
+
+
+def test_passes_meet_no_text_that_they_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, draw = _texts(), random.Random(12)
+    file = tmp_path / "a.partc"
+    for _ in range(500):
+        file.write_text(_damaged(draw.choice(texts), draw))
+        code = run(["opt", str(file), "-p", "canonicalize,infer-sizes,find-cuts,form-submodules"])
+        assert code in (0, 1), f"{capsys.readouterr().err}\n{file.read_text()}"
+
+
+def test_lists_in_lists_in_lists_are_refused() -> None:
+    text = _HEADER.format('{"name": "m", "task": "graph"}').replace(
+        "Relu(%x)", f"Relu(%x) {{axis = {'[' * 5000}"
+    )
+    with pytest.raises(UserError, match="nested too deeply") as caught:
+        parse_module(text, file="a.partc")
+    assert caught.value.where == "a.partc:5"
