@@ -29,9 +29,10 @@ from typing import BinaryIO
 import msgspec
 
 from partc.bundle.copying import Report, copy_file, copy_range
-from partc.bundle.hashing import canonical_json, hash_data, hash_folder
 from partc.bundle.tensors import Stamp, fingerprint
 from partc.format.build import FileEntry, is_inside
+from partc.format.digests import canonical_json, data_digest
+from partc.format.files import hash_folder
 from partc.ir.graph import ModelInfo, Module, Part, Weight
 from partc.ir.text import print_module
 from partc.ir.weights import leaves, print_expr
@@ -80,7 +81,7 @@ def inputs_hash(part: Part, info: ModelInfo, target: Target, extra: Sequence[Sta
     """Hash of all that the files of one device depend on; checkpoint files count by their stamps."""
     weights = [weight for graph in part.graphs for weight in graph.weights()]
     names = {leaf.file for weight in weights if weight.source for leaf in leaves(weight.source)}
-    return hash_data({
+    return data_digest({
         "code": code_version(*_CODE),
         "target": [target.name, target.identity(), library_versions(target.libraries)],
         "graphs": [print_module(Module(info, graph)) for graph in part.graphs],
@@ -92,7 +93,7 @@ def inputs_hash(part: Part, info: ModelInfo, target: Target, extra: Sequence[Sta
 def tensor_hash(weight: Weight, info: ModelInfo) -> str:
     """Hash of all that the bytes of one tensor depend on."""
     assert weight.source is not None
-    return hash_data({
+    return data_digest({
         "code": code_version(*_CODE),
         "source": print_expr(weight.source),
         "type": [weight.dtype, list(weight.shape or ())],

@@ -19,7 +19,6 @@ from contextlib import closing
 from pathlib import Path
 
 from partc.bundle.describe import EmittedPart, describe_builds, describe_placement, weights_bytes
-from partc.bundle.hashing import canonical_json
 from partc.bundle.resume import RECORDS, DeviceTensors, Earlier, inputs_hash, new_record, write_record
 from partc.bundle.tensors import fingerprint
 from partc.bundle.tokenizer import copy_tokenizer, tokenizer_files
@@ -27,6 +26,7 @@ from partc.bundle.workspace import Workspace, commit, open_workspace
 from partc.config.devices import DevicesConfig
 from partc.errors import BundleError, InternalError
 from partc.format.build import BUILD_FILE, build_json
+from partc.format.digests import canonical_json
 from partc.format.placement import PLACEMENT_FILE, load_placement, placement_json
 from partc.ir.graph import Module, Part
 from partc.ir.plan import PlanFile

@@ -92,8 +92,8 @@ def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: b
 
 
 def _show(module: Module, as_json: bool) -> None:
-    from partc.bundle.hashing import canonical_json
     from partc.cli.tables import precision_line, print_summary, show
+    from partc.format.digests import canonical_json
     from partc.plan.summary import summary_of
 
     assert module.plan is not None, "partition-graph leaves a plan or raises"

@@ -14,6 +14,15 @@ from partc.format.reading import RECOMPILE, refuse_link, unreadable
 KEYS_FOLDER = "keys"
 
 
+def hash_folder(folder: Path) -> dict[str, FileEntry]:
+    """Path relative to `folder` → digest and size of every file in it, sorted by path; O(bytes of the folder)."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): FileEntry(file_digest(path), path.stat().st_size)
+        for path in files
+    }
+
+
 def verify_files(folder: Path, files: Mapping[str, FileEntry]) -> None:
     """Hold every file of a device's folder against the digest in its build; O(bytes of the bundle).
 

@@ -101,7 +101,7 @@ class Role:
         return self.build.engine
 
     @property
-    def endpoints(self) -> Mapping[str, str | None]:
+    def addresses(self) -> Mapping[str, str | None]:
         """Device → HOST:PORT, None where it is given at start."""
         return self.placement.addresses
 

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from partc.bundle.describe import tensor_type
-from partc.bundle.hashing import canonical_json, hash_folder
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.errors import BundleError
 from partc.format.build import (
@@ -30,6 +29,8 @@ from partc.format.build import (
     build_json,
     seal_builds,
 )
+from partc.format.digests import canonical_json
+from partc.format.files import hash_folder
 from partc.format.placement import PLACEMENT_FILE, Placement, placement_json, seal_placement
 from partc.ir.graph import STEP_INPUTS, Graph, ModelInfo, Part, State, Value
 from partc.ir.types import BY_SHORT

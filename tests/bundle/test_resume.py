@@ -14,9 +14,9 @@ import pytest
 
 from partc.bundle import copying, resume, streaming
 from partc.bundle.copying import copy_file, copy_range
-from partc.bundle.hashing import hash_folder
 from partc.bundle.resume import RECORDS, Earlier, tensor_hash
 from partc.bundle.writer import write_bundle
+from partc.format.files import hash_folder
 from partc.ir.graph import ModelInfo, Module, Part, Weight
 from partc.ir.weights import Leaf, Step
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, TensorStore

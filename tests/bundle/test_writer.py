@@ -14,11 +14,10 @@ import pytest
 
 from partc.bundle import workspace, writer
 from partc.bundle.describe import describe_builds, weights_bytes
-from partc.bundle.hashing import hash_folder
 from partc.bundle.tokenizer import copy_tokenizer
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, ModelError
-from partc.format.files import verify_files
+from partc.format.files import hash_folder, verify_files
 from partc.format.role import load_role
 from partc.ir.graph import Graph, ModelInfo, Node, Value, Weight
 from partc.ir.plan import Copy, Holding, Overlap, PlanFile

@@ -327,7 +327,7 @@ def test_addresses_may_be_changed_by_hand(bundle: Path) -> None:
     raw = content(bundle, "placement.json")
     raw["addresses"]["a"] = "10.0.0.7:4000"
     (bundle / "placement.json").write_text(json.dumps(raw))
-    assert load_role(bundle).endpoints["a"] == "10.0.0.7:4000"
+    assert load_role(bundle).addresses["a"] == "10.0.0.7:4000"
 
 
 def test_missing_and_foreign_files(bundle: Path) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from partc.bundle.hashing import hash_folder
 from partc.format.build import (
     BUILD_FILE,
     EngineSpec,
@@ -28,6 +27,7 @@ from partc.format.build import (
 )
 from partc.format.build import Build as DeviceBuild
 from partc.format.digests import canonical_json, data_digest
+from partc.format.files import hash_folder
 from partc.format.placement import PLACEMENT_FILE, Placement, placement_json, seal_placement, stages_of
 from partc.runtime.shell.keys import make_keys
 

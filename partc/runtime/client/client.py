@@ -164,7 +164,7 @@ class Client(Connection):
         tokenizer: Tokenizer | None = None,
     ) -> Client:
         """As `connect`, for a role that is in memory; without keys nothing is encrypted."""
-        found = address or role.endpoints.get(role.source)
+        found = address or role.addresses.get(role.source)
         if not found:
             hint = "give its address, or `address` in devices.yaml"
             raise RunError("the address of the source is not known", where=role.source, hint=hint)

@@ -118,14 +118,6 @@ class States:
         self._views[submodule, slot] = views
 
 
-def row_shape(state: State, dims: Mapping[str, int]) -> tuple[int, int, int]:
-    """(positions, heads, d) of one sequence of a state outside an engine."""
-    _, *sizes = state.type.sizes(dims)
-    if state.kind == "whole" or len(sizes) < 2:
-        return 1, 1, math.prod(sizes)
-    return sizes[-2], math.prod(sizes[:-2]), sizes[-1]
-
-
 def rows_of(state: State, array: Array, row: int, begin: int, end: int) -> Array:
     """A view of positions begin to end (exclusive) of one sequence, `[end - begin, heads, d]`.
 

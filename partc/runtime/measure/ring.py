@@ -44,7 +44,7 @@ def ring_role(own: Role, ring: Sequence[str]) -> Role:
     Raises:
         RunError: the ring is none of these devices.
     """
-    known = own.endpoints
+    known = own.addresses
     if not 1 <= len(set(ring)) == len(ring) <= 2 or own.device not in ring or not set(ring) <= set(known):
         raise RunError(f"{', '.join(ring)} is no ring of one or two", hint=f"devices: {', '.join(known)}")
     plan_id = data_digest([own.plan_id, *ring])

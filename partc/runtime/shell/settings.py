@@ -64,7 +64,7 @@ def listen_address(role: Role, settings: Settings) -> str:
     Raises:
         RunError: neither the options nor the placement say where.
     """
-    address = settings.listen or role.endpoints.get(role.device)
+    address = settings.listen or role.addresses.get(role.device)
     if address:
         return address
     if settings.stdio:
@@ -83,7 +83,7 @@ def peer_addresses(role: Role, given: Mapping[str, str]) -> dict[str, str]:
     unknown = sorted(set(given) - set(role.ring))
     if unknown:
         raise RunError(f"{unknown[0]!r} is not in the ring", where="--peer", hint=f"{', '.join(role.ring)}")
-    known = {**role.endpoints, **given}
+    known = {**role.addresses, **given}
     for name in sorted(needed):
         if not known.get(name):
             hint = f"--peer {name}=HOST:PORT, or `address` in devices.yaml"

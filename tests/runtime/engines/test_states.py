@@ -7,7 +7,7 @@ import pytest
 
 from partc.errors import RunError
 from partc.format.build import State
-from partc.runtime.engines.states import put_rows, row_shape, rows_of
+from partc.runtime.engines.states import put_rows, rows_of
 
 DIMS = {"batch": 2, "sequence": 5}
 CACHE = State("k", "k", "k", "float16", ("batch", 3, 7, 4))
@@ -30,7 +30,6 @@ COUNT = State("n", "n", "n", "int64", ("batch",), "whole")
 )
 def test_every_state_has_positions_heads_and_a_size(state: State, shape: tuple[int, int, int]) -> None:
     array = np.arange(np.prod(state.type.sizes(DIMS))).reshape(state.type.sizes(DIMS))
-    assert row_shape(state, DIMS) == shape
     rows = rows_of(state, array, 1, 0, shape[0])
     assert rows.shape == shape
     assert sorted(rows.ravel()) == list(array[1].ravel()), "all of one sequence, and nothing of the other"
