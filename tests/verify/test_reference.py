@@ -111,7 +111,7 @@ def test_a_file_that_is_too_new_is_said_with_its_versions(versions: dict[str, An
 
 def test_what_onnxruntime_cannot_load_or_run_is_no_bug_of_partc(tmp_path: Path) -> None:
     unknown = OnnxReference(_file(tmp_path, "NoSuchOperator"))
-    with pytest.raises(ModelError, match="NoSuchOperator.*not a legal node"):
+    with pytest.raises(ModelError, match=r"NoSuchOperator.*not a legal node"):
         unknown.outputs(X)
     wrong = OnnxReference(_file(tmp_path))
     with pytest.raises(ModelError, match="onnxruntime cannot run the original"):
