@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from partc.cli.main import COMMANDS
 from partc.config import devices, model, profiles, quantize
 from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, fusions, target_type
 from partc.plan.strategies import STRATEGIES
-from targets.ort import OrtTarget
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -66,15 +66,24 @@ def _providers() -> tuple[str, ...]:
         ("docs/devices-yaml.md", tuple(path.stem for path in profiles.FOLDER.glob("*.yaml"))),
         ("docs/devices-yaml.md", tuple(STRATEGIES) + tuple(TARGETS)),
         ("docs/devices-yaml.md", tuple(name for names in fusions().values() for name in names)),
-        ("docs/devices-yaml.md", tuple(f.name for f in fields(OrtTarget) if f.name not in COMMON_OPTIONS)),
     ],
 )
 def test_what_may_be_written_is_described(manual: str, names: tuple[str, ...]) -> None:
     """Each name stands in the manual as code, in a line of its own file or in a table."""
-    text = _text(manual)
-    assert [
-        name for name in names if not re.search(rf"(^|[`\s{{]){re.escape(name)}[`:]", text, re.MULTILINE)
-    ] == []
+    assert _not_described(names, manual) == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_options_of_a_target_are_described(target: str) -> None:
+    """In the manual of devices.yaml, or in one of the target's own."""
+    own = [f"docs/{target}.md"] if (ROOT / "docs" / f"{target}.md").exists() else []
+    names = [field.name for field in fields(target_type(target)) if field.name not in COMMON_OPTIONS]
+    assert _not_described(names, "docs/devices-yaml.md", *own) == []
+
+
+def _not_described(names: Iterable[str], *manuals: str) -> list[str]:
+    text = "\n".join(map(_text, manuals))
+    return [name for name in names if not re.search(rf"(^|[`\s{{]){re.escape(name)}[`:]", text, re.MULTILINE)]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from partc.runtime.core.request import Request
 from tests.golden.shell import ROOT
 from tests.golden.trace import parse_setting, play
-from tests.golden.trace_messages import print_message, read_message
+from tests.golden.trace_messages import KINDS, print_message, read_message
 from tests.golden.trace_values import TraceError, parse_call
 
 PROTOCOL = ROOT / "golden" / "protocol"
@@ -58,6 +58,12 @@ def test_messages_are_read_as_they_are_written(path: Path) -> None:
         sender = device if way == "->" else origin.strip("@'")
         printed = print_message(*read_message(parse_call(text), role, sender), role, sender)
         assert printed == text
+
+
+def test_every_message_of_a_ring_is_in_a_trace() -> None:
+    traces = "".join(path.read_text(encoding="utf-8") for path in PROTOCOL.glob("*.md"))
+    found = set(re.findall(r"(?:from|->) @?\w+'?(?: as \w+)?: (\w+)\(", traces))
+    assert KINDS.keys() - found == {"measure", "measured", "join", "joined"}, "none of these is for a ring"
 
 
 @pytest.mark.parametrize(

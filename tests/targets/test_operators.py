@@ -16,7 +16,8 @@ from partc.pipeline.registry import TARGETS, load_target
 from tests.targets.compiled_steps import MAX, Compiled, Reference, module_of, with_attributes, write_weights
 from tests.targets.operator_cases import CASES, EXPERTS, STEPS, VOCAB, Cases, OneStep, inputs_of
 
-COMPUTING = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in TARGETS if name != "null"]
+TIERS = {"ort": pytest.mark.ort, "tvm": pytest.mark.tvm}
+COMPUTING = [pytest.param(name, marks=TIERS.get(name, ())) for name in TARGETS if name != "null"]
 
 
 def test_every_operator_has_cases() -> None:
