@@ -166,7 +166,7 @@ def _client(build: Path, connect: str | None, insecure: bool) -> Iterator[Client
     """A connection to the devices: to running ones, or to local processes that end with the block."""
     from partc.cli.progress import progress_bar
     from partc.runtime.client.client import Client
-    from partc.runtime.shell.launch import launch_local
+    from partc.runtime.client.launch import launch_local
 
     if connect is not None:
         address = None if connect == "auto" else connect

@@ -31,8 +31,8 @@ from partc.profiler.timing import (
     times_of,
 )
 from partc.profiler.work import Work, load_work, work_of
-from partc.runtime.shell.cores import architecture
-from partc.runtime.shell.launch import launch_local
+from partc.runtime.client.launch import launch_local
+from partc.runtime.cores import architecture
 
 _STEPS, _REPEATS = 60, 7
 _QUICK_STEPS, _QUICK_REPEATS = 8, 2

@@ -2,11 +2,13 @@
 
 ```
 cli        partc-runner
-client     clients of a ring: requests, results, text to tokens and back
 core       the device as a state machine: events in, commands out (no I/O)
-shell      sockets, keys, processes and signals around the core
-engines    what computes sub-modules and holds their states: null, ort, tvm
+engines    null, ort, tvm: they compute sub-modules and hold their states
+shell      sockets, keys and signals around a core and its engine
+client     clients of a ring: requests, results, text to tokens and back; rings of local processes
 measure    measurements for partc profile
+virtual    rings of cores in virtual time
+cores      the processor cores that this process may use
 ```
 
 This package needs numpy, pyzmq and msgspec alone; onnxruntime and tokenizers come in where they are used.

@@ -12,7 +12,7 @@ from partc.errors import BundleError, UserError
 from partc.format.build import TensorType
 from partc.format.role import load_role
 from partc.pipeline.contract import Progress, no_progress
-from partc.runtime.shell.launch import launch_local
+from partc.runtime.client.launch import launch_local
 from partc.verify.cost import GENERATION, choose_measurement
 from partc.verify.expectation import Expectation, Original, SameQuantization
 from partc.verify.inputs import Requests

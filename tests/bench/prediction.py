@@ -24,8 +24,8 @@ import numpy as np
 
 from partc.report.expected import device_s
 from partc.report.figures import Plan
+from partc.runtime.client.launch import launch_local
 from partc.runtime.client.results import Timings
-from partc.runtime.shell.launch import launch_local
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "storyteller"

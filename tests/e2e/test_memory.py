@@ -15,7 +15,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.runtime.client.client import Client
-from partc.runtime.shell.launch import LocalRing, launch_local
+from partc.runtime.client.launch import LocalRing, launch_local
 from tests.runtime.bundles import language_model
 
 pytestmark = [

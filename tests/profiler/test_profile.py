@@ -29,7 +29,7 @@ from partc.profiler.measurement import measure, prepare
 from partc.profiler.timing import Timed
 from partc.profiler.timing import _entry as timing_entry
 from partc.profiler.work import Task, load_work
-from partc.runtime.shell.launch import LocalRing, launch_local
+from partc.runtime.client.launch import LocalRing, launch_local
 from passes.partition_graph import PartitionGraph
 from tests.passes.models import decoder
 

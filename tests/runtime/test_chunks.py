@@ -15,7 +15,7 @@ import pytest
 from partc.errors import BundleError, RunError
 from partc.format.program import chunk_program, parse_program, print_program
 from partc.format.role import load_role
-from partc.runtime.shell.launch import LocalRing, launch_local
+from partc.runtime.client.launch import LocalRing, launch_local
 from tests.runtime.bundles import Build, Device, expected_tokens, language_model, reseal
 from tests.runtime.returning import PROGRAM_A, PROGRAM_B, returning_model
 

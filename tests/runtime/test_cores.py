@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from partc.runtime.shell import cores, launch
-from partc.runtime.shell.cores import shared_out, usable_cores
-from partc.runtime.shell.launch import launch_local
+from partc.runtime import cores
+from partc.runtime.client import launch
+from partc.runtime.client.launch import launch_local
+from partc.runtime.cores import shared_out, usable_cores
 from tests.runtime.bundles import language_model
 
 needs_affinity = pytest.mark.skipif(

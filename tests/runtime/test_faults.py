@@ -36,9 +36,9 @@ from partc.format.messages import (
 )
 from partc.format.role import load_role
 from partc.runtime.client.client import Client
+from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.core.events import Connected, Disconnected, Received
 from partc.runtime.shell.keys import KeyPair, Keys, load_client_keys, load_device_keys, make_keys
-from partc.runtime.shell.launch import LocalRing, launch_local
 from partc.runtime.shell.limits import client_frame_limit
 from partc.runtime.shell.transport import Transport
 from tests.runtime.bundles import HIDDEN, LENGTH, PLAN, expected_tokens, language_model, reseal
@@ -324,7 +324,7 @@ def test_an_interrupt_while_the_runners_start(build: Path, monkeypatch: pytest.M
 
 def test_nothing_is_left_when_the_parent_is_killed(build: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from partc.runtime.shell.launch import launch_local\n"
+        "import sys, time; from pathlib import Path; from partc.runtime.client.launch import launch_local\n"
         f"ring = launch_local(Path({str(build)!r})); print(*ring.pids.values(), flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

@@ -12,8 +12,8 @@ from onnx import helper
 
 from partc.errors import BundleError
 from partc.format.role import load_role
+from partc.runtime.client.launch import launch_local
 from partc.runtime.engines.contract import load_engine
-from partc.runtime.shell.launch import launch_local
 from tests.runtime.bundles import HIDDEN, Build, Device, Part, expected_tokens, make_model, reseal
 from tests.runtime.returning import PROGRAM_B, returning_model
 

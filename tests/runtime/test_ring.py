@@ -14,8 +14,8 @@ from partc.format.fields import FRAME_LIMIT
 from partc.format.messages import Sampling
 from partc.format.role import source_role
 from partc.runtime.client.client import Client
+from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.results import Tokens
-from partc.runtime.shell.launch import LocalRing, launch_local
 from partc.runtime.shell.limits import frame_limit
 from tests.runtime.bundles import (
     EMBED,

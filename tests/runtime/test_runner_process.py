@@ -18,8 +18,8 @@ import pytest
 from partc.errors import BundleError, InternalError, RunError
 from partc.format.messages import Problem
 from partc.runtime.cli import main
+from partc.runtime.client.launch import launch_local
 from partc.runtime.shell.last_words import read_last_words, say_last_words
-from partc.runtime.shell.launch import launch_local
 from tests.runtime.bundles import expected_tokens, language_model
 
 pytestmark = pytest.mark.ort

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partc.runtime.shell.launch import launch_local
+from partc.runtime.client.launch import launch_local
 from partc.runtime.shell.spin_wait import SpinWait
 from tests.runtime.bundles import language_model
 

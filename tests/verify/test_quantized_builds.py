@@ -13,8 +13,8 @@ from msgspec import structs
 
 from partc.cli.main import run
 from partc.config.model import load_model_config
+from partc.runtime.client.launch import launch_local
 from partc.runtime.client.results import Crossing
-from partc.runtime.shell.launch import launch_local
 from partc.verify.compare import difference, join_steps
 from partc.verify.expectation import SameQuantization
 from partc.verify.uncut import UncutModel, compile_uncut

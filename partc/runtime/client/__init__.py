@@ -1,1 +1,1 @@
-"""Clients of a ring: requests, results, and text to tokens and back."""
+"""Clients of a ring: requests, results, text to tokens and back; rings of local processes."""

@@ -20,8 +20,8 @@ from partc.format.build import EngineSpec, TvmOptions
 from partc.format.files import verify_file
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
+from partc.runtime.cores import architecture
 from partc.runtime.engines.tvm_memory import Memory
-from partc.runtime.shell.cores import architecture
 
 _CPU, _CUDA, _POOLED = 1, 2, 2
 """DLPack's numbers of devices, and TVM's of the allocator."""

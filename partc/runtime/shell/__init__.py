@@ -1,1 +1,1 @@
-"""The core's connection to the world: sockets, keys, processes, signals."""
+"""The process of one device: sockets, keys and signals around its core and its engine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from partc.runtime.shell.launch import launch_local
+from partc.runtime.client.launch import launch_local
 from tests.bench.ring.requests import CONTEXT, PROMPT, ids, submit
 
 TOKENS = 24

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.results import Tokens
-from partc.runtime.shell.launch import LocalRing, launch_local
 from tests.bench.ring.requests import PROMPT, hop_times, ids, pair_time, submit_around, token_times
 from tests.bench.speed.clocks import process_clock
 

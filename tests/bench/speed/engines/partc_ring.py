@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from partc.runtime.shell.launch import launch_local
+from partc.runtime.client.launch import launch_local
 from tests.bench.ring.requests import hop_times
 from tests.bench.speed.clocks import Mark, Sample, now
 from tests.bench.speed.engines.contract import CONTEXT, PROMPT

@@ -25,7 +25,7 @@ from partc.errors import PartcError, RunError
 from partc.format.role import load_role, source_role
 from partc.runtime.client.client import Client
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
-from partc.runtime.shell.cores import shared_out
+from partc.runtime.cores import shared_out
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 
 _STOP_S = 2.0
