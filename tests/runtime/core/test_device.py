@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import get_args
+
 import numpy as np
 import pytest
 
@@ -16,6 +19,8 @@ from partc.format.messages import (
     Data,
     Fail,
     Hello,
+    MeasuringReply,
+    MeasuringRequest,
     Opening,
     Ping,
     Pong,
@@ -24,10 +29,12 @@ from partc.format.messages import (
     Refuse,
     Row,
     Shutdown,
+    SourceReply,
     Timings,
     Unready,
     Welcome,
 )
+from partc.runtime.core import device as device_module
 from partc.runtime.core.commands import Announce, Compute, Draw, Leave, Send
 from partc.runtime.core.events import (
     Computed,
@@ -360,3 +367,17 @@ def test_a_producer_is_lost() -> None:
     life.receive(*arrived(data("embed"), b"a"))
     assert life.on(Disconnected(b"b")) == []
     assert life.device.has_requests
+
+
+# -- the table in the docstring
+
+
+def test_the_table_has_every_event_and_every_message_to_a_device() -> None:
+    table = device_module.__doc__ or ""
+    clients = {*get_args(SourceReply), *get_args(MeasuringReply), *get_args(MeasuringRequest)}
+    kinds = set(get_args(AnyMessage)) - clients | {Ping, Pong, Shutdown}
+    assert [kind for kind in kinds if f"`{kind.__struct_config__.tag}`" not in table] == []
+    events = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", event.__name__).lower() for event in get_args(Event)]
+    assert [event for event in events if not re.search(rf"^\| (.*, )?{event}\b", table, re.MULTILINE)] == [
+        "received"
+    ]
