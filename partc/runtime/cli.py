@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import gc
 import sys
 import traceback
 from collections.abc import Sequence
@@ -139,11 +138,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     from partc.runtime.shell.runner import Runner
 
-    runner = Runner(settings)
-    # All that is loaded now stays: the collector need not look through it again in the middle of a step.
-    gc.collect()
-    gc.freeze()
-    runner.serve()
+    Runner(settings).serve()
     return 0
 
 

@@ -21,7 +21,7 @@ from partc.runtime.core.events import Computed, Event, Received
 from partc.runtime.virtual.client import Answer
 from partc.runtime.virtual.network import Conditions
 from partc.runtime.virtual.node import Observer
-from partc.runtime.virtual.ring import Ring, nobody
+from partc.runtime.virtual.ring import Ring, unobserved
 from tests.runtime.roles import RINGS, null_engine, roles_of
 
 EOS = 3
@@ -136,7 +136,7 @@ def expected(ring: str, prompts: Prompts, tokens: int, temperature: float) -> tu
     return answer.result.tokens
 
 
-def play(scenario: Scenario, observe: Observer = nobody) -> Outcome:
+def play(scenario: Scenario, observe: Observer = unobserved) -> Outcome:
     """Run a scenario.
 
     Raises:

@@ -26,7 +26,7 @@ def no_time(device: str, work: Compute | Draw) -> float:
     return 0.0
 
 
-def nobody(now: float, device: str, event: Event, commands: Sequence[Command]) -> None:
+def unobserved(now: float, device: str, event: Event, commands: Sequence[Command]) -> None:
     """Nothing is observed."""
 
 
@@ -41,7 +41,7 @@ class Ring:
         seconds: Seconds = no_time,
         conditions: Conditions = Conditions(),  # noqa: B008  (frozen)
         arrival: Arrival | None = None,
-        observe: Observer = nobody,
+        observe: Observer = unobserved,
         patience_s: float = LEAST_PATIENCE_S,
         seed: int = 0,
     ) -> None:
