@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("partc", "passes", "targets")
 MAX_LINES = 450
 """The style asks for 100-200 and rarely over 400; beyond this a file needs an entry below."""
-LONGER: Mapping[str, int] = {"partc/format/messages.py": 520}
+LONGER: Mapping[str, int] = {}
 """File -> lines it may have, for the rare one that reads better whole: all kinds of messages stand side by side."""
 
 RUNNER = "partc.runtime"

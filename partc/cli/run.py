@@ -17,7 +17,7 @@ from partc.cli.options import FILE, example, json_option, print_json
 if TYPE_CHECKING:
     from partc.format.build import Model
     from partc.format.dtypes import Array
-    from partc.format.messages import Sampling
+    from partc.format.message_parts import Sampling
     from partc.runtime.client.client import Client, Prompts
     from partc.runtime.client.results import Result, Tokens
 
@@ -122,7 +122,7 @@ def run_command(
     from partc.cli.places import check_file
     from partc.cli.requests import check_task, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
-    from partc.format.messages import Sampling
+    from partc.format.message_parts import Sampling
 
     if not prompts and not token_ids and tensors is None:
         raise click.UsageError(

@@ -13,7 +13,8 @@ placement    what a re-plan changes: placement.json
 reading      JSON into structs, with errors that name file and key
 role         one device's view of a build and a placement
 files        the files of a folder, held against their digests
-messages     one struct a message; fields their common fields, frames the bytes of tensors, codec those of headers
+messages     one struct a message; message_parts the structs they hold, fields their common fields
+frames       tensors in the frames of a message; codec: its header
 document     the tables of docs/ and the JSON schemas, written from the structs
 ```
 

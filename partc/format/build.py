@@ -159,7 +159,7 @@ class TvmOptions(Data, frozen=True):
 
     platform: Annotated[str, Meta(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)+$")]
     """The machine that the code was compiled for: `aarch64-linux-gnu` for instance."""
-    processor: tuple[str, ...]
+    needs: tuple[str, ...]
     """Features that the processor must have, as /proc/cpuinfo calls them."""
     functions: Mapping[str, TvmFunctions]
     """By sub-module."""

@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec import inspect as types
 
 from partc.format import build, messages, placement
+from partc.format import message_parts as parts
 from partc.format.digests import canonical_json
 from partc.format.program import INSTRUCTIONS, Instruction
 
@@ -47,7 +48,7 @@ def message_tables() -> str:
     for kind in kinds:
         if kind.__struct_fields__:
             lines += ["", f"**`{_tag(kind)}`**: {_summary(kind)}", "", *field_table(kind)]
-    for part in (messages.Row, messages.TensorSpec, messages.Opening, messages.Sampling, messages.Problem):
+    for part in (parts.Row, parts.TensorSpec, parts.Opening, parts.Sampling, parts.Problem):
         lines += ["", f"**{part.__name__}**: {_summary(part)}", "", *field_table(part)]
     return "\n".join(lines)
 

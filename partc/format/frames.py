@@ -9,7 +9,7 @@ import numpy as np
 
 from partc.format.dtypes import DTYPES, Array
 from partc.format.fields import FRAME_LIMIT
-from partc.format.messages import TensorSpec
+from partc.format.message_parts import TensorSpec
 
 COPY_BELOW_BYTES = 16 * 1024
 """Smaller frames are copied when they are made, which costs less than to keep track of their memory."""

@@ -9,120 +9,19 @@ Their bytes: `partc.format.codec`, `partc.format.frames`. docs/wire.md has table
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, ClassVar, Literal, Union
 
 from msgspec import Meta, Struct
 
-from partc.errors import Cause, PartcError, RunError
 from partc.format import fields
-from partc.format.dtypes import DTYPES
 from partc.format.fields import Count, Digest, Text, Ticket
+from partc.format.message_parts import Opening, Reason, Row, Sampling, Tensors, TensorSpec
 
 VERSION: Literal[2] = 2
 """Number of the wire; the two ends of a connection must have the same."""
 
 CLIENT = "client"
 """Name of every client in its `hello`."""
-
-
-class TensorSpec(Struct, frozen=True, array_like=True):
-    """`[name, dtype, shape]` of a tensor whose bytes lie in the frames."""
-
-    name: str
-    """Name of the value."""
-    dtype: str
-    """Element type: `float32`, for instance."""
-    shape: Annotated[tuple[Count, ...], Meta(max_length=16)]
-    """Elements along each axis."""
-
-    def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ValueError(f"{self.dtype!r:.40} is no element type")
-
-
-Tensors = Annotated[tuple[TensorSpec, ...], Meta(description="Tensors, in the order of the frames.")]
-
-
-class Row(Struct, frozen=True, array_like=True):
-    """`[request, row, step, position, length]`: one sequence in a step."""
-
-    request: Count
-    """Grows at the source from request to request, also over its restarts."""
-    row: Count
-    """Row of the states, below max_requests × max_batch."""
-    step: Count
-    """0, 1, 2, … of the request."""
-    position: Count
-    """Valid tokens in the cache; 0 for the task `graph`."""
-    length: Count
-    """Valid new tokens; 0 for the task `graph`."""
-
-
-class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
-    """The choice of the next token; the defaults are greedy.
-
-    Raises:
-        RunError: a parameter is out of range.
-    """
-
-    temperature: float = 0.0
-    """0 takes the most likely token; else logits are divided by this."""
-    top_k: int = 0
-    """Draw among this many most likely tokens only; 0 is all."""
-    top_p: float = 1.0
-    """Draw among the most likely tokens whose probabilities first reach this sum."""
-    seed: int = 0
-    """Equal seeds draw equal tokens."""
-
-    def __post_init__(self) -> None:
-        checks = (
-            (0.0 <= self.temperature < math.inf, "temperature", "0 (greedy) or more"),
-            (_is_count(self.top_k), "top_k", "an integer: 0 (all tokens) or more"),
-            (0.0 < self.top_p <= 1.0, "top_p", "above 0, at most 1"),
-            (_is_count(self.seed) and self.seed < 2**64, "seed", "an integer from 0 to 2^64 - 1"),
-        )
-        for fine, name, hint in checks:
-            if not fine:
-                raise RunError(f"{getattr(self, name)} is out of range", where=name, hint=hint)
-
-
-class Opening(Struct, frozen=True, forbid_unknown_fields=True):
-    """Facts about a request that every device gets with its step 0."""
-
-    request: fields.RequestNumber
-    sampling: Sampling
-    """How its tokens are chosen."""
-    trace: bool = False
-    """Whether every device returns the tensors that it receives."""
-
-
-class Problem(Struct, frozen=True, forbid_unknown_fields=True):
-    """An error on its way to another process."""
-
-    cause: Cause
-    """`lost-peer`, `stalled`, `refused`, `input` or `bug`; decisions depend on this, never on the text."""
-    message: Text
-    """The error in one sentence."""
-    where: Text | None = None
-    """The device, link or field that is concerned."""
-    hint: Text | None = None
-    """The change to make, or the command to type next."""
-
-    @classmethod
-    def of(cls, error: PartcError) -> Problem:
-        """Describe an error; every error that is no RunError comes of the input or is a bug."""
-        cause: Cause = (
-            error.cause if isinstance(error, RunError) else "input" if error.exit_code == 1 else "bug"
-        )
-        return cls(cause, error.message, error.where, error.hint)
-
-    def error(self) -> RunError:
-        """The error again, to be raised."""
-        return RunError(self.message, where=self.where, hint=self.hint, cause=self.cause)
-
-
-Reason = Annotated[Problem, Meta(description="The reason.")]
 
 
 class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
@@ -449,7 +348,3 @@ MeasuringReply = Measured | Joined | Error | Pong
 """What a device that measures tells a client that was welcomed."""
 MeasuringRequest = Measure | Join | Ping | Shutdown
 """What clients tell a device that measures."""
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

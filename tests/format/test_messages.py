@@ -19,6 +19,7 @@ from partc.format.codec import decode, encode
 from partc.format.dtypes import DTYPES
 from partc.format.fields import FRAME_LIMIT
 from partc.format.frames import join_tensors, to_array, to_frame, to_frames
+from partc.format.message_parts import Opening, Problem, Row, Sampling, TensorSpec
 from partc.format.messages import (
     Ack,
     AnyMessage,
@@ -28,16 +29,11 @@ from partc.format.messages import (
     MeasuringReply,
     MeasuringRequest,
     Message,
-    Opening,
     Ping,
     Pong,
-    Problem,
     Ready,
-    Row,
-    Sampling,
     Shutdown,
     SourceReply,
-    TensorSpec,
     Welcome,
 )
 

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partc.errors import RunError
-from partc.format.messages import Problem, Sampling
+from partc.format.message_parts import Problem, Sampling
 from partc.format.program import Recv
 from partc.format.role import Role
 from partc.runtime.core.commands import Announce, Command, Compute, Draw, Leave, Send

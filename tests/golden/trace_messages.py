@@ -27,18 +27,8 @@ import numpy as np
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES
 from partc.format.frames import to_array
-from partc.format.messages import (
-    AnyMessage,
-    Data,
-    Message,
-    Opening,
-    Problem,
-    Row,
-    Sampling,
-    Stats,
-    TensorSpec,
-    Timings,
-)
+from partc.format.message_parts import Opening, Problem, Row, Sampling, TensorSpec
+from partc.format.messages import AnyMessage, Data, Message, Stats, Timings
 from partc.format.role import Role
 from partc.runtime.core.commands import Frame
 from tests.golden.trace_values import Call, TraceError, print_call, print_value

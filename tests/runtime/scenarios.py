@@ -14,7 +14,7 @@ from functools import cache, partial
 
 from hypothesis import strategies as st
 
-from partc.format.messages import Sampling
+from partc.format.message_parts import Sampling
 from partc.format.role import Role
 from partc.runtime.core.commands import Command, Compute, Draw, Send
 from partc.runtime.core.events import Computed, Event, Received

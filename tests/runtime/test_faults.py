@@ -19,21 +19,8 @@ import pytest
 import zmq
 
 from partc.errors import BundleError, InternalError, PartcError, RunError
-from partc.format.messages import (
-    AnyMessage,
-    Data,
-    Error,
-    Hello,
-    Message,
-    Opening,
-    Problem,
-    Refuse,
-    Row,
-    Sampling,
-    Submit,
-    TensorSpec,
-    Welcome,
-)
+from partc.format.message_parts import Opening, Problem, Row, Sampling, TensorSpec
+from partc.format.messages import AnyMessage, Data, Error, Hello, Message, Refuse, Submit, Welcome
 from partc.format.role import load_role
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from partc.format.build import TensorType
 from partc.format.codec import encode
 from partc.format.fields import FRAME_LIMIT
-from partc.format.messages import Row, Submit, TensorSpec
+from partc.format.message_parts import Row, TensorSpec
+from partc.format.messages import Submit
 from partc.format.role import Role
 from partc.runtime.shell.limits import client_frame_limit, frame_limit, header_limit, tensor_bytes
 from tests.runtime.bundles import HIDDEN, LENGTH

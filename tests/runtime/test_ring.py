@@ -11,7 +11,7 @@ import pytest
 
 from partc.errors import RunError
 from partc.format.fields import FRAME_LIMIT
-from partc.format.messages import Sampling
+from partc.format.message_parts import Sampling
 from partc.format.role import source_role
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from partc.errors import BundleError, InternalError, RunError
-from partc.format.messages import Problem
+from partc.format.message_parts import Problem
 from partc.runtime.cli import main
 from partc.runtime.client.launch import launch_local
 from partc.runtime.shell.last_words import read_last_words, say_last_words

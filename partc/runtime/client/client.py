@@ -18,13 +18,13 @@ import numpy as np
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.frames import join_tensors, to_frame
+from partc.format.message_parts import Sampling
 from partc.format.messages import (
     AnyMessage,
     Cancel,
     Error,
     Ping,
     Pong,
-    Sampling,
     Shutdown,
     SourceReply,
     Stats,

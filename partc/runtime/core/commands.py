@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from partc.errors import PartcError
 from partc.format.dtypes import Array
-from partc.format.messages import Message, Sampling
+from partc.format.message_parts import Sampling
+from partc.format.messages import Message
 from partc.runtime.core.events import Origin
 
 Frame = bytes | memoryview

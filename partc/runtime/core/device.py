@@ -37,6 +37,7 @@ from typing import assert_never
 
 from partc.errors import RunError
 from partc.format.frames import to_frames
+from partc.format.message_parts import Problem, TensorSpec
 from partc.format.messages import (
     CLIENT,
     Ack,
@@ -53,14 +54,12 @@ from partc.format.messages import (
     Measured,
     Ping,
     Pong,
-    Problem,
     Ready,
     Refuse,
     Result,
     Shutdown,
     Stats,
     Submit,
-    TensorSpec,
     Timings,
     Token,
     Trace,

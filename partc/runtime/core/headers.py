@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_array
-from partc.format.messages import Data, Row, TensorSpec
+from partc.format.message_parts import Row, TensorSpec
+from partc.format.messages import Data
 from partc.format.role import Role
 from partc.runtime.core.step import Step, check_sizes, check_specs, check_step, rows_of, step_of
 

@@ -12,7 +12,7 @@ from partc.format.build import Model, TensorType
 from partc.format.dims import symbols
 from partc.format.dtypes import DTYPES, Array
 from partc.format.frames import to_array
-from partc.format.messages import TensorSpec
+from partc.format.message_parts import TensorSpec
 from partc.format.program import CHUNK
 from partc.format.role import Role
 from partc.runtime.core.step import check_specs

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
-from partc.format.messages import Opening, Sampling, Submit
+from partc.format.message_parts import Opening, Sampling
+from partc.format.messages import Submit
 from partc.format.program import CHUNK
 from partc.format.role import Role
 from partc.runtime.core.events import Origin

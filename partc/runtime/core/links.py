@@ -24,7 +24,8 @@ from enum import Enum
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_frame
-from partc.format.messages import CLIENT, Ack, Data, Hello, Problem, Refuse, TensorSpec, Welcome
+from partc.format.message_parts import Problem, TensorSpec
+from partc.format.messages import CLIENT, Ack, Data, Hello, Refuse, Welcome
 from partc.format.program import Instruction, Message
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Delivered, Failed, Heard, Linked, Lost, Misfit

@@ -24,7 +24,7 @@ import numpy as np
 
 from partc.errors import InternalError, RunError
 from partc.format.dtypes import Array, as_float32
-from partc.format.messages import Sampling
+from partc.format.message_parts import Sampling
 from partc.format.program import CHUNK, Emit, Instruction, Message, Program, Recv, Run, Sample, Send
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen

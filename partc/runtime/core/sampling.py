@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from partc.format.messages import Sampling
+from partc.format.message_parts import Sampling
 
 
 def sample(

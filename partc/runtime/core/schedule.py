@@ -16,17 +16,16 @@ from dataclasses import dataclass, field
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_frame
+from partc.format.message_parts import Problem, TensorSpec
 from partc.format.messages import (
     Cancel,
     Crossed,
     Error,
     Ping,
     Pong,
-    Problem,
     Result,
     Stats,
     Submit,
-    TensorSpec,
     Timings,
     Token,
     Trace,

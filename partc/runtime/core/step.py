@@ -10,7 +10,8 @@ from msgspec import Struct
 from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES
-from partc.format.messages import Data, Opening, Row, TensorSpec
+from partc.format.message_parts import Opening, Row, TensorSpec
+from partc.format.messages import Data
 from partc.format.program import CHUNK
 from partc.format.role import Role
 

@@ -103,7 +103,7 @@ def _check_machine(options: TvmOptions, path: Path) -> None:
         hint = f"copy the folder to the device that it is for, or compile with `arch: {here}`"
         raise BundleError(message, where=str(path), hint=hint)
     features = _processor_features()
-    missing = [name for name in options.processor if features and name not in features]
+    missing = [name for name in options.needs if features and name not in features]
     if missing:
         message = f"the library uses {', '.join(missing)}, which this processor has not"
         hint = "compile with other `features` in the options of the device, or with `target: ort`"

@@ -17,7 +17,8 @@ import numpy as np
 
 from partc.errors import RunError
 from partc.format.dtypes import DTYPES, Array, as_float32
-from partc.format.messages import Measure, Measured, Sampling
+from partc.format.message_parts import Sampling
+from partc.format.messages import Measure, Measured
 from partc.format.role import Role
 from partc.runtime.core.sampling import sample
 from partc.runtime.core.step import Step, check_step

@@ -22,18 +22,8 @@ from typing import assert_never
 
 from partc.errors import PartcError, RunError
 from partc.format.files import verify_files
-from partc.format.messages import (
-    CLIENT,
-    Error,
-    Join,
-    Joined,
-    Measure,
-    MeasuringRequest,
-    Ping,
-    Pong,
-    Problem,
-    Shutdown,
-)
+from partc.format.message_parts import Problem
+from partc.format.messages import CLIENT, Error, Join, Joined, Measure, MeasuringRequest, Ping, Pong, Shutdown
 from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
 from partc.runtime.core.actions import Action, Failed, Heard

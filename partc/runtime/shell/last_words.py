@@ -7,7 +7,7 @@ import contextlib
 import msgspec
 
 from partc.errors import InternalError, PartcError
-from partc.format.messages import Problem
+from partc.format.message_parts import Problem
 
 
 class _Line(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from partc.errors import InternalError, PartcError, RunError
-from partc.format.messages import Problem
+from partc.format.message_parts import Problem
 from partc.runtime.shell.last_words import read_last_words
 
 LOOK_S = 1.0

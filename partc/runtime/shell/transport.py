@@ -176,10 +176,9 @@ class Transport:
         self._poller.register(monitor, zmq.POLLIN)
         try:
             socket.connect(f"tcp://{address}")
-        except zmq.ZMQError as error:
-            raise RunError(
-                f"not an address: {error.strerror}", where=address, hint="HOST:PORT is expected"
-            ) from None
+        except zmq.ZMQError:
+            hint = "HOST:PORT is expected, as in 192.0.2.7:5555"
+            raise RunError("this is not an address", where=address, hint=hint) from None
 
     def watch(self, file: Any) -> None:
         """Report input on a file (an object with `fileno`) as well."""

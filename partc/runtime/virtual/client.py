@@ -9,6 +9,7 @@ from typing import assert_never
 from partc.errors import InternalError
 from partc.format.dtypes import Array
 from partc.format.frames import join_tensors, to_frame
+from partc.format.message_parts import Problem, Sampling
 from partc.format.messages import (
     CLIENT,
     AnyMessage,
@@ -16,9 +17,7 @@ from partc.format.messages import (
     Error,
     Hello,
     Message,
-    Problem,
     Result,
-    Sampling,
     Stats,
     Submit,
     Token,

@@ -9,16 +9,8 @@ import numpy as np
 
 from partc.format.dtypes import Array
 from partc.format.frames import to_frame
-from partc.format.messages import (
-    CLIENT,
-    AnyMessage,
-    Data,
-    Opening,
-    Ready,
-    Row,
-    TensorSpec,
-    Welcome,
-)
+from partc.format.message_parts import Opening, Row, TensorSpec
+from partc.format.messages import CLIENT, AnyMessage, Data, Ready, Welcome
 from partc.runtime.core.commands import Command, Send
 from partc.runtime.core.device import Device, Start
 from partc.runtime.core.events import (

@@ -8,16 +8,8 @@ from typing import Any
 import numpy as np
 
 from partc.format.frames import to_frame
-from partc.format.messages import (
-    Ack,
-    AnyMessage,
-    Data,
-    Message,
-    Opening,
-    Row,
-    TensorSpec,
-    Welcome,
-)
+from partc.format.message_parts import Opening, Row, TensorSpec
+from partc.format.messages import Ack, AnyMessage, Data, Message, Welcome
 from partc.runtime.core.actions import Action, Failed
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin, Received

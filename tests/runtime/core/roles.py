@@ -13,7 +13,8 @@ from msgspec import structs
 
 from partc.format.build import Port
 from partc.format.dtypes import Array
-from partc.format.messages import Hello, Opening, Sampling, Submit
+from partc.format.message_parts import Opening, Sampling
+from partc.format.messages import Hello, Submit
 from partc.format.program import print_program
 from partc.format.role import Role, load_role
 from partc.runtime.core.step import Step

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from partc.errors import RunError
+from partc.format.message_parts import Opening, Problem, Row
 from partc.format.messages import (
     CLIENT,
     Ack,
@@ -21,13 +22,10 @@ from partc.format.messages import (
     Hello,
     MeasuringReply,
     MeasuringRequest,
-    Opening,
     Ping,
     Pong,
-    Problem,
     Ready,
     Refuse,
-    Row,
     Shutdown,
     SourceReply,
     Timings,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partc.errors import RunError
+from partc.format.message_parts import Opening, Problem
 from partc.format.messages import (
     CLIENT,
     Cancel,
@@ -13,10 +14,8 @@ from partc.format.messages import (
     Data,
     Error,
     Fail,
-    Opening,
     Ping,
     Pong,
-    Problem,
     Result,
     Shutdown,
     Stats,

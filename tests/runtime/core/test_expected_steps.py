@@ -9,11 +9,7 @@ from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.frames import to_frame
-from partc.format.messages import (
-    Opening,
-    Row,
-    TensorSpec,
-)
+from partc.format.message_parts import Opening, Row, TensorSpec
 from partc.runtime.core.actions import Delivered
 from partc.runtime.core.step import Step
 from tests.runtime.bundles import HIDDEN, LENGTH

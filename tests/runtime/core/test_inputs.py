@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.frames import to_frame
-from partc.format.messages import TensorSpec
+from partc.format.message_parts import TensorSpec
 from partc.runtime.core.inputs import (
     check_prompts,
     check_tensors,

@@ -15,7 +15,8 @@ from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES, Array
 from partc.format.frames import to_frame
-from partc.format.messages import Opening, Sampling, Submit, TensorSpec
+from partc.format.message_parts import Opening, Sampling, TensorSpec
+from partc.format.messages import Submit
 from partc.format.role import Role
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.liveness import Progress

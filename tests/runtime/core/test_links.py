@@ -10,20 +10,8 @@ from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.frames import to_frame
-from partc.format.messages import (
-    CLIENT,
-    Ack,
-    AnyMessage,
-    Data,
-    Hello,
-    Opening,
-    Ping,
-    Problem,
-    Refuse,
-    Row,
-    TensorSpec,
-    Welcome,
-)
+from partc.format.message_parts import Opening, Problem, Row, TensorSpec
+from partc.format.messages import CLIENT, Ack, AnyMessage, Data, Hello, Ping, Refuse, Welcome
 from partc.runtime.core.actions import Delivered, Heard, Linked, Lost, Misfit
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin, Unreadable

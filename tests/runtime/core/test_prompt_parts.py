@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
-from partc.format.messages import Opening
+from partc.format.message_parts import Opening
 from partc.runtime.core.inputs import prompt_parts
 from partc.runtime.core.step import Step
 from tests.runtime.bundles import HIDDEN, LENGTH, Build, language_model

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from partc.errors import InternalError, RunError
-from partc.format.messages import Sampling
+from partc.format.message_parts import Sampling
 from partc.format.program import Message, parse_program
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen

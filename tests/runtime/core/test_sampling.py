@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from partc.errors import RunError
-from partc.format.messages import Sampling
+from partc.format.message_parts import Sampling
 from partc.runtime.core.sampling import sample
 
 ROWS = hnp.arrays(

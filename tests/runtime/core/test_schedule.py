@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 
 from partc.errors import RunError
-from partc.format.messages import (
-    Cancel,
-    Crossed,
-    Error,
-    Result,
-    Stats,
-    TensorSpec,
-    Token,
-    Trace,
-)
+from partc.format.message_parts import TensorSpec
+from partc.format.messages import Cancel, Crossed, Error, Result, Stats, Token, Trace
 from partc.runtime.core.actions import Begin, End, Failed
 from partc.runtime.core.commands import Send
 from partc.runtime.core.step import Step

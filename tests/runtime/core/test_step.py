@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from partc.errors import RunError
-from partc.format.messages import Data, Opening, Row, Sampling, TensorSpec
+from partc.format.message_parts import Opening, Row, Sampling, TensorSpec
+from partc.format.messages import Data
 from partc.format.role import Role
 from partc.runtime.core.step import Step, check_sizes, check_specs, check_step, rows_of, step_of
 from tests.runtime.bundles import HIDDEN, LENGTH

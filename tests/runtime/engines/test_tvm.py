@@ -234,7 +234,7 @@ def test_a_library_for_another_processor_is_not_loaded(build: Path, tmp_path: Pa
 def test_a_library_for_features_that_this_processor_has_not(build: Path, tmp_path: Path) -> None:
     role, folder = copied(build, tmp_path / "copy")
     assert role.engine.tvm is not None
-    other = replace(role.engine.tvm, processor=(*role.engine.tvm.processor, "telepathy"))
+    other = replace(role.engine.tvm, needs=(*role.engine.tvm.needs, "telepathy"))
     role = role.changed(engine=replace(role.engine, tvm=other))
     refused(role, folder, "the library uses telepathy, which this processor has not")
 
@@ -278,7 +278,7 @@ def test_a_machine_without_the_runtime(build: Path, tmp_path: Path, monkeypatch:
     [
         ({"platform": "here"}, "engine.tvm.platform: expected `str` matching regex"),
         ({"platform": None}, "engine.tvm.platform: expected `str`, got `null`"),
-        ({"processor": "avx2"}, "engine.tvm.processor: expected `array`, got `str`"),
+        ({"needs": "avx2"}, "engine.tvm.needs: expected `array`, got `str`"),
         ({"libraries": []}, "engine.tvm: object contains unknown field `libraries`"),
         ({"functions": {}}, "engine.tvm.functions: 'part_0' is missing"),
         ({"functions": {"part_0": {"entries": [], "weights": []}}}, "entries: expected `array` of length >= 1"),
