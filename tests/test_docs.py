@@ -17,6 +17,9 @@ from partc.plan.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
+EXAMPLES = [
+    path for path in sorted((ROOT / "examples").rglob("README.md")) if "node_modules" not in path.parts
+]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -31,7 +34,7 @@ def _anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *DOCS, *(ROOT / "examples").rglob("README.md")])
+@pytest.mark.parametrize("path", [ROOT / "README.md", *DOCS, *EXAMPLES])
 def test_links_lead_to_a_file_and_a_title(path: Path) -> None:
     for link in _LINK.findall(_FENCED.sub("", path.read_text(encoding="utf-8"))):
         if link.startswith(("http://", "https://")):
