@@ -103,6 +103,7 @@ from partc.runtime.core.membership import Membership
 from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
 from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.step import announced
 from partc.runtime.core.timings import Timing, timing_table
 
 
@@ -275,15 +276,12 @@ class Device:
         yield Broadcast(Close(request=action.request, report=action.report))
 
     def _seen(self, action: Seen) -> Iterator[Action]:
-        types = self.role.types
         message = Crossed(
             request=action.step.request,
             device=self.role.device,
             peer=action.peer,
             step=action.step.step,
-            values=tuple(
-                TensorSpec(name, types[name].dtype, array.shape) for name, array in action.values.items()
-            ),
+            values=announced(action.values.items(), self.role.types),
         )
         frames = [part for array in action.values.values() for part in to_frames(array)]
         if self.schedule is not None:

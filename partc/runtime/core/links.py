@@ -24,7 +24,7 @@ from enum import Enum
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_frame
-from partc.format.message_parts import Problem, TensorSpec
+from partc.format.message_parts import Problem
 from partc.format.messages import CLIENT, Ack, Data, Hello, Refuse, Welcome
 from partc.format.program import Instruction, Message
 from partc.format.role import Role
@@ -33,7 +33,7 @@ from partc.runtime.core.commands import Frame, Send
 from partc.runtime.core.events import Origin, Received, Unreadable
 from partc.runtime.core.headers import Headers
 from partc.runtime.core.link import Receiver, Sender
-from partc.runtime.core.step import Step
+from partc.runtime.core.step import Step, announced
 
 _ACK_EVERY = 8
 _ACK_AFTER_S = 0.1
@@ -153,7 +153,7 @@ class Links:
         out = self._out[peer]
         if out.state is not LinkState.UP:
             raise RunError(f"{peer} is not connected", where=self.role.device, cause="lost-peer")
-        sender, types = out.sender, self.role.types
+        sender = out.sender
         data = Data(
             session=sender.session,
             epoch=sender.epoch,
@@ -161,12 +161,7 @@ class Links:
             phase=step.phase,
             dims=dict(step.dims),
             rows=self.headers.rows_of(step),
-            values=tuple(
-                [
-                    TensorSpec(name, types[name].dtype, array.shape)
-                    for name, array in zip(names, arrays, strict=True)
-                ]
-            ),
+            values=announced(zip(names, arrays, strict=True), self.role.types),
             open=() if step.opening is None else (step.opening,),
         )
         frames = [to_frame(array) for array in arrays]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_frame
-from partc.format.message_parts import Problem, TensorSpec
+from partc.format.message_parts import Problem
 from partc.format.messages import (
     Cancel,
     Crossed,
@@ -37,7 +37,7 @@ from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.liveness import patience_s, step_s
-from partc.runtime.core.step import Step
+from partc.runtime.core.step import Step, announced
 
 _MOST_QUEUED = 1024
 _REPORT_S = 1.0
@@ -257,15 +257,12 @@ class Schedule:
 
     def _answer(self, job: Job, now: float) -> Send:
         self._reporting.pop(job.number, None)
-        types = self.role.types
         result = Result(
             ticket=job.ticket,
             tokens=tuple(map(tuple, job.tokens)),
             finish=tuple(job.finish),
             elapsed_s=max(0.0, now - job.submitted),
-            values=tuple(
-                TensorSpec(name, types[name].dtype, array.shape) for name, array in job.outputs.items()
-            ),
+            values=announced(job.outputs.items(), self.role.types),
         )
         return Send(job.origin, result, [to_frame(array) for array in job.outputs.values()])
 

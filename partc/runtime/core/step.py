@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from partc.errors import RunError
 from partc.format.build import TensorType
-from partc.format.dtypes import DTYPES
+from partc.format.dtypes import DTYPES, Array
 from partc.format.message_parts import Opening, Row, TensorSpec
 from partc.format.messages import Data
 from partc.format.program import CHUNK
@@ -34,7 +34,7 @@ class Step(Struct, frozen=True):
     length: tuple[int, ...] = ()
     """(batch,) valid new tokens of each sequence; empty for the task `graph`."""
     opening: Opening | None = None
-    """With step 0."""
+    """Present in step 0 alone."""
 
     def next_token(self) -> Step:
         """The decode step behind this one."""
@@ -123,6 +123,11 @@ def _check_rows(step: Step, role: Role) -> None:
     for position, length in zip(step.position, step.length, strict=True):
         if not 1 <= length <= new or position + new > most:
             raise RunError(f"{length} of {new} tokens at position {position}, max_sequence is {most}")
+
+
+def announced(values: Iterable[tuple[str, Array]], types: Mapping[str, TensorType]) -> tuple[TensorSpec, ...]:
+    """The descriptions of tensors that a program names, for the header of their message."""
+    return tuple([TensorSpec(name, types[name].dtype, array.shape) for name, array in values])
 
 
 def check_specs(

@@ -17,7 +17,7 @@ from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
 from partc.runtime.core.device import Device, Start
 from partc.runtime.core.sampling import sample
-from partc.runtime.engines.contract import Engine, make_engine
+from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.shell.keys import load_device_keys
 from partc.runtime.shell.limits import frame_limit, header_limit
 from partc.runtime.shell.settings import Settings, listen_address, peer_addresses, stop_signals
@@ -104,11 +104,7 @@ class Runner:
         with self._standby.away():
             if not self._checked:
                 verify_files(self._settings.bundle, self._role.files)
-            self._engine = make_engine(self._role, self._settings.bundle)
-            for submodule in self._role.submodules:
-                if self._stopping:
-                    return
-                self._engine.load(submodule)
+            self._engine = load_engine(self._role, self._settings.bundle)
             # All that is loaded now stays: the collector need not look through it again in the middle of a step.
             gc.collect()
             gc.freeze()
