@@ -343,8 +343,8 @@ AnyMessage = Union[  # noqa: UP007  (get_args needs it so)
 """Every kind of message."""
 
 SourceReply = Token | Stats | Trace | Result | Error | Pong
-"""What the source tells a client that was welcomed."""
+"""Messages of the source to a client that was welcomed."""
 MeasuringReply = Measured | Joined | Error | Pong
-"""What a device that measures tells a client that was welcomed."""
+"""Messages of a measuring device to a client that was welcomed."""
 MeasuringRequest = Measure | Join | Ping | Shutdown
-"""What clients tell a device that measures."""
+"""Messages of clients to a measuring device."""

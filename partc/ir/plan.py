@@ -168,7 +168,7 @@ class Holding(Struct, frozen=True):
     """Those that a neighbour holds, too."""
     unmovable: tuple[int, ...]
     needed_bytes: Number
-    """With all copies."""
+    """Memory that the device needs, all copies included."""
     available_bytes: Number
 
 

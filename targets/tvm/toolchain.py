@@ -41,7 +41,7 @@ class Toolchain:
     nvcc: Nvcc | None = None
 
     def versions(self) -> dict[str, str]:
-        """For build.json."""
+        """A description for build.json."""
         return {"linker": self.linker.version, **({"nvcc": self.nvcc.version} if self.nvcc else {})}
 
 

@@ -182,7 +182,7 @@ class Operator:
     """One operator of the `partc` domain. No field has a default, so that nothing can be left out."""
 
     name: str
-    """With its domain: `partc.Attention`."""
+    """Name with its domain: `partc.Attention`."""
     summary: str
     signatures: tuple[Signature, ...]
     """More than one where attributes choose between forms."""
