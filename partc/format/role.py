@@ -142,10 +142,18 @@ class Role:
 
     @cached_property
     def programs(self) -> Mapping[str, Program]:
-        """Phase → program of this device; `chunk` where prompts go in several steps, which follows from `prefill`."""
-        own = {phase: programs[self.device] for phase, programs in self.placement.parsed.items()}
+        """Phase → program of this device; `chunk` where prompts go in several steps, which follows from `prefill`.
+
+        The programs of a device that is not in the ring are empty.
+        """
+        own = {phase: programs.get(self.device, ()) for phase, programs in self.placement.parsed.items()}
         is_chunked = self.model.prompt_chunk is not None and "decode" in own
         return {**own, CHUNK: chunk_program(own["prefill"])} if is_chunked else own
+
+    @cached_property
+    def running(self) -> tuple[str, ...]:
+        """The sub-modules that the programs run, in the order of a step; the build may hold more."""
+        return _once(item.submodule for item in self._instructions() if isinstance(item, Run))
 
     @cached_property
     def receive(self) -> tuple[str, ...]:
@@ -204,14 +212,16 @@ def device_folders(build_dir: Path) -> list[Path]:
 def check_role(role: Role, where: str) -> None:
     """The build and the placement belong together, and the device can do what its programs say.
 
+    A device that has an address and is not in the ring is idle: it has no programs.
+
     Raises:
         BundleError: names the instruction that is wrong.
     """
     if role.build.plan_id != role.placement.plan_id:
         message = f"{BUILD_FILE} and {PLACEMENT_FILE} are of different builds"
         raise BundleError(message, where=where, hint=RECOMPILE)
-    if role.device not in role.ring:
-        message = f"device: {role.device!r} is not in the ring of {PLACEMENT_FILE}"
+    if role.device not in role.addresses:
+        message = f"device: {role.device!r} is not among the addresses of {PLACEMENT_FILE}"
         raise BundleError(message, where=where, hint=RECOMPILE)
     given = {*(STEP_INPUTS if role.has_step_inputs else ()), *(role.inputs if role.is_source else ())}
     calls = {module.name: Run(module.name, module.inputs, module.outputs) for module in role.build.submodules}

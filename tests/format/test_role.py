@@ -176,10 +176,21 @@ def test_a_build_and_a_placement_that_do_not_belong_together(bundle: Path, tmp_p
         load_role(bundle)
 
 
-def test_a_device_outside_of_the_ring(bundle: Path) -> None:
+def test_a_device_without_an_address(bundle: Path) -> None:
     reseal(bundle / "build.json", device="d")
-    with pytest.raises(BundleError, match="'d' is not in the ring"):
+    with pytest.raises(BundleError, match="'d' is not among the addresses of placement.json"):
         load_role(bundle)
+
+
+def test_an_idle_device_holds_what_it_does_not_run(bundle: Path) -> None:
+    addresses = content(bundle, "placement.json")["addresses"]
+    reseal(bundle / "build.json", device="d")
+    reseal(bundle / "placement.json", addresses={**addresses, "d": None})
+    role = load_role(bundle)
+    assert list(role.submodules) == ["part_1"]
+    assert role.running == role.receive == role.send == ()
+    assert set(role.programs) == {"prefill", "decode"}
+    assert not any(role.programs.values())
 
 
 @pytest.mark.parametrize("file", ["build.json", "placement.json"])

@@ -34,6 +34,15 @@ def test_values_that_a_device_receives() -> None:
     assert frame_limit(of(roles()["a"])) == 3 * 4096 * 8, "tokens and input_ids"
 
 
+def test_values_that_a_device_may_receive_under_another_placement() -> None:
+    """An idle device runs nothing yet; a copy that it holds may be its next."""
+    large = of(roles()["b"])
+    programs = {phase: {"a": "emit input_ids\n"} for phase in ("prefill", "decode")}
+    idle = Role(large.build, replace(large.placement, ring=("a",), programs=programs))
+    assert not any(idle.programs.values())
+    assert frame_limit(idle) == frame_limit(large)
+
+
 def test_tensors_that_clients_send_count_at_the_source() -> None:
     role = graph()
     assert frame_limit(changed(role, dims={"rows": 1 << 20})) == (1 << 20) * 4 * 4

@@ -120,13 +120,13 @@ def make_engine(role: Role, folder: Path) -> Engine:
 
 
 def load_engine(role: Role, folder: Path) -> Engine:
-    """The engine that the build asks for, with all sub-modules loaded.
+    """The engine that the build asks for, with the sub-modules loaded that the programs in force run.
 
     Raises:
         BundleError: it is unknown, not installed, or cannot read a sub-module.
     """
     engine = make_engine(role, folder)
-    for submodule in role.submodules:
+    for submodule in role.running:
         engine.load(submodule)
     return engine
 

@@ -25,15 +25,13 @@ def header_limit(role: Role) -> int:
 
 
 def frame_limit(role: Role) -> int:
-    """The largest frame that a device takes, bytes: a header, or the largest tensor that it receives."""
-    names = {
-        name
-        for program in role.programs.values()
-        for item in program
-        for message in item.awaits
-        for name in message.values
-    }
-    names |= set(role.inputs) if role.is_source else set()
+    """The largest frame that a device takes, bytes: a header, or the largest tensor that it may receive.
+
+    That is under any placement: what a device is sent is an input of one of its sub-modules, running now or not; the
+    source is sent inputs and outputs of the whole model, too.
+    """
+    names = {name for module in role.submodules.values() for name in module.inputs}
+    names |= {*role.inputs, *role.outputs} if role.is_source else set()
     return max([header_limit(role), *(tensor_bytes(role.types[name], role.dims) for name in names)])
 
 

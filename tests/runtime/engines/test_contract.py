@@ -106,6 +106,17 @@ def copied(source: Engine, target: Engine, rows: int, sequences: int = 2) -> Non
                 target.write_rows(PART, 1, state, row, start, piece)
 
 
+def test_only_what_the_programs_run_is_loaded(device: Device) -> None:
+    """Copies of other devices' sub-modules lie on the disk, and take no memory."""
+    own = device.role.submodules[PART]
+    role = device.role.changed(submodules=(replace(own, name="part_0", file="absent"), own))
+    engine = load_engine(role, device.folder)
+    engine.reset(0, {"batch": 2, "sequence": 4})
+    step(engine, 0, 0, rows=4)
+    with pytest.raises(RunError, match="'part_0' is not loaded"):
+        engine.run("part_0", 0, [], {"batch": 2, "sequence": 4})
+
+
 def test_rows_that_were_read_and_written_elsewhere_go_on_as_if_nothing_had_happened(device: Device) -> None:
     first, second = (device.engine() for _ in range(2))
     begin(first, 0)
