@@ -178,7 +178,7 @@ def test_a_build_and_a_placement_that_do_not_belong_together(bundle: Path, tmp_p
 
 def test_a_device_without_an_address(bundle: Path) -> None:
     reseal(bundle / "build.json", device="d")
-    with pytest.raises(BundleError, match="'d' is not among the addresses of placement.json"):
+    with pytest.raises(BundleError, match=r"'d' is not among the addresses of placement\.json"):
         load_role(bundle)
 
 
