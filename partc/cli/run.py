@@ -87,7 +87,8 @@ if TYPE_CHECKING:
 @click.option(
     "--connect",
     metavar="HOST:PORT",
-    help="Use running devices, through the source at this address; auto: its address in devices.yaml.",
+    help="Use running devices, through the source at this address; auto: the local ring that runs, else the "
+    "address in devices.yaml.",
 )
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option("--timing", is_flag=True, help="Print the time of each device and link to stderr.")
@@ -167,16 +168,17 @@ def _client(build: Path, connect: str | None, insecure: bool) -> Iterator[Client
     from partc.cli.progress import progress_bar
     from partc.runtime.client.client import Client
     from partc.runtime.client.launch import launch_local
+    from partc.runtime.client.ring_file import source_address, told_in_file
 
     if connect is not None:
-        address = None if connect == "auto" else connect
+        address, insecure = source_address(build, connect, insecure=insecure)
         with Client.connect(build, address, insecure=insecure) as client:
             yield client
         return
     with progress_bar() as bar:
         bar.start("start the runners")
         ring = launch_local(build, insecure=insecure)
-    with ring, ring.client() as client:
+    with ring, told_in_file(build, ring.source, insecure=insecure), ring.client() as client:
         yield client
 
 

@@ -104,6 +104,11 @@ class LocalRing:
         """Device → process id."""
         return {name: process.popen.pid for name, process in self._processes.items()}
 
+    @property
+    def source(self) -> str:
+        """HOST:PORT of the device where requests enter."""
+        return self.addresses[self._role.source]
+
     def __enter__(self) -> Self:
         return self
 
@@ -114,9 +119,8 @@ class LocalRing:
 
     def client(self) -> Client:
         """A connection to the ring; errors tell what a runner said that ended."""
-        address = self.addresses[self._role.source]
         return Client.connect(
-            self._build, address, insecure=self._insecure, floor_s=self._floor_s, explain=self.explain
+            self._build, self.source, insecure=self._insecure, floor_s=self._floor_s, explain=self.explain
         )
 
     def start(self, listen: Mapping[str, str], ready_s: float) -> None:
