@@ -202,7 +202,7 @@ def _generate(
 
 def _record(build: Path, plan_id: str, results: Sequence[Result], started: datetime, *, local: bool) -> None:
     """Keep what the run took; a build that cannot be written in is no reason to lose the results."""
-    from partc.report.records import write_record
+    from partc.runs.records import write_record
 
     try:
         write_record(build, plan_id, results, started, local=local)

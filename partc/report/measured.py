@@ -1,9 +1,6 @@
 """The figures of a run record, counted as the plan counts them.
 
-A device records for each step when its first message came (on the source: when the step began), how long it
-computed, queued and waited. With one clock for all runners the rest follows: a stage ends after its start,
-its queueing, its waiting and its computing; a message took from the end of its sender to its arrival. What stands
-beside these times is what runners are to count by the plan (`partc.report.expected`).
+Beside its times (`partc.runs.steps`) stands what runners are to count by the plan (`partc.report.expected`).
 """
 
 from __future__ import annotations
@@ -17,13 +14,12 @@ import numpy as np
 
 from partc.errors import PlanError
 from partc.format.dtypes import Array
-from partc.ir.plan import Message, Timeline
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.report.expected import device_s, message_s
 from partc.report.figures import Plan
-from partc.report.records import WAIT, RequestRecord, RunRecord
-from partc.runtime.client.results import Timings
+from partc.runs.records import RunRecord
+from partc.runs.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -41,19 +37,6 @@ class Compared:
     """Whether the steps did what the plan counts, on so many tokens."""
     ratio: float | None
     """Measured over predicted; None: nothing is predicted, or for a prompt of another length."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """The work of a device in one step of one request, on the common clock."""
-
-    device: str
-    request: int
-    step: int
-    arrived_s: float
-    """When its first message came; on the source, when the step began."""
-    start_s: float
-    end_s: float
 
 
 @dataclass(frozen=True)
@@ -81,6 +64,8 @@ class Measured:
         self.plan = plan
         self.record = record
         self.source = plan.case.problem.source
+        self.steps = [Steps(request, self.source) for request in record.requests]
+        """The steps of every request."""
 
     @property
     def has_lanes(self) -> bool:
@@ -91,8 +76,8 @@ class Measured:
     def step_s(self) -> Mapping[str, Array]:
         """Phase → (steps,) seconds of its steps, from the beginning to the token, as the source saw them."""
         found: dict[str, list[float]] = {}
-        for lasted in self._lasted:
-            for step, seconds in lasted.items():
+        for steps in self.steps:
+            for step, seconds in steps.lasted.items():
                 found.setdefault(self._phase(step), []).append(seconds)
         return {phase: np.array(values) for phase, values in found.items()}
 
@@ -116,8 +101,8 @@ class Measured:
     def rate(self) -> float | None:
         """Tokens per second of all sequences of all requests together; steps of a model that does not generate."""
         made, starts, ends = 0, [], []
-        for request, lasted in zip(self.record.requests, self._lasted, strict=True):
-            if lasted:
+        for request, steps in zip(self.record.requests, self.steps, strict=True):
+            if lasted := steps.lasted:
                 began = request.timings[self.source].column("started_s")
                 starts.append(began[0])
                 ends.append(began[-1] + list(lasted.values())[-1])
@@ -164,19 +149,13 @@ class Measured:
         """Every device in use, then every link, in each phase that was measured."""
         return [*self._devices(), *(self._links() if self.has_lanes else ())]
 
-    def works(self, request: int) -> list[Work]:
-        """The work of every device in every step of a request; empty for a device that did not report."""
-        timings = self.record.requests[request].timings
-        found = (self._works_of(request, name, timings[name]) for name in self.plan.used if name in timings)
-        return [work for works in found for work in works]
-
     def typical_step(self) -> tuple[int, int] | None:
         """(request, step): of the last phase's steps, the one of median length; None: none was measured."""
         last = self.plan.phases[-1].phase
         steps = [
             (seconds, number, step)
-            for number, lasted in enumerate(self._lasted)
-            for step, seconds in lasted.items()
+            for number, steps in enumerate(self.steps)
+            for step, seconds in steps.lasted.items()
             if self._phase(step) == last
         ]
         if not steps:
@@ -214,32 +193,6 @@ class Measured:
         phases = self.plan.phases
         return phases[min(step, len(phases) - 1)].phase
 
-    @cached_property
-    def _lasted(self) -> list[dict[int, float]]:
-        """The times of every request: step → seconds."""
-        return [self._steps_of(request) for request in self.record.requests]
-
-    def _steps_of(self, request: RequestRecord) -> dict[int, float]:
-        """A step lasts until the next begins; the last one until its token is there."""
-        timings = request.timings.get(self.source)
-        if timings is None:
-            return {}
-        starts, numbers = timings.column("started_s"), timings.column("step")
-        own = timings.column("compute_s") + timings.column("queue_s") + _waits(timings)
-        lasted = [*np.diff(starts), *own[-1:]]
-        return {int(step): float(seconds) for step, seconds in zip(numbers, lasted, strict=True)}
-
-    def _works_of(self, request: int, device: str, timings: Timings) -> Iterator[Work]:
-        """Waiting before the first message of a step came is no part of the step here."""
-        waits = _waits(timings) if device != self.source else np.zeros(len(timings.table))
-        free: float | None = None
-        columns = [timings.column(name) for name in ("step", "started_s", "queue_s", "compute_s")]
-        for step, started, queued, computed, waited in zip(*columns, waits, strict=True):
-            before = 0.0 if free is None else max(0.0, started - free)
-            start = started + queued + max(0.0, waited - before)
-            free = start + computed
-            yield Work(device, request, int(step), float(started), float(start), float(start + computed))
-
     def _devices(self) -> Iterator[Compared]:
         for phase in self.plan.phases:
             for device, predicted in device_s(self.plan, phase).items():
@@ -256,59 +209,16 @@ class Measured:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def _links(self) -> Iterator[Compared]:
-        at = [self.by_step(number) for number in range(len(self.record.requests))]
         for phase in self.plan.phases:
             for message in phase.messages:
                 took = [
                     seconds
-                    for number, steps in enumerate(at)
-                    for step, works in steps.items()
+                    for steps in self.steps
+                    for step in steps.works
                     if self._phase(step) == phase.phase
-                    and (seconds := self._took(phase, message, works, number, step)) is not None
+                    and (seconds := steps.took(phase, message, step)) is not None
                 ]
                 if took:
                     name = f"{message.sender} → {message.receiver}"
                     predicted = message_s(self.plan, message)
                     yield self._compared(name, True, phase.phase, predicted, np.array(took))
-
-    def by_step(self, request: int) -> dict[int, dict[str, Work]]:
-        """Step → device → what it did."""
-        steps: dict[int, dict[str, Work]] = {}
-        for work in self.works(request):
-            steps.setdefault(work.step, {})[work.device] = work
-        return steps
-
-    def arrival(
-        self, phase: Timeline, message: Message, works: Mapping[str, Work], request: int, step: int
-    ) -> float | None:
-        """When a message came, on the common clock; None: the record does not tell.
-
-        Of several messages to one stage the first is there when the stage's step begins, the last when it can
-        compute.
-        """
-        if message.is_return:
-            lasted = self._lasted[request].get(step)
-            return None if lasted is None else works[self.source].arrived_s + lasted
-        incoming = [
-            item for item in phase.messages if item.receiver == message.receiver and not item.is_return
-        ]
-        incoming.sort(key=lambda item: item.arrive_s)
-        work = works[message.receiver]
-        if message is incoming[0]:
-            return work.arrived_s
-        return work.start_s if message is incoming[-1] else None
-
-    def _took(
-        self, phase: Timeline, message: Message, works: Mapping[str, Work], request: int, step: int
-    ) -> float | None:
-        ends = {message.sender, message.receiver}
-        if not ends <= set(works):
-            return None
-        arrived = self.arrival(phase, message, works, request, step)
-        return None if arrived is None else max(0.0, arrived - works[message.sender].end_s)
-
-
-def _waits(timings: Timings) -> Array:
-    """(steps,) seconds of waiting for any message."""
-    columns = [timings.column(name) for name in timings.columns if name.startswith(WAIT)]
-    return np.sum(columns, axis=0) if columns else np.zeros(len(timings.table))

@@ -9,7 +9,7 @@ from partc.errors import BundleError
 from partc.plan.file import PLAN_FILE, read_plan
 from partc.plan.simulate.build import Build, read_build
 from partc.report.figures import Plan
-from partc.report.records import RunRecord, read_record, record_files
+from partc.runs.records import RunRecord, read_record, record_files
 
 _RUN = "run this build: partc run BUILD --prompt TEXT"
 

@@ -13,7 +13,8 @@ from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.report.figures import Figure, Plan
 from partc.report.lanes import Place, Span, Timeline, make_timeline, percent, say_place
-from partc.report.measured import Measured, Work
+from partc.report.measured import Measured
+from partc.runs.steps import Work
 
 REQUESTS, TOKENS = 4, 6
 """Requests and tokens of the pipelined run: enough to fill the pipeline, few enough for every bar to be seen."""
@@ -116,13 +117,14 @@ def _measured_step(plan: Plan, measured: Measured, shown_s: float | None = None)
         return None
     request, step = chosen
     phase = plan.phases[-1]
-    works = measured.by_step(request).get(step, {})
+    steps = measured.steps[request]
+    works = steps.works.get(step, {})
     if set(works) < set(plan.used):
         return None
     zero = works[measured.source].arrived_s
     spans = [_span_of_work(plan, work, zero) for work in works.values()]
     for message in phase.messages:
-        arrived = measured.arrival(phase, message, works, request, step)
+        arrived = steps.arrival(phase, message, step)
         left = works[message.sender].end_s
         if arrived is not None and arrived > left:
             title = f"{say_place(_link(message))}: {format_seconds(arrived - left)}"
@@ -202,18 +204,23 @@ def _measured_run(plan: Plan, measured: Measured) -> Timeline | None:
     """The first steps of a run; None where the devices' clocks cannot be compared."""
     if not measured.has_lanes:
         return None
-    works = [work for number in range(measured.requests) for work in measured.works(number)]
-    first = [work for work in works if work.step < TOKENS]
+    works = [
+        (number, work)
+        for number, steps in enumerate(measured.steps)
+        for devices in steps.works.values()
+        for work in devices.values()
+    ]
+    first = [work for _, work in works if work.step < TOKENS]
     if not first:
         return None
     zero = min(work.arrived_s for work in first)
     spans = [
         Span(
-            (work.device,), work.start_s - zero, work.end_s - zero, _request_tone(work.request),
-            _title((work.device,), work.request, f"step {work.step}", work.end_s - work.start_s),
-            f"{work.request + 1}",
+            (work.device,), work.start_s - zero, work.end_s - zero, _request_tone(number),
+            _title((work.device,), number, f"step {work.step}", work.end_s - work.start_s),
+            f"{number + 1}",
         )
-        for work in works
+        for number, work in works
     ]  # fmt: skip
     requests = say_requests(plan, measured.requests)
     caption = f"Measured: {requests}, the first {TOKENS} {plan.unit}s"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from partc.cli.main import run
-from partc.report.records import KEPT, read_record, record_files
+from partc.runs.records import KEPT, read_record, record_files
 from tests.runtime.bundles import reseal
 
 pytestmark = pytest.mark.hf

@@ -11,7 +11,7 @@ import pytest
 from partc.report.expected import device_s, message_s
 from partc.report.figures import Plan
 from partc.report.measured import Measured, Workload
-from partc.report.records import read_record
+from partc.runs.records import read_record
 from tests.report.plans import make_plan, make_problem, plans, record_of
 
 

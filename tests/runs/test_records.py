@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from partc.errors import BundleError
-from partc.report.records import KEPT, read_record, record_files, write_record
+from partc.runs.records import KEPT, read_record, record_files, write_record
 from partc.runtime.client.results import Result, Timings
 
 WHEN = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""Records of runs, and what devices and links really took in them."""

@@ -1,0 +1,105 @@
+"""The steps of a request by the clocks of its devices: when each computed, and what every message took.
+
+A device records for each step when its first message came (on the source: when the step began), how long it
+computed, queued and waited. With one clock for all runners the rest follows: a stage ends after its start,
+its queueing, its waiting and its computing; a message took from the end of its sender to its arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from partc.format.dtypes import Array
+from partc.ir.plan import Message, Timeline
+from partc.runs.records import WAIT, RequestRecord
+from partc.runtime.client.results import Timings
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of a device in one step of a request, on the common clock."""
+
+    device: str
+    step: int
+    arrived_s: float
+    """When its first message came; on the source, when the step began."""
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of one request on devices of one stage each."""
+
+    request: RequestRecord
+    source: str
+
+    @cached_property
+    def lasted(self) -> dict[int, float]:
+        """Step → seconds on the source's clock: until the next begins; of the last one, until its token is there."""
+        timings = self.request.timings.get(self.source)
+        if timings is None:
+            return {}
+        own = timings.column("compute_s") + timings.column("queue_s") + waits(timings)
+        return _by_step(timings, [*np.diff(timings.column("started_s")), *own[-1:]])
+
+    @cached_property
+    def works(self) -> Mapping[int, Mapping[str, Work]]:
+        """Step → device → its work there."""
+        steps: dict[int, dict[str, Work]] = {}
+        for device, timings in self.request.timings.items():
+            for work in self._works_of(device, timings):
+                steps.setdefault(work.step, {})[device] = work
+        return steps
+
+    def arrival(self, phase: Timeline, message: Message, step: int) -> float | None:
+        """When a message came, on the common clock; None: the record does not tell.
+
+        Of several messages to one stage the first is there when the stage's step begins, the last when it can
+        compute.
+        """
+        works = self.works[step]
+        if message.is_return:
+            lasted = self.lasted.get(step)
+            return None if lasted is None else works[self.source].arrived_s + lasted
+        incoming = [
+            item for item in phase.messages if item.receiver == message.receiver and not item.is_return
+        ]
+        incoming.sort(key=lambda item: item.arrive_s)
+        work = works[message.receiver]
+        if message is incoming[0]:
+            return work.arrived_s
+        return work.start_s if message is incoming[-1] else None
+
+    def took(self, phase: Timeline, message: Message, step: int) -> float | None:
+        """Seconds from the end of a message's sender to its arrival; None: the record does not tell."""
+        works = self.works.get(step, {})
+        if not {message.sender, message.receiver} <= set(works):
+            return None
+        arrived = self.arrival(phase, message, step)
+        return None if arrived is None else max(0.0, arrived - works[message.sender].end_s)
+
+    def _works_of(self, device: str, timings: Timings) -> Iterator[Work]:
+        """Waiting before the first message of a step came is no part of the step here."""
+        waited_s = waits(timings) if device != self.source else np.zeros(len(timings.table))
+        free: float | None = None
+        columns = [timings.column(name) for name in ("step", "started_s", "queue_s", "compute_s")]
+        for step, started, queued, computed, waited in zip(*columns, waited_s, strict=True):
+            before = 0.0 if free is None else max(0.0, started - free)
+            start = started + queued + max(0.0, waited - before)
+            free = start + computed
+            yield Work(device, int(step), float(started), float(start), float(start + computed))
+
+
+def waits(timings: Timings) -> Array:
+    """(steps,) seconds of waiting for any message."""
+    columns = [timings.column(name) for name in timings.columns if name.startswith(WAIT)]
+    return np.sum(columns, axis=0) if columns else np.zeros(len(timings.table))
+
+
+def _by_step(timings: Timings, values: list[float]) -> dict[int, float]:
+    return {int(step): float(value) for step, value in zip(timings.column("step"), values, strict=True)}
