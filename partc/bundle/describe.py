@@ -63,6 +63,7 @@ def describe_builds(
             engine=item.artifact.engine,
             memory=_memory(module, item.part, devices),
             overlap=_overlap(module.plan, item.part.device),
+            limits=devices.devices[item.part.device].limits if devices else None,
             toolkit=item.artifact.toolkit,
             files=item.files,
             digest="",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from partc.config.limits import read_limits
 from partc.config.placement import KEYS as PLACEMENT_KEYS
 from partc.config.placement import Ranges, read_ranges
 from partc.config.profiles import ARCHITECTURES, Profile, find_profile
@@ -17,13 +18,20 @@ from partc.config.times import DeviceTimes, Times, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
 from partc.errors import UserError
+from partc.format.build import Limits
 from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, target_options, target_type
 
 OBJECTIVES = ("latency", "throughput")
-_TOP_KEYS = ("source", "objective", "memory_fraction", "devices", "links", "measured", *PLACEMENT_KEYS)
+SURVIVE = ("none", "one")
+"""The number of devices that may be lost: none, or any single one but the source."""
+MIRROR = ("auto", "on", "off")
+"""Whether devices keep copies of others' rows: where link and memory have room, in any case, never."""
+_TOP_KEYS = (
+    "source", "objective", "memory_fraction", "survive", "mirror", "devices", "links", "measured", *PLACEMENT_KEYS,
+)  # fmt: skip
 _DEVICE_KEYS = (
     "target", "profile", "arch", "flops", "memory_bandwidth", "memory", "overhead", "call_overhead",
-    "address", "threads", "provider", "options",
+    "storage", "storage_bandwidth", "limits", "address", "threads", "provider", "options",
 )  # fmt: skip
 _NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 _ADDRESS = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})$")
@@ -47,6 +55,12 @@ class DeviceConfig:
     """Bytes of the usable memory that the runner itself takes."""
     call_overhead_s: float = 0.0
     """Added to every call of a sub-module."""
+    storage_bytes: int | None = None
+    """Bytes of weights that may lie on its disk; None: no limit."""
+    storage_bandwidth_bytes_per_s: float | None = None
+    """Speed at which it reads its disk; None: not known."""
+    limits: Limits | None = None
+    """The point at which its work shall move to other devices; None: never."""
     provider: str = "cpu"
     """Execution provider of the target."""
     threads: int = 0
@@ -83,6 +97,10 @@ class DevicesConfig:
     """One of `OBJECTIVES`."""
     memory_fraction: float = 0.9
     """The part of a device's memory that may be used (EdgeShard's beta)."""
+    survive: str = "none"
+    """One of `SURVIVE`."""
+    mirror: str = "auto"
+    """One of `MIRROR`; without `survive` there is nobody to mirror for."""
     default_link: Link | None = None
     links: Mapping[tuple[str, str], Link | None] = field(default_factory=dict)
     """(from, to) -> the link, or None where the file says that there is none."""
@@ -130,6 +148,8 @@ def read_devices(top: Section) -> DevicesConfig:
         devices=devices,
         objective=top.choice("objective", OBJECTIVES, "latency"),
         memory_fraction=_memory_fraction(top),
+        survive=top.choice("survive", SURVIVE, "none"),
+        mirror=_mirror(top),
         default_link=default,
         links=links,
         **{key: read_ranges(top, key, devices) for key in PLACEMENT_KEYS},
@@ -170,6 +190,13 @@ def _measured(top: Section) -> Times | None:
     if "measured" not in top:
         return None
     return load_times(Path(top.file).parent / top.text("measured"), top.place("measured"))
+
+
+def _mirror(top: Section) -> str:
+    """One of `MIRROR`; YAML takes a plain `on` or `off` for a truth value."""
+    if isinstance(value := top.data.get("mirror"), bool):
+        return "on" if value else "off"
+    return top.choice("mirror", MIRROR, "auto")
 
 
 def _memory_fraction(top: Section) -> float:
@@ -214,6 +241,9 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         call_overhead_s=parse_seconds(
             section.data.get("call_overhead", "0 s"), where=section.place("call_overhead")
         ),
+        storage_bytes=section.quantity("storage", parse_bytes),
+        storage_bandwidth_bytes_per_s=section.quantity("storage_bandwidth", parse_bandwidth),
+        limits=read_limits(section),
         provider=_provider(section, profile),
         threads=section.whole("threads", 0, minimum=0),
         address=_address(section),

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar, cast
 
 from partc.errors import ConfigError
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
 
+T = TypeVar("T")
 LARGEST = 10**18
 """No number in a file is larger: products of a few still fit a float, and sizes an int64."""
 _SHOWN = 60
@@ -124,6 +125,10 @@ class Section:
                 key,
             )
         return value
+
+    def quantity(self, key: str, parse: Callable[..., T]) -> T | None:
+        """A quantity with a unit, read by a function of `partc.config.units`; None where there is none."""
+        return parse(self.data[key], where=self.place(key)) if key in self else None
 
     def _check_size(self, value: float, key: str) -> None:
         if abs(value) > LARGEST:

@@ -1,7 +1,8 @@
 """Quantities with units, read strictly and written for tables.
 
 Units are case-sensitive and never guessed: a GB is 1e9 bytes, a GiB is 2**30; a Mbit/s is an eighth of a
-MB/s. Everything is converted once, here, to bytes, bytes per second, seconds and FLOP per second.
+MB/s. Everything is converted once, here, to bytes, bytes per second, seconds, FLOP per second, parts of 1 and degrees
+Celsius.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from partc.errors import ConfigError
 
-_QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z\u00b5\u03bc/]*)\s*$")
+_QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z\u00b5\u03bc/%]*)\s*$")
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,9 @@ BANDWIDTH = Kind(
 TIME = Kind("a time", {"s": 1, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "ns": 1e-9}, "2 ms")
 FLOPS = Kind("a compute speed", {"FLOP/s": 1, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12}, "12 GFLOP/s")
 
+PERCENT = Kind("a percentage", {"%": 0.01}, "30 %")
+TEMPERATURE = Kind("a temperature", {"C": 1}, "80 C")
+
 
 def parse_bytes(value: object, *, where: str | None = None, allow_zero: bool = False) -> int:
     """A size in whole bytes: `6 GiB` is 6442450944."""
@@ -103,6 +107,23 @@ def parse_seconds(value: object, *, where: str | None = None, allow_zero: bool =
 def parse_flops(value: object, *, where: str | None = None) -> float:
     """A compute speed in floating point operations per second: `12 GFLOP/s` is 12e9."""
     return FLOPS.parse(value, where=where)
+
+
+def parse_percent(value: object, *, where: str | None = None) -> float:
+    """A part of a whole: `30 %` is 0.3.
+
+    Raises:
+        ConfigError: no percentage, or more than 100 %.
+    """
+    part = PERCENT.parse(value, where=where)
+    if part > 1:
+        raise ConfigError(f"{str(value).strip()!r} is more than all of it", where=where, hint="at most 100 %")
+    return part
+
+
+def parse_celsius(value: object, *, where: str | None = None) -> float:
+    """A temperature in degrees Celsius: `80 C` is 80."""
+    return TEMPERATURE.parse(value, where=where)
 
 
 def format_bytes(count: float) -> str:

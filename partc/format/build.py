@@ -216,6 +216,17 @@ class Overlap(Data, frozen=True):
     """One entry for every movable one."""
 
 
+class Limits(Data, frozen=True):
+    """The point at which a device's work shall move to other devices, as a planned move; null: no limit."""
+
+    battery: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """Least charge while it runs on battery, as a part of 1."""
+    temperature_c: Annotated[float, Meta(gt=0)] | None = None
+    """Highest temperature, degrees Celsius."""
+    memory_bytes: Count | None = None
+    """Least memory that the system has available."""
+
+
 class FileEntry(Data, frozen=True):
     """Digest and size of one file."""
 
@@ -254,6 +265,8 @@ class Build(Data, frozen=True, kw_only=True):
     """Bytes that the plan reckons with."""
     overlap: Overlap | None = None
     """Sub-modules that may move to or from this device; null: not planned."""
+    limits: Limits | None = None
+    """When its work shall move to other devices; null: never."""
     toolkit: Mapping[str, str]
     """Versions of the software that the files were made for."""
     verified_on_hardware: bool = False

@@ -31,7 +31,8 @@ def build_tables() -> str:
     return _tables(
         build.Build,
         *(build.Model, build.Port, build.TensorType, build.Submodule, build.State, build.EngineSpec),
-        *(build.TvmOptions, build.TvmFunctions, build.Memory, build.Overlap, build.Shared, build.FileEntry),
+        *(build.TvmOptions, build.TvmFunctions, build.Memory, build.Overlap, build.Shared, build.Limits),
+        build.FileEntry,
     )
 
 

@@ -106,6 +106,8 @@ class Placement(Data, frozen=True, kw_only=True, dict=True):
     """HOST:PORT of every device of the ring, and of others that may join it; null where it is given at start."""
     predicted: Mapping[str, Figure]
     """Seconds of one whole step of each phase round the ring, and the tokens of that prefill; empty without a plan."""
+    mirrors: Mapping[str, DeviceName] = {}
+    """Sub-module of the build → the device that keeps a copy of its rows, beside the one that runs it."""
 
     @cached_property
     def parsed(self) -> Mapping[str, Mapping[str, Program]]:
@@ -188,6 +190,9 @@ def _problems(placement: Placement) -> Iterator[str]:
         yield f"predicted: {unknown[0]!r} is unknown"
     if missing := sorted(ring - set(placement.addresses)):
         yield f"addresses: {missing[0]!r} is missing"
+    for name, holder in placement.mirrors.items():
+        if holder not in placement.addresses:
+            yield f"mirrors.{name}: {holder!r} is not among the addresses"
     if "prefill" not in placement.programs or set(placement.stages) != set(placement.programs):
         yield "programs: stages and programs are for prefill and, with states, decode"
     for phase, programs in placement.programs.items():

@@ -9,6 +9,7 @@ from partc.config.devices import DevicesConfig, Link, load_devices
 from partc.config.profiles import find_profile, profile_names
 from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
+from partc.format.build import Limits
 from partc.pipeline.registry import load_target
 
 GOOD = """\
@@ -49,6 +50,37 @@ def test_devices(tmp_path: Path) -> None:
     assert board.threads == 2
     assert (old.address, old.arch, old.profile, old.provider) == ("192.0.2.7:5555", "aarch64", None, "cpu")
     assert config.usable_memory("old") == 3 * 2**29
+
+
+def test_surviving(tmp_path: Path) -> None:
+    plain = load(tmp_path, GOOD)
+    assert (plain.survive, plain.mirror) == ("none", "auto")
+    assert (plain.devices["old"].storage_bytes, plain.devices["old"].limits) == (None, None)
+    more = "storage: 8 GB, storage_bandwidth: 400 MB/s, limits: {battery: 30 %, temperature: 80 C, memory: 300 MB}"
+    text = GOOD.replace("threads: 2", f"threads: 2, {more}")
+    config = load(tmp_path, f"survive: one\nmirror: off\n{text}")
+    board = config.devices["board"]
+    assert (config.survive, config.mirror) == ("one", "off")
+    assert (board.storage_bytes, board.storage_bandwidth_bytes_per_s) == (8 * 10**9, 4e8)
+    assert board.limits == Limits(battery=0.3, temperature_c=80, memory_bytes=300_000_000)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message", "place"),
+    [
+        ("{battery: 130 %}", "'130 %' is more than all of it", "limits.battery"),
+        ("{battery: 0.3}", "'0.3' has no unit", "limits.battery"),
+        ("{temperature: 80 F}", "'F' is not a unit of a temperature", "limits.temperature"),
+        ("{heat: 80 C}", "unknown key `heat`", "limits.heat"),
+        ("{}", "`limits` is empty", "devices.phone.limits"),
+        ("hot", "expected a mapping of keys to values", "devices.phone.limits"),
+    ],
+)
+def test_limits_that_are_refused(tmp_path: Path, limits: str, message: str, place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, GOOD.replace("profile: pixel_7_pro", f"profile: pixel_7_pro, limits: {limits}"))
+    assert message in caught.value.message
+    assert place in (caught.value.where or "")
 
 
 def test_options_of_a_target(tmp_path: Path) -> None:
