@@ -18,7 +18,7 @@ from partc.config.times import DeviceTimes, Times, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
 from partc.errors import UserError
-from partc.format.build import Limits
+from partc.format.readings import Limits
 from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, target_options, target_type
 
 OBJECTIVES = ("latency", "throughput")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partc.config.section import Section
 from partc.config.units import parse_bytes, parse_celsius, parse_percent
-from partc.format.build import Limits
+from partc.format.readings import Limits
 
 _KEYS = ("battery", "temperature", "memory")
 

@@ -20,6 +20,7 @@ from partc.format.digests import data_digest
 from partc.format.dims import evaluate, symbols
 from partc.format.dtypes import DTYPES
 from partc.format.reading import RECOMPILE, convert, read_object
+from partc.format.readings import Limits
 
 BUILD_FORMAT: Final = "partc-build/2"
 BUILD_FILE = "build.json"
@@ -214,17 +215,6 @@ class Overlap(Data, frozen=True):
     """The device's others."""
     shared: tuple[Shared, ...]
     """One entry for every movable one."""
-
-
-class Limits(Data, frozen=True):
-    """The point at which a device's work shall move to other devices, as a planned move; null: no limit."""
-
-    battery: Annotated[float, Meta(gt=0, le=1)] | None = None
-    """Least charge while it runs on battery, as a part of 1."""
-    temperature_c: Annotated[float, Meta(gt=0)] | None = None
-    """Highest temperature, degrees Celsius."""
-    memory_bytes: Count | None = None
-    """Least memory that the system has available."""
 
 
 class FileEntry(Data, frozen=True):

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from partc.format import build, messages, placement
+from partc.format import build, messages, placement, readings
 from partc.format import message_parts as parts
 from partc.format.digests import canonical_json
 from partc.format.program import INSTRUCTIONS, Instruction
@@ -31,7 +31,7 @@ def build_tables() -> str:
     return _tables(
         build.Build,
         *(build.Model, build.Port, build.TensorType, build.Submodule, build.State, build.EngineSpec),
-        *(build.TvmOptions, build.TvmFunctions, build.Memory, build.Overlap, build.Shared, build.Limits),
+        *(build.TvmOptions, build.TvmFunctions, build.Memory, build.Overlap, build.Shared, readings.Limits),
         build.FileEntry,
     )
 

@@ -9,7 +9,7 @@ from partc.config.devices import DevicesConfig, Link, load_devices
 from partc.config.profiles import find_profile, profile_names
 from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
-from partc.format.build import Limits
+from partc.format.readings import Limits
 from partc.pipeline.registry import load_target
 
 GOOD = """\
