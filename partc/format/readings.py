@@ -1,4 +1,4 @@
-"""Readings of a device's sensors, and the limits that its owner sets for them (`limits:` in devices.yaml)."""
+"""Readings of a device's sensors, and which of its limits (`limits:` in devices.yaml) they have reached."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from partc.format.build import Limits
 from partc.format.fields import Count
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -33,31 +34,20 @@ class Readings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether the machine has power from outside."""
 
 
-class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of one device; a ring moves its sub-modules elsewhere where it reaches one. Null: no limit."""
-
-    battery: Share | None = None
-    """The least charge; it does not count while the device is plugged in."""
-    temperature_c: float | None = None
-    """The highest temperature, degrees Celsius."""
-    memory_bytes: Count | None = None
-    """The least memory available, bytes."""
-
-
-def reached(limits: Limits, readings: Readings) -> list[LimitName]:
+def reached(limits: Limits | None, readings: Readings) -> list[LimitName]:
     """The limits that a device has reached; a limit whose reading is missing is not reached."""
-    return list(_reached(limits, readings))
+    return [] if limits is None else list(_reached(limits, readings))
 
 
 def _reached(limits: Limits, readings: Readings) -> Iterator[LimitName]:
-    if not readings.is_plugged and _is_below(readings.battery, limits.battery):
+    if not readings.is_plugged and _is_less(readings.battery, limits.battery):
         yield "battery"
-    if _is_below(limits.temperature_c, readings.temperature_c):
+    if _is_less(limits.temperature_c, readings.temperature_c):
         yield "temperature"
-    if _is_below(readings.memory_available_bytes, limits.memory_bytes):
+    if _is_less(readings.memory_available_bytes, limits.memory_bytes):
         yield "memory"
 
 
-def _is_below(low: float | None, high: float | None) -> bool:
-    """Whether both are known, and the first is at most the second."""
-    return low is not None and high is not None and low <= high
+def _is_less(low: float | None, high: float | None) -> bool:
+    """Whether both are known, and the first is less than the second."""
+    return low is not None and high is not None and low < high
