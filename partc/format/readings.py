@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from partc.format.build import Limits
 from partc.format.fields import Count
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -32,6 +31,17 @@ class Readings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Charge of the battery."""
     is_plugged: bool | None = None
     """Whether the machine has power from outside."""
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of one device; a ring moves its sub-modules elsewhere where it reaches one. Null: no limit."""
+
+    battery: Share | None = None
+    """The least charge; it does not count while the device is plugged in."""
+    temperature_c: float | None = None
+    """The highest temperature, degrees Celsius."""
+    memory_bytes: Count | None = None
+    """The least memory available, bytes."""
 
 
 def reached(limits: Limits | None, readings: Readings) -> list[LimitName]:

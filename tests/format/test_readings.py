@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partc.format.build import Limits
-from partc.format.readings import Readings, reached
+from partc.format.readings import Limits, Readings, reached
 
 ALL = Limits(battery=0.3, temperature_c=80.0, memory_bytes=300)
 
