@@ -1,8 +1,8 @@
-"""`split-graph`: applies the plan. Every device in use gets a graph per stage and a program per phase."""
+"""`split-graph`: applies the plan. Every device gets a graph per piece and a program per phase."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,14 +10,26 @@ from typing import ClassVar
 from partc.config.devices import load_devices
 from partc.errors import PlanError
 from partc.format.placement import Stage, Stages
-from partc.format.program import Run, Sample
+from partc.format.program import Program, Run, Sample
 from partc.ir.edit import Names
 from partc.ir.equality import same_parts
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Module, Node, Part, Value
+from partc.ir.plan import losses_of
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.plan.stages import SOURCE, Ends, Step, part_name, places_of, programs_of, route
+from partc.plan.stages import (
+    SOURCE,
+    Ends,
+    Step,
+    borders_of,
+    cut_into_pieces,
+    part_name,
+    pieces_in,
+    places_of,
+    programs_of,
+    route,
+)
 from passes.map_dependencies import maker_of
 from passes.profile_submodules import homes
 
@@ -65,29 +77,60 @@ class Flow:
 
 
 def split(module: Module) -> list[Part]:
-    """The parts that the plan of `module` describes, the source's first; O(V + E) per stage.
+    """The parts that the plan of `module` describes, the source's first; O(V + E) per piece.
 
-    A device may have several stages: each is a graph of its own, numbered in the order of a step, and one
-    program runs them. Values, nodes and leaves are clones that keep their names, so that a target may rewrite
-    one graph and leave the others and the whole graph alone; the contents of constants are not copied.
+    The graph is cut at the borders of the plan and of those for the loss of a device, so that a piece is the same
+    wherever it runs. A device may have several; one program runs those of the plan, others run what they name after a
+    loss. Values, nodes and leaves are clones that keep their names, so that a target may rewrite one graph and leave
+    the others and the whole graph alone; the contents of constants are not copied.
 
     Raises:
         PlanError: there is no plan, or it is for another graph.
     """
     stages, token = planned_stages(module), _token(module)
-    flow = flow_of(module, stages, token)
-    nodes = [_nodes(module, place, stage) for place, stage in enumerate(stages)]
-    graphs = [part_graph(module.graph, nodes[place], flow, place) for place in range(len(stages))]
-    programs = programs_of(stages, _step(module, graphs, flow, token))
+    after = {loss.device: found for loss in losses_of(module.plan) if (found := loss.stages)}
+    pieces = cut_into_pieces(stages, borders_of([stages, *after.values()]))
+    flow = flow_of(module, pieces, token)
+    nodes = [_nodes(module, number, piece) for number, piece in enumerate(pieces)]
+    graphs = [part_graph(module.graph, nodes[number], flow, number) for number in range(len(pieces))]
+    programs = _programs(module, stages, pieces, graphs, token)
+    without = {lost: _programs(module, found, pieces, graphs, token) for lost, found in after.items()}
     phases = ("prefill", "decode") if module.info.has_states else ("prefill",)
     return [
         Part(
             device,
-            [graph for graph, stage in zip(graphs, stages, strict=True) if stage.device == device],
-            dict.fromkeys(phases, program),
+            _graphs_on(device, graphs, [programs, *without.values()]),
+            dict.fromkeys(phases, programs.get(device, ())),
+            without={
+                lost: dict.fromkeys(phases, found[device])
+                for lost, found in without.items()
+                if device in found
+            },
         )
-        for device, program in programs.items()
+        for device in dict.fromkeys(name for found in (programs, *without.values()) for name in found)
     ]
+
+
+def _programs(
+    module: Module, stages: Stages, pieces: Stages, graphs: Sequence[Graph], token: Value | None
+) -> dict[str, Program]:
+    """Device → its program under one placement of the pieces."""
+    calls = [Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in graphs]
+    runs = [[calls[number] for number in pieces_in(stage, pieces)] for stage in stages]
+    return programs_of(stages, _step(module, runs, flow_of(module, stages, token), token))
+
+
+def _graphs_on(
+    device: str, graphs: Sequence[Graph], placements: Iterable[Mapping[str, Program]]
+) -> list[Graph]:
+    """The graphs that a device runs under any placement, in the order of a step."""
+    run = {
+        item.submodule
+        for programs in placements
+        for item in programs.get(device, ())
+        if isinstance(item, Run)
+    }
+    return [graph for graph in graphs if graph.name in run]
 
 
 def planned_stages(module: Module) -> Stages:
@@ -109,10 +152,10 @@ def planned_stages(module: Module) -> Stages:
     return stages
 
 
-def _nodes(module: Module, place: int, stage: Stage) -> list[Node]:
-    """The nodes of one stage: shared ones that it needs, then its own, in the order of the graph."""
+def _nodes(module: Module, place: int, piece: Stage) -> list[Node]:
+    """The nodes of one piece: shared ones that it needs, then its own, in the order of the graph."""
     submodules = module.submodules or []
-    own = [node for index in stage.indices for node in submodules[index].nodes]
+    own = [node for index in piece.indices for node in submodules[index].nodes]
     home = homes(submodules)
     shared = {node for node in module.graph.nodes if node not in home}
     wanted = needed(own, shared)
@@ -169,7 +212,7 @@ def _token(module: Module) -> Value | None:
 
 
 def part_graph(whole: Graph, nodes: Sequence[Node], flow: Flow, place: int) -> Graph:
-    """The graph of one stage.
+    """The graph of one piece, with the pieces of the plan as stages.
 
     Inputs are the request's, the step's, what earlier stages of the device left, in the order in which it
     is made, then what it receives. Outputs are what it gives (`Flow.given`), as far as it makes that.
@@ -206,11 +249,11 @@ def _clone_node(node: Node, clones: dict[Value, Value]) -> Node:
     return Node(node.op, inputs, outputs, dict(node.attributes), node.scope)
 
 
-def _step(module: Module, graphs: Sequence[Graph], flow: Flow, token: Value | None) -> Step:
+def _step(module: Module, runs: Sequence[Sequence[Run]], flow: Flow, token: Value | None) -> Step:
     """The step by names: the last device samples a token from the logits that it has as its result."""
     samples = {place: Sample(values[0].name, token.name) for place, values in flow.results.items() if token}
     return Step(
-        runs=[Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in graphs],
+        runs=runs,
         messages={ends: _names(values) for ends, values in flow.messages.items()},
         emitted=_names([token] if token else module.graph.outputs),
         samples=samples,

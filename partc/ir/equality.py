@@ -15,7 +15,7 @@ def same_parts(left: Sequence[Part], right: Sequence[Part]) -> bool:
 
 
 def _same_part(left: Part, right: Part) -> bool:
-    about = [(part.device, part.target, part.programs, len(part.graphs)) for part in (left, right)]
+    about = [(p.device, p.target, p.programs, p.without, len(p.graphs)) for p in (left, right)]
     return about[0] == about[1] and all(map(same_graph, left.graphs, right.graphs))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from partc.format.dims import Dim, Shape, element_count
-from partc.format.program import Program
+from partc.format.program import Program, Run
 from partc.ir.plan import PlanFile
 from partc.ir.quantization import Quantization
 from partc.ir.types import BY_SHORT
@@ -253,14 +253,22 @@ class SubmoduleProfile:
 
 @dataclass(eq=False)
 class Part:
-    """The part of one device: a graph for each of its intervals and a program per phase."""
+    """The part of one device: a graph for each piece on its disk, and a program per phase."""
 
     device: str
     graphs: list[Graph]
-    """In the order in which a step runs them; more than one where a step returns to the device."""
+    """In the order of a step. Those that the programs do not run are copies, for the loss of other devices."""
     programs: dict[str, Program]
-    """Phase → program."""
+    """Phase → program; empty ones where the device is idle until another one is lost."""
     target: str = "null"
+    without: dict[str, dict[str, Program]] = field(default_factory=dict)
+    """Lost device → phase → the program after its loss; none where this device is idle then."""
+
+    @property
+    def running(self) -> list[Graph]:
+        """The graphs that the programs run."""
+        run = {item.submodule for items in self.programs.values() for item in items if isinstance(item, Run)}
+        return [graph for graph in self.graphs if graph.name in run]
 
 
 DependencyMap = dict[tuple[int, int], list[Value]]

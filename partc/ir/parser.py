@@ -284,17 +284,19 @@ def _part(reader: Reader, line: Line) -> Part:
     target = line.name()
     line.expect("{")
     programs: dict[str, Program] = {}
+    without: dict[str, dict[str, Program]] = {}
     line = reader.next()
     while line.accept("program"):
         phase = line.name()
-        programs[phase] = _program(reader, f"{reader.file}: program {phase} of {device}")
+        found = without.setdefault(line.name(), {}) if line.accept("without") else programs
+        found[phase] = _program(reader, f"{reader.file}: program {phase} of {device}")
         line = reader.next()
     graphs: list[Graph] = []
     while not graphs or not line.accept("}"):
         graphs.append(_graph(reader, line)[0])
         line = reader.next()
     line.end()
-    return Part(device, graphs, programs, target)
+    return Part(device, graphs, programs, target, without)
 
 
 def _program(reader: Reader, where: str) -> Program:

@@ -1,4 +1,4 @@
-"""The plan of a module, as plan.json holds it: `{format, problem, answer, predicted, overlap}`.
+"""The plan of a module, as plan.json holds it: `{format, problem, answer, predicted, overlap, survival}`.
 
 The planner makes it (`partc.plan`); the IR carries it from `partition-graph` to the passes that apply it.
 """
@@ -191,6 +191,44 @@ class Overlap(Struct, frozen=True):
     shared: tuple[Copy, ...]
 
 
+class Loss(Struct, frozen=True, kw_only=True):
+    """The loss of one device: the plan of those that are left, or why there is none."""
+
+    device: str
+    assignment: tuple[str, ...] | None = None
+    """The device of every sub-module after the loss; None: no device can take its part."""
+    value: Number | None = None
+    """Seconds (latency) or steps per second (throughput) after the loss."""
+    bytes: dict[str, Number] = field(default_factory=dict)
+    """Device → weights of others that lie on its disk for this loss."""
+    same_tokens: bool = False
+    """Whether the tokens stay the same: each new owner computes as the old one. Else a request goes on with what it
+    has, and what follows may differ."""
+    constraint: str | None = None
+    """The constraint that cannot be met, in words and numbers."""
+    text: str = ""
+    """All of it in words."""
+    predicted: Predicted | None = None
+
+    @property
+    def stages(self) -> Stages | None:
+        """The stages after the loss; None without a plan."""
+        return stages_of(self.assignment) if self.assignment else None
+
+
+class Survival(Struct, frozen=True, kw_only=True):
+    """The losses that a build survives, and the copies that they take."""
+
+    losses: tuple[Loss, ...]
+    """One for each device in use but the source: without any other nothing changes."""
+    copies: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Device → the sub-modules of others that lie on its disk."""
+    bytes: Number = 0
+    """Weights of all copies."""
+    bound_bytes: Number = 0
+    """No choice of copies by which the same losses are survived has fewer."""
+
+
 class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """plan.json; IR text written by hand may have the answer's assignment alone."""
 
@@ -200,6 +238,7 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Empty where nobody planned."""
     predicted: Predicted | None = None
     overlap: Overlap | None = None
+    survival: Survival | None = None
 
     @property
     def stages(self) -> Stages:
@@ -214,7 +253,8 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "answer": None if self.answer == Plan() else self.answer.to_json(),
             "predicted": plain(self.predicted),
         }
-        return fields if self.overlap is None else {**fields, "overlap": plain(self.overlap)}
+        found = {"overlap": self.overlap, "survival": self.survival}
+        return {**fields, **{key: plain(value) for key, value in found.items() if value is not None}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PlanFile:
@@ -226,3 +266,8 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         answer = convert(data.get("answer"), Json | None)
         plan = convert({key: data[key] for key in data if key not in ("format", "answer")}, cls)
         return structs.replace(plan, answer=Plan.from_json(answer or {}))
+
+
+def losses_of(plan: PlanFile | None) -> tuple[Loss, ...]:
+    """The losses that a plan knows of."""
+    return plan.survival.losses if plan and plan.survival else ()

@@ -12,7 +12,7 @@ import numpy as np
 
 from partc.errors import InternalError
 from partc.format.dims import Shape
-from partc.format.program import print_instruction
+from partc.format.program import Program, print_instruction
 from partc.ir.graph import (
     Attribute,
     Constant,
@@ -197,10 +197,16 @@ def _value_list(values: Iterable[Value]) -> str:
 
 def _part_lines(part: Part) -> Iterator[str]:
     yield f"part {part.device} target {part.target} {{"
-    for phase, program in sorted(part.programs.items(), reverse=True):
-        yield f"  program {phase}"
-        yield from (f"    {print_instruction(instruction)}" for instruction in program)
-        yield "  end"
+    yield from _program_lines(part.programs)
+    for lost, programs in part.without.items():
+        yield from _program_lines(programs, f" without {lost}")
     for graph in part.graphs:
         yield from (f"  {line}" for line in _graph_lines(graph))
     yield "}"
+
+
+def _program_lines(programs: Mapping[str, Program], when: str = "") -> Iterator[str]:
+    for phase, program in sorted(programs.items(), reverse=True):
+        yield f"  program {phase}{when}"
+        yield from (f"    {print_instruction(instruction)}" for instruction in program)
+        yield "  end"

@@ -19,8 +19,8 @@ array    = type "[" elements "]" | type base64"…"        little-endian bytes
 attributes = "{" name "=" (number | string | list | "tensor" array) ("," …)* "}"
 fact     = ("sdm" | "rdm") ("none" | int "->" int ":" value ("," value)*)
          | "profile" int JSON | "plan" JSON
-         | "part" name "target" name "{" program* graph+ "}"           a graph per interval
-program  = "program" phase, instructions, "end"          see partc.format.program
+         | "part" name "target" name "{" program* graph+ "}"           a graph per piece
+program  = "program" phase ["without" name], instructions, "end"      see partc.format.program; "without": after a loss
 ```
 
 A line that starts with `//` is a comment. A line is a statement.

@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from partc.errors import InternalError
 from partc.format.program import Program, Run
@@ -125,33 +126,55 @@ def _split(module: Module) -> None:
         raise InternalError(f"{twice[0]} has two parts", where="split")
     for graph in (graph for part in module.parts for graph in part.graphs):
         verify_graph(graph)
-    for phase in dict.fromkeys(phase for part in module.parts for phase in part.programs):
-        programs = {part.device: _program(part, phase) for part in module.parts}
-        for problem in ring_problems(programs, module.parts[0].device):
-            raise InternalError(f"{problem.device} {problem.message}", where=f"programs {phase}")
-        for place, part in enumerate(module.parts):
-            given = {*STEP_INPUTS, *(_names(module.graph.inputs) if place == 0 else ())}
-            _check_program(part, programs[part.device], given, _program_place(part, phase))
+    _check_ring(module, {part.device: part.programs for part in module.parts}, "")
+    for lost in dict.fromkeys(lost for part in module.parts for lost in part.without):
+        found = {part.device: part.without[lost] for part in module.parts if lost in part.without}
+        _check_ring(module, found, f" without {lost}")
 
 
-def _program_place(part: Part, phase: str) -> str:
-    return f"program {phase} of {part.device}"
+def _check_ring(module: Module, rings: Mapping[str, Mapping[str, Program]], when: str) -> None:
+    """The programs of one placement, by device and phase."""
+    parts = [part for part in module.parts or () if part.device in rings]
+    source = parts[0].device
+    for phase in dict.fromkeys(phase for programs in rings.values() for phase in programs):
+        programs = {name: _program(found, phase, name, when) for name, found in rings.items()}
+        for problem in ring_problems(programs, source):
+            raise InternalError(f"{problem.device} {problem.message}", where=f"programs {phase}{when}")
+        _check_pieces(parts, programs, f"programs {phase}{when}")
+        for part in parts:
+            given = {*STEP_INPUTS, *(_names(module.graph.inputs) if part.device == source else ())}
+            _check_program(part, programs[part.device], given, _place(phase, part.device, when))
 
 
-def _program(part: Part, phase: str) -> Program:
-    if phase not in part.programs:
-        raise InternalError("there is none", where=_program_place(part, phase))
-    return part.programs[phase]
+def _place(phase: str, device: str, when: str) -> str:
+    return f"program {phase}{when} of {device}"
+
+
+def _program(programs: Mapping[str, Program], phase: str, device: str, when: str) -> Program:
+    if phase not in programs:
+        raise InternalError("there is none", where=_place(phase, device, when))
+    return programs[phase]
 
 
 def _check_program(part: Part, program: Program, given: set[str], where: str) -> None:
-    """The part's graphs run once, in order, with their inputs and outputs; a value that is read is there by then."""
-    calls = [Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in part.graphs]
-    if [item for item in program if isinstance(item, Run)] != calls:
-        names = ", ".join(graph.name for graph in part.graphs)
-        raise InternalError(f"it does not run {names} once, with its inputs and outputs", where=where)
-    for problem in device_problems(program, given, {call.submodule: call for call in calls}):
+    """The program runs graphs of its part, with their inputs and outputs; a value that is read is there by then."""
+    calls = {
+        graph.name: Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in part.graphs
+    }
+    for problem in device_problems(program, given, calls):
         raise InternalError(problem, where=where)
+
+
+def _check_pieces(parts: Sequence[Part], programs: Mapping[str, Program], where: str) -> None:
+    """Every graph is run once, by one device, in the order in which it has them."""
+    names = dict.fromkeys(graph.name for part in parts for graph in part.graphs)
+    runs = [[item.submodule for item in program if isinstance(item, Run)] for program in programs.values()]
+    count = Counter(name for some in runs for name in some)
+    if odd := [name for name in names if count[name] != 1]:
+        raise InternalError(f"they do not run {odd[0]} once", where=where)
+    for part, some in zip(parts, runs, strict=True):
+        if some != [graph.name for graph in part.graphs if graph.name in some]:
+            raise InternalError(f"{part.device} runs its graphs in another order", where=where)
 
 
 def _names(values: Sequence[Value]) -> tuple[str, ...]:

@@ -1,17 +1,18 @@
 """Stages into programs: who sends which value to whom in a step, and what every device does in order.
 
-A stage is consecutive sub-modules on their devices (`partc.format.placement.Stage`). `programs_of` is the only
-generator of programs: `split-graph` calls it with the values of a graph, the simulator with those of a planning
-problem.
+A stage is consecutive sub-modules on their devices (`partc.format.placement.Stage`). A *piece* is the sub-modules
+between two neighbouring borders of all placements that a build knows: what no placement cuts, one graph and one call.
+A stage is one piece or several. `programs_of` is the only generator of programs: `split-graph` calls it with the values
+of a graph, the simulator with those of a planning problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from partc.format.placement import Stages
+from partc.format.placement import Stage, Stages
 from partc.format.program import Emit, Instruction, Program, Recv, Run, Sample, Send
 
 SOURCE = 0
@@ -26,6 +27,27 @@ _Key = TypeVar("_Key", bound=Hashable)
 def places_of(stages: Stages) -> list[int]:
     """The index of the stage of every sub-module."""
     return [place for place, stage in enumerate(stages) for _ in stage.indices]
+
+
+def borders_of(placements: Iterable[Stages]) -> frozenset[int]:
+    """The sub-modules before which any of these placements cuts."""
+    return frozenset(stage.first for stages in placements for stage in stages if stage.first)
+
+
+def cut_into_pieces(stages: Stages, borders: Collection[int]) -> Stages:
+    """The stages cut before the sub-modules in `borders`: each piece as a stage of its own."""
+    return tuple(piece for stage in stages for piece in _cut(stage, borders))
+
+
+def _cut(stage: Stage, borders: Collection[int]) -> Iterator[Stage]:
+    firsts = [stage.first, *(j for j in stage.indices[1:] if j in borders)]
+    for first, following in zip(firsts, [*firsts[1:], stage.last + 1], strict=True):
+        yield Stage((first, following - 1), stage.devices, stage.share)
+
+
+def pieces_in(stage: Stage, pieces: Stages) -> list[int]:
+    """The numbers of the pieces that a stage consists of."""
+    return [number for number, piece in enumerate(pieces) if piece.first in stage.indices]
 
 
 def held(stages: Stages) -> dict[str, list[int]]:
@@ -64,8 +86,8 @@ def route(stages: Stages, uses: Iterable[tuple[_Key, int, int]]) -> dict[Ends, l
 class Step:
     """One step of a phase, stage by stage, with values by name."""
 
-    runs: Sequence[Run]
-    """The call of each stage."""
+    runs: Sequence[Sequence[Run]]
+    """The calls of each stage, one a piece."""
     messages: Mapping[Ends, Sequence[str]]
     """(sending stage, receiving stage) → values of the one message between them; to `SOURCE`: the way back."""
     emitted: tuple[str, ...]
@@ -74,9 +96,9 @@ class Step:
     """Stage → the token that is drawn from its logits."""
 
 
-def part_name(place: int) -> str:
-    """The name of a stage's graph and file."""
-    return f"part_{place}"
+def part_name(number: int) -> str:
+    """The name of a piece, of its graph and of its file."""
+    return f"part_{number}"
 
 
 def programs_of(stages: Stages, step: Step) -> dict[str, Program]:
@@ -95,7 +117,7 @@ def programs_of(stages: Stages, step: Step) -> dict[str, Program]:
 def _stage_program(stages: Stages, place: int, step: Step) -> list[Instruction]:
     """Receive, run, send to later stages, sample, send back to the source."""
     program = [] if place == SOURCE else _receives(stages, place, step)
-    program.append(step.runs[place])
+    program += step.runs[place]
     receivers = sorted(receiver for sender, receiver in step.messages if sender == place)
     sends = [Send(tuple(step.messages[place, to]), stages[to].device) for to in receivers]
     back, onward = (sends[:1], sends[1:]) if SOURCE in receivers else ([], sends)

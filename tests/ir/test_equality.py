@@ -69,3 +69,4 @@ def test_parts_are_the_same_if_everything_in_them_is() -> None:
     assert not same_parts([part], [Part("b", [graph], {}, "null")])
     assert not same_parts([part], [Part("a", [graph], {}, "ort")])
     assert not same_parts([part], [Part("a", [graph, graph], {}, "null")])
+    assert not same_parts([part], [Part("a", [graph], {}, "null", {"b": {}})])

@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 
 from partc.format.placement import Stage, assignment_of, stages_of
 from partc.format.program import Run, Sample, print_program
-from partc.plan.stages import SOURCE, Step, held, part_name, places_of, programs_of, route
+from partc.plan.stages import (
+    SOURCE,
+    Step,
+    borders_of,
+    cut_into_pieces,
+    held,
+    part_name,
+    pieces_in,
+    places_of,
+    programs_of,
+    route,
+)  # fmt: skip
 
 NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=12)
 
@@ -52,10 +63,35 @@ def test_a_value_goes_once_to_each_device_that_reads_it(names: list[str], data: 
     assert {item[:2] for item in sent} == wanted
 
 
+@given(NAMES, st.sets(st.integers(0, 12)))
+def test_pieces_are_cut_at_the_borders_of_all_placements(names: list[str], borders: set[int]) -> None:
+    stages = stages_of(names)
+    pieces = cut_into_pieces(stages, borders)
+    assert assignment_of(pieces) == tuple(names)
+    inner = {j for j in borders if 0 < j < len(names)}
+    assert borders_of([pieces]) == borders_of([stages]) | inner
+    numbers = [pieces_in(stage, pieces) for stage in stages]
+    assert [number for some in numbers for number in some] == list(range(len(pieces)))
+    assert not borders or len(cut_into_pieces(stages, ())) == len(stages)
+
+
+def test_a_stage_of_two_pieces_receives_first_and_sends_last() -> None:
+    stages = stages_of("aab")
+    runs = [[Run("part_0", (), ("h",)), Run("part_1", ("h",), ("i",))], [Run("part_2", ("i",), ("o",))]]
+    programs = programs_of(stages, Step(runs, {(0, 1): ["i"], (1, SOURCE): ["o"]}, ("o",)))
+    assert print_program(programs["a"]).splitlines() == [
+        "run part_0 () -> (h)",
+        "run part_1 (h) -> (i)",
+        "send i to b",
+        "recv o from b",
+        "emit o",
+    ]
+
+
 def test_the_programs_of_a_ring_that_returns() -> None:
     """The source receives for its second stage, and at the end for the client."""
     stages = stages_of("aabac")
-    runs = [Run(part_name(place), (f"in{place}",), (f"out{place}",)) for place in range(len(stages))]
+    runs = [[Run(part_name(place), (f"in{place}",), (f"out{place}",))] for place in range(len(stages))]
     messages = {(0, 1): ["h"], (0, 3): ["skip"], (1, 2): ["i"], (2, 3): ["j"], (3, SOURCE): ["token"]}
     step = Step(runs, messages, ("token",), {3: Sample("out3", "token")})
     assert {

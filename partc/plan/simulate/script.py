@@ -94,7 +94,7 @@ def _script(problem: Problem, phase: Phase, stages: Stages) -> Script:
     messages = {ends: tuple(names[key] for key in values) for ends, values in traffic.items()}
     if stages[-1].device != problem.source:
         messages[len(stages) - 1, SOURCE] = (names[back],)
-    runs = [Run(part_name(place), (), ()) for place in range(len(stages))]
+    runs = [[Run(part_name(place), (), ())] for place in range(len(stages))]
     return Script(
         phase=phase.name,
         programs=programs_of(stages, Step(runs, messages, (names[back],))),
