@@ -1,0 +1,17 @@
+"""Moves of sub-modules between devices while a ring runs: when they pay, and the placement that follows.
+
+The files in the order in which a move comes to be:
+
+| file | content |
+| --- | --- |
+| `pieces.py` | the pieces of the graph, the devices that hold each, and the planning problem over them |
+| `speeds.py` | measured over planned seconds of every device, smoothed |
+| `replan.py` | the best placement that the pieces allow, and the step towards it |
+| `balancer.py` | the rule: when to move, when to go back; named states, no I/O, no clock |
+
+Sources: LinguaLinked 3.3 (movable sub-modules, Eq. 5 again at run time), whose text gives no trigger and whose code has
+the call commented out; mesh-llm's `auto_balance.rs` (windows, cool-down, trial and roll-back, half steps); Petals'
+`block_selection.py` (move only for a gain that others' noise does not make). `balancer.py` says how ours differs.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,352 @@
+"""When to move sub-modules: `Balancer.on(event, now)` returns a decision; no I/O, no clock.
+
+| state | window | moved | refused |
+| --- | --- | --- | --- |
+| steady | a limit is reached: a move (1) → moving; a move pays (2): half of it → moving | | |
+| moving | waits | made for a gain: trial; for a limit: steady | steady |
+| trial | 10 % slower than before the move: back → returning; else steady | | |
+| returning | waits; after a refusal: back, again | steady | waits for a window |
+
+Where the placement in force is neither that of before nor that of after a move (a device was lost), the state is steady
+again. A window that began before the placement in force does not exist (`Window`).
+
+1. A device at a limit gives all that others hold, whatever the gain, and at once; after a refusal a cool-down later.
+2. Re-planned with the measured times, among the placements that the pieces allow,
+   - the best placement is 10 % faster, by the smoothed times and by those of the window alone, in 3 windows in a row;
+   - gain per token x tokens still to come > 2 x cost of a move;
+   - the last move is a cool-down ago: 30 s, or 20 x the cost of a move if that is more; ten of them for a move that
+     undoes a part of it, and twice as many after every roll-back in a row: a load that comes and goes makes no more
+     moves than it has periods.
+   Borders move half way where that is 10 % faster already: a move may cost more than the plan knows (mesh-llm), and the
+   way is shorter than it seems.
+
+The rule is put together from these (evidence: the figures of each are its authors'):
+- LinguaLinked 3.3: movable sub-modules on the disks of two neighbours, and Eq. 5 again with the others fixed. It says
+  "when the load is imbalanced" and no more; here that is the rule above. Its assignment minimises a sum without memory
+  of caches; here `optimal` is asked, restricted to the pieces that lie there. Its switch stops the ring; ours does not.
+- mesh-llm `auto_balance.rs`: a difference of busy shares of 20 % in 3 windows of 60 s, a cool-down of 300 s, half
+  steps, trial and roll-back at -10 %. Here the gain is that of a plan, not a difference of shares: a slow device with
+  little to do is no reason to move. Windows are counted in steps, so that slow rings are not judged by few of them.
+- Petals `block_selection.py`: a server moves if the swarm's throughput would be 1 / 0.75 times what it is, each for
+  itself, and prefers to stay where it gains less than 0.1 %. Here one planner moves all, so no two move at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from partc.balance.pieces import Pieces
+from partc.balance.replan import Conditions, Replanner, assignment
+from partc.balance.speeds import LINKS, Seconds, Speeds, filled, ratios_of
+from partc.config.units import format_seconds
+from partc.format.placement import Stages
+from partc.plan.problem import Problem
+
+WINDOW_STEPS = 32
+GAIN = 0.10
+"""A move gains at least this part of the time per token; a trial may lose no more."""
+WINDOWS = 3
+"""Windows in a row in which it would."""
+PAYS_TWICE = 2
+"""A move saves at least so many times what it costs."""
+COOL_DOWN_S = 30.0
+COOL_DOWN_COSTS = 20
+"""Costs of a move that a cool-down lasts, where that is longer."""
+UNDO_COOL_DOWNS = 10
+"""Cool-downs before a move that undoes a part of the last one, twice as many after every roll-back in a row. After so
+many the speed of a device that computes nothing is forgotten, too."""
+AVOIDED = 1000.0
+"""A device at its limit counts as so many times slower: it gets only what no other can take."""
+FIRST_COST_S = 2.5
+"""Cost of a move before any was measured: LinguaLinked's release and load of 8 fp32 modules of 1.7b (section 4)."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """`WINDOW_STEPS` steps of a ring under one placement."""
+
+    stages: Stages
+    """The placement in force, in sub-modules of the plan."""
+    step_s: float
+    """Seconds from one token of a request to the next: the median."""
+    compute_s: Mapping[str, float]
+    """Device → seconds that it computes in a step: the median."""
+    remaining_tokens: float
+    """Tokens that are expected still."""
+    queue_s: float = 0.0
+    """Seconds of a step in which other requests were computed: the median."""
+    memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    """Device → bytes that it has for the model; absent where it does not tell."""
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """Device → the limit that it has reached, in words and numbers: `battery 28 %, limit 30 %`."""
+
+    @property
+    def seconds(self) -> Seconds:
+        """Of every device, and of what the links add."""
+        rest = self.step_s - self.queue_s - sum(self.compute_s.values())
+        return {**self.compute_s, LINKS: max(0.0, rest)}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The placement that was decided is in force."""
+
+    cost_s: float
+    """Seconds that the move cost: loading, and standing still."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The placement that was decided will not be in force."""
+
+    reason: str
+
+
+Event = Window | Moved | Refused
+
+
+@dataclass(frozen=True)
+class Stay:
+    """Nothing is to be done."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """Another placement is to be in force."""
+
+    stages: Stages
+    before_s: float
+    """Seconds per token without it, by the plan with measured times."""
+    after_s: float
+    """Seconds per token with it."""
+    reason: str
+
+    @property
+    def gain(self) -> float:
+        """The part of the time per token that it saves; below 0 where a limit costs time."""
+        return 1 - self.after_s / self.before_s
+
+
+@dataclass(frozen=True)
+class Back:
+    """The placement before the last move is to be in force again."""
+
+    stages: Stages
+    reason: str
+
+
+Decision = Stay | Move | Back
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The placement in force is to stay."""
+
+    step_s: tuple[float, ...] = ()
+    """Seconds per step of the windows in a row in which a move would have gained enough."""
+
+
+@dataclass(frozen=True)
+class Moving:
+    """A move is under way."""
+
+    before: Stages
+    move: Move
+    step_s: float
+    """Seconds per step before it."""
+    on_trial: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A move is in force until the next window judges it."""
+
+    moving: Moving
+
+
+@dataclass(frozen=True)
+class Returning:
+    """A move is being taken back; it is not over until that has succeeded."""
+
+    moving: Moving
+    back: Back
+    asked: bool = True
+
+
+State = Steady | Moving | Trial | Returning
+
+
+class Balancer:
+    """Decides on moves; see the top of this file."""
+
+    def __init__(self, problem: Problem, pieces: Pieces, cost_s: float = FIRST_COST_S) -> None:
+        """For a plan's problem and the pieces of its build; `cost_s` is what a move is expected to cost."""
+        self.state: State = Steady()
+        self.cost_s = cost_s
+        self._replanner = Replanner(problem, pieces)
+        self._speeds = Speeds()
+        self._undone: Stages | None = None
+        """The placement before the last move."""
+        self._moved_at = self._refused_at = float("-inf")
+        self._patience = UNDO_COOL_DOWNS
+
+    @property
+    def cool_down_s(self) -> float:
+        """Seconds between two moves."""
+        return max(COOL_DOWN_S, COOL_DOWN_COSTS * self.cost_s)
+
+    def on(self, event: Event, now: float) -> Decision:
+        """Take an event; `now` is in seconds on the clock of all events."""
+        match event:
+            case Window():
+                return self._on_window(event, now)
+            case Moved(cost_s=cost_s):
+                self.cost_s = cost_s
+                return self._on_moved(now)
+            case Refused(reason=reason):
+                return self._on_refused(reason, now)
+            case _:
+                assert_never(event)
+
+    def _on_moved(self, now: float) -> Stay:
+        self._moved_at = now
+        match self.state:
+            case Moving(before=before, on_trial=on_trial) as moving:
+                self._undone = before
+                self.state = Trial(moving) if on_trial else Steady()
+            case Returning(moving=moving):
+                self._undone = moving.move.stages
+                self._patience *= 2
+                self.state = Steady()
+            case Steady() | Trial():
+                pass  # somebody else's move
+            case _:
+                assert_never(self.state)
+        return Stay("the placement is in force")
+
+    def _on_refused(self, reason: str, now: float) -> Stay:
+        self._refused_at = now
+        match self.state:
+            case Moving():
+                self.state = Steady()
+            case Returning(moving=moving, back=back):
+                self.state = Returning(moving, back, asked=False)
+            case Steady() | Trial():
+                pass
+            case _:
+                assert_never(self.state)
+        return Stay(f"refused: {reason}")
+
+    def _on_window(self, window: Window, now: float) -> Decision:
+        self._speeds.update(window.seconds, self._replanner.planned(window.stages), now)
+        self._speeds.forget(now - self._patience * self.cool_down_s)
+        match self.state:
+            case Moving():
+                return Stay("a move is under way")
+            case Trial(moving=moving):
+                return self._judge(moving, window)
+            case Returning(moving=moving, back=back, asked=asked):
+                if asked:
+                    return Stay("a move is being taken back")
+                return self._return(moving, back, window)
+            case Steady(step_s=step_s):
+                return self._leave_limits(window, now) or self._seek(window, step_s, now)
+            case _:
+                assert_never(self.state)
+
+    def _judge(self, moving: Moving, window: Window) -> Decision:
+        """The window after a move decides whether it stays."""
+        if window.step_s <= (1 + GAIN) * moving.step_s:
+            self.state, self._patience = Steady(), UNDO_COOL_DOWNS
+            return Stay(f"the move stays: {_change(moving.step_s, window.step_s)} per step")
+        back = Back(
+            moving.before, f"the move made it slower: {_change(moving.step_s, window.step_s)} per step"
+        )
+        return self._return(moving, back, window)
+
+    def _return(self, moving: Moving, back: Back, window: Window) -> Decision:
+        if window.stages != moving.move.stages:
+            self.state = Steady()
+            return Stay("the placement has changed since the move")
+        self.state = Returning(moving, back)
+        return back
+
+    def _leave_limits(self, window: Window, now: float) -> Decision | None:
+        """The planned move of devices that are at a limit; None where nothing is left to do about any."""
+        if not window.limits or now < self._refused_at + self.cool_down_s:
+            return None
+        ratios = self._speeds.ratios(self._replanner.names)
+        avoided = {name: ratios[name] * AVOIDED for name in window.limits}
+        goal = self._replanner.best(window.stages, Conditions({**ratios, **avoided}, window.memory_bytes))
+        if goal is None or not _relieves(window, goal):
+            return None
+        before, after = (self._replanner.seconds(stages, ratios) for stages in (window.stages, goal))
+        said = "; ".join(f"{name}: {limit}" for name, limit in sorted(window.limits.items()))
+        return self._go(window, Move(goal, before, after, said), window.step_s, on_trial=False)
+
+    def _seek(self, window: Window, step_s: tuple[float, ...], now: float) -> Decision:
+        """The move that gains enough, for long enough."""
+        self.state = Steady()
+        # A device at its limit gets no more: it has no memory for it.
+        memory_bytes = {**window.memory_bytes, **dict.fromkeys(window.limits, 0.0)}
+        under = Conditions(self._speeds.ratios(self._replanner.names), memory_bytes)
+        goal = self._replanner.better(window.stages, under, GAIN)
+        if goal is None or self._gain_alone(window, goal) < GAIN:
+            return Stay(f"no placement gains {GAIN:.0%}")
+        self.state = Steady((*step_s, window.step_s)[-WINDOWS:])
+        if len(self.state.step_s) < WINDOWS:
+            return Stay(f"a placement gains {GAIN:.0%} in {len(self.state.step_s)} of {WINDOWS} windows")
+        move = self._towards(window.stages, goal, under)
+        if (wait_s := self._wait_s(window.stages, move.stages, now)) > 0:
+            return Stay(f"the last move is too recent: {wait_s:.0f} s to wait")
+        saved_s = (move.before_s - move.after_s) * window.remaining_tokens
+        if saved_s <= PAYS_TWICE * self.cost_s:
+            return Stay(f"a move would save {saved_s:.3g} s and cost {self.cost_s:.3g} s")
+        return self._go(window, move, sum(self.state.step_s) / WINDOWS, on_trial=True)
+
+    def _gain_alone(self, window: Window, goal: Stages) -> float:
+        """The gain by the times of this window alone."""
+        planned = self._replanner.planned(window.stages)
+        ratios = filled(ratios_of(window.seconds, planned), self._replanner.names)
+        return 1 - self._replanner.seconds(goal, ratios) / self._replanner.seconds(window.stages, ratios)
+
+    def _towards(self, now: Stages, goal: Stages, under: Conditions) -> Move:
+        """Half the way to the best placement where that gains enough already, else all of it."""
+        before = self._replanner.seconds(now, under.ratios)
+        half = self._replanner.half_way(now, goal)
+        after = self._replanner.seconds(half, under.ratios) if half else before
+        if half is None or 1 - after / before < GAIN:
+            half, after = goal, self._replanner.seconds(goal, under.ratios)
+        return Move(half, before, after, f"{_change(before, after)} per token")
+
+    def _wait_s(self, now: Stages, after: Stages, time: float) -> float:
+        """Seconds until a move may be made."""
+        undoes = self._undone is not None and _undoes(self._undone, now, after)
+        quiet = self.cool_down_s * (self._patience if undoes else 1)
+        return max(self._moved_at + quiet, self._refused_at + self.cool_down_s) - time
+
+    def _go(self, window: Window, move: Move, step_s: float, *, on_trial: bool) -> Move:
+        self.state = Moving(window.stages, move, step_s, on_trial)
+        return move
+
+
+def _relieves(window: Window, goal: Stages) -> bool:
+    """Whether a placement takes something from a device at its limit, and gives none anything."""
+    pairs = list(zip(assignment(window.stages), assignment(goal), strict=True))
+    takes = any(before in window.limits and before != after for before, after in pairs)
+    gives = any(after in window.limits and before != after for before, after in pairs)
+    return takes and not gives
+
+
+def _undoes(undone: Stages, now: Stages, after: Stages) -> bool:
+    """Whether a sub-module goes back to where it was before the last move."""
+    places = zip(assignment(undone), assignment(now), assignment(after), strict=True)
+    return any(old == new != here for old, here, new in places)
+
+
+def _change(before_s: float, after_s: float) -> str:
+    return f"{format_seconds(before_s)} → {format_seconds(after_s)}"
