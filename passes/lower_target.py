@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, UserError
 from partc.ir.equality import same_graph
-from partc.ir.graph import Module
-from partc.pipeline.contract import Context, Pass
+from partc.ir.graph import Module, Part
+from partc.pipeline.contract import Context, Pass, Target
 from partc.pipeline.default import Default
 from partc.pipeline.registry import load_target, target_fusions
 
@@ -55,17 +56,40 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def lower(module: Module, devices: DevicesConfig | None, disable: tuple[str, ...] = ()) -> bool:
-    """Replace the graphs of all parts by lowered ones; True if any changed."""
+    """Replace the graphs of all parts by lowered ones; True if any changed.
+
+    A graph that lies on several devices is lowered once for each target, so that it computes the same on all of them.
+    """
     changed = False
-    for part in module.parts or ():
-        config = devices.devices[part.device] if devices else None
-        options = config.target_options if config else None
-        target = load_target(part.target, options).without(disable)
+    for target, parts in _groups(module.parts or (), devices, disable):
+        graphs = list({graph.name: graph for part in parts for graph in part.graphs}.values())
         try:
-            lowered = target.lower(part.graphs, module.info)
+            lowered = target.lower(graphs, module.info)
         except UserError as error:
-            where = f"device {part.device}: {error.where}" if error.where else f"device {part.device}"
+            names = ", ".join(part.device for part in parts)
+            where = f"device {names}: {error.where}" if error.where else f"device {names}"
             raise type(error)(error.message, where=where, hint=error.hint) from error
-        changed |= not all(map(same_graph, part.graphs, lowered))
-        part.graphs = lowered
+        changed |= not all(map(same_graph, graphs, lowered))
+        made = {graph.name: new for graph, new in zip(graphs, lowered, strict=True)}
+        for part in parts:
+            part.graphs = [made[graph.name] for graph in part.graphs]
     return changed
+
+
+def _groups(
+    parts: Sequence[Part], devices: DevicesConfig | None, disable: tuple[str, ...]
+) -> list[tuple[Target, list[Part]]]:
+    """Parts that are lowered together: those of one target where they share graphs, else each by itself."""
+    targets = [_target(part, devices, disable) for part in parts]
+    names = [graph.name for part in parts for graph in part.graphs]
+    if len(set(names)) == len(names):
+        return [(target, [part]) for target, part in zip(targets, parts, strict=True)]
+    return [
+        (target, [part for part, own in zip(parts, targets, strict=True) if own == target])
+        for target in dict.fromkeys(targets)
+    ]
+
+
+def _target(part: Part, devices: DevicesConfig | None, disable: tuple[str, ...]) -> Target:
+    config = devices.devices[part.device] if devices else None
+    return load_target(part.target, config.target_options if config else None).without(disable)

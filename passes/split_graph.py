@@ -22,10 +22,9 @@ from partc.plan.stages import (
     SOURCE,
     Ends,
     Step,
-    borders_of,
-    cut_into_pieces,
     part_name,
     pieces_in,
+    pieces_of,
     places_of,
     programs_of,
     route,
@@ -88,8 +87,9 @@ def split(module: Module) -> list[Part]:
         PlanError: there is no plan, or it is for another graph.
     """
     stages, token = planned_stages(module), _token(module)
-    after = {loss.device: found for loss in losses_of(module.plan) if (found := loss.stages)}
-    pieces = cut_into_pieces(stages, borders_of([stages, *after.values()]))
+    assert module.plan is not None
+    after = {loss.device: loss.stages for loss in losses_of(module.plan) if loss.stages}
+    pieces = pieces_of(module.plan)
     flow = flow_of(module, pieces, token)
     nodes = [_nodes(module, number, piece) for number, piece in enumerate(pieces)]
     graphs = [part_graph(module.graph, nodes[number], flow, number) for number in range(len(pieces))]

@@ -1,10 +1,12 @@
-"""Describes a build: makes build.json of every device and placement.json; docs/bundle.md has the format."""
+"""Describes a build: makes build.json of every device and the placements; docs/bundle.md has the format."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from partc.config.devices import DevicesConfig
 from partc.errors import InternalError
@@ -16,19 +18,20 @@ from partc.format.build import (
     Overlap,
     Port,
     Shared,
+    Submodule,
     TensorType,
     seal_builds,
 )
 from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
 from partc.format.placement import MOST_FIGURE, Placement, Stages, seal_placement, stages_of
-from partc.format.program import Emit, Instruction, print_program
+from partc.format.program import Emit, Instruction, Program, print_program
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value
-from partc.ir.plan import PlanFile
+from partc.ir.plan import PlanFile, Predicted, losses_of
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact
-from partc.plan.stages import held
+from partc.plan.stages import held, part_name, pieces_of
 
 PROMPT_CHUNK = 64
 """Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with
@@ -59,11 +62,12 @@ def describe_builds(
             outputs=outputs,
             dims=_dims(module.info),
             values=_values(module, item.part),
-            submodules=item.artifact.submodules,
+            submodules=_submodules(module.plan, item.artifact),
             engine=item.artifact.engine,
             memory=_memory(module, item.part, devices),
             overlap=_overlap(module.plan, item.part.device),
             limits=devices.devices[item.part.device].limits if devices else None,
+            survives=tuple(loss.device for loss in losses_of(module.plan) if loss.stages),
             toolkit=item.artifact.toolkit,
             files=item.files,
             digest="",
@@ -72,23 +76,71 @@ def describe_builds(
     })  # fmt: skip
 
 
+def _submodules(plan: PlanFile | None, artifact: Artifact) -> tuple[Submodule, ...]:
+    """The pieces of one device, each with the sub-modules of the plan that it covers."""
+    pieces = enumerate(pieces_of(plan) if plan and plan.stages else ())
+    covered = {part_name(number): piece.submodules for number, piece in pieces}
+    return tuple(replace(item, covers=covered.get(item.name)) for item in artifact.submodules)
+
+
 def describe_placement(
     module: Module, parts: Sequence[Part], devices: DevicesConfig | None, plan_id: str
 ) -> Placement:
     """The placement of the plan, or where there is none, of the parts as they are."""
-    ring, phases = tuple(part.device for part in parts), list(parts[0].programs)
+    programs = {part.device: part.programs for part in parts if any(part.programs.values())}
+    return _placement(
+        plan_id,
+        programs,
+        dict.fromkeys(parts[0].programs, _stages(module, parts)),
+        _addresses(parts, devices),
+        _predicted(module.plan.predicted if module.plan else None, module.info),
+    )
+
+
+def describe_contingencies(
+    module: Module, parts: Sequence[Part], devices: DevicesConfig | None, plan_id: str
+) -> dict[str, Placement]:
+    """Lost device → the placement of those that are left."""
+    found = {}
+    for loss in losses_of(module.plan):
+        if stages := loss.stages:
+            without = {
+                part.device: part.without[loss.device] for part in parts if loss.device in part.without
+            }
+            found[loss.device] = _placement(
+                plan_id,
+                {device: without[device] for device in held(stages)},
+                dict.fromkeys(parts[0].programs, stages),
+                _addresses(parts, devices),
+                _predicted(loss.predicted, module.info),
+            )
+    return found
+
+
+def _placement(
+    plan_id: str,
+    programs: Mapping[str, Mapping[str, Program]],
+    stages: Mapping[str, Stages],
+    addresses: Mapping[str, str | None],
+    predicted: Mapping[str, float],
+) -> Placement:
+    """`programs`: device → phase → program, in the order of the ring."""
+    ring = tuple(programs)
     return seal_placement(Placement(
         placement_id="",
         plan_id=plan_id,
         source=ring[0],
         ring=ring,
-        stages=dict.fromkeys(phases, _stages(module, parts)),
-        programs={
-            phase: {part.device: print_program(part.programs[phase]) for part in parts} for phase in phases
-        },
-        addresses={name: devices.devices[name].address if devices else None for name in ring},
-        predicted=_predicted(module.plan, module.info),
+        stages=stages,
+        programs={phase: {name: print_program(programs[name][phase]) for name in ring} for phase in stages},
+        addresses=addresses,
+        predicted=predicted,
     ))  # fmt: skip
+
+
+def _addresses(parts: Sequence[Part], devices: DevicesConfig | None) -> dict[str, str | None]:
+    """Of all devices of the build, idle ones too."""
+    return {part.device: devices.devices[part.device].address if devices else None for part in parts}
 
 
 def _stages(module: Module, parts: Sequence[Part]) -> Stages:
@@ -133,8 +185,13 @@ def _values(module: Module, part: Part) -> dict[str, TensorType]:
 
 
 def _steps(part: Part) -> list[Instruction]:
-    """The instructions of all phases, prefill first."""
-    return [step for phase in sorted(part.programs, reverse=True) for step in part.programs[phase]]
+    """The instructions of all placements and phases, prefill first."""
+    return [
+        step
+        for programs in (part.programs, *part.without.values())
+        for phase in sorted(programs, reverse=True)
+        for step in programs[phase]
+    ]
 
 
 def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:
@@ -178,12 +235,12 @@ def _dims(info: ModelInfo) -> dict[str, int]:
     return {**own, **info.dims}
 
 
-def _predicted(plan: PlanFile | None, info: ModelInfo) -> dict[str, float]:
+def _predicted(predicted: Predicted | None, info: ModelInfo) -> dict[str, float]:
     """Seconds of one whole step of each phase (`prefill_s`, `decode_s`) and the tokens of that prefill.
 
     Empty without a plan: runners then have nothing to measure patience by.
     """
-    phases = plan.predicted.phases if plan and plan.predicted else ()
+    phases = predicted.phases if predicted else ()
     names = {"step": "prefill"}
     times = {f"{names.get(item.phase, item.phase)}_s": float(item.latency_s) for item in phases}
     found = {**times, "prefill_tokens": float(info.prompt)} if times and info.has_states else times
@@ -193,8 +250,8 @@ def _predicted(plan: PlanFile | None, info: ModelInfo) -> dict[str, float]:
 def _memory(module: Module, part: Part, devices: DevicesConfig | None) -> Memory:
     return Memory(
         budget_bytes=devices.usable_memory(part.device) if devices else None,
-        weights_bytes=weights_bytes(part.graphs),
-        state_bytes=state_bytes(part.graphs, module.info),
+        weights_bytes=weights_bytes(part.running),
+        state_bytes=state_bytes(part.running, module.info),
         peak_bytes=_peak_bytes(module, part.device),
     )
 
@@ -220,7 +277,7 @@ def state_bytes(graphs: Sequence[Graph], info: ModelInfo) -> int:
 
 def _overlap(plan: PlanFile | None, device: str) -> Overlap | None:
     """The part of the plan's overlap that concerns this device; None where none was planned."""
-    if plan is None or plan.overlap is None:
+    if plan is None or plan.overlap is None or device not in plan.overlap.devices:
         return None
     own, shared = plan.overlap.devices[device], plan.overlap.shared
     return Overlap(

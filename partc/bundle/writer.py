@@ -7,6 +7,7 @@ build/
   runs/                            what was run, and what the files were made from; not hashed
   devices/<name>/build.json        see docs/bundle.md
   devices/<name>/placement.json    the same for all devices
+  devices/<source>/placements/     what the ring does after the loss of a device
   devices/<name>/…                 what the target wrote, the tokenizer (source only), keys/
 ```
 """
@@ -18,7 +19,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from partc.bundle.describe import EmittedPart, describe_builds, describe_placement, weights_bytes
+from partc.bundle.describe import (
+    EmittedPart,
+    describe_builds,
+    describe_contingencies,
+    describe_placement,
+    weights_bytes,
+)
 from partc.bundle.resume import RECORDS, DeviceTensors, Earlier, inputs_hash, new_record, write_record
 from partc.bundle.tensors import fingerprint
 from partc.bundle.tokenizer import copy_tokenizer, tokenizer_files
@@ -26,6 +33,7 @@ from partc.bundle.workspace import Workspace, commit, open_workspace
 from partc.config.devices import DevicesConfig
 from partc.errors import BundleError, InternalError
 from partc.format.build import BUILD_FILE, build_json
+from partc.format.contingencies import contingency_file
 from partc.format.digests import canonical_json
 from partc.format.placement import PLACEMENT_FILE, load_placement, placement_json
 from partc.ir.graph import Module, Part
@@ -73,6 +81,10 @@ def write_bundle(
         for device, build in builds.items():
             _write_json(workspace.folder / "devices" / device / BUILD_FILE, build_json(build))
             _write_json(workspace.folder / "devices" / device / PLACEMENT_FILE, placement_json(placement))
+        for lost, after in describe_contingencies(module, module.parts, devices, plan_id).items():
+            path = workspace.folder / "devices" / placement.source / contingency_file(lost)
+            path.parent.mkdir(exist_ok=True)
+            _write_json(path, placement_json(after))
         _write_json(workspace.folder / PLAN_FILE, (module.plan or PlanFile()).to_json())
         _keep_or_make_keys(workspace.folder, output, [item.part.device for item in emitted])
         _keep_runs(workspace.folder, output)

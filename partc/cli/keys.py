@@ -23,12 +23,12 @@ def keys_command(build: Path, as_json: bool) -> None:
 
     source = load_build(build)
     # In a profile every device is a source, for the client that measures it.
-    roles = [load_role(build / "devices" / name) for name in source.ring]
-    make_keys(build, source.ring, *(one.device for one in roles if one.is_source))
+    roles = [load_role(build / "devices" / name) for name in source.addresses]
+    make_keys(build, source.addresses, *(one.device for one in roles if one.is_source))
     keys = load_client_keys(build)
     if as_json:
         print_json({"client": keys.own.public, "devices": dict(sorted(keys.peers.items()))})
         return
-    for device in source.ring:
+    for device in source.addresses:
         click.echo(f"new keys: {build / 'devices' / device / 'keys'}")
     click.echo("copy each of these folders to its device, then start the runners again")

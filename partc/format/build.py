@@ -93,7 +93,7 @@ class State(Data, frozen=True):
 
 
 class Submodule(Data, frozen=True):
-    """One file that the engine can compute: an interval of the plan."""
+    """One file that the engine can compute: consecutive sub-modules of the plan that no placement of the build cuts."""
 
     name: str
     """Its name in programs."""
@@ -107,6 +107,8 @@ class Submodule(Data, frozen=True):
     """Values that it makes, without its states."""
     states: tuple[State, ...] = ()
     """Buffers that it keeps from step to step."""
+    covers: tuple[Count, Count] | None = None
+    """First and last of the plan's sub-modules that it computes; null: not known."""
 
 
 class Model(Data, frozen=True):
@@ -248,15 +250,18 @@ class Build(Data, frozen=True, kw_only=True):
     values: Mapping[str, TensorType]
     """Type of every value that the device's programs name."""
     submodules: tuple[Submodule, ...]
-    """The files that the engine can compute, in the order of a step."""
+    """The files that the engine can compute, in the order of a step. Those that no program runs are copies, for the
+    loss of another device."""
     engine: EngineSpec
     """The engine that computes them."""
     memory: Memory
-    """Bytes that the plan reckons with."""
+    """Bytes that the plan reckons with, of what the programs as compiled run."""
     overlap: Overlap | None = None
     """Sub-modules that may move to or from this device; null: not planned."""
     limits: Limits | None = None
     """When its work shall move to other devices; null: never."""
+    survives: tuple[DeviceName, ...] = ()
+    """Devices after whose loss the ring goes on; the source has a placement for each in `placements/`."""
     toolkit: Mapping[str, str]
     """Versions of the software that the files were made for."""
     verified_on_hardware: bool = False
@@ -354,6 +359,8 @@ def _check(build: Build, where: str) -> None:
         for file in (submodule.file, *submodule.weights):
             if file not in build.files:
                 raise error(f"submodules: {file!r} of {submodule.name} is not among the files")
+        if submodule.covers and submodule.covers[0] > submodule.covers[1]:
+            raise error(f"submodules: covers of {submodule.name} goes backwards")
     if problem := _engine_problem(build):
         raise error(f"engine.{problem}")
     for name, tensor in _types(build).items():

@@ -12,6 +12,8 @@ from partc.format.placement import PLACEMENT_FILE
 from partc.format.reading import RECOMPILE, refuse_link, unreadable
 
 KEYS_FOLDER = "keys"
+PLACEMENTS_FOLDER = "placements"
+"""Placements for the loss of a device: sealed by themselves, as placement.json is, and checked where they are read."""
 
 
 def hash_folder(folder: Path) -> dict[str, FileEntry]:
@@ -58,7 +60,7 @@ def verify_file(folder: Path, name: str, entry: FileEntry) -> None:
 
 
 def _walk(folder: Path, prefix: str = "") -> Iterator[str]:
-    """Names of all files below `folder`, without the two JSON files and the keys; links are refused."""
+    """Names of all files below `folder`, without the two JSON files, keys and placements/; links are refused."""
     try:
         paths = sorted((folder / prefix).iterdir())
     except OSError as error:
@@ -66,7 +68,7 @@ def _walk(folder: Path, prefix: str = "") -> Iterator[str]:
     for path in paths:
         name = f"{prefix}{path.name}"
         refuse_link(path)
-        if name in (BUILD_FILE, PLACEMENT_FILE, KEYS_FOLDER):
+        if name in (BUILD_FILE, PLACEMENT_FILE, KEYS_FOLDER, PLACEMENTS_FOLDER):
             continue
         if path.is_dir():
             yield from _walk(folder, f"{name}/")

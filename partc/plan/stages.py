@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from partc.format.placement import Stage, Stages
 from partc.format.program import Emit, Instruction, Program, Recv, Run, Sample, Send
+from partc.ir.plan import PlanFile, losses_of
 
 SOURCE = 0
 """Index of the first stage, which is on the source; as a receiver it stands for the way back."""
@@ -43,6 +44,12 @@ def _cut(stage: Stage, borders: Collection[int]) -> Iterator[Stage]:
     firsts = [stage.first, *(j for j in stage.indices[1:] if j in borders)]
     for first, following in zip(firsts, [*firsts[1:], stage.last + 1], strict=True):
         yield Stage((first, following - 1), stage.devices, stage.share)
+
+
+def pieces_of(plan: PlanFile) -> Stages:
+    """The pieces of a build, in the order of a step: cut where its plan cuts, or one for the loss of a device."""
+    others = [loss.stages for loss in losses_of(plan) if loss.stages]
+    return cut_into_pieces(plan.stages, borders_of([plan.stages, *others]))
 
 
 def pieces_in(stage: Stage, pieces: Stages) -> list[int]:

@@ -90,7 +90,7 @@ def _contents(
 
 def _state_bytes(role: Role) -> int:
     """The bytes of all states, for as many requests as may be in flight."""
-    states = (state.type for part in role.submodules.values() for state in part.states)
+    states = (state.type for name in role.running for state in role.submodules[name].states)
     each = sum(DTYPES[state.dtype].itemsize * math.prod(state.sizes(role.dims)) for state in states)
     return each * role.model.max_requests
 

@@ -89,6 +89,7 @@ HUGE = 10**400
         (set_key("values", "hidden_1", "shape", to=["(" * 5000 + "batch" + ")" * 5000]), "is not a size"),
         (set_key("values", "hidden_1", "shape", to=["batch", "width"]), "'width' has no largest value"),
         (set_key("submodules", 0, "file", to="other.onnx"), "not among the files"),
+        (set_key("submodules", 0, "covers", to=[3, 1]), "covers of part_1 goes backwards"),
         (set_key("submodules", 0, "states", 0, "kind", to="halves"), "invalid enum value 'halves'"),
         (set_key("engine", "kind", to="tvm"), "engine.tvm: is there just where the kind is tvm"),
         (set_key("files", to={"../x": {"sha256": "0" * 64, "bytes": 1}}), "does not stay in the folder"),

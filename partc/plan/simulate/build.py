@@ -9,12 +9,14 @@ from pathlib import Path
 
 from partc.errors import BundleError
 from partc.format.dtypes import DTYPES
+from partc.format.placement import Stages
 from partc.format.program import Run
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role, device_folders, load_role
 from partc.plan.problem import Phase
 from partc.plan.simulate.case import Case
-from partc.plan.simulate.script import Script, Workflow, stage_runs, workflow_of
+from partc.plan.simulate.script import Script, Workflow, workflow_of
+from partc.plan.stages import held, places_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Build:
 
     folder: Path
     roles: Mapping[str, Role]
-    """Device -> role, in ring order."""
+    """Device -> role of the devices in use, in ring order."""
 
     @property
     def plan_id(self) -> str:
@@ -49,7 +51,7 @@ def read_build(folder: Path) -> Build:
         )
     named = {role.device: role for role in found}
     ring = found[0].ring
-    if set(ring) != set(named) or len({role.plan_id for role in found}) > 1:
+    if set(found[0].addresses) != set(named) or len({role.plan_id for role in found}) > 1:
         raise BundleError("the devices are not those of one plan", where=str(folder), hint=RECOMPILE)
     return Build(folder, {device: named[device] for device in ring})
 
@@ -66,7 +68,7 @@ def workflow(case: Case, build: Build | None) -> Workflow:
 def build_workflow(build: Build, case: Case) -> Workflow:
     """The programs of a build at the costs of its plan.
 
-    The n-th `run` of a device is its n-th stage. Values have the sizes of the problem's edges; what no edge
+    A `run` takes as long as the sub-modules that it covers. Values have the sizes of the problem's edges; what no edge
     carries is a result, and the results share the problem's return_bytes by their largest sizes.
 
     Raises:
@@ -79,20 +81,36 @@ def build_workflow(build: Build, case: Case) -> Workflow:
 def _script(build: Build, case: Case, phase: Phase) -> Script:
     """Programs are for prefill and decode; a problem without these phases is one of prefill alone."""
     name = phase.name if phase.name == "decode" else "prefill"
-    runs = stage_runs(phase, case.stages)
-    if list(runs) != list(build.roles):
+    planned = held(case.stages)
+    if list(planned) != list(build.roles):
         raise _foreign(build, "has other devices, or in another order")
     for device, role in build.roles.items():
         if name not in role.programs:
             raise _foreign(build, f"has a phase {phase.name}, for which {device} has no program")
-        if sum(isinstance(item, Run) for item in role.programs[name]) != len(runs[device]):
-            raise _foreign(build, f"gives {device} another number of stages")
+        if [j for covered in _covered(role, name) for j in covered] != planned[device]:
+            raise _foreign(build, f"gives {device} other sub-modules")
         for message in (message for item in role.programs[name] for message in item.sends):
             if (device, message.device) not in case.problem.link_of:
                 raise _foreign(build, f"has no link from {device} to {message.device}")
     programs = {device: role.programs[name] for device, role in build.roles.items()}
+    runs = {device: _runs(role, name, phase, case.stages) for device, role in build.roles.items()}
     sizes = {edge.value: edge.bytes for edge in phase.edges if edge.value is not None}
     return Script(phase.name, programs, runs, {**_results(build, name, sizes, phase.return_bytes), **sizes})
+
+
+def _runs(role: Role, name: str, phase: Phase, stages: Stages) -> tuple[tuple[int, float], ...]:
+    """(stage, seconds) of each `run` of a device's program."""
+    place = places_of(stages)
+    return tuple(
+        (place[covered[0]], sum(phase.time_s[j][role.device] for j in covered))
+        for covered in _covered(role, name)
+    )
+
+
+def _covered(role: Role, name: str) -> list[range]:
+    """The sub-modules of the plan that each `run` of a device's program computes."""
+    pieces = (role.submodules[item.submodule] for item in role.programs[name] if isinstance(item, Run))
+    return [range(piece.covers[0], piece.covers[1] + 1) for piece in pieces if piece.covers]
 
 
 def _results(build: Build, name: str, sizes: Mapping[str, float], return_bytes: float) -> dict[str, float]:
