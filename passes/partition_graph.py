@@ -212,7 +212,8 @@ def planned(decision: Decision, notes: Mapping[str, object] | None = None) -> Pl
     if not predicted.feasible:
         raise InternalError(f"{answer.method} breaks a constraint: {'; '.join(predicted.violations)}")
     explain = {**answer.explain, **_why_unused(decision, answer), **(notes or {})}
-    return plan_file(problem, structs.replace(answer, explain=explain), predicted)
+    made = plan_file(problem, structs.replace(answer, explain=explain), predicted)
+    return structs.replace(made, layers=shape_of(decision.module.submodules or ()).layers)
 
 
 def _why_unused(decision: Decision, answer: Plan) -> dict[str, object]:

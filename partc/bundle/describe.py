@@ -24,13 +24,14 @@ from partc.format.build import (
 )
 from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
-from partc.format.placement import MOST_FIGURE, Placement, Stages, seal_placement, stages_of
+from partc.format.placement import Placement, Stages, seal_placement, stages_of
 from partc.format.program import Emit, Instruction, Program, print_program
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value
-from partc.ir.plan import PlanFile, Predicted, losses_of
+from partc.ir.plan import PlanFile, losses_of
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact
+from partc.plan.figures import placement_figures
 from partc.plan.stages import held, part_name, pieces_of
 
 PROMPT_CHUNK = 64
@@ -93,7 +94,7 @@ def describe_placement(
         programs,
         dict.fromkeys(parts[0].programs, _stages(module, parts)),
         _addresses(parts, devices),
-        _predicted(module.plan.predicted if module.plan else None, module.info),
+        placement_figures(module.plan.predicted if module.plan else None, _prompt(module.info)),
     )
 
 
@@ -112,7 +113,7 @@ def describe_contingencies(
                 {device: without[device] for device in held(stages)},
                 dict.fromkeys(parts[0].programs, stages),
                 _addresses(parts, devices),
-                _predicted(loss.predicted, module.info),
+                placement_figures(loss.predicted, _prompt(module.info)),
             )
     return found
 
@@ -235,16 +236,9 @@ def _dims(info: ModelInfo) -> dict[str, int]:
     return {**own, **info.dims}
 
 
-def _predicted(predicted: Predicted | None, info: ModelInfo) -> dict[str, float]:
-    """Seconds of one whole step of each phase (`prefill_s`, `decode_s`) and the tokens of that prefill.
-
-    Empty without a plan: runners then have nothing to measure patience by.
-    """
-    phases = predicted.phases if predicted else ()
-    names = {"step": "prefill"}
-    times = {f"{names.get(item.phase, item.phase)}_s": float(item.latency_s) for item in phases}
-    found = {**times, "prefill_tokens": float(info.prompt)} if times and info.has_states else times
-    return {name: min(value, MOST_FIGURE) for name, value in found.items()}
+def _prompt(info: ModelInfo) -> float | None:
+    """Tokens of the prefill that is planned."""
+    return float(info.prompt) if info.has_states else None
 
 
 def _memory(module: Module, part: Part, devices: DevicesConfig | None) -> Memory:

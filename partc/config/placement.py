@@ -77,14 +77,22 @@ def _ranges(section: Section, name: str) -> tuple[Range, ...]:
 
 
 def _range(section: Section, name: str, text: object) -> Range:
-    match = _RANGE.match(text) if isinstance(text, str) else None
-    if match is None:
+    found = parse_range(text, section.place(name)) if isinstance(text, str) else None
+    if found is None:
         raise section.error(
             f"expected layers or sub-modules, found {describe(text)}",
             name,
             hint=f"write `{name}: layers 0-3`, `{name}: submodules 5`, or a list of such",
         )
-    first, last = int(match[2]), int(match[3] or match[2])
-    if last < first:
-        raise section.error(f"`{text}` goes backwards", name, hint=f"write `{match[1]}s {last}-{first}`")
-    return Range(f"{match[1].replace('-', '')}s", first, last, section.place(name))
+    if found.last < found.first:
+        forwards = f"{found.kind} {found.last}-{found.first}"
+        raise section.error(f"`{text}` goes backwards", name, hint=f"write `{forwards}`")
+    return found
+
+
+def parse_range(text: str, where: str) -> Range | None:
+    """The range that a text is, `layers 0-3` or `submodule 5`; None: it is none. It may go backwards."""
+    match = _RANGE.match(text)
+    if match is None:
+        return None
+    return Range(f"{match[1].replace('-', '')}s", int(match[2]), int(match[3] or match[2]), where)

@@ -1,4 +1,4 @@
-"""The plan of a module, as plan.json holds it: `{format, problem, answer, predicted, overlap, survival}`.
+"""The plan of a module, as plan.json holds it: `{format, problem, answer, predicted, overlap, survival, layers}`.
 
 The planner makes it (`partc.plan`); the IR carries it from `partition-graph` to the passes that apply it.
 """
@@ -239,6 +239,8 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     predicted: Predicted | None = None
     overlap: Overlap | None = None
     survival: Survival | None = None
+    layers: tuple[tuple[int, int], ...] | None = None
+    """First and last layer of the model in every sub-module; None where they cannot be told."""
 
     @property
     def stages(self) -> Stages:
@@ -253,7 +255,7 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "answer": None if self.answer == Plan() else self.answer.to_json(),
             "predicted": plain(self.predicted),
         }
-        found = {"overlap": self.overlap, "survival": self.survival}
+        found = {"overlap": self.overlap, "survival": self.survival, "layers": self.layers}
         return {**fields, **{key: plain(value) for key, value in found.items() if value is not None}}
 
     @classmethod

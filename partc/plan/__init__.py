@@ -13,6 +13,7 @@ The files in the order in which a plan comes to be:
 | `exact/`, `baselines/` | the best plan and its proof; the strategies of the papers |
 | `effort.py` | the work that each search may do |
 | `evaluate.py` | the value of a plan: every strategy is judged by it |
+| `figures.py` | the figures of a plan that a placement carries |
 | `stages.py` | messages between stages, and the programs of all devices |
 | `infeasible.py`, `remedies.py` | the reason why there is no plan, and what to do about it |
 | `explain.py`, `what_if.py`, `values.py` | the explanation of a plan, the gain of changes, values as people read them |

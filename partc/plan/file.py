@@ -1,11 +1,12 @@
 """plan.json: its format, reading and writing.
 
 ```
-{"format": "partc-plan/1", "problem": {…}, "answer": {…}, "predicted": {…}, "overlap": {…}}
+{"format": "partc-plan/1", "problem": {…}, "answer": {…}, "predicted": {…}, "overlap": {…}, "layers": […]}
 ```
 
 `problem` as in `partc.plan.problem_json`, `answer` as in `partc.ir.plan`, `predicted` is the timeline that
-`partc.plan.evaluate` finds; `overlap`, where it was asked for, is of `passes/overlap_submodules.py`.
+`partc.plan.evaluate` finds; `overlap`, where it was asked for, is of `passes/overlap_submodules.py`; `layers` are those
+of every sub-module, where they can be told.
 """
 
 from __future__ import annotations

@@ -1,0 +1,193 @@
+"""A build as a re-plan sees it: its pieces, the devices that hold them, and placements of them. Nothing is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from msgspec import convert
+from msgspec.structs import replace
+
+from partc.balance.pieces import Piece, Pieces, to_pieces
+from partc.errors import PlanError
+from partc.format.build import Build, Submodule, load_build
+from partc.format.placement import Placement, Stages, seal_placement
+from partc.format.program import Emit, Program, Run, Sample, print_program
+from partc.format.reading import RECOMPILE
+from partc.format.role import device_folders, source_role
+from partc.plan.evaluate import evaluate
+from partc.plan.figures import placement_figures
+from partc.plan.file import PLAN_FILE, read_plan
+from partc.plan.layers import Shape
+from partc.plan.problem import Problem
+from partc.plan.problem_json import read_problem
+from partc.plan.stages import SOURCE, Ends, Step, places_of, programs_of, route
+
+COPIES = "compile with `survive: one` in devices.yaml, which lays copies of sub-modules on other disks"
+_ROOM = "move fewer sub-modules, or others besides"
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """The files of a build that a placement is made of."""
+
+    problem: Problem
+    """That of plan.json."""
+    shape: Shape
+    """The sub-modules of the plan, and the layers in each."""
+    builds: Mapping[str, Build]
+    """Device → its build.json."""
+    compiled: Placement
+    """As `partc compile` made it."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the pieces in the order of a step."""
+        return tuple(sorted(self._spans, key=lambda name: self._spans[name]))
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The pieces, and who holds each."""
+        return tuple(
+            Piece(
+                *self._spans[name], frozenset(d for d, build in self.builds.items() if name in _held(build))
+            )
+            for name in self.names
+        )
+
+    @cached_property
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        """Piece → its sub-modules of the plan."""
+        held = (item for build in self.builds.values() for item in build.submodules)
+        return {item.name: item.covers for item in held if item.covers is not None}
+
+    @property
+    def stages(self) -> Stages:
+        """The stages as compiled; all phases have the same."""
+        return next(iter(self.compiled.stages.values()))
+
+    def place(self, stages: Stages) -> Placement:
+        """A placement with these stages, sealed, of epoch 0.
+
+        Raises:
+            PlanError: a stage ends inside a piece, a piece is not on its device's disk, or the plan does not allow it
+                (memory, a missing link, raw input that would leave the source).
+        """
+        here = to_pieces(stages, self.pieces)
+        self._check_held(here)
+        evaluation = evaluate(self.problem, stages)
+        if evaluation.violations:
+            raise PlanError(f"the placement cannot be: {evaluation.violations[0]}", hint=_ROOM)
+        programs = self._programs(here)
+        phases = self.compiled.stages
+        runs = {item.submodule: device for device in programs for item in _runs(programs[device])}
+        return seal_placement(replace(
+            self.compiled,
+            epoch=0,
+            ring=tuple(programs),
+            stages=dict.fromkeys(phases, stages),
+            programs={phase: {name: print_program(programs[name]) for name in programs} for phase in phases},
+            predicted=placement_figures(evaluation.predicted, self.compiled.predicted.get("prefill_tokens")),
+            mirrors={name: copy for name, copy in self.compiled.mirrors.items() if copy != runs[name]},
+        ))  # fmt: skip
+
+    def _check_held(self, here: Stages) -> None:
+        for stage in here:
+            for place in stage.indices:
+                piece = self.pieces[place]
+                if stage.device not in piece.holders:
+                    what = f"sub-modules {piece.first}-{piece.last} ({self.names[place]})"
+                    where = f"{what} are not on the disk of {stage.device}"
+                    raise PlanError(f"{where}: they lie on {', '.join(sorted(piece.holders))}", hint=COPIES)
+
+    def _programs(self, here: Stages) -> dict[str, Program]:
+        """Device → its program for stages of pieces."""
+        calls = [
+            [_held(self.builds[stage.device])[self.names[place]] for place in stage.indices] for stage in here
+        ]
+        messages, samples = self._messages(here, [call for stage in calls for call in stage])
+        runs = [[Run(item.name, item.inputs, item.outputs) for item in stage] for stage in calls]
+        return programs_of(here, Step(runs, messages, self._emitted.values, samples))
+
+    def _messages(
+        self, here: Stages, calls: list[Submodule]
+    ) -> tuple[dict[Ends, list[str]], dict[int, Sample]]:
+        """The messages of a step, those of the way back among them, and who samples."""
+        makers = {port.name: SOURCE for port in self.builds[self.compiled.source].inputs}
+        makers |= {name: place for place, call in enumerate(calls) for name in call.outputs}
+        uses = [
+            (name, maker, reader)
+            for name, maker in makers.items()  # in the order in which they are made, as the compiler's messages are
+            for reader, call in enumerate(calls)
+            if name in call.inputs and reader != maker
+        ]
+        messages = route(here, uses)
+        homes = places_of(here)
+        if self._sample is not None:
+            maker = homes[makers[self._sample.logits]]
+            self._return(here, messages, maker, self._sample.token)
+            return messages, {maker: self._sample}
+        for name in self._emitted.values:
+            self._return(here, messages, homes[makers[name]], name)
+        return messages, {}
+
+    def _return(self, here: Stages, messages: dict[Ends, list[str]], sender: int, value: str) -> None:
+        """A value of the result goes to the source, where it is not there already."""
+        source = here[SOURCE].device
+        sent = (
+            values
+            for (begin, end), values in messages.items()
+            if begin == sender and here[end].device == source
+        )
+        if here[sender].device != source and not any(value in values for values in sent):
+            messages.setdefault((sender, SOURCE), []).append(value)
+
+    @cached_property
+    def _emitted(self) -> Emit:
+        """The values that the source hands to the client."""
+        return next(
+            item for program in self._compiled_programs() for item in program if isinstance(item, Emit)
+        )
+
+    @cached_property
+    def _sample(self) -> Sample | None:
+        """The choice of the next token; None for a model that does not generate."""
+        found = (
+            item for program in self._compiled_programs() for item in program if isinstance(item, Sample)
+        )
+        return next(found, None)
+
+    def _compiled_programs(self) -> Iterator[Program]:
+        yield from next(iter(self.compiled.parsed.values())).values()
+
+
+def read_artifacts(build_dir: Path) -> Artifacts:
+    """The artifacts of a build's folder.
+
+    Raises:
+        BundleError: it is no build, or a file in it is damaged.
+        PlanError: plan.json is missing or damaged, or the build was made without a plan.
+    """
+    file = build_dir / PLAN_FILE
+    plan = read_plan(file)
+    problem = read_problem(plan["problem"], f"{file}: problem")
+    layers = convert(plan.get("layers"), tuple[tuple[int, int], ...] | None)
+    builds = {build.device: build for build in map(load_build, device_folders(build_dir))}
+    found = Artifacts(
+        problem, Shape(len(problem.submodules), layers), builds, source_role(build_dir).placement
+    )
+    if sum(len(piece.indices) for piece in found.pieces) != len(problem.submodules):
+        message = "its pieces are not those of its plan"
+        raise PlanError(message, where=str(build_dir), hint=RECOMPILE)
+    return found
+
+
+def _held(build: Build) -> dict[str, Submodule]:
+    """Name → piece, of all that lie on the disk of a device."""
+    return {item.name: item for item in build.submodules}
+
+
+def _runs(program: Program) -> list[Run]:
+    return [item for item in program if isinstance(item, Run)]
