@@ -7,6 +7,7 @@ The files in the order in which a move comes to be:
 | `pieces.py` | the pieces of the graph, the devices that hold each, and the planning problem over them |
 | `artifacts.py` | a build's folder: its pieces, and the placement of any stages that they allow |
 | `speeds.py` | measured over planned seconds of every device, smoothed |
+| `windows.py` | what a ring did in 32 steps, out of the states that it tells |
 | `replan.py` | the best placement that the pieces allow, and the step towards it |
 | `balancer.py` | the rule: when to move, when to go back; named states, no I/O, no clock |
 

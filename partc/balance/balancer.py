@@ -77,10 +77,10 @@ class Window:
     """Tokens that are expected still."""
     queue_s: float = 0.0
     """Seconds of a step in which other requests were computed: the median."""
-    memory_bytes: Mapping[str, float] = field(default_factory=dict)
-    """Device → bytes that it has for the model; absent where it does not tell."""
+    free_bytes: Mapping[str, float] = field(default_factory=dict)
+    """Device → bytes that it can take besides what it has taken; absent where it does not tell."""
     limits: Mapping[str, str] = field(default_factory=dict)
-    """Device → the limit that it has reached, in words and numbers: `battery 28 %, limit 30 %`."""
+    """Device → the limit that it has reached, in words and numbers: `battery 28% (limit 30%)`."""
 
     @property
     def seconds(self) -> Seconds:
@@ -281,7 +281,7 @@ class Balancer:
             return None
         ratios = self._speeds.ratios(self._replanner.names)
         avoided = {name: ratios[name] * AVOIDED for name in window.limits}
-        goal = self._replanner.best(window.stages, Conditions({**ratios, **avoided}, window.memory_bytes))
+        goal = self._replanner.best(window.stages, Conditions({**ratios, **avoided}, window.free_bytes))
         if goal is None or not _relieves(window, goal):
             return None
         before, after = (self._replanner.seconds(stages, ratios) for stages in (window.stages, goal))
@@ -292,8 +292,8 @@ class Balancer:
         """The move that gains enough, for long enough."""
         self.state = Steady()
         # A device at its limit gets no more: it has no memory for it.
-        memory_bytes = {**window.memory_bytes, **dict.fromkeys(window.limits, 0.0)}
-        under = Conditions(self._speeds.ratios(self._replanner.names), memory_bytes)
+        free_bytes = {**window.free_bytes, **dict.fromkeys(window.limits, 0.0)}
+        under = Conditions(self._speeds.ratios(self._replanner.names), free_bytes)
         goal = self._replanner.better(window.stages, under, GAIN)
         if goal is None or self._gain_alone(window, goal) < GAIN:
             return Stay(f"no placement gains {GAIN:.0%}")

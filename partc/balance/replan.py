@@ -26,12 +26,12 @@ class Conditions:
     """All that a re-plan depends on besides the plan."""
 
     ratios: Ratios
-    memory_bytes: Mapping[str, float] = field(default_factory=dict)
-    """Device → bytes that it has for the model now; absent: what the plan says."""
+    free_bytes: Mapping[str, float] = field(default_factory=dict)
+    """Device → bytes that it can take besides what it has taken; absent: what the plan says."""
 
     def differ_by(self, other: Conditions) -> float:
         """The largest factor between the ratios of both; infinite where something else differs."""
-        if self.memory_bytes != other.memory_bytes:
+        if self.free_bytes != other.free_bytes:
             return inf
         pairs = [(ratio, other.ratios[name]) for name, ratio in self.ratios.items()]
         return max(max(a / b, b / a) for a, b in pairs)
@@ -91,7 +91,7 @@ class Replanner:
 
         A device in use may keep what it has, however little memory is left: that is in use already.
         """
-        limited = _limited(self._problem, to_pieces(stages, self.pieces), under.memory_bytes)
+        limited = _limited(self._problem, to_pieces(stages, self.pieces), under.free_bytes)
         problem = _scaled(limited, under.ratios)
         solution = seek_best(problem, effort=QUICK).solution
         return to_submodules(solution.stages, self.pieces) if solution else None
@@ -125,13 +125,13 @@ def _scaled(problem: Problem, ratios: Ratios) -> Problem:
     return with_links(with_speeds(problem, factors), changed)
 
 
-def _limited(problem: Problem, now: Stages, memory_bytes: Mapping[str, float]) -> Problem:
+def _limited(problem: Problem, now: Stages, free_bytes: Mapping[str, float]) -> Problem:
     """The problem with the memory that devices have now, in pieces: no more than planned, no less than in use."""
     used = {name: problem.memory_of(indices) for name, indices in held(now).items()}
     devices = []
     for device in problem.devices:
-        room = min(device.memory_bytes, memory_bytes.get(device.name, inf))
         in_use = device.overhead_bytes + used[device.name] if device.name in used else 0.0
+        room = min(device.memory_bytes, in_use + free_bytes.get(device.name, inf))
         devices.append(replace(device, memory_bytes=max(room, in_use)))
     return replace(problem, devices=tuple(devices))
 

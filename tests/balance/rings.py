@@ -78,7 +78,7 @@ class Ring:
     seed: int = 0
     cost_s: float = 0.5
     remaining_tokens: float = 1e6
-    memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    free_bytes: Mapping[str, float] = field(default_factory=dict)
     limits: Callable[[float], Mapping[str, str]] = lambda now: {}
     jammed_s: Callable[[Stages], float] = lambda stages: 0.0
     """Seconds of a step that no plan knows of."""
@@ -112,7 +112,7 @@ class Ring:
             sum(seconds.values()) + rest,
             seconds,
             self.remaining_tokens,
-            memory_bytes=self.memory_bytes,
+            free_bytes=self.free_bytes,
             limits=self.limits(self.now),
         )
 

@@ -165,7 +165,7 @@ def test_only_pieces_on_the_disk_move() -> None:
 
 
 def test_a_device_without_memory_gets_nothing() -> None:
-    full = ring(load=throttled("b", 3.0), memory_bytes={"a": 4.0})
+    full = ring(load=throttled("b", 3.0), free_bytes={"a": 0.0})
     full.run(60)
     assert letters(full.stages).count("a") == 4
     assert full.stages != on(EVEN, THREE)
@@ -249,10 +249,10 @@ def test_a_refused_move_waits_for_a_cool_down() -> None:
 
 
 def test_a_device_at_its_limit_gives_what_others_hold_at_once() -> None:
-    hot = ring(limits=lambda now: {"b": "81 C, limit 80 C"})
+    hot = ring(limits=lambda now: {"b": "81 C (limit 80 C)"})
     (decision,) = hot.run(1)
     assert isinstance(decision, Move)
-    assert decision.reason == "b: 81 C, limit 80 C"
+    assert decision.reason == "b: 81 C (limit 80 C)"
     assert letters(decision.stages) == "aaaaaacccccc"
     hot.run(60)
     assert len(hot.moves) == 1
@@ -262,21 +262,21 @@ def test_a_device_at_its_limit_keeps_what_nobody_else_can_take() -> None:
     """Sub-module 6 lies on b alone, and c cannot hold 4 and 5 besides its own; so b gives 7 and no more."""
     pieces = pieces_on(THREE, [*"aaaa", "abc", "abc", "b", "bc", *"cccc"])
     full = chain({"a": [0.02] * 12, "b": [0.02] * 12, "c": [0.02] * 12}, {"a": 4, "b": 6, "c": 6})
-    hot = Ring(full, pieces, on(EVEN, full), limits=lambda now: {"b": "81 C, limit 80 C"})
+    hot = Ring(full, pieces, on(EVEN, full), limits=lambda now: {"b": "81 C (limit 80 C)"})
     decisions = hot.run(10)
     assert letters(hot.stages) == "aaaabbbccccc"
     assert all(isinstance(decision, Stay) for decision in decisions[1:])
 
 
 def test_the_source_at_its_limit_keeps_the_first_piece() -> None:
-    hot = ring("aaaaaabbbbbb", TWO, limits=lambda now: {"a": "battery 28 %, limit 30 %"})
+    hot = ring("aaaaaabbbbbb", TWO, limits=lambda now: {"a": "battery 28% (limit 30%)"})
     hot.run(10)
     assert letters(hot.stages) == "abbbbbbbbbbb"
 
 
 def test_what_a_limit_cost_is_no_trial() -> None:
     slow_way = chain({"a": [0.02] * 12, "b": [0.02] * 12, "c": [0.2] * 12}, {"a": 6, "b": 6, "c": 6})
-    hot = ring("aaaaaabbbbbb", slow_way, limits=lambda now: {"b": "battery 20 %, limit 30 %"})
+    hot = ring("aaaaaabbbbbb", slow_way, limits=lambda now: {"b": "battery 20% (limit 30%)"})
     (decision,) = hot.run(1)
     assert isinstance(decision, Move)
     assert decision.gain < 0
