@@ -15,10 +15,10 @@ from typing import ClassVar
 
 from msgspec import structs
 
-from partc.config.devices import DevicesConfig, load_devices
+from partc.config.devices import DeviceConfig, DevicesConfig, load_devices
 from partc.errors import InternalError, PlanError, UserError
 from partc.ir.graph import Module, SubmoduleProfile
-from partc.ir.plan import Plan, PlanFile
+from partc.ir.plan import Plan, PlanFile, Survival
 from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
@@ -33,6 +33,7 @@ from partc.plan.roofline import count_measured, overheads, prices
 from partc.plan.rules import blame, restrict, rules_of
 from partc.plan.stale import advice
 from partc.plan.strategies import solve, with_explanation
+from partc.plan.survive.losses import survive_one
 from partc.plan.unsupported import (
     Unsupported,
     check_pins,
@@ -78,6 +79,8 @@ class PartitionGraph(Pass):
         else:
             decision = decide(module, devices, self.strategy, where=self.devices)
             module.plan = planned(decision, _measured(module, devices))
+        if devices.survive == "one":
+            module.plan = structs.replace(module.plan, survival=survival(decision, devices, self.devices))
         return before != (module.plan, module.info, module.profile)
 
 
@@ -216,6 +219,24 @@ def planned(decision: Decision, notes: Mapping[str, object] | None = None) -> Pl
     return structs.replace(made, layers=shape_of(decision.module.submodules or ()).layers)
 
 
+def survival(decision: Decision, devices: DevicesConfig, where: str | None = None) -> Survival:
+    """The losses of single devices that the plan survives.
+
+    Raises:
+        PlanError: one is not survived for lack of storage.
+    """
+
+    def same_tokens(old: str, new: str) -> bool:
+        return _way(devices.devices[old]) == _way(devices.devices[new])
+
+    return survive_one(decision.problem, decision.answer.stages or (), same_tokens, where)
+
+
+def _way(device: DeviceConfig) -> tuple[object, ...]:
+    """The way in which a device computes: equal ones give equal bits."""
+    return device.target, device.arch, device.provider, device.threads, dict(device.options)
+
+
 def _why_unused(decision: Decision, answer: Plan) -> dict[str, object]:
     """`unused` of the explanation, with the operator that keeps a device from all sub-modules; empty without any."""
     unused = answer.explain.get("unused")
@@ -246,10 +267,10 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
         objective=devices.objective,
         source=devices.source,
         devices=tuple(
-            Device(name, devices.usable_memory(name), config.overhead_bytes)
+            Device(name, devices.usable_memory(name), config.overhead_bytes, config.storage_bytes)
             for name, config in devices.devices.items()
         ),
-        submodules=_submodules(profile, _widens(module, devices)),
+        submodules=_submodules(profile, _widens(module, devices), on_disk=_asks_for_disk(devices)),
         links=tuple(
             Link(a, b, link.bandwidth_bytes_per_s, link.latency_s)
             for a in names
@@ -261,26 +282,31 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
     )
 
 
+def _asks_for_disk(devices: DevicesConfig) -> bool:
+    """Whether plans depend on what lies on disks."""
+    limited = any(device.storage_bytes is not None for device in devices.devices.values())
+    return limited or devices.survive != "none"
+
+
 def _widens(module: Module, devices: DevicesConfig) -> bool:
     """Whether half precision takes the memory of float32 on any of the devices; the problem knows one size for all."""
     targets = (load_target(device.target, device.target_options) for device in devices.devices.values())
     return any(target.widens(module.info.dtype) for target in targets)
 
 
-def _submodules(profile: Sequence[SubmoduleProfile], widens: bool) -> tuple[Submodule, ...]:
-    """Memory of each; the planner knows one shared group per sub-module, so lesser ones count as its own."""
+def _submodules(profile: Sequence[SubmoduleProfile], widens: bool, *, on_disk: bool) -> tuple[Submodule, ...]:
+    """Memory and disk of each; the planner knows one shared group per sub-module, so lesser ones count as its own."""
     users = Counter(name for item in profile for name in item.shared)
-    return tuple(_submodule(item, users, widens) for item in profile)
+    return tuple(_submodule(item, users, widens, on_disk) for item in profile)
 
 
-def _submodule(item: SubmoduleProfile, users: Mapping[str, int], widens: bool) -> Submodule:
+def _submodule(item: SubmoduleProfile, users: Mapping[str, int], widens: bool, on_disk: bool) -> Submodule:
     own = item.weight_bytes + item.state_bytes + (item.half_bytes if widens else 0)
     peak = max(cost.peak_bytes for cost in item.phases.values()) * (2 if widens else 1)
-    if not item.shared:
-        return Submodule(own, {}, peak)
-    name = max(item.shared, key=lambda key: (item.shared[key], users[key], key))
-    rest = sum(item.shared.values()) - item.shared[name]
-    return Submodule(own + rest, {}, peak, Shared(name, item.shared[name]))
+    name = max(item.shared, key=lambda key: (item.shared[key], users[key], key), default="")
+    shared = Shared(name, item.shared[name]) if name else None
+    rest = sum(item.shared.values()) - (shared.bytes if shared else 0)
+    return Submodule(own + rest, {}, peak, shared, item.weight_bytes + rest if on_disk else 0)
 
 
 def _phase(module: Module, profile: Sequence[SubmoduleProfile], step: Step, devices: DevicesConfig) -> Phase:

@@ -58,7 +58,7 @@ def table(
 
 
 def print_summary(summary: Summary) -> None:
-    """The stages, the messages, what they come to, and why."""
+    """The stages, the messages, what they come to, why, and what the loss of a device would mean."""
     phases = list(summary.stages[0].compute_s)
     messages = [_message_table(summary.messages, phases)] if summary.messages else []
     batches = [_batch_table(tried, summary.batch)] if (tried := summary.explain.get("batch")) else []
@@ -68,6 +68,7 @@ def print_summary(summary: Summary) -> None:
         *batches,
         *headline(summary),
         *_unused_lines(summary.explain.get("unused", {})),
+        *summary.losses,
         *_what_if_lines(summary.explain.get("what_if", [])),
     )
 

@@ -18,6 +18,7 @@ The files in the order in which a plan comes to be:
 | `infeasible.py`, `remedies.py` | the reason why there is no plan, and what to do about it |
 | `explain.py`, `what_if.py`, `values.py` | the explanation of a plan, the gain of changes, values as people read them |
 | `file.py`, `check.py`, `summary.py` | plan.json: reading, checks, and its rows for tables |
+| `survive/` | copies and plans for the loss of a device |
 | `simulate/` | discrete events over the programs that runners execute |
 
 A plan itself, `Plan` and `PlanFile`, is defined in `partc.ir.plan`; a `Stage` in `partc.format.placement`.

@@ -15,7 +15,7 @@ strategies give a device one stage, some let it return and give it several. Per 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from partc.config.units import format_bytes
@@ -60,7 +60,7 @@ def evaluate(problem: Problem, stages: Stages) -> Evaluation:
         return Evaluation(shape)
     memory = _memory(problem, stages)
     violations = [text for use in memory if (text := _memory_violation(use))]
-    violations += _missing(problem, stages)
+    violations += [*_storage_violations(problem, stages), *_missing(problem, stages)]
     if violations:
         return Evaluation(tuple(violations), memory=memory)
     phases = tuple(follow_step(problem, phase, stages) for phase in problem.steps)
@@ -150,6 +150,13 @@ def _memory_violation(use: MemoryUse) -> str | None:
     if use.needed_bytes <= use.available_bytes:
         return None
     return f"{use.device} needs {format_bytes(use.needed_bytes)} and has {format_bytes(use.available_bytes)}"
+
+
+def _storage_violations(problem: Problem, stages: Stages) -> Iterator[str]:
+    for name, indices in held(stages).items():
+        storage, needed = problem.device_of[name].storage_bytes, problem.disk_of(indices)
+        if storage is not None and needed > storage:
+            yield f"the weights on {name} take {format_bytes(needed)} of {format_bytes(storage)} of storage"
 
 
 def _missing(problem: Problem, stages: Stages) -> list[str]:

@@ -16,6 +16,8 @@ class Device:
     """Usable memory, memory_fraction already applied."""
     overhead_bytes: float = 0
     """Memory of the runtime, needed as soon as the device is used."""
+    storage_bytes: float | None = None
+    """Bytes of weights that may lie on its disk; None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Submodule:
     peak_bytes: float = 0
     """Largest size of its activations at one time."""
     shared: Shared | None = None
+    disk_bytes: float = 0
+    """Weights as they lie on a disk, without shared ones."""
 
 
 @dataclass(frozen=True)
@@ -133,3 +137,9 @@ class Problem:
             + max(part.peak_bytes for part in parts)
             + sum(shared.values())
         )
+
+    def disk_of(self, indices: Iterable[int]) -> float:
+        """Bytes of the weights of these sub-modules on one disk."""
+        parts = [self.submodules[j] for j in indices]
+        shared = {part.shared.name: part.shared.bytes for part in parts if part.shared}
+        return sum(part.disk_bytes for part in parts) + sum(shared.values())

@@ -1,11 +1,12 @@
 """The JSON form of a planning problem.
 
-It is a contract with users (`partc plan --problem FILE`) and with plan.json; absent numbers are 0.
+It is a contract with users (`partc plan --problem FILE`) and with plan.json; absent numbers are 0, absent storage is
+without a limit.
 
 ```
 {"objective": "latency", "source": "A", "return_bytes": 8,
- "devices":    [{"name", "memory_bytes", "overhead_bytes"}],
- "submodules": [{"memory_bytes", "time_s": {device: seconds}, "peak_bytes", "shared": {"name", "bytes"}}],
+ "devices":    [{"name", "memory_bytes", "overhead_bytes", "storage_bytes"}],
+ "submodules": [{"memory_bytes", "time_s": {device: seconds}, "peak_bytes", "shared": {"name", "bytes"}, "disk_bytes"}],
  "edges":      [{"from", "to", "bytes", "value"}],
  "links":      [{"from", "to", "bandwidth_bytes_per_s", "latency_s"}],
  "phases":     [{"name", "weight", "submodules": [{"time_s"}], "edges", "return_bytes"}]}
@@ -126,18 +127,21 @@ def _refuse_unknown(section: Section, key: str, name: str, names: list[str]) -> 
 def _devices(top: Section) -> tuple[Device, ...]:
     devices: dict[str, Device] = {}
     for section in top.sections("devices"):
-        section.allow(("name", "memory_bytes", "overhead_bytes"))
+        section.allow(("name", "memory_bytes", "overhead_bytes", "storage_bytes"))
         name = section.text("name")
         if name in devices:
             raise section.error(f"a second device `{name}`", "name")
-        devices[name] = Device(name, _number(section, "memory_bytes"), _number(section, "overhead_bytes", 0))
+        storage = _number(section, "storage_bytes") if "storage_bytes" in section else None
+        devices[name] = Device(
+            name, _number(section, "memory_bytes"), _number(section, "overhead_bytes", 0), storage
+        )
     if not devices:
         raise top.error("there are no devices", "devices")
     return tuple(devices.values())
 
 
 def _submodule(section: Section, names: list[str], phased: bool) -> Submodule:
-    section.allow(("memory_bytes", "peak_bytes", "shared", *(() if phased else ("time_s",))))
+    section.allow(("memory_bytes", "peak_bytes", "shared", "disk_bytes", *(() if phased else ("time_s",))))
     shared = section.section("shared") if "shared" in section else None
     if shared:
         shared.allow(("name", "bytes"))
@@ -146,6 +150,7 @@ def _submodule(section: Section, names: list[str], phased: bool) -> Submodule:
         time_s={} if phased else _times(section, names),
         peak_bytes=_number(section, "peak_bytes", 0),
         shared=Shared(shared.text("name"), _number(shared, "bytes")) if shared else None,
+        disk_bytes=_number(section, "disk_bytes", 0),
     )
 
 
@@ -235,6 +240,8 @@ def _phases(top: Section, names: list[str], count: int) -> tuple[Phase, ...]:
 
 def _device_json(device: Device) -> dict[str, object]:
     extra = {"overhead_bytes": device.overhead_bytes} if device.overhead_bytes else {}
+    if device.storage_bytes is not None:
+        extra["storage_bytes"] = device.storage_bytes
     return {"name": device.name, "memory_bytes": device.memory_bytes, **extra}
 
 
@@ -246,6 +253,8 @@ def _submodule_json(submodule: Submodule, phased: bool) -> dict[str, object]:
         result["peak_bytes"] = submodule.peak_bytes
     if submodule.shared:
         result["shared"] = {"name": submodule.shared.name, "bytes": submodule.shared.bytes}
+    if submodule.disk_bytes:
+        result["disk_bytes"] = submodule.disk_bytes
     return result
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from partc.ir.graph import SubmoduleProfile
-from partc.ir.plan import Plan, PlanFile, Predicted, Timeline
+from partc.ir.plan import Plan, PlanFile, Predicted, Timeline, losses_of
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 from partc.plan.values import say_value
@@ -67,6 +67,8 @@ class Summary:
     stages: tuple[StageRow, ...]
     messages: tuple[MessageRow, ...]
     explain: Mapping[str, Any] = field(default_factory=dict)
+    losses: tuple[str, ...] = ()
+    """What the loss of each device would mean, in words; empty where nobody asked."""
 
     def to_json(self) -> dict[str, object]:
         """Plain JSON with the fields of this class; messages name their ends as plan.json does."""
@@ -79,7 +81,8 @@ class Summary:
 def summary_of(plan: PlanFile, profile: Sequence[SubmoduleProfile] | None = None) -> Summary:
     """The rows of a plan that was just made."""
     assert plan.predicted is not None
-    return summarize(read_problem(plan.problem), plan.answer, plan.predicted, profile)
+    summary = summarize(read_problem(plan.problem), plan.answer, plan.predicted, profile)
+    return replace(summary, losses=tuple(loss.text for loss in losses_of(plan)))
 
 
 def summarize(

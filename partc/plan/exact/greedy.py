@@ -33,5 +33,7 @@ def _reach(problem: Problem, name: str, begin: int) -> int:
             break
         if device.overhead_bytes + problem.interval_memory(begin, end) > device.memory_bytes:
             break
+        if device.storage_bytes is not None and problem.disk_of(range(begin, end + 1)) > device.storage_bytes:
+            break
         end += 1
     return end

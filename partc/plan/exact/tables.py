@@ -10,16 +10,17 @@ of its own, type 0.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from partc.plan.evaluate import ValueKey, value_key
-from partc.plan.problem import Problem
+from partc.plan.problem import Device, Problem
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -81,16 +82,17 @@ class Tables:
 
     @cached_property
     def reach(self) -> Indices:
-        """[type, b]: the farthest end of an interval from b whose memory and times allow it; b if none.
+        """[type, b]: the farthest end of an interval from b whose memory, storage and times allow it; b if none.
 
-        Memory only grows with an interval, so that every end up to there is possible, too. O(T n^2).
+        Memory and storage only grow with an interval, so that every end up to there is possible, too. O(T n^2).
         """
         devices = [self.problem.device_of[members[0]] for members in self.types]
         taken = np.array([[device.overhead_bytes] for device in devices], float)
         room = np.array([[device.memory_bytes] for device in devices], float)
         ends = np.repeat(np.arange(self.count + 1)[None, :], len(devices), axis=0)
-        for b, need in enumerate(self._memory()):
-            ends[:, b] += (taken + need[None, :] <= room).sum(axis=1)
+        storage = np.array([[_storage(device)] for device in devices], float)
+        for b, (need, disk) in enumerate(self._needs()):
+            ends[:, b] += ((taken + need <= room) & (disk <= storage)).sum(axis=1)
         unknown = np.stack([self._first_unknown(device.name) for device in devices])
         return np.maximum(np.minimum(ends, unknown), np.arange(self.count + 1)[None, :])
 
@@ -242,16 +244,18 @@ class Tables:
             result[j] = result[j + 1] if known else j
         return result
 
-    def _memory(self) -> Iterator[Array]:
-        """Bytes of the intervals [b, b + 1), [b, b + 2) and so on up to the end, for each begin b."""
+    def _needs(self) -> Iterator[tuple[Array, Array]]:
+        """Memory and disk of the intervals [b, b + 1), [b, b + 2) and so on up to the end, for each begin b: bytes."""
         parts = self.problem.submodules
         weights = np.array([part.memory_bytes for part in parts], float)
         peaks = np.array([part.peak_bytes for part in parts], float)
+        disks = np.array([part.disk_bytes for part in parts], float)
         shared = np.array([part.shared.bytes if part.shared else 0 for part in parts], float)
         earlier = _last_of_group([part.shared.name if part.shared else None for part in parts])
         for b in range(self.count):
-            first_here = np.where(earlier[b:] < b, shared[b:], 0.0)
-            yield np.cumsum(weights[b:]) + np.maximum.accumulate(peaks[b:]) + np.cumsum(first_here)
+            once = np.cumsum(np.where(earlier[b:] < b, shared[b:], 0.0))
+            memory = np.cumsum(weights[b:]) + np.maximum.accumulate(peaks[b:]) + once
+            yield memory, np.cumsum(disks[b:]) + once
 
 
 def group_devices(problem: Problem) -> list[list[str]]:
@@ -271,7 +275,7 @@ def group_devices(problem: Problem) -> list[list[str]]:
 def _exchangeable(problem: Problem, a: str, b: str) -> bool:
     """Whether the problem stays the same when two devices change places."""
     first, second = problem.device_of[a], problem.device_of[b]
-    if (first.memory_bytes, first.overhead_bytes) != (second.memory_bytes, second.overhead_bytes):
+    if replace(first, name="") != replace(second, name=""):
         return False
     if any(times.get(a) != times.get(b) for phase in problem.steps for times in phase.time_s):
         return False
@@ -284,6 +288,10 @@ def _exchangeable(problem: Problem, a: str, b: str) -> bool:
     return figures(a, b) == figures(b, a) and all(
         figures(a, x) == figures(b, x) and figures(x, a) == figures(x, b) for x in others
     )
+
+
+def _storage(device: Device) -> float:
+    return math.inf if device.storage_bytes is None else device.storage_bytes
 
 
 def _last_of_group(names: list[str | None]) -> npt.NDArray[np.int64]:

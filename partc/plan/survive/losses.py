@@ -1,0 +1,141 @@
+"""The losses that a ring survives, and what each of them means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from partc.config.units import format_bytes
+from partc.errors import PlanError
+from partc.format.placement import Stages, assignment_of
+from partc.ir.plan import Loss, Survival
+from partc.plan.effort import QUESTION
+from partc.plan.evaluate import evaluate
+from partc.plan.exact.optimal import is_feasible, seek_best
+from partc.plan.exact.solution import Solution, cost_of
+from partc.plan.infeasible import why_infeasible
+from partc.plan.problem import Problem
+from partc.plan.survive.copies import choose_copies
+from partc.plan.survive.options import Holding, Option, Options, holding_of, options_without, within
+from partc.plan.values import say_value
+
+SameTokens = Callable[[str, str], bool]
+"""Whether the second device computes just what the first one does."""
+_SAME, _OTHER = "the same tokens", "tokens may differ from there on, what was said stays"
+"""What is promised of the requests in flight."""
+
+
+def survive_one(
+    problem: Problem, stages: Stages, same_tokens: SameTokens, where: str | None = None
+) -> Survival:
+    """The copies with the least disk by which the loss of any one device but the source is survived.
+
+    For each loss, the plan is the best one that the disks allow then. A loss that no device could take, whatever lay
+    on the disks, has its reason instead.
+
+    Args:
+        problem: with the weights of each sub-module on a disk.
+        stages: the plan; storage holds it.
+        same_tokens: of two devices, for what is promised.
+        where: the file that errors name.
+
+    Raises:
+        PlanError: storage stands in the way; names the device.
+    """
+    own = holding_of(stages)
+    every = [options_without(problem, name, own) for name in own if name != problem.source]
+    reasons = {found.lost: _reason(found, where) for found in every if not found.plans}
+    possible = [found for found in every if found.plans]
+    choice = choose_copies(problem, own, possible)
+    if choice is None:
+        raise _no_room(" or ".join(found.lost for found in possible), where)
+    best = {
+        found.lost: _best(found.problem, choice.disks, option)
+        for found, option in zip(possible, choice.options, strict=True)
+    }
+    copies = _copies(own, best.values())
+    return Survival(
+        losses=tuple(
+            _survived(problem, own, found.lost, best[found.lost], same_tokens)
+            if found.lost in best
+            else _fatal(found.lost, reasons[found.lost])
+            for found in every
+        ),
+        copies={name: tuple(sorted(more)) for name, more in copies.items()},
+        bytes=sum(_added(problem, own, name, more) for name, more in copies.items()),
+        bound_bytes=choice.bound_bytes,
+    )
+
+
+def _reason(found: Options, where: str | None) -> str:
+    """Why nothing helps against a loss; an error where storage alone stands in the way."""
+    devices = tuple(replace(device, storage_bytes=None) for device in found.problem.devices)
+    unlimited = replace(found.problem, devices=devices)
+    if is_feasible(unlimited):
+        raise _no_room(found.lost, where)
+    return why_infeasible(unlimited, is_feasible)
+
+
+def _no_room(lost: str, where: str | None) -> PlanError:
+    return PlanError(
+        f"the loss of {lost} cannot be survived: the other disks have no room for copies of its weights",
+        where=where,
+        hint="raise `storage` of a device, add a device, or write `survive: none`",
+    )
+
+
+def _best(left: Problem, disks: Holding, option: Option) -> Stages:
+    """The best plan of the survivors over what lies on their disks; `option` is one."""
+    solution: Solution | None = seek_best(within(left, disks), effort=QUESTION).solution
+    if solution is None or cost_of(left, solution.value) > option.cost_s:
+        return option.stages
+    return solution.stages
+
+
+def _copies(own: Holding, plans: Iterable[Stages]) -> dict[str, frozenset[int]]:
+    """Device → what it runs after some loss and does not have in the plan."""
+    found: dict[str, frozenset[int]] = {}
+    for stages in plans:
+        for name, indices in holding_of(stages).items():
+            if more := indices - own.get(name, frozenset()):
+                found[name] = found.get(name, frozenset()) | more
+    return found
+
+
+def _added(problem: Problem, own: Holding, name: str, more: frozenset[int]) -> float:
+    """Bytes of copies beside what a device has; shared weights that are there count nothing."""
+    have = own.get(name, frozenset())
+    return problem.disk_of(have | more) - problem.disk_of(have)
+
+
+def _survived(problem: Problem, own: Holding, lost: str, stages: Stages, same_tokens: SameTokens) -> Loss:
+    evaluation = evaluate(problem, stages)
+    assert evaluation.value is not None
+    disk = {name: _added(problem, own, name, more) for name, more in _copies(own, [stages]).items()}
+    owner = {j: name for name, indices in own.items() for j in indices}
+    keeps = all(
+        same_tokens(owner[j], stage.device)
+        for stage in stages
+        for j in stage.indices
+        if owner[j] != stage.device
+    )
+    return Loss(
+        device=lost,
+        assignment=assignment_of(stages),
+        value=evaluation.value,
+        bytes=disk,
+        same_tokens=keeps,
+        text=_text(lost, say_value(problem, evaluation.value), stages, disk, keeps),
+        predicted=evaluation.predicted,
+    )
+
+
+def _fatal(lost: str, reason: str) -> Loss:
+    return Loss(device=lost, constraint=reason, text=f"if {lost} is lost, nothing helps: {reason}")
+
+
+def _text(lost: str, value: str, stages: Stages, disk: Mapping[str, float], keeps: bool) -> str:
+    """`if board is lost: 7.20 ms per token on phone and old; 1.30 GiB more disk on old; the same tokens`."""
+    names = " and ".join(dict.fromkeys(stage.device for stage in stages))
+    more = [f"{format_bytes(count)} more disk on {name}" for name, count in disk.items()]
+    return "; ".join([f"if {lost} is lost: {value} on {names}", *more, _SAME if keeps else _OTHER])
