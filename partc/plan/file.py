@@ -1,12 +1,13 @@
 """plan.json: its format, reading and writing.
 
 ```
-{"format": "partc-plan/1", "problem": {…}, "answer": {…}, "predicted": {…}, "overlap": {…}, "survival": {…}, "layers": […]}
+{"format": "partc-plan/1", "problem": {…}, "answer": {…}, "predicted": {…},
+ "overlap": {…}, "survival": {…}, "layers": […]}
 ```
 
 `problem` as in `partc.plan.problem_json`, `answer` as in `partc.ir.plan`, `predicted` is the timeline that
-`partc.plan.evaluate` finds; `overlap`, where it was asked for, is of `passes/overlap_submodules.py`, and `survival` of `partc.plan.survive`; `layers` are those
-of every sub-module, where they can be told.
+`partc.plan.evaluate` finds. Where they were asked for, `overlap` is of `passes/overlap_submodules.py`, `survival` of
+`partc.plan.survive`. `layers` are those of every sub-module, where they can be told.
 """
 
 from __future__ import annotations
