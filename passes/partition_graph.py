@@ -23,13 +23,14 @@ from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.pipeline.registry import load_target
+from partc.plan.edges import edges_of
 from partc.plan.evaluate import evaluate
 from partc.plan.file import plan_file
 from partc.plan.layers import Shape, shape_of
 from partc.plan.placement import check_strategy, plan_placed, stages_placed
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.plan.problem import Device, Link, Phase, Problem, Shared, Submodule
 from partc.plan.remedies import model_remedy
-from partc.plan.roofline import count_measured, overheads, prices
+from partc.plan.roofline import count_measured, hop_s, overheads, prices
 from partc.plan.rules import blame, restrict, rules_of
 from partc.plan.stale import advice
 from partc.plan.strategies import solve, with_explanation
@@ -272,7 +273,7 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
         ),
         submodules=_submodules(profile, _widens(module, devices), on_disk=_asks_for_disk(devices)),
         links=tuple(
-            Link(a, b, link.bandwidth_bytes_per_s, link.latency_s)
+            Link(a, b, link.bandwidth_bytes_per_s, link.latency_s + hop_s(devices, b))
             for a in names
             for b in names
             if a != b and (link := devices.link(a, b)) is not None
@@ -315,7 +316,7 @@ def _phase(module: Module, profile: Sequence[SubmoduleProfile], step: Step, devi
         name=step.name,
         weight=_weight(module, step),
         time_s=prices(module.submodules or (), costs, step, devices),
-        edges=_edges(module, step),
+        edges=edges_of(module, step),
         return_bytes=_return_bytes(module, step),
     )
 
@@ -326,15 +327,6 @@ def _weight(module: Module, step: Step) -> float:
     if not info.has_states:
         return 1.0
     return 1 / info.generate if step.name == "prefill" else (info.generate - 1) / info.generate
-
-
-def _edges(module: Module, step: Step) -> tuple[Edge, ...]:
-    dependencies = {**(module.sdm or {}), **(module.rdm or {})}
-    return tuple(
-        Edge(source, target, value.bytes(step.sizes), value.name)
-        for (source, target), values in sorted(dependencies.items())
-        for value in values
-    )
 
 
 def _return_bytes(module: Module, step: Step) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
         "partc-runner --bundle devices/phone --listen 0.0.0.0:5555 --measure  (there)",
         "partc profile --target devices.yaml -o profile --connect",
         "",
+        'partc run build --prompt "Once upon a time"',
+        "partc profile model.yaml --target devices.yaml -o profile --from build/runs",
+        "",
         "partc profile --host",
     ),
 )
@@ -56,6 +60,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Measure the devices themselves, at their addresses, instead of local processes.",
 )
+@click.option(
+    "--from",
+    "runs",
+    type=FILE,
+    multiple=True,
+    metavar="RUNS",
+    help="Learn from the runs of a build of MODEL (build/runs) instead of measuring. Repeatable.",
+)
 @click.option("--host", is_flag=True, help="Measure this machine alone, for `profile: host`.")
 @click.option("--quick", is_flag=True, help="Use small test models and few repeats: quick, but rough.")
 @click.option(
@@ -70,6 +82,7 @@ def profile_command(
     output: Path,
     only_prepare: bool,
     connect: bool,
+    runs: tuple[Path, ...],
     host: bool,
     quick: bool,
     cut_rule: str,
@@ -84,8 +97,8 @@ def profile_command(
     """
     if host:
         refuse(
-            bool(model or devices_file or connect or only_prepare),
-            "--host excludes MODEL, --target, --prepare, --connect",
+            bool(model or devices_file or connect or only_prepare or runs),
+            "--host excludes MODEL, --target, --prepare, --connect, --from",
         )
         _profile_host(quick, as_json)
         return
@@ -93,6 +106,15 @@ def profile_command(
     refuse(connect and only_prepare, "--prepare comes before --connect")
     refuse(connect and model is not None, "--connect measures what --prepare wrote: leave MODEL out")
     assert devices_file is not None
+    if runs:
+        refuse(
+            connect or only_prepare or quick or insecure,
+            "--from measures nothing: leave --connect, --prepare, --quick, --insecure out",
+        )
+        refuse(model is None, "missing MODEL: --from learns the times of its sub-modules")
+        assert model is not None
+        _learn(model, devices_file, runs, output, cut_rule, cache, as_json)
+        return
 
     from partc.cli.places import check_folder
     from partc.config.devices import load_devices
@@ -147,14 +169,58 @@ def _prepare(
         prepare(output, devices, module, quick, bar.update)
 
 
-def _cut(model: str, devices_file: Path, cut_rule: str, cache: bool) -> Module:
+def _learn(
+    model: str,
+    devices_file: Path,
+    runs: Sequence[Path],
+    output: Path,
+    cut_rule: str,
+    cache: bool,
+    as_json: bool,
+) -> None:
+    """Write what the runs of a build show; the runs are looked at before the model is imported."""
+    from partc.cli.places import check_folder
+    from partc.cli.profile_tables import learnt_json, print_learnt
+    from partc.config.devices import load_devices
+    from partc.config.yamlfile import load_yaml
+    from partc.ir.workload import settings
+    from partc.profiler.bundle import check_profile_folder
+    from partc.profiler.files import DEVICES_FILE, write_learnt
+    from partc.profiler.learn import learn
+    from partc.profiler.same_build import check_same_devices
+    from partc.runs.history import read_history
+
+    devices, top = load_devices(devices_file), load_yaml(devices_file)
+    check_folder(output, "-o")
+    check_profile_folder(output)
+    histories = [read_history(folder) for folder in runs]
+    for history in histories:
+        check_same_devices(devices, history)
+    module = _cut(model, devices_file, cut_rule, cache, ("simplify", "cut", "measure"))
+    learnt = learn(module, devices, histories)
+    write_learnt(output, top, devices, settings(module.info), learnt)
+    file = output / DEVICES_FILE
+    if as_json:
+        print_json({"output": str(file), **learnt_json(learnt)})
+        return
+    print_learnt(learnt)
+    click.echo(f"wrote {file}; next: partc compile {model} --target {file}")
+
+
+def _cut(
+    model: str,
+    devices_file: Path,
+    cut_rule: str,
+    cache: bool,
+    phases: tuple[str, ...] = ("simplify", "cut"),
+) -> Module:
     """The module of MODEL, cut into sub-modules as compile does it."""
     from partc.cli.checks import check_settings
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched
     from partc.pipeline.default import default_pipeline
 
-    steps = default_pipeline(devices_file, "optimal", cut_rule, Path("build"), ("simplify", "cut"))
+    steps = default_pipeline(devices_file, "optimal", cut_rule, Path("build"), phases)
     check_settings(steps)
     return run_watched(lambda: load_model(model, cache), steps, Watch((), None, False))
 

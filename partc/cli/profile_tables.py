@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from partc.cli.tables import show, table
 from partc.config.units import format_bytes, format_seconds
+from partc.profiler.learn import Learnt, Observed, Overheads
+from partc.profiler.links import LinkFigures
 from partc.profiler.measurement import DeviceResult, ProfileResult
 
 
@@ -16,10 +19,7 @@ def profile_json(result: ProfileResult) -> dict[str, Any]:
         "submodules": result.work.submodules,
         "busy": list(result.busy),
         "devices": {name: figures_json(found) for name, found in result.devices.items()},
-        "links": {
-            f"{a}->{b}": {"latency_s": link.latency_s, "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s}
-            for (a, b), link in result.links.items()
-        },
+        "links": _links_json(result.links),
     }
 
 
@@ -36,11 +36,64 @@ def figures_json(found: DeviceResult) -> dict[str, Any]:
     }
 
 
+def _links_json(links: Mapping[tuple[str, str], LinkFigures]) -> dict[str, dict[str, float]]:
+    return {
+        f"{a}->{b}": {"latency_s": link.latency_s, "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s}
+        for (a, b), link in links.items()
+    }
+
+
+def learnt_json(learnt: Learnt) -> dict[str, Any]:
+    """The costs that runs showed."""
+    return {
+        "runs": learnt.runs,
+        "requests": learnt.requests,
+        "devices": {
+            name: {
+                "call_overhead_s": overheads.call_s,
+                "runner_s": overheads.own_s,
+                "observed": [_observed_json(item) for item in learnt.observed if item.device == name],
+                "times": dict(learnt.times[name]),
+            }
+            for name, overheads in learnt.overheads.items()
+        },
+        "links": _links_json(learnt.links),
+        "notes": list(learnt.notes),
+    }
+
+
+def _observed_json(item: Observed) -> dict[str, Any]:
+    return {
+        "phase": item.phase,
+        "submodules": [[stage.first, stage.last] for stage in item.stages],
+        "priced_s": item.priced_s,
+        "computed_s": item.seconds,
+        "steps": item.steps,
+    }
+
+
+def print_learnt(learnt: Learnt) -> None:
+    """Tables of devices and links, and what did not count."""
+    rows = [_observed_row(item, learnt.overheads[item.device]) for item in learnt.observed]
+    columns = ("device", "sub-modules", "phase", "steps", "priced", "took", "call", "runner")
+    requests = f"{learnt.requests} request{'s' * (learnt.requests != 1)}"
+    title = f"Devices in {requests} of {learnt.runs} run{'s' * (learnt.runs != 1)}, one step"
+    links = [_links(learnt.links)] if learnt.links else []
+    notes = [f"note: {note}" for note in learnt.notes]
+    show(table(title, columns, rows, right=columns[3:]), _LEARNT_LEGEND, *links, *notes)
+
+
+def _observed_row(item: Observed, overheads: Overheads) -> list[str]:
+    ran = ", ".join(f"{stage.first}-{stage.last}" for stage in item.stages)
+    seconds = (item.priced_s, item.seconds, overheads.call_s, overheads.own_s)
+    return [item.device, ran, item.phase, f"{item.steps}", *map(format_seconds, seconds)]
+
+
 def print_profile(result: ProfileResult) -> None:
     """Tables of devices, links and sub-modules."""
     blocks = [_devices(result), _LEGEND]
     if result.links:
-        blocks.append(_links(result))
+        blocks.append(_links(result.links))
     if result.work.tasks:
         blocks.append(_times(result))
     failures = [f"{name}: {text}" for name, one in result.devices.items() for text in one.failures]
@@ -63,6 +116,11 @@ _LEGEND = (
     "step: what a step takes on the source besides sub-modules and messages, its call included\n"
 )
 
+_LEARNT_LEGEND = (
+    "priced: its sub-modules by the prices before; took: computing, over the steps of middle length; "
+    "call: of the engine, within it; runner: its own time besides\n"
+)
+
 
 def _devices(result: ProfileResult) -> Any:
     rows = [[name, *_figures(found)] for name, found in result.devices.items()]
@@ -80,10 +138,10 @@ def _figures(found: DeviceResult) -> list[str]:
     ]
 
 
-def _links(result: ProfileResult) -> Any:
+def _links(links: Mapping[tuple[str, str], LinkFigures]) -> Any:
     rows = [
         [a, b, format_seconds(link.latency_s), f"{link.bandwidth_bytes_per_s * 8 / 1e6:.4g} Mbit/s"]
-        for (a, b), link in result.links.items()
+        for (a, b), link in links.items()
     ]
     return table("Links", ("from", "to", "latency", "bandwidth"), rows, right=("latency", "bandwidth"))
 

@@ -4,7 +4,7 @@
 {"format": "partc-times/1", "measured": "2026-11-20T10:15:00+00:00", "settings": {"max_sequence": 512, …},
  "devices": {"phone": {"target": "ort", "provider": "cpu", "threads": 0, "options": {},
     "machine": {"cpu": "…", "arch": "aarch64", "cores": 8, "memory_bytes": 4e9},
-    "call_overhead_s": 3e-5, "step_overhead_s": 2e-4, "rough": false,
+    "call_overhead_s": 3e-5, "step_overhead_s": 2e-4, "hop_overhead_s": 1e-4, "rough": false,
     "times": {DIGEST: {"seconds": 0.0012, "spread_s": 0.0001, "repeats": 15,
       "phase": "decode", "submodules": [1, 3]}}}}}
 ```
@@ -12,8 +12,9 @@
 A DIGEST (`partc.ir.digests`) stands for what a sub-module computes and for the sizes of its phase: so the file fits
 every model that has such a sub-module, and says nothing of one that was changed; `settings`, what model.yaml said
 then, tells why. `rough`: other programs took cores meanwhile. `phase` and `submodules` are for people. Seconds are
-marginal: without the `call_overhead_s` of a call of the engine, which a device has once per step; the measured
-latency of a link has the receiver's, `step_overhead_s` is the source's.
+marginal: without the `call_overhead_s` of a call of the engine, which a device has once per step. What a step costs a
+device besides, that call included, is `step_overhead_s` where it is the source, else `hop_overhead_s`: the plan has the
+one in sub-module 0, the other in every message to the device.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from partc.format.json_text import read_json
 
 FORMAT = "partc-times/1"
 _DEVICE_KEYS = (
-    "target", "provider", "threads", "options", "machine", "call_overhead_s", "step_overhead_s", "rough", "times",
+    "target", "provider", "threads", "options", "machine", "call_overhead_s", "step_overhead_s", "hop_overhead_s",
+    "rough", "times",
 )  # fmt: skip
 _TIME_KEYS = ("seconds", "spread_s", "repeats", "phase", "submodules")
 
@@ -45,7 +47,9 @@ class DeviceTimes:
     call_overhead_s: float = 0.0
     """Seconds that a call of the engine takes besides."""
     step_overhead_s: float = 0.0
-    """Seconds that a step costs on the source besides its sub-modules and messages."""
+    """Seconds that a step costs the device as the source, besides sub-modules and messages."""
+    hop_overhead_s: float = 0.0
+    """Seconds that a step costs it elsewhere, besides sub-modules and what links take."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Options of the target's own, as JSON has them."""
     rough: bool = False
@@ -105,6 +109,7 @@ def _device(section: Section) -> DeviceTimes:
         seconds={digest: _seconds(times.section(digest)) for digest in times.data},
         call_overhead_s=section.number("call_overhead_s", 0.0),
         step_overhead_s=section.number("step_overhead_s", 0.0),
+        hop_overhead_s=section.number("hop_overhead_s", 0.0),
         rough=section.data.get("rough") is True,
         options=section.section("options").data,
     )

@@ -20,21 +20,37 @@ def roofline_s(cost: PhaseCost, device: DeviceConfig) -> float:
 def prices(
     submodules: Sequence[Submodule], costs: Sequence[PhaseCost], step: Step, devices: DevicesConfig
 ) -> tuple[Mapping[str, float], ...]:
-    """Device → seconds of every sub-module in one phase.
+    """Device → seconds of every sub-module in one phase, as the plan counts them.
 
     On the source, sub-module 0 begins every step, whatever the plan is: it carries what a step costs there
-    besides (`step_overhead_s`). Elsewhere that is in the latency of the links. O(V + E), nothing where no device
-    was measured.
+    besides (`step_overhead_s`). Elsewhere the message that begins a stage does (`hop_s`).
     """
+    result = submodule_s(submodules, costs, step, devices)
+    if result and (times := devices.times_of(devices.source)) is not None:
+        result[0][devices.source] += times.step_overhead_s
+    return tuple(result)
+
+
+def hop_s(devices: DevicesConfig, receiver: str) -> float:
+    """Seconds that a message costs its receiver besides what the link takes; 0 where that was not measured.
+
+    A message to the source ends a step: what the next one costs there is in sub-module 0.
+    """
+    times = devices.times_of(receiver)
+    return 0.0 if times is None or receiver == devices.source else times.hop_overhead_s
+
+
+def submodule_s(
+    submodules: Sequence[Submodule], costs: Sequence[PhaseCost], step: Step, devices: DevicesConfig
+) -> list[dict[str, float]]:
+    """Device → seconds of every sub-module by itself; O(V + E), nothing is looked up where no device was measured."""
     measured = _measured(submodules, step, devices)
     result = []
     for index, cost in enumerate(costs):
         known = {name: times[index] for name, times in measured.items() if index in times}
         estimated = {name: roofline_s(cost, device) for name, device in devices.devices.items()}
         result.append({**estimated, **known})
-    if result and (times := devices.times_of(devices.source)) is not None:
-        result[0][devices.source] += times.step_overhead_s
-    return tuple(result)
+    return result
 
 
 def count_measured(
@@ -50,10 +66,14 @@ def count_measured(
 
 
 def overheads(devices: DevicesConfig) -> dict[str, dict[str, float]]:
-    """Device → the overheads of a call of its engine and of a step on it as the source, where these were measured."""
+    """Device → what a call of its engine costs, a step as the source, and one elsewhere, where these were measured."""
     found = ((name, devices.times_of(name)) for name in devices.devices)
     return {
-        name: {"call_s": times.call_overhead_s, "step_s": times.step_overhead_s}
+        name: {
+            "call_s": times.call_overhead_s,
+            "step_s": times.step_overhead_s,
+            "hop_s": times.hop_overhead_s,
+        }
         for name, times in found
         if times is not None
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -13,58 +14,129 @@ from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.config.section import Section
 from partc.config.times import FORMAT, as_json
 from partc.config.units import format_bytes, format_seconds
+from partc.errors import ConfigError
+from partc.format.json_text import read_json
+from partc.profiler.learn import Learnt
 from partc.profiler.links import LinkFigures
 from partc.profiler.measurement import DeviceResult, ProfileResult
 
 DEVICES_FILE, TIMES_FILE = "devices.yaml", "times.json"
+Pair = tuple[str, str]
 _MEASURED = ("profile", "arch", "provider", "flops", "memory_bandwidth", "memory", "call_overhead")
 
 
 def write_files(folder: Path, top: Section, devices: DevicesConfig, result: ProfileResult) -> None:
     """Write devices.yaml and times.json; `top` is the devices.yaml that was given."""
     now = datetime.now(UTC)
-    (folder / TIMES_FILE).write_text(f"{json.dumps(times_json(devices, result, now), indent=1)}\n", "utf-8")
-    (folder / DEVICES_FILE).write_text(devices_yaml(top, devices, result, now), "utf-8")
+    by = f"measured by partc profile on {now:%Y-%m-%d}"
+    where = ", over loopback: the figures of this machine" if result.local else ""
+    given = top.section("devices")
+    blocks = [
+        _device(name, given.section(name).data, config, result.devices[name], by)
+        for name, config in devices.devices.items()
+    ]
+    text = devices_yaml(f"{by.capitalize()}{where}.", top, devices, blocks, result.links)
+    sections = {name: _times(devices.devices[name], result, name) for name in result.devices}
+    _write(folder, text, times_json(result.work.settings, sections, now))
 
 
-def times_json(devices: DevicesConfig, result: ProfileResult, now: datetime) -> dict[str, object]:
+def write_learnt(
+    folder: Path, top: Section, devices: DevicesConfig, settings: Mapping[str, object], learnt: Learnt
+) -> None:
+    """Write the same two files from what runs showed; what they do not tell stays as it was."""
+    now = datetime.now(UTC)
+    given = top.section("devices")
+    blocks = [[f"  {_flow({name: given.section(name).data})}"] for name in devices.devices]
+    heading = f"Learnt by partc profile --from on {now:%Y-%m-%d}, from {learnt.runs} runs."
+    text = devices_yaml(heading, top, devices, blocks, learnt.links)
+    known = _known_times(devices)
+    sections = {
+        **known,
+        **{name: _learnt_times(devices.devices[name], learnt, name, known) for name in learnt.times},
+    }
+    _write(folder, text, times_json(settings, sections, now))
+
+
+def _write(folder: Path, devices: str, times: Mapping[str, object]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TIMES_FILE).write_text(f"{json.dumps(times, indent=1)}\n", "utf-8")
+    (folder / DEVICES_FILE).write_text(devices, "utf-8")
+
+
+def times_json(
+    settings: Mapping[str, object], devices: Mapping[str, Mapping[str, object]], now: datetime
+) -> dict[str, object]:
     """The content of times.json (`partc.config.times`)."""
     return {
         "format": FORMAT,
         "measured": now.isoformat(timespec="seconds"),
-        "settings": dict(result.work.settings),
-        "devices": {
-            name: {
-                "target": devices.devices[name].target,
-                "provider": devices.devices[name].provider,
-                "threads": devices.devices[name].threads,
-                "options": as_json(devices.devices[name].options),
-                "machine": {key: found.facts.get(key) for key in ("cpu", "arch", "cores", "memory_bytes")},
-                "call_overhead_s": found.figures.call_overhead_s,
-                "step_overhead_s": found.step_overhead_s,
-                "rough": name in result.busy,
-                "times": dict(found.times),
-            }
-            for name, found in result.devices.items()
-        },
+        "settings": dict(settings),
+        "devices": dict(devices),
     }
 
 
-def devices_yaml(top: Section, devices: DevicesConfig, result: ProfileResult, now: datetime) -> str:
+def _settings(device: DeviceConfig) -> dict[str, object]:
+    """The settings of a device that its times are for."""
+    return {
+        "target": device.target,
+        "provider": device.provider,
+        "threads": device.threads,
+        "options": as_json(device.options),
+    }
+
+
+def _times(device: DeviceConfig, result: ProfileResult, name: str) -> dict[str, object]:
+    found = result.devices[name]
+    return {
+        **_settings(device),
+        "machine": {key: found.facts.get(key) for key in ("cpu", "arch", "cores", "memory_bytes")},
+        "call_overhead_s": found.figures.call_overhead_s,
+        "step_overhead_s": found.step_overhead_s,
+        "hop_overhead_s": found.figures.call_overhead_s,
+        "rough": name in result.busy,
+        "times": dict(found.times),
+    }
+
+
+def _learnt_times(
+    device: DeviceConfig, learnt: Learnt, name: str, known: Mapping[str, Mapping[str, Any]]
+) -> dict[str, object]:
+    """What runs showed of a device, over what was known of it before."""
+    before, overheads = known.get(name, {}), learnt.overheads[name]
+    return {
+        **_settings(device),
+        "machine": before.get("machine", {}),
+        "call_overhead_s": overheads.call_s,
+        "step_overhead_s": overheads.own_s + overheads.call_s,
+        "hop_overhead_s": overheads.own_s + overheads.call_s,
+        "times": {**before.get("times", {}), **learnt.times[name]},
+    }
+
+
+def _known_times(devices: DevicesConfig) -> dict[str, dict[str, Any]]:
+    """Device → its section of the times.json that devices.yaml names, where it is for the device as it is now."""
+    if devices.measured is None:
+        return {}
+    data = read_json(Path(devices.measured.file), ConfigError, None)["devices"]
+    return {name: data[name] for name in devices.devices if devices.times_of(name) is not None}
+
+
+def devices_yaml(
+    heading: str,
+    top: Section,
+    devices: DevicesConfig,
+    blocks: Iterable[Sequence[str]],
+    links: Mapping[Pair, LinkFigures],
+) -> str:
     """The devices.yaml that was given, with the figures that were measured in the place of its own."""
-    by = f"measured by partc profile on {now:%Y-%m-%d}"
-    where = ", over loopback: the figures of this machine" if result.local else ""
-    lines = [f"# {by.capitalize()}{where}.", f"source: {devices.source}", f"measured: {TIMES_FILE}"]
+    lines = [f"# {heading}", f"source: {devices.source}", f"measured: {TIMES_FILE}"]
     rest = {
         key: value for key, value in top.data.items() if key not in ("source", "devices", "links", "measured")
     }
     lines += [_flow({key: value}) for key, value in rest.items()]
-    lines.append("devices:")
-    for name, config in devices.devices.items():
-        lines += _device(name, top.section("devices").section(name).data, config, result.devices[name], by)
-    lines.append("links:")
-    lines += [f"  {_flow({key: value})}" for key, value in _kept_links(top, devices, result).items()]
-    lines += [_link(pair, figures) for pair, figures in result.links.items()]
+    lines += ["devices:", *(line for block in blocks for line in block), "links:"]
+    lines += [f"  {_flow({key: value})}" for key, value in _kept_links(top, devices, links).items()]
+    lines += [_link(pair, figures) for pair, figures in links.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -83,15 +155,15 @@ def _device(
         f"    flops: {figures.flops_per_s / 1e9:.4g} GFLOP/s",
         f"    memory_bandwidth: {figures.memory_bandwidth_bytes_per_s / 1e9:.4g} GB/s",
         f"    memory: {memory} B  # the smaller of what was given and the {format_bytes(free)} that were free",
-        f"    call_overhead: 0 s  # a call takes {format_seconds(figures.call_overhead_s)}, counted once a step:"
-        " in the latency of links, and on the source in times.json",
+        f"    call_overhead: 0 s  # a call takes {format_seconds(figures.call_overhead_s)}, counted once a step by"
+        f" {TIMES_FILE}",
     ]
 
 
-def _kept_links(top: Section, devices: DevicesConfig, result: ProfileResult) -> dict[str, object]:
+def _kept_links(top: Section, devices: DevicesConfig, links: Mapping[Pair, LinkFigures]) -> dict[str, object]:
     """The links that were given and are not replaced altogether."""
     names = list(devices.devices)
-    left = {(a, b) for a in names for b in names if a != b} - set(result.links)
+    left = {(a, b) for a in names for b in names if a != b} - set(links)
     kept = {}
     for key, value in top.section("links").data.items():
         pair = tuple(key.replace(">", "").replace(" ", "").split("-"))
@@ -101,7 +173,7 @@ def _kept_links(top: Section, devices: DevicesConfig, result: ProfileResult) -> 
     return kept
 
 
-def _link(pair: tuple[str, str], figures: LinkFigures) -> str:
+def _link(pair: Pair, figures: LinkFigures) -> str:
     bandwidth = f"{figures.bandwidth_bytes_per_s * 8 / 1e6:.4g} Mbit/s"
     return f"  {pair[0]}->{pair[1]}: {{bandwidth: {bandwidth}, latency: {figures.latency_s * 1e6:.4g} us}}"
 

@@ -59,7 +59,7 @@ class ProfileResult:
     work: Work
     devices: Mapping[str, DeviceResult]
     links: Mapping[tuple[str, str], LinkFigures]
-    """(from, to) → its figures; the receiver's call of its engine is in the latency."""
+    """(from, to) → its figures."""
     local: bool
     """Whether the devices were processes of this machine."""
     busy: tuple[str, ...] = ()
@@ -181,12 +181,7 @@ def _result(
     *,
     local: bool,
 ) -> ProfileResult:
-    links = {}
-    for (a, b), (there, back) in rings.items():
-        figures = link_figures(there, back, alone)
-        # Every interval but the first begins with a message, and calls its engine once.
-        latency = figures.latency_s + found[b].figures.call_overhead_s
-        links[a, b] = LinkFigures(latency, figures.bandwidth_bytes_per_s)
+    links = {pair: link_figures(there, back, alone) for pair, (there, back) in rings.items()}
     devices = {
         name: DeviceResult(
             one.facts,

@@ -1,12 +1,13 @@
 """The counts that runners would report if a plan were right: its own times, attributed as runners attribute them.
 
-After `partc profile` the plan has what a call of the engine takes (call_s) in the latency of the message that the
-stage waits for, and what a step takes on the source besides (step_s, the call of its first stage within it) in
-sub-module 0. Runners count the call as computing, and the rest of the step for no device: it lies between the end
-of one step and the start of the next, with the message that brings the result home. Sums stay as they are.
+Where devices were measured, a plan has what a step costs one of them besides its sub-modules (with a call of the
+engine, call_s) in the message that begins its stage (hop_s), or on the source in sub-module 0 (step_s). Runners count
+the call as computing. The rest of it is their own time, which they count for no device: it lies between the end of
+its computing and the arrival of its message at the next device. Sums stay as they are.
 
-    device  = computing + call_s · stages  - step_s on the source
-    message = link - call_s of its receiver; the result: link + step_s - call_s of the source
+    own     = step_s on the source, hop_s elsewhere; without call_s
+    device  = computing + call_s · stages - step_s on the source
+    message = link - hop_s of its receiver, of a result nothing + own of its sender
 
 A plan without measured times is compared as it is.
 """
@@ -29,12 +30,14 @@ def device_s(plan: Plan, phase: Timeline) -> dict[str, float]:
 
 def message_s(plan: Plan, message: Message) -> float:
     """Seconds from the end of the sender's computing to what the message is for."""
-    receiver = message.receiver
-    seconds = message.seconds
-    call = _overhead(plan, receiver, "call_s")
-    if message.is_return:
-        return seconds + max(0.0, _overhead(plan, receiver, "step_s") - call)
-    return max(0.0, seconds - call)
+    hop = 0.0 if message.is_return else _overhead(plan, message.receiver, "hop_s")
+    own = _besides(plan, message.sender) - _overhead(plan, message.sender, "call_s")
+    return max(0.0, message.seconds - hop + max(0.0, own))
+
+
+def _besides(plan: Plan, device: str) -> float:
+    """Seconds that a step costs a device besides its sub-modules."""
+    return _overhead(plan, device, "step_s" if device == plan.case.problem.source else "hop_s")
 
 
 def _overhead(plan: Plan, device: str, name: str) -> float:

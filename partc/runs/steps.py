@@ -45,7 +45,14 @@ class Steps:
         if timings is None:
             return {}
         own = timings.column("compute_s") + timings.column("queue_s") + waits(timings)
-        return _by_step(timings, [*np.diff(timings.column("started_s")), *own[-1:]])
+        return _by_step(timings, np.append(np.diff(timings.column("started_s")), own[-1:]))
+
+    def overlaps(self, other: Steps) -> bool:
+        """Whether both requests were under way at once."""
+        if self is other or not self.lasted or not other.lasted:
+            return False
+        (began, ended), (other_began, other_ended) = self._span, other._span
+        return began < other_ended and other_began < ended
 
     @cached_property
     def works(self) -> Mapping[int, Mapping[str, Work]]:
@@ -55,6 +62,37 @@ class Steps:
             for work in self._works_of(device, timings):
                 steps.setdefault(work.step, {})[device] = work
         return steps
+
+    @cached_property
+    def computed_s(self) -> Mapping[str, Mapping[int, float]]:
+        """Device → step → seconds of computing."""
+        return {
+            name: _by_step(table, table.column("compute_s")) for name, table in self.request.timings.items()
+        }
+
+    @cached_property
+    def between_s(self) -> Mapping[int, float]:
+        """Step → seconds in which no device computed, or would have but for another request."""
+        busy = [
+            _by_step(table, table.column("compute_s") + table.column("queue_s"))
+            for table in self.request.timings.values()
+        ]
+        return {
+            step: max(0.0, lasted - sum(one.get(step, 0.0) for one in busy))
+            for step, lasted in self.lasted.items()
+        }
+
+    @cached_property
+    def own_s(self) -> Mapping[str, Mapping[int, float]]:
+        """Device → step → seconds that its runner took for itself, on its own clock; of all steps but the last.
+
+        From the arrival of a step to the end of its computing there, without computing, queueing and waiting.
+        """
+        return {name: self._own_of(name, table) for name, table in self.request.timings.items()}
+
+    def own_of(self, device: str, step: int) -> float | None:
+        """`own_s` of one device and step; None for the last step."""
+        return self.own_s[device].get(step)
 
     def arrival(self, phase: Timeline, message: Message, step: int) -> float | None:
         """When a message came, on the common clock; None: the record does not tell.
@@ -83,6 +121,20 @@ class Steps:
         arrived = self.arrival(phase, message, step)
         return None if arrived is None else max(0.0, arrived - works[message.sender].end_s)
 
+    @property
+    def _span(self) -> tuple[float, float]:
+        """When it began and ended, on the source's clock."""
+        started = self.request.timings[self.source].column("started_s")
+        return float(started[0]), float(started[-1] + list(self.lasted.values())[-1])
+
+    def _own_of(self, device: str, timings: Timings) -> dict[int, float]:
+        """What is left of the time from step to step; the source waits within a step, the others before one."""
+        waited = waits(timings)
+        elsewhere = waited[:-1] if device == self.source else waited[1:]
+        busy = (timings.column("compute_s") + timings.column("queue_s"))[:-1]
+        left = np.maximum(np.diff(timings.column("started_s")) - busy - elsewhere, 0.0)
+        return _by_step(timings, left)
+
     def _works_of(self, device: str, timings: Timings) -> Iterator[Work]:
         """Waiting before the first message of a step came is no part of the step here."""
         waited_s = waits(timings) if device != self.source else np.zeros(len(timings.table))
@@ -101,5 +153,6 @@ def waits(timings: Timings) -> Array:
     return np.sum(columns, axis=0) if columns else np.zeros(len(timings.table))
 
 
-def _by_step(timings: Timings, values: list[float]) -> dict[int, float]:
-    return {int(step): float(value) for step, value in zip(timings.column("step"), values, strict=True)}
+def _by_step(timings: Timings, values: Array) -> dict[int, float]:
+    """Step → value, of as many steps as there are values."""
+    return dict(zip(map(int, timings.column("step")), map(float, values), strict=False))

@@ -17,6 +17,7 @@ from partc.ir.workload import workload
 from partc.pipeline.contract import Context
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
+from partc.plan.problem import Link
 from partc.plan.roofline import count_measured, overheads, prices, roofline_s
 from passes.partition_graph import PartitionGraph, problem_of
 from tests.passes.models import decoder
@@ -79,10 +80,10 @@ def test_a_measured_time_stands_for_all_that_are_alike_on_its_device_alone(tmp_p
 
 
 def test_the_plan_keeps_the_overheads_of_devices_that_were_measured(tmp_path: Path) -> None:
-    phone = device({}, call_overhead_s=0.125, step_overhead_s=0.25)
+    phone = device({}, call_overhead_s=0.125, step_overhead_s=0.25, hop_overhead_s=0.5)
     board = device({}, call_overhead_s=9.0, threads=1)
     devices = load_devices(write(tmp_path, {"phone": phone, "board": board}))
-    assert overheads(devices) == {"phone": {"call_s": 0.125, "step_s": 0.25}}
+    assert overheads(devices) == {"phone": {"call_s": 0.125, "step_s": 0.25, "hop_s": 0.5}}
 
 
 def test_the_source_pays_for_a_step_in_its_first_submodule(tmp_path: Path) -> None:
@@ -93,6 +94,21 @@ def test_the_source_pays_for_a_step_in_its_first_submodule(tmp_path: Path) -> No
     assert times[0]["phone"] == 0.75
     assert times[0]["board"] < 9
     assert times[1]["phone"] < 0.25
+
+
+def test_elsewhere_the_message_that_begins_a_stage_pays(tmp_path: Path) -> None:
+    board = device({}, hop_overhead_s=0.5, threads=2)
+    phone = device({}, hop_overhead_s=9.0)
+    module = profiled()
+    given = {(link.sender, link.receiver): link.latency_s for link in _links(module, tmp_path, {})}
+    found = _links(module, tmp_path, {"phone": phone, "board": board})
+    more = {(link.sender, link.receiver): link.latency_s for link in found}
+    assert more["phone", "board"] == pytest.approx(given["phone", "board"] + 0.5)
+    assert more["board", "phone"] == given["board", "phone"], "the source pays in sub-module 0"
+
+
+def _links(module: Module, folder: Path, times: dict[str, Any]) -> tuple[Link, ...]:
+    return problem_of(module, load_devices(write(folder, times))).links
 
 
 OTHER = [{"threads": 1}, {"provider": "cuda"}, {"target": "ort"}, {"options": {"chunks": [16]}}]

@@ -115,29 +115,31 @@ def test_a_device_with_several_stages_is_compared_as_a_whole(tmp_path: Path) -> 
     assert all(item.ratio == pytest.approx(1) for item in measured.compared())
 
 
-def with_overheads(plan: dict[str, Any], call: float, step: float) -> dict[str, Any]:
-    """The plan as `partc profile` leads to: a call of the engine in the links, a step in the first sub-module."""
+def with_overheads(plan: dict[str, Any], call: float, step: float, hop: float) -> dict[str, Any]:
+    """The plan as `partc profile` leads to: what a step costs in the links, and in the first sub-module."""
     devices = [device["name"] for device in plan["problem"]["devices"]]
-    overheads = {name: {"call_s": call, "step_s": step} for name in devices}
+    overheads = {name: {"call_s": call, "step_s": step, "hop_s": hop} for name in devices}
     plan = json.loads(json.dumps(plan))
     plan["answer"]["explain"]["times"] = {"measured": 1, "of": 1, "overheads": overheads}
     return plan
 
 
 def test_overheads_are_put_where_runners_have_them() -> None:
-    """A device computes its calls as well, its links do not carry them, and no second is lost or made."""
+    """A device computes its calls, and its runner's own time is before what it sends; no second is lost or made."""
     plan = make_plan(make_problem(3, 12))
-    call, step = 1e-4, 1.5e-4
-    moved = Plan(with_overheads(plan, call, step))
+    call, step, hop = 1e-4, 1.5e-4, 1.2e-4
+    moved = Plan(with_overheads(plan, call, step, hop))
+    source = moved.case.problem.source
     for phase in moved.phases:
         computing = device_s(moved, phase)
         for stage in phase.stages:
-            own = step if stage.device == moved.case.problem.source else 0.0
+            own = step if stage.device == source else 0.0
             assert computing[stage.device] == pytest.approx(stage.seconds + call - own)
         inwards = [m for m in phase.messages if m.to_stage == m.from_stage + 1]
         (back,) = (m for m in phase.messages if m.is_return)
         for message in inwards:
-            assert message_s(moved, message) == pytest.approx(message.seconds - call)
+            own = (step if message.sender == source else hop) - call
+            assert message_s(moved, message) == pytest.approx(message.seconds - hop + own)
         everything = sum(computing.values()) + sum(message_s(moved, m) for m in (*inwards, back))
         assert everything == pytest.approx(phase.latency_s)
 

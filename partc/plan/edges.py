@@ -1,0 +1,17 @@
+"""The edges of a planning problem: the values that go from one sub-module of a model to another."""
+
+from __future__ import annotations
+
+from partc.ir.graph import Module
+from partc.ir.workload import Step
+from partc.plan.problem import Edge
+
+
+def edges_of(module: Module, step: Step) -> tuple[Edge, ...]:
+    """What flows in one step of a mapped module, by sender and receiver."""
+    dependencies = {**(module.sdm or {}), **(module.rdm or {})}
+    return tuple(
+        Edge(source, target, value.bytes(step.sizes), value.name)
+        for (source, target), values in sorted(dependencies.items())
+        for value in values
+    )
