@@ -50,7 +50,7 @@ class Observed:
     device: str
     phase: str
     stages: tuple[Stage, ...]
-    """What it ran, one call of the engine each."""
+    """What it ran; the plan counts one call of the engine each."""
     priced_s: float
     """The prices of its sub-modules before, without calls."""
     seconds: float
