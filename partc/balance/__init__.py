@@ -10,6 +10,8 @@ The files in the order in which a move comes to be:
 | `windows.py` | what a ring did in 32 steps, out of the states that it tells |
 | `replan.py` | the best placement that the pieces allow, and the step towards it |
 | `balancer.py` | the rule: when to move, when to go back; named states, no I/O, no clock |
+| `ring.py` | the rule for a running ring: its states in, placements to ask for out |
+| `by_hand.py` | a move that somebody asks for |
 
 Sources: LinguaLinked 3.3 (movable sub-modules, Eq. 5 again at run time), whose text gives no trigger and whose code has
 the call commented out; mesh-llm's `auto_balance.rs` (windows, cool-down, trial and roll-back, half steps); Petals'

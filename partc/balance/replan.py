@@ -78,6 +78,7 @@ class Replanner:
         Little is computed while little changes: where all times change by at most a factor c, so does the value of
         every placement, and the best one's part of the present one's by at most c^2.
         """
+        under = replace(under, free_bytes=self._binding(stages, under.free_bytes))
         last = self._last
         if last and last.stages == stages and last.part > (1 - gain) * under.differ_by(last.under) ** 2:
             return None
@@ -85,6 +86,16 @@ class Replanner:
         part = self.seconds(found, under.ratios) / now if found and now < inf else 1.0
         self._last = _Answer(stages, under, part)
         return found if part <= 1 - gain else None
+
+    def _binding(self, stages: Stages, free_bytes: Mapping[str, float]) -> dict[str, float]:
+        """The devices that have less memory than the plan says."""
+        problem = _limited(self._problem, to_pieces(stages, self.pieces), free_bytes)
+        pairs = zip(problem.devices, self._problem.devices, strict=True)
+        return {
+            now.name: free_bytes[now.name]
+            for now, planned in pairs
+            if now.memory_bytes < planned.memory_bytes
+        }
 
     def best(self, stages: Stages, under: Conditions) -> Stages | None:
         """The best placement that is allowed; None where there is none, or none was found.

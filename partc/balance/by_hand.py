@@ -1,0 +1,91 @@
+"""A move that somebody asks for: some sub-modules to one device, the others stay where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from partc.balance.artifacts import Artifacts
+from partc.balance.replan import assignment
+from partc.config.placement import Range
+from partc.config.units import format_bytes
+from partc.errors import PlanError
+from partc.format.placement import Placement, Stages, stages_of
+from partc.plan.evaluate import Evaluation, evaluate
+from partc.plan.layers import spans_of
+from partc.plan.problem import Problem
+from partc.plan.stages import held
+from partc.plan.values import say_difference, say_value, seconds_per_token
+
+
+@dataclass(frozen=True)
+class Change:
+    """Two placements, with what the plan says of each."""
+
+    problem: Problem
+    before: Stages
+    after: Stages
+    placement: Placement
+    """That of `after`."""
+    now: Evaluation
+    then: Evaluation
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str, str]]:
+        """Device, its sub-modules before and after, the memory that it needs after and has, as people read them."""
+        before, after = held(self.before), held(self.after)
+        memory = {use.device: use for use in self.then.memory}
+        return [
+            (
+                name,
+                _spans(before.get(name, [])),
+                _spans(after.get(name, [])),
+                format_bytes(memory[name].needed_bytes) if name in memory else "-",
+                format_bytes(self.problem.device_of[name].memory_bytes),
+            )
+            for name in dict.fromkeys([*before, *after])
+        ]
+
+    @property
+    def text(self) -> str:
+        """The times of both: `5.74 ms per token before, 6.02 ms per token after: 281 µs more`."""
+        now, then = self.now.value or 0.0, self.then.value or 0.0
+        difference = say_difference(self.problem, then, now)
+        return f"{say_value(self.problem, now)} before, {say_value(self.problem, then)} after: {difference}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "before": _stages_json(self.before),
+            "after": _stages_json(self.after),
+            "before_s_per_token": seconds_per_token(self.problem, self.now.value or 0.0),
+            "after_s_per_token": seconds_per_token(self.problem, self.then.value or 0.0),
+            "placement_id": self.placement.placement_id,
+        }
+
+
+def change_to(artifacts: Artifacts, before: Stages, wanted: Range, device: str) -> Change:
+    """The placement in which `device` computes the sub-modules of a range.
+
+    Raises:
+        PlanError: there are no such sub-modules, no such device, or it has them already; or as `Artifacts.place`.
+    """
+    indices = artifacts.shape.indices(wanted)
+    if device not in artifacts.builds:
+        hint = f"the devices are: {', '.join(sorted(artifacts.builds))}"
+        raise PlanError(f"{device!r} is none of the devices of this build", where="--to", hint=hint)
+    names = assignment(before)
+    if all(names[index] == device for index in indices):
+        there = f"{artifacts.shape.describe(indices)}: {device} computes that already"
+        raise PlanError(there, where=wanted.where)
+    after = stages_of([device if place in indices else name for place, name in enumerate(names)])
+    placement, problem = artifacts.place(after), artifacts.problem
+    return Change(problem, before, after, placement, evaluate(problem, before), evaluate(problem, after))
+
+
+def _spans(indices: list[int]) -> str:
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans_of(indices)) or "-"
+
+
+def _stages_json(stages: Stages) -> list[dict[str, Any]]:
+    return [{"device": stage.device, "submodules": list(stage.submodules)} for stage in stages]

@@ -1,0 +1,80 @@
+"""The balancer of a running ring: the states that it tells in, placements to ask for out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+from partc.balance.artifacts import Artifacts
+from partc.balance.balancer import Back, Balancer, Decision, Move, Moved, Refused, Stay
+from partc.balance.replan import assignment
+from partc.balance.windows import Windows, stages_in
+from partc.errors import PlanError
+from partc.format.placement import Placement, Stages
+from partc.format.status import RingStatus
+from partc.plan.layers import Shape
+
+
+@dataclass(frozen=True)
+class Order:
+    """A placement that the source is to be asked for."""
+
+    placement: Placement
+    text: str
+    """Its reason and gain, in one line."""
+
+
+class RingBalancer:
+    """Decides on the moves of one ring; whoever has the build folder carries them out.
+
+    One order is out at a time: after an order `placed` or `refused` is told before the next one comes.
+    """
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        """For the ring of a build."""
+        self._artifacts = artifacts
+        self._windows = Windows({name: build.limits for name, build in artifacts.builds.items()})
+        self._balancer = Balancer(artifacts.problem, artifacts.pieces)
+
+    def on_status(self, ring: RingStatus, now: float) -> Order | None:
+        """Take a state of the ring; `now` is in seconds on one clock."""
+        window = self._windows.take(ring)
+        if window is None:
+            return None
+        decision = self._balancer.on(window, now)
+        if isinstance(decision, Stay):
+            return None
+        try:
+            placement = self._artifacts.place(decision.stages)
+        except PlanError as error:
+            self.refused(error.message, now)
+            return None
+        what = moved_text(self._artifacts.shape, stages_in(ring), decision.stages)
+        return Order(placement, f"{what}: {_reason(decision)}")
+
+    def placed(self, seconds: float, now: float) -> None:
+        """The last order is in force, after so many seconds."""
+        self._balancer.on(Moved(seconds), now)
+
+    def refused(self, reason: str, now: float) -> None:
+        """The last order will not be in force."""
+        self._balancer.on(Refused(reason), now)
+
+
+def moved_text(shape: Shape, before: Stages, after: Stages) -> str:
+    """The difference of two placements: `layers 4-5 from phone to board`."""
+    pairs = zip(assignment(before), assignment(after), strict=True)
+    runs = [
+        ([place for place, _ in run], here, there)
+        for (here, there), run in groupby(enumerate(pairs), key=lambda item: item[1])
+        if here != there
+    ]
+    return ", ".join(f"{shape.describe(run)} from {here} to {there}" for run, here, there in runs)
+
+
+def _reason(decision: Decision) -> str:
+    match decision:
+        case Move(reason=reason) if decision.gain > 0:
+            return f"{reason}, {decision.gain:.0%} less"
+        case Move(reason=reason) | Back(reason=reason) | Stay(reason=reason):
+            return reason
