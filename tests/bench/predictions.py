@@ -4,12 +4,12 @@
     python -m tests.bench.predictions --by profile --runs 5 --keep /tmp/p
 
 Rings of local processes over loopback, encrypted; every run has processes of its own and one request, as `partc run`
-has. Devices are unlike on paper and alike in truth, so that the second plan is another one than the first. What is
-shown is the median of the runs, with the least and the most, and the load of the machine meanwhile, without which the
-figures say little.
+has. Devices are unlike on paper and alike in truth, and no fewer of them hold the model. What is shown is the median of
+the runs, with the least and the most, and the load of the machine meanwhile, without which the figures say little.
 
-`--by runs` plans with one run's record (`partc profile --from`), `--by profile` with a profile. A token is counted as
-the plan counts it: a prompt and the tokens behind it, over all tokens; of a run the median step and the mean.
+`--by runs` plans with the records of runs (`partc profile --from`), by default of one; `--by profile` with a profile.
+A token is counted as the plan counts it: a prompt and the tokens behind it, over all tokens; of a run the median step
+and the mean. `--strategy even` asks for a placement that did not run before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--runs", type=int, default=10, help="runs of the second plan (default: 10)")
+    parser.add_argument("--before", type=int, default=1, help="runs that the plan learns from (default: 1)")
     parser.add_argument("--by", choices=["runs", "profile"], default="runs", help="(default: runs)")
     parser.add_argument(
         "--strategy",
@@ -95,14 +96,16 @@ def compare(place: Path, name: str, count: int, options: argparse.Namespace) -> 
     profile, first, second = (place / part for part in ("profile", "first", "second"))
     before = os.getloadavg()[0]
     partc("compile", model, "--target", devices, "-o", first)
-    run_once(first)
+    for _ in range(options.before):
+        run_once(first)
     way = ["--from", first / RUNS] if options.by == "runs" else []
     partc("profile", model, "--target", devices, "-o", profile, *way)
     planned = ("--strategy", options.strategy)
     partc("compile", model, "--target", profile / "devices.yaml", "-o", second, *planned)
     between = os.getloadavg()[0]
     runs = [run_once(second) for _ in range(options.runs)]
-    print(f"\n{name}, ring of {count}, {options.threads} threads, {options.quantize}, by {options.by}")
+    print(f"\n{name}, ring of {count}, {options.threads} threads, {options.quantize}; ", end="")
+    print(f"by {options.before} runs" if options.by == "runs" else "by a profile")
     print(f"load {before:.1f} at first, {between:.1f} before the runs, {os.getloadavg()[0]:.1f} after them")
     print(f"first {placed(first)}; then {placed(second)}")
     print(f"{'':22}{'predicted':>12}{'measured':>12}{'ratio':>7}   least - most")
@@ -184,8 +187,8 @@ def partc(*arguments: object) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=env)
 
 
-def _median(values: Sequence[float] | object) -> float:
-    return statistics.median(values)  # type: ignore[arg-type]
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(values)
 
 
 if __name__ == "__main__":
