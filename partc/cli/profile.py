@@ -111,7 +111,7 @@ def profile_command(
             connect or only_prepare or quick or insecure,
             "--from measures nothing: leave --connect, --prepare, --quick, --insecure out",
         )
-        refuse(model is None, "missing MODEL: --from learns the times of its sub-modules")
+        refuse(model is None, "missing MODEL: the times of --from are those of its sub-modules")
         assert model is not None
         _learn(model, devices_file, runs, output, cut_rule, cache, as_json)
         return

@@ -98,52 +98,43 @@ def learn(module: Module, devices: DevicesConfig, histories: Sequence[History]) 
     Raises:
         UserError: runs are of another model or of other devices, or none did the planned work.
     """
-    for history in histories:
-        check_same_model(module, history)
-        check_same_devices(devices, history)
-    typical = [typical_steps(history) for history in histories]
-    _check_work(typical, histories)
+    runs = [_typical(module, devices, history) for history in histories]
     prices = _prices(module, devices)
     observed = [
-        _observed(name, phase, prices[phase.phase], history)
-        for history, found in zip(histories, typical, strict=True)
+        _observed(name, phase, prices[phase.phase], found.history)
+        for found in runs
         for phase in found.phases
-        for name in history.build.roles
+        for name in found.history.build.roles
         if phase.chosen
     ]
-    last = [found.phases[-1] for found in typical]
-    names = dict.fromkeys(item.device for item in observed)
-    overheads = {name: Overheads(_call_s(name, observed, devices), _own_s(name, last)) for name in names}
+    names = list(dict.fromkeys(item.device for item in observed))
+    overheads = {name: Overheads(_call_s(name, observed, devices), _own_s(name, runs)) for name in names}
     return Learnt(
         runs=sum(len(history.records) for history in histories),
-        requests=sum(found.requests for found in typical),
+        requests=sum(found.requests for found in runs),
         observed=tuple(observed),
         overheads=overheads,
         times={name: _times(name, module, observed, prices, overheads[name].call_s) for name in names},
-        links=learn_links(devices, histories, typical, {name: overheads[name].own_s for name in names}),
-        notes=_notes(histories, typical, devices, names),
+        links=learn_links(devices, runs, {name: overheads[name].own_s for name in names}),
+        notes=_notes(runs, [name for name in devices.devices if name not in names]),
     )
 
 
-def _check_work(typical: Sequence[Typical], histories: Sequence[History]) -> None:
-    for found, history in zip(typical, histories, strict=True):
-        if not found.phases[-1].chosen:
-            raise UserError(
-                f"no run did the planned work: {'; '.join(found.notes) or 'none went beyond its first token'}",
-                where=str(history.build.folder),
-                hint="run what the plan is for, or change `workload` and compile again",
-            )
+def _typical(module: Module, devices: DevicesConfig, history: History) -> Typical:
+    check_same_model(module, history)
+    check_same_devices(devices, history)
+    found = typical_steps(history)
+    if not found.phases[-1].chosen:
+        raise UserError(
+            f"no run did the planned work: {'; '.join(found.notes) or 'none went beyond its first token'}",
+            where=str(history.build.folder),
+            hint="run what the plan is for, or change `workload` and compile again",
+        )
+    return found
 
 
-def _notes(
-    histories: Sequence[History],
-    typical: Sequence[Typical],
-    devices: DevicesConfig,
-    names: Mapping[str, None],
-) -> tuple[str, ...]:
-    idle = [name for name in devices.devices if name not in names]
-    notes = [note for history in histories for note in history.skipped]
-    notes += [note for found in typical for note in found.notes]
+def _notes(runs: Sequence[Typical], idle: Sequence[str]) -> tuple[str, ...]:
+    notes = [note for found in runs for note in found.notes]
     notes += [f"{', '.join(idle)} took no part: priced as before"] if idle else []
     return tuple(dict.fromkeys(notes))
 
@@ -179,10 +170,10 @@ def _observed(device: str, phase: TypicalSteps, prices: Prices, history: History
     )
 
 
-def _own_s(device: str, phases: Sequence[TypicalSteps]) -> float:
-    """What its runner took for itself in a step, in the mean of the builds."""
-    found = [phase.mean(lambda steps, number: steps.own_of(device, number)) for phase in phases]
-    known = [seconds for seconds in found if seconds is not None]
+def _own_s(device: str, runs: Sequence[Typical]) -> float:
+    """What its runner took for itself in a step of the last phase, in the mean of the builds."""
+    each = [found.phases[-1].mean(lambda steps, number: steps.own_of(device, number)) for found in runs]
+    known = [seconds for seconds in each if seconds is not None]
     return math.fsum(known) / len(known) if known else 0.0
 
 

@@ -20,23 +20,19 @@ Pair = tuple[str, str]
 
 
 def learn_links(
-    devices: DevicesConfig,
-    histories: Sequence[History],
-    typical: Sequence[Typical],
-    own_s: Mapping[str, float],
+    devices: DevicesConfig, runs: Sequence[Typical], own_s: Mapping[str, float]
 ) -> dict[Pair, LinkFigures]:
     """(from, to) → the figures of every link in use, and of its way back where that was not used and is alike.
 
     Args:
         devices: the links as they were given.
-        histories: the runs of each build.
-        typical: their typical steps.
+        runs: the typical steps of each build.
         own_s: device → seconds that its runner takes for itself in a step.
     """
     points: dict[Pair, dict[float, list[tuple[float, float]]]] = {}
-    for history, found in zip(histories, typical, strict=True):
+    for found in runs:
         for phase in found.phases:
-            for message, seconds in _links_s(phase, history, own_s):
+            for message, seconds in _links_s(phase, found.history, own_s):
                 sizes = points.setdefault((message.sender, message.receiver), {})
                 sizes.setdefault(float(message.bytes), []).append((max(0.0, seconds), phase.timeline.weight))
     used = {pair: _fitted(pair, sizes, devices) for pair, sizes in points.items()}

@@ -91,8 +91,8 @@ class Steps:
         return {name: self._own_of(name, table) for name, table in self.request.timings.items()}
 
     def own_of(self, device: str, step: int) -> float | None:
-        """`own_s` of one device and step; None for the last step."""
-        return self.own_s[device].get(step)
+        """`own_s` of one device and step; None for the last step, and for a device that took no part."""
+        return self.own_s.get(device, {}).get(step)
 
     def arrival(self, phase: Timeline, message: Message, step: int) -> float | None:
         """When a message came, on the common clock; None: the record does not tell.

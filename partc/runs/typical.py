@@ -41,6 +41,7 @@ class TypicalSteps:
 class Typical:
     """The runs of a build, without what did not count."""
 
+    history: History
     requests: int
     phases: tuple[TypicalSteps, ...]
     """In the order of the plan; without steps where no request did the planned work."""
@@ -69,7 +70,7 @@ def typical_steps(history: History) -> Typical:
             if min(number, last) == place
         ]
         phases.append(TypicalSteps(timeline, tuple(_middle(lasted))))
-    return Typical(len(requests), tuple(phases), tuple(notes))
+    return Typical(history, len(requests), tuple(phases), (*history.skipped, *notes))
 
 
 def _alone(history: History, notes: list[str]) -> list[Steps]:

@@ -207,6 +207,22 @@ def test_a_link_is_learnt_for_both_ways_where_they_were_given_alike(
     )
 
 
+def test_builds_of_different_rings(module: Module, devices: DevicesConfig, tmp_path: Path) -> None:
+    other = Truth(
+        {"phone": (0.02, 0.004), "old": (0.02, 0.004)}, {"phone": 0.0002, "old": 0.0004},
+        {"phone": (2e-3, 1e-3), "old": (1e-3, 1e-3)},
+    )  # fmt: skip
+    far = history_of(module, devices, split(module, 3, ("phone", "old")), run_of(other.request()))
+    learnt = learn(module, devices, [history(module, devices), far])
+    assert (learnt.runs, learnt.notes) == (2, ())
+    owns = {name: overheads.own_s for name, overheads in learnt.overheads.items()}
+    assert owns == pytest.approx({"phone": 0.0002, "board": 0.0003, "old": 0.0004})
+    found = written(learnt, module, devices, tmp_path)
+    for truth, last in ((TWO, "board"), (other, "old")):
+        phases = planned(module, found, split(module, 3, ("phone", last)))
+        assert phases[1].latency_s == pytest.approx(truth.step_s(1), rel=1e-3)
+
+
 def test_prompts_of_another_length_are_other_work(
     module: Module, devices: DevicesConfig, tmp_path: Path
 ) -> None:
