@@ -14,8 +14,8 @@ again. A window that began before the placement in force does not exist (`Window
 2. Re-planned with the measured times, among the placements that the pieces allow,
    - the best placement is 10 % faster, by the smoothed times and by those of the window alone, in 3 windows in a row;
    - gain per token x tokens still to come > 2 x cost of a move;
-   - the last move is a cool-down ago: 30 s, or 20 x the cost of a move if that is more; ten of them for a move that
-     undoes a part of it, and twice as many after every roll-back in a row: a load that comes and goes makes no more
+   - the last move is a cool-down ago: 30 s, or 20 x the cost of a move if that is more; ten of them before a sub-module
+     returns to a device that it left, twice as many each time (`pauses.py`): a load that comes and goes makes no more
      moves than it has periods.
    Borders move half way where that is 10 % faster already: a move may cost more than the plan knows (mesh-llm), and the
    way is shorter than it seems.
@@ -37,9 +37,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from partc.balance.pauses import Pauses
 from partc.balance.pieces import Pieces
 from partc.balance.replan import Conditions, Replanner, assignment
-from partc.balance.speeds import LINKS, Seconds, Speeds, filled, ratios_of
+from partc.balance.speeds import LINKS, Seconds, Speeds, ratios_of
 from partc.config.units import format_seconds
 from partc.format.placement import Stages
 from partc.plan.problem import Problem
@@ -51,12 +52,6 @@ WINDOWS = 3
 """Windows in a row in which it would."""
 PAYS_TWICE = 2
 """A move saves at least so many times what it costs."""
-COOL_DOWN_S = 30.0
-COOL_DOWN_COSTS = 20
-"""Costs of a move that a cool-down lasts, where that is longer."""
-UNDO_COOL_DOWNS = 10
-"""Cool-downs before a move that undoes a part of the last one, twice as many after every roll-back in a row. After so
-many the speed of a device that computes nothing is forgotten, too."""
 AVOIDED = 1000.0
 """A device at its limit counts as so many times slower: it gets only what no other can take."""
 FIRST_COST_S = 2.5
@@ -75,8 +70,10 @@ class Window:
     """Device → seconds that it computes in a step: the median."""
     remaining_tokens: float
     """Tokens that are expected still."""
-    queue_s: float = 0.0
-    """Seconds of a step in which other requests were computed: the median."""
+    fixed_s: float = 0.0
+    """Seconds of a step that no placement changes: the choice of tokens."""
+    is_alone: bool = True
+    """Whether one request was in flight; the step of one of several also waits for the others."""
     free_bytes: Mapping[str, float] = field(default_factory=dict)
     """Device → bytes that it can take besides what it has taken; absent where it does not tell."""
     limits: Mapping[str, str] = field(default_factory=dict)
@@ -84,9 +81,9 @@ class Window:
 
     @property
     def seconds(self) -> Seconds:
-        """Of every device, and of what the links add."""
-        rest = self.step_s - self.queue_s - sum(self.compute_s.values())
-        return {**self.compute_s, LINKS: max(0.0, rest)}
+        """Of every device, and of what the links add, where that can be told."""
+        rest = self.step_s - self.fixed_s - sum(self.compute_s.values())
+        return {**self.compute_s, **({LINKS: max(0.0, rest)} if self.is_alone else {})}
 
 
 @dataclass(frozen=True)
@@ -186,18 +183,9 @@ class Balancer:
     def __init__(self, problem: Problem, pieces: Pieces, cost_s: float = FIRST_COST_S) -> None:
         """For a plan's problem and the pieces of its build; `cost_s` is what a move is expected to cost."""
         self.state: State = Steady()
-        self.cost_s = cost_s
         self._replanner = Replanner(problem, pieces)
         self._speeds = Speeds()
-        self._undone: Stages | None = None
-        """The placement before the last move."""
-        self._moved_at = self._refused_at = float("-inf")
-        self._patience = UNDO_COOL_DOWNS
-
-    @property
-    def cool_down_s(self) -> float:
-        """Seconds between two moves."""
-        return max(COOL_DOWN_S, COOL_DOWN_COSTS * self.cost_s)
+        self._pauses = Pauses(cost_s)
 
     def on(self, event: Event, now: float) -> Decision:
         """Take an event; `now` is in seconds on the clock of all events."""
@@ -205,7 +193,7 @@ class Balancer:
             case Window():
                 return self._on_window(event, now)
             case Moved(cost_s=cost_s):
-                self.cost_s = cost_s
+                self._pauses.cost_s = cost_s
                 return self._on_moved(now)
             case Refused(reason=reason):
                 return self._on_refused(reason, now)
@@ -213,14 +201,12 @@ class Balancer:
                 assert_never(event)
 
     def _on_moved(self, now: float) -> Stay:
-        self._moved_at = now
         match self.state:
-            case Moving(before=before, on_trial=on_trial) as moving:
-                self._undone = before
+            case Moving(before=before, move=move, on_trial=on_trial) as moving:
+                self._pauses.moved(before, move.stages, now)
                 self.state = Trial(moving) if on_trial else Steady()
             case Returning(moving=moving):
-                self._undone = moving.move.stages
-                self._patience *= 2
+                self._pauses.moved(moving.move.stages, moving.before, now)
                 self.state = Steady()
             case Steady() | Trial():
                 pass  # somebody else's move
@@ -229,7 +215,7 @@ class Balancer:
         return Stay("the placement is in force")
 
     def _on_refused(self, reason: str, now: float) -> Stay:
-        self._refused_at = now
+        self._pauses.refused(now)
         match self.state:
             case Moving():
                 self.state = Steady()
@@ -243,7 +229,7 @@ class Balancer:
 
     def _on_window(self, window: Window, now: float) -> Decision:
         self._speeds.update(window.seconds, self._replanner.planned(window.stages), now)
-        self._speeds.forget(now - self._patience * self.cool_down_s)
+        self._speeds.forget(now - self._pauses.return_s)
         match self.state:
             case Moving():
                 return Stay("a move is under way")
@@ -261,7 +247,7 @@ class Balancer:
     def _judge(self, moving: Moving, window: Window) -> Decision:
         """The window after a move decides whether it stays."""
         if window.step_s <= (1 + GAIN) * moving.step_s:
-            self.state, self._patience = Steady(), UNDO_COOL_DOWNS
+            self.state = Steady()
             return Stay(f"the move stays: {_change(moving.step_s, window.step_s)} per step")
         back = Back(
             moving.before, f"the move made it slower: {_change(moving.step_s, window.step_s)} per step"
@@ -277,7 +263,7 @@ class Balancer:
 
     def _leave_limits(self, window: Window, now: float) -> Decision | None:
         """The planned move of devices that are at a limit; None where nothing is left to do about any."""
-        if not window.limits or now < self._refused_at + self.cool_down_s:
+        if not window.limits or self._pauses.after_refusal_s(now) > 0:
             return None
         ratios = self._speeds.ratios(self._replanner.names)
         avoided = {name: ratios[name] * AVOIDED for name in window.limits}
@@ -301,17 +287,18 @@ class Balancer:
         if len(self.state.step_s) < WINDOWS:
             return Stay(f"a placement gains {GAIN:.0%} in {len(self.state.step_s)} of {WINDOWS} windows")
         move = self._towards(window.stages, goal, under)
-        if (wait_s := self._wait_s(window.stages, move.stages, now)) > 0:
+        if (wait_s := self._pauses.wait_s(window.stages, move.stages, now)) > 0:
             return Stay(f"the last move is too recent: {wait_s:.0f} s to wait")
         saved_s = (move.before_s - move.after_s) * window.remaining_tokens
-        if saved_s <= PAYS_TWICE * self.cost_s:
-            return Stay(f"a move would save {saved_s:.3g} s and cost {self.cost_s:.3g} s")
+        if saved_s <= PAYS_TWICE * self._pauses.cost_s:
+            return Stay(f"a move would save {saved_s:.3g} s and cost {self._pauses.cost_s:.3g} s")
         return self._go(window, move, sum(self.state.step_s) / WINDOWS, on_trial=True)
 
     def _gain_alone(self, window: Window, goal: Stages) -> float:
         """The gain by the times of this window alone."""
         planned = self._replanner.planned(window.stages)
-        ratios = filled(ratios_of(window.seconds, planned), self._replanner.names)
+        smoothed = self._speeds.ratios(self._replanner.names)
+        ratios = {**smoothed, **ratios_of(window.seconds, planned)}
         return 1 - self._replanner.seconds(goal, ratios) / self._replanner.seconds(window.stages, ratios)
 
     def _towards(self, now: Stages, goal: Stages, under: Conditions) -> Move:
@@ -322,12 +309,6 @@ class Balancer:
         if half is None or 1 - after / before < GAIN:
             half, after = goal, self._replanner.seconds(goal, under.ratios)
         return Move(half, before, after, f"{_change(before, after)} per token")
-
-    def _wait_s(self, now: Stages, after: Stages, time: float) -> float:
-        """Seconds until a move may be made."""
-        undoes = self._undone is not None and _undoes(self._undone, now, after)
-        quiet = self.cool_down_s * (self._patience if undoes else 1)
-        return max(self._moved_at + quiet, self._refused_at + self.cool_down_s) - time
 
     def _go(self, window: Window, move: Move, step_s: float, *, on_trial: bool) -> Move:
         self.state = Moving(window.stages, move, step_s, on_trial)
@@ -340,12 +321,6 @@ def _relieves(window: Window, goal: Stages) -> bool:
     takes = any(before in window.limits and before != after for before, after in pairs)
     gives = any(after in window.limits and before != after for before, after in pairs)
     return takes and not gives
-
-
-def _undoes(undone: Stages, now: Stages, after: Stages) -> bool:
-    """Whether a sub-module goes back to where it was before the last move."""
-    places = zip(assignment(undone), assignment(now), assignment(after), strict=True)
-    return any(old == new != here for old, here, new in places)
 
 
 def _change(before_s: float, after_s: float) -> str:

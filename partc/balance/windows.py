@@ -11,6 +11,9 @@ from partc.format.placement import Stage, Stages
 from partc.format.readings import LimitName, Limits, Readings
 from partc.format.status import DeviceStatus, RingStatus, Steps, Vitals
 
+SAMPLE = "sample"
+"""The choice of tokens among the works of a device."""
+
 
 class Windows:
     """The windows of one ring.
@@ -33,7 +36,7 @@ class Windows:
             return None
         stages = stages_in(ring)
         known = {device.device: device.vitals for device in ring.devices if device.vitals is not None}
-        compute_s = {name: _compute_s(vitals, steps.phase) for name, vitals in known.items()}
+        compute_s = {name: _seconds(vitals, steps.phase, sampling=False) for name, vitals in known.items()}
         if not all(compute_s.get(stage.device) for stage in stages):
             return None  # somebody has not told yet what it does under this placement
         self._steps = steps.steps
@@ -42,6 +45,8 @@ class Windows:
             step_s=steps.seconds,
             compute_s={stage.device: compute_s[stage.device] for stage in stages},
             remaining_tokens=ring.tokens_left,
+            fixed_s=sum(_seconds(vitals, steps.phase, sampling=True) for vitals in known.values()),
+            is_alone=ring.running <= 1,
             free_bytes={
                 name: free
                 for name, vitals in known.items()
@@ -72,8 +77,11 @@ def _stages(devices: tuple[DeviceStatus, ...]) -> Iterator[Stage]:
             yield Stage(span, (device.device,))
 
 
-def _compute_s(vitals: Vitals, phase: str) -> float:
-    return sum(work.seconds for work in vitals.work if work.phase == phase)
+def _seconds(vitals: Vitals, phase: str, *, sampling: bool) -> float:
+    """Seconds of one step on a device: in its pieces, or for the choice of tokens."""
+    return sum(
+        work.seconds for work in vitals.work if work.phase == phase and (work.submodule == SAMPLE) == sampling
+    )
 
 
 def _say(name: LimitName, readings: Readings, limits: Limits) -> str:

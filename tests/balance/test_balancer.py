@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from partc.balance.balancer import (
-    COOL_DOWN_S,
-    UNDO_COOL_DOWNS,
     Back,
     Move,
     Moved,
@@ -22,6 +20,7 @@ from partc.balance.balancer import (
     Trial,
     Window,
 )
+from partc.balance.pauses import COOL_DOWN_S, RETURN_COOL_DOWNS
 from partc.plan.change import with_speeds
 from partc.plan.exact.optimal import find_best
 from partc.plan.problem import Problem
@@ -153,7 +152,7 @@ def test_undoing_a_move_waits_for_ten_cool_downs() -> None:
     short = ring(load=lambda now: {"b": 3.0} if now < 60 else {"a": 3.0, "c": 3.0})
     short.run(100)
     (first, _), (second, back), *_ = [item for item in short.moves if "b" in letters(item[1].stages)]
-    assert second - first >= UNDO_COOL_DOWNS * COOL_DOWN_S
+    assert second - first >= RETURN_COOL_DOWNS * COOL_DOWN_S
     assert letters(back.stages).count("b") > 2
 
 
@@ -218,7 +217,7 @@ def test_what_was_taken_back_is_not_tried_again_soon() -> None:
     assert kinds[:2] == [Move, Back]
     assert kinds == [Move, Back] * (len(kinds) // 2)
     tries = [time for time, move in jam.moves if isinstance(move, Move)]
-    assert all(b - a >= UNDO_COOL_DOWNS * COOL_DOWN_S for a, b in itertools.pairwise(tries))
+    assert all(b - a >= RETURN_COOL_DOWNS * COOL_DOWN_S for a, b in itertools.pairwise(tries))
 
 
 def test_a_loss_ends_a_trial() -> None:

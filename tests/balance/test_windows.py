@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from partc.balance.windows import Windows
 from partc.format.placement import Stage
 from partc.format.readings import LimitName, Limits, Readings
@@ -16,7 +19,8 @@ def device(
     """A device that computes some sub-modules in two pieces, half of the time in each."""
     work = tuple(Work(f"part_{name}{k}", "decode", 32, seconds / 2) for k in range(2))
     told = Readings(**readings)
-    vitals = Vitals(readings=told, reached=reached, work=(*work, Work("part", "prefill", 1, 9.0)))
+    others = Work("part", "prefill", 1, 9.0), Work("sample", "decode", 32, 0.001)
+    vitals = Vitals(readings=told, reached=reached, work=(*work, *others))
     return DeviceStatus(device=name, submodules=((first, last),), is_present=True, vitals=vitals)
 
 
@@ -38,9 +42,16 @@ def test_a_window_ends_after_32_steps() -> None:
     assert window is not None
     assert window.stages == (Stage((0, 3), ("a",)), Stage((4, 7), ("b",)))
     assert (window.step_s, window.compute_s) == (0.2, {"a": 0.04, "b": 0.06})
-    assert window.remaining_tokens == 100
+    assert (window.remaining_tokens, window.fixed_s, window.is_alone) == (100, 0.002, True)
+    assert window.seconds["->"] == pytest.approx(0.2 - 0.1 - 0.002)
     assert windows.take(ring(64)) is None
     assert windows.take(ring(65)) is not None
+
+
+def test_what_several_requests_wait_for_is_not_the_links() -> None:
+    window = Windows({}).take(replace(ring(32), running=2))
+    assert window is not None
+    assert window.seconds == {"a": 0.04, "b": 0.06}
 
 
 def test_windows_begin_anew_with_every_placement() -> None:
