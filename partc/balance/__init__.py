@@ -9,6 +9,7 @@ The files in the order in which a move comes to be:
 | `speeds.py` | measured over planned seconds of every device, smoothed |
 | `windows.py` | what a ring did in 32 steps, out of the states that it tells |
 | `replan.py` | the best placement that the pieces allow, and the step towards it |
+| `events.py` | what the balancer is told, and what it decides |
 | `pauses.py` | the time between two moves |
 | `balancer.py` | the rule: when to move, when to go back; named states, no I/O, no clock |
 | `ring.py` | the rule for a running ring: its states in, placements to ask for out |

@@ -17,6 +17,7 @@ again. A window that began before the placement in force does not exist (`Window
    - the last move is a cool-down ago: 30 s, or 20 x the cost of a move if that is more; ten of them before a sub-module
      returns to a device that it left, twice as many each time (`pauses.py`): a load that comes and goes makes no more
      moves than it has periods.
+   A plan for throughput is left as it is while one request is in flight: nothing overlaps then.
    Borders move half way where that is 10 % faster already: a move may cost more than the plan knows (mesh-llm), and the
    way is shorter than it seems.
 
@@ -33,23 +34,26 @@ The rule is put together from these (evidence: the figures of each are its autho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import assert_never
 
+from partc.balance.events import Back, Decision, Event, Move, Moved, Refused, Stay, Window
 from partc.balance.pauses import Pauses
 from partc.balance.pieces import Pieces
 from partc.balance.replan import Conditions, Replanner, assignment
-from partc.balance.speeds import LINKS, Seconds, Speeds, ratios_of
+from partc.balance.speeds import Speeds, ratios_of
 from partc.config.units import format_seconds
 from partc.format.placement import Stages
 from partc.plan.problem import Problem
 
-WINDOW_STEPS = 32
 GAIN = 0.10
 """A move gains at least this part of the time per token; a trial may lose no more."""
 WINDOWS = 3
 """Windows in a row in which it would."""
+DEFERRALS = 3
+"""Windows that a trial waits for one with as many requests in flight as before; then it stays."""
 PAYS_TWICE = 2
 """A move saves at least so many times what it costs."""
 AVOIDED = 1000.0
@@ -59,92 +63,11 @@ FIRST_COST_S = 2.5
 
 
 @dataclass(frozen=True)
-class Window:
-    """`WINDOW_STEPS` steps of a ring under one placement."""
-
-    stages: Stages
-    """The placement in force, in sub-modules of the plan."""
-    step_s: float
-    """Seconds from one token of a request to the next: the median."""
-    compute_s: Mapping[str, float]
-    """Device → seconds that it computes in a step: the median."""
-    remaining_tokens: float
-    """Tokens that are expected still."""
-    fixed_s: float = 0.0
-    """Seconds of a step that no placement changes: the choice of tokens."""
-    is_alone: bool = True
-    """Whether one request was in flight; the step of one of several also waits for the others."""
-    free_bytes: Mapping[str, float] = field(default_factory=dict)
-    """Device → bytes that it can take besides what it has taken; absent where it does not tell."""
-    limits: Mapping[str, str] = field(default_factory=dict)
-    """Device → the limit that it has reached, in words and numbers: `battery 28% (limit 30%)`."""
-
-    @property
-    def seconds(self) -> Seconds:
-        """Of every device, and of what the links add, where that can be told."""
-        rest = self.step_s - self.fixed_s - sum(self.compute_s.values())
-        return {**self.compute_s, **({LINKS: max(0.0, rest)} if self.is_alone else {})}
-
-
-@dataclass(frozen=True)
-class Moved:
-    """The placement that was decided is in force."""
-
-    cost_s: float
-    """Seconds that the move cost: loading, and standing still."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The placement that was decided will not be in force."""
-
-    reason: str
-
-
-Event = Window | Moved | Refused
-
-
-@dataclass(frozen=True)
-class Stay:
-    """Nothing is to be done."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Move:
-    """Another placement is to be in force."""
-
-    stages: Stages
-    before_s: float
-    """Seconds per token without it, by the plan with measured times."""
-    after_s: float
-    """Seconds per token with it."""
-    reason: str
-
-    @property
-    def gain(self) -> float:
-        """The part of the time per token that it saves; below 0 where a limit costs time."""
-        return 1 - self.after_s / self.before_s
-
-
-@dataclass(frozen=True)
-class Back:
-    """The placement before the last move is to be in force again."""
-
-    stages: Stages
-    reason: str
-
-
-Decision = Stay | Move | Back
-
-
-@dataclass(frozen=True)
 class Steady:
     """The placement in force is to stay."""
 
-    step_s: tuple[float, ...] = ()
-    """Seconds per step of the windows in a row in which a move would have gained enough."""
+    windows: tuple[Window, ...] = ()
+    """The last ones in a row in which a move would have gained enough."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +78,8 @@ class Moving:
     move: Move
     step_s: float
     """Seconds per step before it."""
+    requests: int
+    """Requests that were in flight then."""
     on_trial: bool
 
 
@@ -163,6 +88,8 @@ class Trial:
     """A move is in force until the next window judges it."""
 
     moving: Moving
+    deferred: int = 0
+    """Windows that could not judge it: with more requests in flight than before, or fewer."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +111,7 @@ class Balancer:
         """For a plan's problem and the pieces of its build; `cost_s` is what a move is expected to cost."""
         self.state: State = Steady()
         self._replanner = Replanner(problem, pieces)
+        self._overlaps = problem.objective == "throughput"
         self._speeds = Speeds()
         self._pauses = Pauses(cost_s)
 
@@ -233,26 +161,28 @@ class Balancer:
         match self.state:
             case Moving():
                 return Stay("a move is under way")
-            case Trial(moving=moving):
-                return self._judge(moving, window)
+            case Trial() as trial:
+                return self._judge(trial, window)
             case Returning(moving=moving, back=back, asked=asked):
                 if asked:
                     return Stay("a move is being taken back")
                 return self._return(moving, back, window)
-            case Steady(step_s=step_s):
-                return self._leave_limits(window, now) or self._seek(window, step_s, now)
+            case Steady(windows=windows):
+                return self._leave_limits(window, now) or self._seek(window, windows, now)
             case _:
                 assert_never(self.state)
 
-    def _judge(self, moving: Moving, window: Window) -> Decision:
+    def _judge(self, trial: Trial, window: Window) -> Decision:
         """The window after a move decides whether it stays."""
-        if window.step_s <= (1 + GAIN) * moving.step_s:
+        moving = trial.moving
+        if window.requests != moving.requests and trial.deferred < DEFERRALS:
+            self.state = Trial(moving, trial.deferred + 1)
+            return Stay(f"{window.requests} requests in flight say nothing about {moving.requests}")
+        change = f"{_change(moving.step_s, window.step_s)} per step"
+        if window.requests != moving.requests or window.step_s <= (1 + GAIN) * moving.step_s:
             self.state = Steady()
-            return Stay(f"the move stays: {_change(moving.step_s, window.step_s)} per step")
-        back = Back(
-            moving.before, f"the move made it slower: {_change(moving.step_s, window.step_s)} per step"
-        )
-        return self._return(moving, back, window)
+            return Stay(f"the move stays: {change}")
+        return self._return(moving, Back(moving.before, f"the move made it slower: {change}"), window)
 
     def _return(self, moving: Moving, back: Back, window: Window) -> Decision:
         if window.stages != moving.move.stages:
@@ -272,27 +202,30 @@ class Balancer:
             return None
         before, after = (self._replanner.seconds(stages, ratios) for stages in (window.stages, goal))
         said = "; ".join(f"{name}: {limit}" for name, limit in sorted(window.limits.items()))
-        return self._go(window, Move(goal, before, after, said), window.step_s, on_trial=False)
+        return self._go([window], Move(goal, before, after, said), on_trial=False)
 
-    def _seek(self, window: Window, step_s: tuple[float, ...], now: float) -> Decision:
+    def _seek(self, window: Window, windows: tuple[Window, ...], now: float) -> Decision:
         """The move that gains enough, for long enough."""
         self.state = Steady()
+        if self._overlaps and window.requests <= 1:
+            return Stay("one request in flight says nothing about throughput")
         # A device at its limit gets no more: it has no memory for it.
         free_bytes = {**window.free_bytes, **dict.fromkeys(window.limits, 0.0)}
         under = Conditions(self._speeds.ratios(self._replanner.names), free_bytes)
         goal = self._replanner.better(window.stages, under, GAIN)
         if goal is None or self._gain_alone(window, goal) < GAIN:
             return Stay(f"no placement gains {GAIN:.0%}")
-        self.state = Steady((*step_s, window.step_s)[-WINDOWS:])
-        if len(self.state.step_s) < WINDOWS:
-            return Stay(f"a placement gains {GAIN:.0%} in {len(self.state.step_s)} of {WINDOWS} windows")
+        windows = (*windows, window)[-WINDOWS:]
+        self.state = Steady(windows)
+        if len(windows) < WINDOWS:
+            return Stay(f"a placement gains {GAIN:.0%} in {len(windows)} of {WINDOWS} windows")
         move = self._towards(window.stages, goal, under)
         if (wait_s := self._pauses.wait_s(window.stages, move.stages, now)) > 0:
             return Stay(f"the last move is too recent: {wait_s:.0f} s to wait")
         saved_s = (move.before_s - move.after_s) * window.remaining_tokens
         if saved_s <= PAYS_TWICE * self._pauses.cost_s:
             return Stay(f"a move would save {saved_s:.3g} s and cost {self._pauses.cost_s:.3g} s")
-        return self._go(window, move, sum(self.state.step_s) / WINDOWS, on_trial=True)
+        return self._go(windows, move, on_trial=True)
 
     def _gain_alone(self, window: Window, goal: Stages) -> float:
         """The gain by the times of this window alone."""
@@ -310,8 +243,11 @@ class Balancer:
             half, after = goal, self._replanner.seconds(goal, under.ratios)
         return Move(half, before, after, f"{_change(before, after)} per token")
 
-    def _go(self, window: Window, move: Move, step_s: float, *, on_trial: bool) -> Move:
-        self.state = Moving(window.stages, move, step_s, on_trial)
+    def _go(self, windows: Sequence[Window], move: Move, *, on_trial: bool) -> Move:
+        """Decide on a move; the last of the windows is now, and those like it say how fast it is."""
+        last = windows[-1]
+        step_s = fmean(window.step_s for window in windows if window.requests == last.requests)
+        self.state = Moving(last.stages, move, step_s, last.requests, on_trial)
         return move
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from partc.balance.artifacts import Artifacts
-from partc.balance.balancer import Back, Balancer, Decision, Move, Moved, Refused, Stay
+from partc.balance.balancer import Balancer
+from partc.balance.events import Back, Decision, Move, Moved, Refused, Stay
 from partc.balance.replan import assignment
 from partc.balance.windows import Windows, stages_in
 from partc.errors import PlanError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from partc.balance.balancer import WINDOW_STEPS, Window
+from partc.balance.events import WINDOW_STEPS, Window
 from partc.config.units import format_bytes
 from partc.format.placement import Stage, Stages
 from partc.format.readings import LimitName, Limits, Readings
@@ -46,7 +46,7 @@ class Windows:
             compute_s={stage.device: compute_s[stage.device] for stage in stages},
             remaining_tokens=ring.tokens_left,
             fixed_s=sum(_seconds(vitals, steps.phase, sampling=True) for vitals in known.values()),
-            is_alone=ring.running <= 1,
+            requests=ring.running,
             free_bytes={
                 name: free
                 for name, vitals in known.items()

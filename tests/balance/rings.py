@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from partc.balance.balancer import WINDOW_STEPS, Back, Balancer, Decision, Move, Moved, Stay, Window
+from partc.balance.balancer import Balancer
+from partc.balance.events import WINDOW_STEPS, Back, Decision, Move, Moved, Stay, Window
 from partc.balance.pieces import Piece, Pieces
 from partc.balance.replan import Replanner
 from partc.balance.speeds import LINKS
@@ -78,6 +79,7 @@ class Ring:
     seed: int = 0
     cost_s: float = 0.5
     remaining_tokens: float = 1e6
+    requests: int = 1
     free_bytes: Mapping[str, float] = field(default_factory=dict)
     limits: Callable[[float], Mapping[str, str]] = lambda now: {}
     jammed_s: Callable[[Stages], float] = lambda stages: 0.0
@@ -112,6 +114,7 @@ class Ring:
             sum(seconds.values()) + rest,
             seconds,
             self.remaining_tokens,
+            requests=self.requests,
             free_bytes=self.free_bytes,
             limits=self.limits(self.now),
         )

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from partc.balance.balancer import (
-    Back,
-    Move,
-    Moved,
-    Moving,
-    Refused,
-    Returning,
-    Stay,
-    Steady,
-    Trial,
-    Window,
-)
+from partc.balance.balancer import DEFERRALS, Moving, Returning, Steady, Trial
+from partc.balance.events import Back, Move, Moved, Refused, Stay, Window
 from partc.balance.pauses import COOL_DOWN_S, RETURN_COOL_DOWNS
 from partc.plan.change import with_speeds
 from partc.plan.exact.optimal import find_best
@@ -220,9 +211,34 @@ def test_what_was_taken_back_is_not_tried_again_soon() -> None:
     assert all(b - a >= RETURN_COOL_DOWNS * COOL_DOWN_S for a, b in itertools.pairwise(tries))
 
 
+def test_other_requests_say_nothing_about_a_trial() -> None:
+    """Two requests wait for each other: their steps take longer, whatever the placement."""
+    slow = ring(load=throttled("b", 2.0))
+    slow.run(3)
+    crowded = replace(_window(slow, 9.0), requests=2)
+    for _ in range(DEFERRALS):
+        assert isinstance(slow.balancer.on(crowded, slow.now), Stay)
+        assert isinstance(slow.balancer.state, Trial)
+    assert isinstance(slow.balancer.on(_window(slow, 9.0), slow.now), Back)
+
+
+def test_a_trial_that_no_window_can_judge_stays() -> None:
+    slow = ring(load=throttled("b", 2.0))
+    slow.run(3)
+    for _ in range(DEFERRALS + 1):
+        slow.balancer.on(replace(_window(slow, 9.0), requests=2), slow.now)
+    assert slow.balancer.state == Steady()
+
+
+@pytest.mark.parametrize(("requests", "moves"), [(1, 0), (3, 1)])
+def test_throughput_is_balanced_with_several_requests_in_flight(requests: int, moves: int) -> None:
+    pipeline = ring(problem=replace(THREE, objective="throughput"), load=throttled("b", 2.0))
+    pipeline.requests = requests
+    pipeline.run(4)
+    assert len(pipeline.moves) == moves
+
+
 def test_a_loss_ends_a_trial() -> None:
-    slow, _ = judged(0.9)
-    slow.run(0)
     slow = ring(load=throttled("b", 2.0))
     slow.run(3)
     slow.stages = on("aaaaaacccccc", THREE)

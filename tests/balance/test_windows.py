@@ -31,6 +31,7 @@ def ring(steps: int, *devices: DeviceStatus, epoch: int = 0) -> RingStatus:
         predicted={"prefill_s": 1.0, "decode_s": 0.1},
         steps=(Steps("prefill", 1, 5.0), Steps("decode", steps, 0.2)),
         tokens_left=100,
+        running=1,
         devices=devices or (device("b", 4, 7, 0.06), device("a", 0, 3, 0.04)),
     )
 
@@ -42,7 +43,7 @@ def test_a_window_ends_after_32_steps() -> None:
     assert window is not None
     assert window.stages == (Stage((0, 3), ("a",)), Stage((4, 7), ("b",)))
     assert (window.step_s, window.compute_s) == (0.2, {"a": 0.04, "b": 0.06})
-    assert (window.remaining_tokens, window.fixed_s, window.is_alone) == (100, 0.002, True)
+    assert (window.remaining_tokens, window.fixed_s, window.requests) == (100, 0.002, 1)
     assert window.seconds["->"] == pytest.approx(0.2 - 0.1 - 0.002)
     assert windows.take(ring(64)) is None
     assert windows.take(ring(65)) is not None
