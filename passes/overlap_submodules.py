@@ -10,11 +10,14 @@ from typing import ClassVar, NamedTuple
 import networkx as nx
 from msgspec import structs
 
+from partc.config.devices import load_devices
 from partc.errors import PlanError
 from partc.format.placement import Stage, Stages
 from partc.ir.graph import Module
 from partc.ir.plan import Copy, Holding, Overlap
 from partc.pipeline.contract import Context, Pass
+from partc.pipeline.default import Default
+from partc.plan.movable import with_borders
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 from partc.plan.stages import held
@@ -26,11 +29,17 @@ device comes twice."""
 
 @dataclass(frozen=True)
 class OverlapSubmodules(Pass):
-    """Fill the memory that the plan leaves with copies of the sub-modules beside each border."""
+    """Fill the memory that the plan leaves with copies of the sub-modules beside each border.
+
+    That says what may be moved. Copies lie on disks, and graphs are cut further, where devices.yaml asks for it.
+    """
 
     name: ClassVar[str] = "overlap-submodules"
     requires: ClassVar[str | None] = "mapped"
     ensures: ClassVar[str | None] = "mapped"
+
+    devices: str = Default("")
+    """Path of devices.yaml, for `overlap`; without it nothing is cut further."""
 
     def apply(self, module: Module, context: Context) -> bool:
         """Set `overlap` in `module.plan`.
@@ -46,7 +55,11 @@ class OverlapSubmodules(Pass):
         if unknown := sorted({*held(plan.stages)} - {*problem.device_of}):
             message = f"the plan gives sub-modules to {unknown[0]!r:.60}, which is none of its devices"
             raise PlanError(message, where="plan: answer", hint="run partition-graph again")
-        module.plan = structs.replace(plan, overlap=overlap_of(problem, plan.stages))
+        overlap = overlap_of(problem, plan.stages)
+        if most := load_devices(self.devices).overlap if self.devices else 0:
+            on_disk = plan.survival.copies if plan.survival else {}
+            overlap = with_borders(problem, plan.stages, overlap, most, on_disk)
+        module.plan = structs.replace(plan, overlap=overlap)
         return plan != module.plan
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ from partc.ir.edit import Names
 from partc.ir.equality import same_parts
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Module, Node, Part, Value
-from partc.ir.plan import losses_of
+from partc.ir.plan import PlanFile, losses_of
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.plan.stages import (
@@ -78,10 +78,10 @@ class Flow:
 def split(module: Module) -> list[Part]:
     """The parts that the plan of `module` describes, the source's first; O(V + E) per piece.
 
-    The graph is cut at the borders of the plan and of those for the loss of a device, so that a piece is the same
-    wherever it runs. A device may have several; one program runs those of the plan, others run what they name after a
-    loss. Values, nodes and leaves are clones that keep their names, so that a target may rewrite one graph and leave
-    the others and the whole graph alone; the contents of constants are not copied.
+    The graph is cut at the borders of the plan, of those for the loss of a device, and where work can be moved, so that
+    a piece is the same wherever it runs. A device may have several; one program runs those of the plan, others run what
+    they name after a loss. Values, nodes and leaves are clones that keep their names, so that a target may rewrite one
+    graph and leave the others and the whole graph alone; the contents of constants are not copied.
 
     Raises:
         PlanError: there is no plan, or it is for another graph.
@@ -99,7 +99,7 @@ def split(module: Module) -> list[Part]:
     return [
         Part(
             device,
-            _graphs_on(device, graphs, [programs, *without.values()]),
+            _graphs_on(device, graphs, [programs, *without.values()], _copied(module.plan, pieces, device)),
             dict.fromkeys(phases, programs.get(device, ())),
             without={
                 lost: dict.fromkeys(phases, found[device])
@@ -121,16 +121,21 @@ def _programs(
 
 
 def _graphs_on(
-    device: str, graphs: Sequence[Graph], placements: Iterable[Mapping[str, Program]]
+    device: str,
+    graphs: Sequence[Graph],
+    placements: Iterable[Mapping[str, Program]],
+    copied: Collection[int],
 ) -> list[Graph]:
-    """The graphs that a device runs under any placement, in the order of a step."""
-    run = {
-        item.submodule
-        for programs in placements
-        for item in programs.get(device, ())
-        if isinstance(item, Run)
-    }
-    return [graph for graph in graphs if graph.name in run]
+    """The graphs that a device runs under any placement, and those of the pieces `copied`, in the order of a step."""
+    items = [item for programs in placements for item in programs.get(device, ())]
+    run = {item.submodule for item in items if isinstance(item, Run)}
+    return [graph for number, graph in enumerate(graphs) if graph.name in run or number in copied]
+
+
+def _copied(plan: PlanFile, pieces: Stages, device: str) -> list[int]:
+    """The pieces that lie on a device so that work can be moved to it."""
+    copies = plan.overlap.copies.get(device, ()) if plan.overlap else ()
+    return [number for number, piece in enumerate(pieces) if {*piece.indices} <= {*copies}]
 
 
 def planned_stages(module: Module) -> Stages:

@@ -181,7 +181,9 @@ def _port(value: Value) -> Port:
 
 def _values(module: Module, part: Part) -> dict[str, TensorType]:
     given = {value.name for value in module.graph.inputs}
-    names = dict.fromkeys(name for step in _steps(part) for name in (*step.reads, *step.writes))
+    known = [(*step.reads, *step.writes) for step in _steps(part)]
+    known += [tuple(value.name for value in (*graph.inputs, *graph.outputs)) for graph in part.graphs]
+    names = dict.fromkeys(name for some in known for name in some)
     return {name: _type_of(name, module, part.graphs) for name in names if name not in given}
 
 

@@ -26,8 +26,11 @@ SURVIVE = ("none", "one")
 """The number of devices that may be lost: none, or any single one but the source."""
 MIRROR = ("auto", "on", "off")
 """Whether devices keep copies of others' rows: where link and memory have room, in any case, never."""
+MOST_BORDERS = 3
+"""Further borders that a device may be given, at which work can be moved."""
 _TOP_KEYS = (
-    "source", "objective", "memory_fraction", "survive", "mirror", "devices", "links", "measured", *PLACEMENT_KEYS,
+    "source", "objective", "memory_fraction", "survive", "mirror", "overlap", "devices", "links", "measured",
+    *PLACEMENT_KEYS,
 )  # fmt: skip
 _DEVICE_KEYS = (
     "target", "profile", "arch", "flops", "memory_bandwidth", "memory", "overhead", "call_overhead",
@@ -101,6 +104,8 @@ class DevicesConfig:
     """One of `SURVIVE`."""
     mirror: str = "auto"
     """One of `MIRROR`; without `survive` there is nobody to mirror for."""
+    overlap: int = 0
+    """Further borders a device, at which work can be moved to a neighbour; at most `MOST_BORDERS`."""
     default_link: Link | None = None
     links: Mapping[tuple[str, str], Link | None] = field(default_factory=dict)
     """(from, to) -> the link, or None where the file says that there is none."""
@@ -150,6 +155,7 @@ def read_devices(top: Section) -> DevicesConfig:
         memory_fraction=_memory_fraction(top),
         survive=top.choice("survive", SURVIVE, "none"),
         mirror=_mirror(top),
+        overlap=_overlap(top),
         default_link=default,
         links=links,
         **{key: read_ranges(top, key, devices) for key in PLACEMENT_KEYS},
@@ -197,6 +203,14 @@ def _mirror(top: Section) -> str:
     if isinstance(value := top.data.get("mirror"), bool):
         return "on" if value else "off"
     return top.choice("mirror", MIRROR, "auto")
+
+
+def _overlap(top: Section) -> int:
+    count = top.whole("overlap", 0, minimum=0)
+    if count > MOST_BORDERS:
+        hint = f"write `overlap: {MOST_BORDERS}`: each further border costs a call in every step"
+        raise top.error(f"{count} further borders a device are too many", "overlap", hint=hint)
+    return count
 
 
 def _memory_fraction(top: Section) -> float:

@@ -180,7 +180,7 @@ class Copy(Struct, frozen=True):
     """The device that computes it, and the neighbour that holds it, too."""
 
 
-class Overlap(Struct, frozen=True):
+class Overlap(Struct, frozen=True, omit_defaults=True):
     """The copies of sub-modules beside the borders of the plan."""
 
     bytes: Number
@@ -189,6 +189,11 @@ class Overlap(Struct, frozen=True):
     """No choice of copies has more."""
     devices: dict[str, Holding]
     shared: tuple[Copy, ...]
+    """What there is room for in memory."""
+    borders: tuple[int, ...] = ()
+    """Sub-modules before which the graph is cut besides, so that work can be moved there."""
+    copies: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Device → sub-modules of its neighbours that lie on its disk for that."""
 
 
 class Loss(Struct, frozen=True, kw_only=True):

@@ -77,6 +77,7 @@ def configure(
         ("find-cuts", "rule"): cut_rule,
         ("partition-graph", "devices"): str(devices),
         ("partition-graph", "strategy"): strategy,
+        ("overlap-submodules", "devices"): str(devices),
         ("split-graph", "devices"): str(devices),
         ("lower-target", "devices"): str(devices),
         ("emit-bundle", "devices"): str(devices),

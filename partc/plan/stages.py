@@ -47,9 +47,13 @@ def _cut(stage: Stage, borders: Collection[int]) -> Iterator[Stage]:
 
 
 def pieces_of(plan: PlanFile) -> Stages:
-    """The pieces of a build, in the order of a step: cut where its plan cuts, or one for the loss of a device."""
+    """The pieces of a build, in the order of a step.
+
+    They end where the plan cuts, where one for the loss of a device does, and where work can be moved.
+    """
     others = [loss.stages for loss in losses_of(plan) if loss.stages]
-    return cut_into_pieces(plan.stages, borders_of([plan.stages, *others]))
+    further = plan.overlap.borders if plan.overlap else ()
+    return cut_into_pieces(plan.stages, {*borders_of([plan.stages, *others]), *further})
 
 
 def pieces_in(stage: Stage, pieces: Stages) -> list[int]:

@@ -57,10 +57,12 @@ def test_surviving(tmp_path: Path) -> None:
     assert (plain.survive, plain.mirror) == ("none", "auto")
     assert (plain.devices["old"].storage_bytes, plain.devices["old"].limits) == (None, None)
     more = "storage: 8 GB, storage_bandwidth: 400 MB/s, limits: {battery: 30 %, temperature: 80 C, memory: 300 MB}"
-    text = GOOD.replace("threads: 2", f"threads: 2, {more}")
+    text = GOOD.replace("threads: 2", f"threads: 2, {more}") + "overlap: 3\n"
     config = load(tmp_path, f"survive: one\nmirror: off\n{text}")
     board = config.devices["board"]
-    assert (config.survive, config.mirror) == ("one", "off")
+    assert (config.survive, config.mirror, config.overlap) == ("one", "off", 3)
+    with pytest.raises(ConfigError, match="4 further borders a device are too many"):
+        load(tmp_path, GOOD + "overlap: 4\n")
     assert (board.storage_bytes, board.storage_bandwidth_bytes_per_s) == (8 * 10**9, 4e8)
     assert board.limits == Limits(battery=0.3, temperature_c=80, memory_bytes=300_000_000)
 

@@ -46,9 +46,10 @@ def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return compiled(tmp_path_factory.mktemp("survive"), request.param, "one")
 
 
-def compiled(folder: Path, target: str, survive: str) -> Path:
+def compiled(folder: Path, target: str, survive: str, overlap: int = 0) -> Path:
     options = ", options: {chunks: [16]}" if target == "tvm" else ""
-    text = DEVICES.format(target=target, options=options).replace("survive: one", f"survive: {survive}")
+    text = DEVICES.format(target=target, options=options)
+    text = text.replace("survive: one", f"survive: {survive}\noverlap: {overlap}")
     (folder / "model.yaml").write_text(MODEL)
     (folder / "devices.yaml").write_text(text)
     files = [str(folder / "model.yaml"), "--target", str(folder / "devices.yaml")]
@@ -131,3 +132,21 @@ def test_an_identical_compile(build: Path, tmp_path: Path) -> None:
         inside = path.relative_to(build)
         if path.is_file() and not {"keys", "runs"} & set(inside.parts):
             assert path.read_bytes() == (again / inside).read_bytes(), inside
+
+
+def test_what_may_be_moved_lies_on_both_disks(
+    build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twice as many pieces compute the same."""
+    target = load_role(build / "devices" / "phone").target
+    finer = compiled(tmp_path, target, "none", overlap=2)
+    assert tokens(finer, capsys) == tokens(build, capsys)
+    roles = [load_role(path) for path in device_folders(finer)]
+    holders = {
+        name: {role.device for role in roles if name in role.submodules}
+        for role in roles
+        for name in role.submodules
+    }
+    shared = [devices for devices in holders.values() if len(devices) == 2]
+    assert len(holders) > 4 and len(shared) > 1
+    assert all(load_role(path).build.survives == () for path in device_folders(finer))
