@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,6 +49,8 @@ MEMORY = {
     ("110M", 3): (300, 280, 260),
 }
 """(model, devices) → MB of each: no fewer devices hold the model."""
+TOKEN, AIM = "token, median step", 0.1
+"""The figure that is judged, and how far off it may be."""
 FIGURES = {
     "a": "flops: 24 GFLOP/s, memory_bandwidth: 12 GB/s",
     "b": "flops: 60 GFLOP/s, memory_bandwidth: 25 GB/s",
@@ -85,7 +87,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", default="storyteller,110M", help="(default: %(default)s)")
     parser.add_argument("--rings", default="2,3", help="numbers of devices (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of each runner; 0: the engine's (default: 1)")
-    parser.add_argument("--quantize", choices=["none", "int8", "int4"], default="none")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep builds and profiles there")
     return parser
 
@@ -104,18 +105,25 @@ def compare(place: Path, name: str, count: int, options: argparse.Namespace) -> 
     partc("compile", model, "--target", profile / "devices.yaml", "-o", second, *planned)
     between = os.getloadavg()[0]
     runs = [run_once(second) for _ in range(options.runs)]
-    print(f"\n{name}, ring of {count}, {options.threads} threads, {options.quantize}; ", end="")
+    print(f"\n{name}, ring of {count}, {options.threads} threads; ", end="")
     print(f"by {options.before} runs" if options.by == "runs" else "by a profile")
     print(f"load {before:.1f} at first, {between:.1f} before the runs, {os.getloadavg()[0]:.1f} after them")
     print(f"first {placed(first)}; then {placed(second)}")
+    print_table(figures(read_subject(second).plan), runs)
+
+
+def print_table(predicted: Mapping[str, float], runs: Sequence[Mapping[str, float]]) -> None:
+    """Predicted seconds by label beside those of the runs, and whether a token came out as it should."""
     print(f"{'':22}{'predicted':>12}{'measured':>12}{'ratio':>7}   least - most")
-    plan = read_subject(second).plan
-    for label, predicted in figures(plan).items():
+    ratios = {}
+    for label, seconds in predicted.items():
         found = [one[label] for one in runs]
         middle = statistics.median(found)
+        ratios[label] = middle / max(seconds, 1e-9)
         spread = f"{min(found) * 1e3:9.3f} - {max(found) * 1e3:.3f} ms"
-        ratio = middle / max(predicted, 1e-9)
-        print(f"{label:22}{predicted * 1e3:9.3f} ms{middle * 1e3:9.3f} ms{ratio:7.2f}{spread}")
+        print(f"{label:22}{seconds * 1e3:9.3f} ms{middle * 1e3:9.3f} ms{ratios[label]:7.2f}{spread}")
+    verdict = "yes" if abs(ratios[TOKEN] - 1) <= AIM else "NO"
+    print(f"{TOKEN}: within {AIM:.0%} of the prediction: {verdict}")
     sys.stdout.flush()
 
 
@@ -123,7 +131,7 @@ def write_inputs(place: Path, name: str, count: int, options: argparse.Namespace
     """model.yaml and devices.yaml."""
     model, devices = place / "model.yaml", place / "devices.yaml"
     model.write_text(
-        f"{MODELS[name]}\ntask: text-generation\ndtype: float32\nquantize: {options.quantize}\nmax_sequence: 256\n"
+        f"{MODELS[name]}\ntask: text-generation\ndtype: float32\nmax_sequence: 256\n"
         f"workload: {{prompt: {PROMPT}, generate: {GENERATE}}}\n"
     )
     lines = [
@@ -145,7 +153,7 @@ def run_once(build: Path) -> dict[str, float]:
         plan_id = client.role.plan_id
     file = write_record(build, plan_id, [result], started, local=True)
     measured = Measured(read_subject(build).plan, read_record(file))
-    found = {"token, median step": measured.median_s or 0.0, "token, mean step": measured.value_s or 0.0}
+    found = {TOKEN: measured.median_s or 0.0, "token, mean step": measured.value_s or 0.0}
     (steps,) = measured.steps
     last = len(steps.lasted) - 1
     for phase, numbers in (("prefill", [0]), ("decode", range(1, last))):
@@ -159,7 +167,7 @@ def run_once(build: Path) -> dict[str, float]:
 def figures(plan: Plan) -> dict[str, float]:
     """The plan's seconds by the same labels."""
     value = float(plan.answer["value"])
-    found = {"token, median step": value, "token, mean step": value}
+    found = {TOKEN: value, "token, mean step": value}
     for phase in plan.phases:
         found |= _predicted(plan, phase)
     return found
