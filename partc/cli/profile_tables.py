@@ -7,9 +7,10 @@ from typing import Any
 
 from partc.cli.tables import show, table
 from partc.config.units import format_bytes, format_seconds
-from partc.profiler.learn import Learnt, Observed, Overheads
+from partc.profiler.learn import Learnt, Overheads
 from partc.profiler.links import LinkFigures
 from partc.profiler.measurement import DeviceResult, ProfileResult
+from partc.profiler.observed import Observed
 
 
 def profile_json(result: ProfileResult) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def _observed_json(item: Observed) -> dict[str, Any]:
         "submodules": [[stage.first, stage.last] for stage in item.stages],
         "priced_s": item.priced_s,
         "computed_s": item.seconds,
+        "share": item.share,
         "steps": item.steps,
     }
 

@@ -107,8 +107,8 @@ def _learnt_times(
         **_settings(device),
         "machine": before.get("machine", {}),
         "call_overhead_s": overheads.call_s,
-        "step_overhead_s": overheads.own_s + overheads.call_s,
-        "hop_overhead_s": overheads.own_s + overheads.call_s,
+        "step_overhead_s": overheads.step_s,
+        "hop_overhead_s": overheads.step_s,
         "times": {**before.get("times", {}), **learnt.times[name]},
     }
 

@@ -9,6 +9,9 @@ plan that ran comes out at what it took:
     step = own + call                             on the source; hop = own + call elsewhere
     link = took - own of the sender               = latency + bytes / bandwidth (`learn_links`)
 
+The plan counts a prompt as if its parts did not overlap. Where they did, what devices computed at once is in both of
+their times, and all times of the phase are scaled down by one factor (share) to what the whole step took.
+
 One build cannot tell a call of the engine from the sub-modules in it: call is what it was known to be. Builds that
 gave a device loads of different sizes can: then c = calls · call + factor · Σ e(j) is fitted, as least squares of the
 relative error.
@@ -18,46 +21,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
 from partc.config.devices import DevicesConfig
 from partc.errors import UserError
-from partc.format.placement import Stage
 from partc.ir.digests import submodule_digest
 from partc.ir.graph import Module
 from partc.ir.workload import Step, workload
-from partc.plan.roofline import submodule_s
 from partc.profiler.learn_links import learn_links
 from partc.profiler.links import LinkFigures
+from partc.profiler.observed import LEAST_S, Observed, Prices, observed_in, prices_of
 from partc.profiler.same_build import check_same_devices, check_same_model
 from partc.runs.history import History
-from partc.runs.typical import Typical, TypicalSteps, typical_steps
+from partc.runs.typical import Typical, typical_steps
 
 _LEAST_PART = 0.1
 """The part of a device's computing that is its sub-modules' at least: overheads must not make them free."""
 _UNLIKE = 4.0
 """How many times as large a load must be as another one, so that noise does not hide what a call is."""
-_LEAST_S = 1e-12
-"""No sub-module takes no time at all."""
 
-
-@dataclass(frozen=True)
-class Observed:
-    """One device in the steps of one phase of one build."""
-
-    device: str
-    phase: str
-    stages: tuple[Stage, ...]
-    """What it ran; the plan counts one call of the engine each."""
-    priced_s: float
-    """The prices of its sub-modules before, without calls."""
-    seconds: float
-    """Computing in a step, calls included."""
-    spread_s: float
-    """Half of what lies between the quartiles."""
-    steps: int
+_OVERLAP = (
+    "prompts went in parts, which devices computed at once: their times are scaled to what a prompt took"
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +56,11 @@ class Overheads:
     """A call of the engine."""
     own_s: float
     """The runner itself."""
+
+    @property
+    def step_s(self) -> float:
+        """Both together."""
+        return self.own_s + self.call_s
 
 
 @dataclass(frozen=True)
@@ -99,23 +92,24 @@ def learn(module: Module, devices: DevicesConfig, histories: Sequence[History]) 
         UserError: runs are of another model or of other devices, or none did the planned work.
     """
     runs = [_typical(module, devices, history) for history in histories]
-    prices = _prices(module, devices)
-    observed = [
-        _observed(name, phase, prices[phase.phase], found.history)
-        for found in runs
-        for phase in found.phases
-        for name in found.history.build.roles
-        if phase.chosen
-    ]
+    prices = prices_of(module, devices)
+    by_run = [observed_in(found, prices) for found in runs]
+    observed = list(chain.from_iterable(by_run))
     names = list(dict.fromkeys(item.device for item in observed))
     overheads = {name: Overheads(_call_s(name, observed, devices), _own_s(name, runs)) for name in names}
+    links = learn_links(devices, runs, {name: overheads[name].own_s for name in names})
+    shared = [
+        replace(item, share=_share(item.phase, found, items, overheads, links))
+        for found, items in zip(runs, by_run, strict=True)
+        for item in items
+    ]
     return Learnt(
         runs=sum(len(history.records) for history in histories),
         requests=sum(found.requests for found in runs),
-        observed=tuple(observed),
+        observed=tuple(shared),
         overheads=overheads,
-        times={name: _times(name, module, observed, prices, overheads[name].call_s) for name in names},
-        links=learn_links(devices, runs, {name: overheads[name].own_s for name in names}),
+        times={name: _times(name, module, shared, prices, overheads[name].call_s) for name in names},
+        links=links,
         notes=_notes(runs, [name for name in devices.devices if name not in names]),
     )
 
@@ -135,39 +129,9 @@ def _typical(module: Module, devices: DevicesConfig, history: History) -> Typica
 
 def _notes(runs: Sequence[Typical], idle: Sequence[str]) -> tuple[str, ...]:
     notes = [note for found in runs for note in found.notes]
+    notes += [_OVERLAP for found in runs for phase in found.phases if phase.overlaps and phase.chosen]
     notes += [f"{', '.join(idle)} took no part: priced as before"] if idle else []
     return tuple(dict.fromkeys(notes))
-
-
-Prices = Sequence[Mapping[str, float]]
-"""Sub-module → device → seconds."""
-
-
-def _prices(module: Module, devices: DevicesConfig) -> dict[str, Prices]:
-    """Phase → the prices before; none is nothing."""
-    submodules, profile = module.submodules or (), module.profile or ()
-    return {
-        step.name: [
-            {name: max(seconds, _LEAST_S) for name, seconds in entry.items()}
-            for entry in submodule_s(submodules, [item.phases[step.name] for item in profile], step, devices)
-        ]
-        for step in workload(module.info)
-    }
-
-
-def _observed(device: str, phase: TypicalSteps, prices: Prices, history: History) -> Observed:
-    taken = [steps.computed_s[device].get(number, 0.0) for steps, number in phase.chosen]
-    low, high = np.quantile(taken, (0.25, 0.75))
-    stages = tuple(stage for stage in history.case.stages if stage.device == device)
-    return Observed(
-        device=device,
-        phase=phase.phase,
-        stages=stages,
-        priced_s=math.fsum(prices[index][device] for stage in stages for index in stage.indices),
-        seconds=math.fsum(taken) / len(taken),
-        spread_s=float(high - low) / 2,
-        steps=len(taken),
-    )
 
 
 def _own_s(device: str, runs: Sequence[Typical]) -> float:
@@ -191,6 +155,29 @@ def _call_s(device: str, observed: Sequence[Observed], devices: DevicesConfig) -
     return float(np.clip(call_s, 0.0, most_s))
 
 
+def _share(
+    name: str,
+    found: Typical,
+    observed: Sequence[Observed],
+    overheads: Mapping[str, Overheads],
+    links: Mapping[tuple[str, str], LinkFigures],
+) -> float:
+    """The share with which the plan of a build comes out at what the steps of a phase took."""
+    (phase,) = (one for one in found.phases if one.phase == name)
+    if not phase.overlaps:
+        return 1.0
+    lasted_s = phase.mean(lambda steps, number: steps.lasted.get(number)) or 0.0
+    items = [item for item in observed if item.phase == name]
+    computing_s = math.fsum(item.seconds - len(item.stages) * overheads[item.device].call_s for item in items)
+    besides_s = math.fsum(len(item.stages) * overheads[item.device].step_s for item in items)
+    besides_s += math.fsum(
+        links[message.sender, message.receiver].seconds(message.bytes)
+        for message in phase.timeline.messages
+        if message.kind != "residual"
+    )
+    return float(np.clip((lasted_s - besides_s) / max(computing_s, LEAST_S), _LEAST_PART, 1.0))
+
+
 def _times(
     device: str,
     module: Module,
@@ -208,7 +195,7 @@ def _times(
         for digest, indices in _alike(module, step).items():
             price = prices[step.name][indices[0]][device]
             times[digest] = {
-                "seconds": max(scale * price, _LEAST_S),
+                "seconds": max(scale * price, LEAST_S),
                 "spread_s": spread * price,
                 "repeats": sum(item.steps for item in loads),
                 "phase": step.name,
@@ -220,7 +207,7 @@ def _times(
 def _scale(loads: Sequence[Observed], call_s: float) -> tuple[float, float]:
     """(time over price, its spread): the mean over the builds."""
     own = [
-        max(item.seconds - len(item.stages) * call_s, _LEAST_PART * item.seconds) / item.priced_s
+        item.share * max(item.seconds - len(item.stages) * call_s, _LEAST_PART * item.seconds) / item.priced_s
         for item in loads
     ]
     spreads = [item.spread_s / item.priced_s for item in loads]

@@ -31,7 +31,7 @@ def learn_links(
     """
     points: dict[Pair, dict[float, list[tuple[float, float]]]] = {}
     for found in runs:
-        for phase in found.phases:
+        for phase in (phase for phase in found.phases if not phase.overlaps):
             for message, seconds in _links_s(phase, found.history, own_s):
                 sizes = points.setdefault((message.sender, message.receiver), {})
                 sizes.setdefault(float(message.bytes), []).append((max(0.0, seconds), phase.timeline.weight))

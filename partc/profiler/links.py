@@ -58,6 +58,10 @@ class LinkFigures:
     """Half of both ways, without the computing of either end."""
     bandwidth_bytes_per_s: float
 
+    def seconds(self, count: float) -> float:
+        """The time that a message of `count` bytes takes."""
+        return self.latency_s + count / self.bandwidth_bytes_per_s
+
 
 def measure_ring(fleet: Fleet, devices: Sequence[str], steps: int, repeats: int) -> Ring:
     """Let a ring of one or two devices work; raises RunError.

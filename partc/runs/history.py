@@ -32,6 +32,13 @@ class History:
         tokens = self.build.roles[self.case.problem.source].predicted.get("prefill_tokens")
         return None if tokens is None else int(tokens)
 
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether prompts as planned go round the ring in several parts, one behind the other."""
+        chunk = self.build.roles[self.case.problem.source].model.prompt_chunk
+        is_long = chunk is not None and (self.planned_prompt or 0) > chunk
+        return is_long and self.case.problem.batch == 1 and len(self.case.stages) > 1
+
 
 def read_history(runs: Path) -> History:
     """The runs in BUILD/runs; BUILD itself means the same.

@@ -25,6 +25,8 @@ class TypicalSteps:
     timeline: Timeline
     chosen: tuple[tuple[Steps, int], ...]
     """(request, number of the step)."""
+    overlaps: bool = False
+    """Whether devices work at once, on parts of a prompt: then what lies between them cannot be told."""
 
     @property
     def phase(self) -> str:
@@ -69,7 +71,8 @@ def typical_steps(history: History) -> Typical:
             for number, seconds in steps.lasted.items()
             if min(number, last) == place
         ]
-        phases.append(TypicalSteps(timeline, tuple(_middle(lasted))))
+        overlaps = place < last and history.is_in_parts
+        phases.append(TypicalSteps(timeline, tuple(_middle(lasted)), overlaps))
     return Typical(history, len(requests), tuple(phases), (*history.skipped, *notes))
 
 

@@ -35,7 +35,7 @@ from partc.runtime.client.launch import launch_local
 from tests.bench.llamas import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
-PROMPT, GENERATE = 32, 64
+GENERATE = 64
 MODELS = {
     "storyteller": f"model: {ROOT / 'examples' / 'storyteller'}\nmax_batch: 2\nmax_requests: 4",
     "110M": f"model: {{config: {{model_type: llama, {', '.join(f'{k}: {v}' for k, v in SHAPES['110M'].items())}}},"
@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--models", default="storyteller,110M", help="(default: %(default)s)")
     parser.add_argument("--rings", default="2,3", help="numbers of devices (default: %(default)s)")
+    parser.add_argument("--prompt", type=int, default=32, help="tokens of the prompts (default: 32)")
     parser.add_argument("--threads", type=int, default=1, help="of each runner; 0: the engine's (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep builds and profiles there")
     return parser
@@ -98,14 +99,14 @@ def compare(place: Path, name: str, count: int, options: argparse.Namespace) -> 
     before = os.getloadavg()[0]
     partc("compile", model, "--target", devices, "-o", first)
     for _ in range(options.before):
-        run_once(first)
+        run_once(first, options.prompt)
     way = ["--from", first / RUNS] if options.by == "runs" else []
     partc("profile", model, "--target", devices, "-o", profile, *way)
     planned = ("--strategy", options.strategy)
     partc("compile", model, "--target", profile / "devices.yaml", "-o", second, *planned)
     between = os.getloadavg()[0]
-    runs = [run_once(second) for _ in range(options.runs)]
-    print(f"\n{name}, ring of {count}, {options.threads} threads; ", end="")
+    runs = [run_once(second, options.prompt) for _ in range(options.runs)]
+    print(f"\n{name}, ring of {count}, {options.threads} threads, prompts of {options.prompt}; ", end="")
     print(f"by {options.before} runs" if options.by == "runs" else "by a profile")
     print(f"load {before:.1f} at first, {between:.1f} before the runs, {os.getloadavg()[0]:.1f} after them")
     print(f"first {placed(first)}; then {placed(second)}")
@@ -131,8 +132,8 @@ def write_inputs(place: Path, name: str, count: int, options: argparse.Namespace
     """model.yaml and devices.yaml."""
     model, devices = place / "model.yaml", place / "devices.yaml"
     model.write_text(
-        f"{MODELS[name]}\ntask: text-generation\ndtype: float32\nmax_sequence: 256\n"
-        f"workload: {{prompt: {PROMPT}, generate: {GENERATE}}}\n"
+        f"{MODELS[name]}\ntask: text-generation\ndtype: float32\nmax_sequence: {options.prompt + 2 * GENERATE}\n"
+        f"workload: {{prompt: {options.prompt}, generate: {GENERATE}}}\n"
     )
     lines = [
         f"  {device}: {{target: ort, threads: {options.threads}, memory: {memory} MB, {figures}}}"
@@ -144,9 +145,9 @@ def write_inputs(place: Path, name: str, count: int, options: argparse.Namespace
     return model, devices
 
 
-def run_once(build: Path) -> dict[str, float]:
+def run_once(build: Path, length: int) -> dict[str, float]:
     """One request to processes of its own, recorded as `partc run` does it; its figures by label, seconds."""
-    prompt = [1 + number % 40 for number in range(PROMPT)]
+    prompt = [1 + number % 40 for number in range(length)]
     started = datetime.now(UTC)
     with launch_local(build) as ring, ring.client() as client:
         result = client.generate(prompt, GENERATE, ignore_eos=True)

@@ -73,10 +73,14 @@ def run_of(*requests: RequestRecord, local: bool = True) -> RunRecord:
 
 
 def history_of(
-    module: Module, devices: DevicesConfig, assignment: Sequence[str], *records: RunRecord
+    module: Module,
+    devices: DevicesConfig,
+    assignment: Sequence[str],
+    *records: RunRecord,
+    prompt_chunk: int | None = None,
 ) -> History:
     """The runs of a build with that assignment."""
     case = Case(problem_of(module, devices), stages_of(assignment))
     programs = {name: both("") for name in dict.fromkeys(assignment)}
-    roles = roles_of(programs, predicted={"prefill_tokens": float(PROMPT)})
+    roles = roles_of(programs, prompt_chunk=prompt_chunk, predicted={"prefill_tokens": float(PROMPT)})
     return History(Build(Path("build"), roles), case, records, ())

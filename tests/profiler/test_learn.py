@@ -236,6 +236,22 @@ def test_prompts_of_another_length_are_other_work(
     assert after[1].latency_s == pytest.approx(TWO.step_s(1), rel=1e-3)
 
 
+def test_parts_of_a_prompt_overlap(module: Module, devices: DevicesConfig, tmp_path: Path) -> None:
+    """The second device begins while the first one is at work."""
+    overlapping = replace(TWO, links={**TWO.links, "phone": (-0.012, 0.0008)})
+    run = run_of(overlapping.request())
+    cut = history_of(module, devices, split(module, 3), run, prompt_chunk=16)
+    learnt = learn(module, devices, [cut])
+    phases = planned(module, written(learnt, module, devices, tmp_path), split(module, 3))
+    for place, phase in enumerate(phases):
+        assert phase.latency_s == pytest.approx(overlapping.step_s(place), rel=1e-3), phase.phase
+    assert {item.share < 0.8 for item in learnt.observed if item.phase == "prefill"} == {True}
+    assert {item.share for item in learnt.observed if item.phase == "decode"} == {1.0}
+    assert any("prompts went in parts" in note for note in learnt.notes)
+    whole = history_of(module, devices, split(module, 3), run, prompt_chunk=32)
+    assert {item.share for item in learn(module, devices, [whole]).observed} == {1.0}, "a single part"
+
+
 def test_requests_that_had_the_ring_to_themselves_are_preferred(
     module: Module, devices: DevicesConfig
 ) -> None:
