@@ -84,6 +84,44 @@ class Opening(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether every device returns the tensors that it receives."""
 
 
+class Reached(Struct, frozen=True, forbid_unknown_fields=True):
+    """The step that a request in flight has reached."""
+
+    request: fields.RequestNumber
+    step: fields.StepNumber
+    """Steps below this one are over."""
+
+
+class Held(Struct, frozen=True, array_like=True):
+    """`[request, submodule, steps]`: the rows of so many steps, without a gap, lie in a sub-module's states."""
+
+    request: Count
+    submodule: str
+    """Its name."""
+    steps: Count
+    """The watermark."""
+
+
+class Resumption(Struct, frozen=True, forbid_unknown_fields=True):
+    """The step from which a request goes on, with all that a device must know that has not seen its beginning."""
+
+    request: fields.RequestNumber
+    slot: Count
+    """Below max_requests."""
+    sampling: Sampling
+    """How its tokens are chosen."""
+    trace: bool
+    """Whether every device returns the tensors that it receives."""
+    step: fields.StepNumber
+    """The next step; 0: the request begins anew."""
+    position: tuple[Count, ...]
+    """Valid tokens in the cache of each sequence."""
+    phase: str
+    """Phase of the step before; empty for step 0."""
+    parts: Count
+    """Steps of the prompt before its last one."""
+
+
 class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     """An error on its way to another process."""
 

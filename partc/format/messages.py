@@ -15,7 +15,17 @@ from msgspec import Meta, Struct
 
 from partc.format import fields
 from partc.format.fields import Count, Digest, Text, Ticket
-from partc.format.message_parts import Opening, Reason, Row, Sampling, Tensors, TensorSpec
+from partc.format.message_parts import (
+    Held,
+    Opening,
+    Reached,
+    Reason,
+    Resumption,
+    Row,
+    Sampling,
+    Tensors,
+    TensorSpec,
+)
 
 VERSION: Literal[2] = 2
 """Number of the wire; the two ends of a connection must have the same."""
@@ -48,6 +58,9 @@ class Hello(Message, frozen=True, kw_only=True):
     placement: fields.PlacementId
     epoch: fields.Epoch
     incarnation: fields.Incarnation
+    address: fields.Address = ""
+    """HOST:PORT at which the sender can be reached; empty: as the placement says. A phone that returns has another
+    one."""
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -56,10 +69,11 @@ class Welcome(Message, frozen=True, kw_only=True):
     route: ClassVar[str] = "back"
     name: str
     """Device that answers."""
+    epoch: fields.Epoch
     next: Count
-    """`seq` that it awaits on this link."""
+    """`seq` that it awaits on this link, in `epoch`."""
     first_request: Count = 0
-    """From the source: requests below this number are over. Whoever is welcomed takes part in none of them."""
+    """From the source: requests below this number are over."""
     info: Annotated[dict[str, bool | int | float | str], Meta(max_length=64)]
     """Facts for whoever connected: `patience_s`, or the machine's description from a device that measures."""
 
@@ -114,6 +128,7 @@ class Ready(Message, frozen=True, kw_only=True):
     next_request: Annotated[int, Meta(ge=0, le=2**62)]
     """It has been told of requests below this number only."""
     placement: fields.PlacementId
+    epoch: fields.Epoch
     incarnation: fields.Incarnation
 
 
@@ -123,6 +138,95 @@ class Unready(Message, frozen=True, kw_only=True):
     route: ClassVar[str] = "device → source"
     lost: str
     """Device at its other end."""
+
+
+class Prepare(Message, frozen=True, kw_only=True):
+    """A placement is to follow the one in force; the frames are its text. Nothing changes until `commit`.
+
+    The device loads what it will run, connects to whom it will send, and fetches rows, while the ring runs on. The
+    same epoch again raises the steps that are asked for.
+    """
+
+    route: ClassVar[str] = "source → device"
+    epoch: fields.NextEpoch
+    addresses: Annotated[dict[str, str], Meta(max_length=256)]
+    """Device → HOST:PORT where it is not where the placement says."""
+    holders: Annotated[dict[str, str], Meta(max_length=4096)]
+    """Sub-module → the device that has its rows."""
+    requests: tuple[Reached, ...]
+    """Requests in flight."""
+
+
+class Prepared(Message, frozen=True, kw_only=True):
+    """The device is ready for `commit`: all is loaded, all links stand, and the rows are here that could be had."""
+
+    route: ClassVar[str] = "device → source"
+    epoch: fields.NextEpoch
+    incarnation: fields.Incarnation
+    have: tuple[Held, ...]
+    """The watermarks of the sub-modules that it will run, where they are above 0."""
+
+
+class Commit(Message, frozen=True, kw_only=True):
+    """The prepared placement is in force. A device that is not `incarnation` any more ignores it."""
+
+    route: ClassVar[str] = "source → device"
+    epoch: fields.NextEpoch
+    incarnation: fields.Incarnation
+    """Incarnation of the receiver as it told in `prepared`."""
+    requests: tuple[Resumption, ...]
+    """Requests in flight; all others are over."""
+
+
+class Abort(Message, frozen=True, kw_only=True):
+    """The change will not be: the device cannot prepare it, or the source has given it up."""
+
+    route: ClassVar[str] = "device → source, source → device"
+    epoch: fields.NextEpoch
+    problem: Reason
+
+
+class Want(Message, frozen=True, kw_only=True):
+    """Rows of a state are asked for, one part of them at a time."""
+
+    route: ClassVar[str] = "device → device"
+    epoch: fields.Epoch
+    """Epoch of the placement in force."""
+    request: fields.RequestNumber
+    submodule: fields.SubmoduleName
+    begin: fields.StepNumber
+    """The first step whose rows are wanted."""
+    end: fields.StepNumber
+    """The one behind the last; 0 with part 0: as many as there are, at least one."""
+    part: Count
+    """Number of the part, from 0."""
+
+
+class Rows(Message, frozen=True, kw_only=True):
+    """The rows that some steps of a request wrote, one part of them, in frames of at most 64 KiB.
+
+    The parts of all states follow each other, and within a state those of all sequences; a part has at most 256 KiB.
+    """
+
+    route: ClassVar[str] = "device → device"
+    epoch: fields.Epoch
+    request: fields.RequestNumber
+    submodule: fields.SubmoduleName
+    begin: fields.StepNumber
+    end: fields.StepNumber
+    part: Count
+    parts: Count
+    """How many parts there are."""
+    dims: dict[str, Count]
+    """Size of every symbol when the request began."""
+    state: str
+    """Name of the state."""
+    row: Count
+    """Number of the sequence in the request, from 0."""
+    position: Count
+    """The first row."""
+    values: tuple[TensorSpec, ...]
+    """The rows: [rows, heads, d]."""
 
 
 class Close(Message, frozen=True, kw_only=True):
@@ -213,6 +317,8 @@ class Submit(Message, frozen=True, kw_only=True):
     trace: bool
     """Whether every device returns the tensors that it receives."""
     values: Tensors
+    known: tuple[tuple[Count, ...], ...] = ()
+    """Tokens of each sequence that are known already: they are computed, but not told again."""
 
 
 class Token(Message, frozen=True, kw_only=True):
@@ -279,6 +385,36 @@ class Cancel(Message, frozen=True, kw_only=True):
     ticket: Ticket
 
 
+class Place(Message, frozen=True, kw_only=True):
+    """Another placement of the build shall be in force; the frames are its text, and its epoch does not count."""
+
+    route: ClassVar[str] = "client → source"
+    ticket: Ticket
+
+
+class Placed(Message, frozen=True, kw_only=True):
+    """The placement that was asked for is in force."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    epoch: fields.Epoch
+    seconds: float
+    """Time from `place` to the change."""
+    stopped_s: float
+    """Time for which requests stood still."""
+    steps: Count
+    """Steps that were computed again, of all requests."""
+
+
+class Resume(Message, frozen=True, kw_only=True):
+    """A client whose connection broke goes on with its request: it gets the tokens that it missed."""
+
+    route: ClassVar[str] = "client → source"
+    ticket: Ticket
+    from_step: fields.TokenNumber
+    """The first token that it has not got."""
+
+
 # -- clients and a device that measures
 
 
@@ -338,11 +474,12 @@ class Joined(Message, frozen=True, kw_only=True):
 
 AnyMessage = Union[  # noqa: UP007  (get_args needs it so)
     Hello, Welcome, Refuse, Data, Ack, Ready, Unready, Close, Fail, Timings, Crossed, Ping, Pong, Shutdown,
-    Submit, Token, Stats, Trace, Result, Error, Cancel, Measure, Measured, Join, Joined,
+    Prepare, Prepared, Commit, Abort, Want, Rows,
+    Submit, Token, Stats, Trace, Result, Error, Cancel, Place, Placed, Resume, Measure, Measured, Join, Joined,
 ]  # fmt: skip
 """Every kind of message."""
 
-SourceReply = Token | Stats | Trace | Result | Error | Pong
+SourceReply = Token | Stats | Trace | Result | Error | Placed | Pong
 """Messages of the source to a client that was welcomed."""
 MeasuringReply = Measured | Joined | Error | Pong
 """Messages of a measuring device to a client that was welcomed."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from partc.errors import PartcError
 from partc.format.dtypes import Array
 from partc.format.messages import AnyMessage, Message
-from partc.runtime.core.commands import Announce, Compute, Draw, Frame, Leave, Send
+from partc.runtime.core.commands import Command, Frame
 from partc.runtime.core.events import Origin
 from partc.runtime.core.step import Step
 
@@ -127,7 +127,7 @@ class Broadcast(Struct, frozen=True):
 Inner = (
     Delivered | Heard | Linked | Lost | Misfit | Forward | Emitted | Seen | Failed | Begin | End | Broadcast
 )
-Action = Inner | Send | Compute | Draw | Announce | Leave
+Action = Inner | Command
 
 __all__ = [
     "Action", "Begin", "Broadcast", "Delivered", "Emitted", "End", "Failed", "Forward", "Frame", "Heard", "Inner",

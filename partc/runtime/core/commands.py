@@ -46,6 +46,59 @@ class Draw(Struct, frozen=True):
     """(batch,) index in its sequence that each new token will have."""
 
 
+class Load(Struct, frozen=True):
+    """Load sub-modules while the device goes on working, and answer with `Loaded` or `LoadFailed`."""
+
+    epoch: int
+    """The placement that needs them."""
+    submodules: tuple[str, ...]
+
+
+class Release(Struct, frozen=True):
+    """Give back the memory of sub-modules, once the `Compute` under way is over."""
+
+    submodules: tuple[str, ...]
+
+
+class Reset(Struct, frozen=True):
+    """The states of a slot begin anew, for sizes `dims`: rows are about to be written."""
+
+    slot: int
+    dims: Mapping[str, int]
+
+
+class ReadRows(Struct, frozen=True):
+    """Copy rows of a state, in the order of all commands, and answer with `RowsRead`."""
+
+    submodule: str
+    slot: int
+    state: str
+    row: int
+    """Number of the sequence in the request, from 0."""
+    begin: int
+    end: int
+
+
+class WriteRows(Struct, frozen=True):
+    """Write rows of a state, in the order of all commands."""
+
+    submodule: str
+    slot: int
+    state: str
+    row: int
+    begin: int
+    rows: Array
+    """[rows, heads, d]"""
+
+
+class Connect(Struct, frozen=True):
+    """Connect to a device, or to where it is now, and again after every break."""
+
+    peer: str
+    address: str
+    """HOST:PORT; empty: as it was given at start."""
+
+
 class Announce(Struct, frozen=True):
     """Tell whoever started this process that the ring stands (the source), or this device's part of it."""
 
@@ -56,4 +109,4 @@ class Leave(Struct, frozen=True):
     error: PartcError | None = None
 
 
-Command = Send | Compute | Draw | Announce | Leave
+Command = Send | Compute | Draw | Load | Release | Reset | ReadRows | WriteRows | Connect | Announce | Leave

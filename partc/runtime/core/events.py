@@ -15,13 +15,32 @@ Origin = str | bytes
 
 
 class Loaded(Struct, frozen=True):
-    """The engine has loaded all sub-modules."""
+    """The engine has loaded all sub-modules that the placement in force needs, or the one of a `Load`."""
+
+    epoch: int = 0
+    """As in `Load`."""
+
+
+class LoadFailed(Struct, frozen=True):
+    """The failure of a `Load`."""
+
+    epoch: int
+    error: PartcError
+
+
+class RowsRead(Struct, frozen=True):
+    """The result of a `ReadRows`; they come in the order of the commands."""
+
+    rows: Array
+    """[rows, heads, d]"""
 
 
 class Connected(Struct, frozen=True):
     """A connection that this device opened stands."""
 
     peer: str
+    address: str = ""
+    """HOST:PORT at which this device can be reached from there; empty: as the placement says."""
 
 
 class Disconnected(Struct, frozen=True):
@@ -71,4 +90,7 @@ class Tick(Struct, frozen=True):
     """The time that `Device.deadline` named has come."""
 
 
-Event = Loaded | Connected | Disconnected | Rejected | Received | Unreadable | Computed | ComputeFailed | Tick
+Event = (
+    Loaded | LoadFailed | RowsRead | Connected | Disconnected | Rejected | Received | Unreadable | Computed
+    | ComputeFailed | Tick
+)  # fmt: skip

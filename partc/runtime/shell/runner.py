@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from partc.errors import PartcError, RunError
+from partc.errors import InternalError, PartcError, RunError
 from partc.format.files import verify_files
 from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
@@ -173,6 +173,11 @@ class Runner:
                     self._tell({"ready": True}, f"{self._role.device}: {what}")
                 case commands.Leave(error):
                     self._leave(error)
+                case (
+                    commands.Load() | commands.Release() | commands.Reset() | commands.ReadRows()
+                    | commands.WriteRows() | commands.Connect()
+                ):  # fmt: skip
+                    raise InternalError(f"{command} cannot be carried out yet")
                 case _:
                     assert_never(command)
 

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import assert_never
 
 from partc.errors import InternalError, PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.role import Role
-from partc.runtime.core.commands import Announce, Command, Compute, Draw, Leave, Send
+from partc.runtime.core.commands import (
+    Announce,
+    Command,
+    Compute,
+    Connect,
+    Draw,
+    Leave,
+    Load,
+    ReadRows,
+    Release,
+    Reset,
+    Send,
+    WriteRows,
+)
 from partc.runtime.core.device import Device, Start
-from partc.runtime.core.events import Computed, ComputeFailed, Event, Loaded, Tick
+from partc.runtime.core.events import Computed, ComputeFailed, Event, Loaded, RowsRead, Tick
 from partc.runtime.core.sampling import sample
 from partc.runtime.engines.contract import Engine
 from partc.runtime.virtual.clock import Clock
@@ -34,15 +48,16 @@ class Node:
         network: Network,
         seconds: Seconds,
         observe: Observer,
+        load_s: float = 0.0,
     ) -> None:
-        """Connect to the peers; nothing is loaded yet."""
+        """Connect to the peers; nothing is loaded yet, and loading takes `load_s`."""
         self.name = role.device
         self.alive = True
         self.error: PartcError | None = None
         """Why it has left."""
         self.device = Device(role, start, clock.now)
         self._engine, self._clock, self._network = engine, clock, network
-        self._seconds, self._observe = seconds, observe
+        self._seconds, self._observe, self._load_s = seconds, observe, load_s
         self._computes = False
         self._armed: float | None = None
         for peer in sorted({*role.send, role.source} - {role.device}):
@@ -79,6 +94,28 @@ class Node:
             case Leave(error):
                 self.error = error
                 self.kill()
+            case Load(epoch, names):
+                self._clock.after(self._load_s, partial(self._loaded, epoch, names))
+            case Release(names):
+                for name in names:
+                    self._engine.release(name)
+            case Reset(slot, dims):
+                self._engine.reset(slot, dims)
+            case ReadRows(name, slot, state, row, begin, end):
+                rows = self._engine.read_rows(name, slot, state, row, begin, end)
+                self._clock.after(0.0, partial(self.take, RowsRead(rows)))
+            case WriteRows(name, slot, state, row, begin, rows):
+                self._engine.write_rows(name, slot, state, row, begin, rows)
+            case Connect(peer):
+                self._network.connect(self, peer)
+            case _:
+                assert_never(command)
+
+    def _loaded(self, epoch: int, names: Sequence[str]) -> None:
+        if self.alive:
+            for name in names:
+                self._engine.load(name)
+            self.take(Loaded(epoch))
 
     def _compute(self, work: Compute | Draw) -> None:
         """Compute at once, and tell when the time for it has passed."""
