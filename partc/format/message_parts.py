@@ -88,6 +88,8 @@ class Reached(Struct, frozen=True, forbid_unknown_fields=True):
     """The step that a request in flight has reached."""
 
     request: fields.RequestNumber
+    slot: Count
+    """Below max_requests."""
     step: fields.StepNumber
     """Steps below this one are over."""
 
@@ -114,12 +116,10 @@ class Resumption(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether every device returns the tensors that it receives."""
     step: fields.StepNumber
     """The next step; 0: the request begins anew."""
-    position: tuple[Count, ...]
-    """Valid tokens in the cache of each sequence."""
     phase: str
     """Phase of the step before; empty for step 0."""
-    parts: Count
-    """Steps of the prompt before its last one."""
+    ends: tuple[tuple[Count, ...], ...]
+    """Valid tokens in the cache of each sequence after each step of the prompt that is over."""
 
 
 class Problem(Struct, frozen=True, forbid_unknown_fields=True):

@@ -165,6 +165,10 @@ INSTRUCTIONS: dict[str, type[Instruction]] = {kind.grammar.split()[0]: kind for 
 CHUNK = "chunk"
 """The phase of a part of a prompt behind which more comes; its programs follow from those of `prefill`."""
 
+REPLAY = "replay"
+"""The phase of a decode step that is computed again, and whose token is not waited for; its programs follow from those
+of `decode` in the same way."""
+
 
 def parse_program(text: str, where: str = "program") -> Program:
     """Read a program.
@@ -196,14 +200,14 @@ def print_instruction(instruction: Instruction) -> str:
     return print_fields(instruction.grammar, instruction)
 
 
-def chunk_program(prefill: Program) -> Program:
-    """The program of a part of a prompt behind which more comes.
+def tokenless(program: Program) -> Program:
+    """The program of a step whose token is not wanted: a part of a prompt behind which more comes, or a replayed step.
 
-    That is `prefill`, but no token comes of it: nothing is sampled, emitted, or sent to where it would be.
+    Nothing is sampled, emitted, or sent to where it would be.
     """
-    sampled = {item.token for item in prefill if isinstance(item, Sample)}
-    tokens = sampled.union(*(item.values for item in prefill if isinstance(item, Emit)))
-    return tuple(item for item in prefill if not _is_of_tokens(item, tokens))
+    sampled = {item.token for item in program if isinstance(item, Sample)}
+    tokens = sampled.union(*(item.values for item in program if isinstance(item, Emit)))
+    return tuple(item for item in program if not _is_of_tokens(item, tokens))
 
 
 def _is_of_tokens(instruction: Instruction, tokens: set[str]) -> bool:

@@ -25,7 +25,7 @@ from partc.format.build import (
     load_build,
 )
 from partc.format.placement import PLACEMENT_FILE, Placement, load_placement
-from partc.format.program import CHUNK, Emit, Instruction, Program, Run, Sample, chunk_program
+from partc.format.program import CHUNK, REPLAY, Emit, Instruction, Program, Run, Sample, tokenless
 from partc.format.program_rules import device_problems
 from partc.format.reading import RECOMPILE
 
@@ -142,13 +142,16 @@ class Role:
 
     @cached_property
     def programs(self) -> Mapping[str, Program]:
-        """Phase → program of this device; `chunk` where prompts go in several steps, which follows from `prefill`.
+        """Phase → program of this device; empty ones where it is not in the ring.
 
-        The programs of a device that is not in the ring are empty.
+        `replay` follows from `decode`, and `chunk`, where prompts go in several steps, from `prefill`.
         """
         own = {phase: programs.get(self.device, ()) for phase, programs in self.placement.parsed.items()}
-        is_chunked = self.model.prompt_chunk is not None and "decode" in own
-        return {**own, CHUNK: chunk_program(own["prefill"])} if is_chunked else own
+        if "decode" in own:
+            own[REPLAY] = tokenless(own["decode"])
+            if self.model.prompt_chunk is not None:
+                own[CHUNK] = tokenless(own["prefill"])
+        return own
 
     @cached_property
     def running(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from partc.errors import BundleError, RunError
-from partc.format.program import chunk_program, parse_program, print_program
+from partc.format.program import tokenless, parse_program, print_program
 from partc.format.role import load_role
 from partc.runtime.client.launch import LocalRing, launch_local
 from tests.runtime.bundles import Build, Device, expected_tokens, language_model, reseal
@@ -40,14 +40,14 @@ def alone(prompt_chunk: int | None = CHUNK) -> Build:
 
 def test_the_program_of_a_part_makes_no_token() -> None:
     text = "run p0 (ids) -> (h)\nsend h to b\nrecv token from b\nemit token\n"
-    assert print_program(chunk_program(parse_program(text))) == "run p0 (ids) -> (h)\nsend h to b\n"
+    assert print_program(tokenless(parse_program(text))) == "run p0 (ids) -> (h)\nsend h to b\n"
     last = "recv h from a\nrun p1 (h) -> (logits)\nsample logits -> token\nsend token to a\n"
-    assert print_program(chunk_program(parse_program(last))) == "recv h from a\nrun p1 (h) -> (logits)\n"
+    assert print_program(tokenless(parse_program(last))) == "recv h from a\nrun p1 (h) -> (logits)\n"
 
 
 def test_programs_of_devices_that_return_keep_all_other_messages() -> None:
     whole = [set(program.splitlines()) for program in (PROGRAM_A, PROGRAM_B)]
-    left = [set(print_program(chunk_program(parse_program(p))).splitlines()) for p in (PROGRAM_A, PROGRAM_B)]
+    left = [set(print_program(tokenless(parse_program(p))).splitlines()) for p in (PROGRAM_A, PROGRAM_B)]
     assert whole[0] - left[0] == {"recv token from b", "emit token"}
     assert whole[1] - left[1] == {"sample logits -> token", "send token to a"}
 

@@ -3,7 +3,8 @@
 One link carries frames one way; acknowledgements come back. The sender numbers its frames and keeps them until they
 are acknowledged. Two numbers keep out frames of the past:
 
-- `epoch` belongs to the placement in force. A re-plan raises it; frames of another one are dropped.
+- `epoch` belongs to the placement in force. A change raises it. Frames of an older one are dropped; those of the one
+  that is prepared (`expect`) wait for it, and those of any other are dropped, to be sent again after `hello`.
 - `session` belongs to one life of the sender's end. A device that starts again counts from 0 in a new session; frames
   of a session that the receiver has not been told of (`open`) are dropped.
 
@@ -30,8 +31,9 @@ class Sender(Generic[T]):
         self._capacity = capacity
         self.restart(session, epoch)
 
-    def restart(self, session: int, epoch: int = 0) -> None:
+    def restart(self, session: int, epoch: int = 0, capacity: int | None = None) -> None:
         """Forget all frames and count from 0 again, in a new session or epoch."""
+        self._capacity = capacity or self._capacity
         self.session = session
         self.epoch = epoch
         self._first = 0
@@ -81,21 +83,34 @@ class Receiver(Generic[T]):
     """The receiving end: hands on every frame once, in order."""
 
     def __init__(self, epoch: int, window: int) -> None:
-        self._window = window
         self.session: int | None = None
-        self.restart(epoch)
-
-    def restart(self, epoch: int) -> None:
-        """Take up a new epoch; frames held of the old one are forgotten."""
         self.epoch = epoch
+        self._window = window
         self._next = 0
         self._held: dict[int, T] = {}
+        self._following: tuple[int, int] | None = None
+        """Epoch that is prepared, and its window."""
+        self._early: dict[int, T] = {}
+        """Frames of that epoch."""
 
     def open(self, session: int) -> None:
         """The sender begins a session; the one in force goes on where it was."""
         if session != self.session:
             self.session = session
-            self.restart(self.epoch)
+            self._next, self._held, self._early = 0, {}, {}
+
+    def expect(self, epoch: int, window: int) -> None:
+        """A change to this epoch is prepared: its frames are kept until `restart`."""
+        if self._following != (epoch, window):
+            self._following, self._early = (epoch, window), {}
+
+    def restart(self) -> list[T]:
+        """The epoch that is prepared is in force; the frames of it that may be handed on now, in order."""
+        if self._following is not None:
+            self.epoch, self._window = self._following
+            self._next, self._held = 0, self._early
+            self._following, self._early = None, {}
+        return list(self._in_order())
 
     def accept(self, epoch: int, session: int, seq: int, frame: T) -> list[T]:
         """Take a frame from the network; the frames that may be handed on now, in order.
@@ -103,17 +118,26 @@ class Receiver(Generic[T]):
         Raises:
             RunError: the frame lies beyond the window.
         """
-        if epoch != self.epoch or session != self.session or seq < self._next:
+        if session != self.session:
             return []
-        if seq >= self._next + self._window:
-            message = f"message {seq} came while {self._next} was awaited: out of the window"
-            raise RunError(message, cause="refused")
-        self._held.setdefault(seq, frame)
+        if self._following is not None and epoch == self._following[0]:
+            self._keep(self._early, 0, self._following[1], seq, frame)
+            return []
+        if epoch != self.epoch or seq < self._next:
+            return []
+        self._keep(self._held, self._next, self._window, seq, frame)
         return list(self._in_order())
 
     def acknowledgement(self) -> int:
         """Everything below this number has been handed on."""
         return self._next
+
+    @staticmethod
+    def _keep(frames: dict[int, T], first: int, window: int, seq: int, frame: T) -> None:
+        if seq >= first + window:
+            message = f"message {seq} came while {first} was awaited: out of the window"
+            raise RunError(message, cause="refused")
+        frames.setdefault(seq, frame)
 
     def _in_order(self) -> Iterator[T]:
         while self._next in self._held:

@@ -3,7 +3,8 @@
 A connection begins with `hello` from the end that opened it. The other end holds it against the name of the
 connection's key, the build and the placement, and answers `welcome`, with the number of the message that it awaits, or
 `refuse`. Values flow only after that. After a break the same happens again, and the sender repeats what was not
-acknowledged, or begins a new session where the receiver has forgotten the old one.
+acknowledged, or begins a new session where the receiver has forgotten the old one. Values for a device that is away wait for it. A
+change of placement (`prepare`, `adopt`) gives every link a new epoch, in which it counts from 0 again.
 
 | state of an outgoing link | event | next state | sent |
 | --- | --- | --- | --- |
@@ -17,7 +18,7 @@ acknowledged, or begins a new session where the receiver has forgotten the old o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -26,14 +27,14 @@ from partc.format.dtypes import Array
 from partc.format.frames import to_frame
 from partc.format.message_parts import Problem
 from partc.format.messages import CLIENT, Ack, Data, Hello, Refuse, Welcome
-from partc.format.program import Instruction, Message
+from partc.format.program import Program
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Delivered, Failed, Heard, Linked, Lost, Misfit
-from partc.runtime.core.commands import Frame, Send
+from partc.runtime.core.commands import Connect, Frame, Send
 from partc.runtime.core.events import Origin, Received, Unreadable
 from partc.runtime.core.headers import Headers
 from partc.runtime.core.link import Receiver, Sender
-from partc.runtime.core.step import Step, announced
+from partc.runtime.core.step import MOST_FORCED, Step, announced
 
 _ACK_EVERY = 8
 _ACK_AFTER_S = 0.1
@@ -76,7 +77,13 @@ class Links:
     info: Info = field(default_factory=dict)
     """Facts for everyone who is welcomed."""
     first_request: int = field(init=False, default=0)
-    """At the source: requests below this number are over for whoever is welcomed."""
+    """At the source: requests below this number are over."""
+    greetings: dict[str, Hello] = field(init=False, default_factory=dict)
+    """Device that connected → its last greeting."""
+    addresses: dict[str, str] = field(init=False, default_factory=dict)
+    """Device → HOST:PORT where it told one; empty: as it was given at start."""
+    address: str = field(init=False, default="")
+    """HOST:PORT of this device; empty: as the placement says."""
     headers: Headers = field(init=False)
     """The steps and values of messages, held against the placement."""
     due: float | None = field(init=False, default=None)
@@ -91,33 +98,65 @@ class Links:
         role = self.role
         # Sessions of two lives of a device differ because its incarnations do.
         self._sessions = itertools.count(self.incarnation % 2**48)
-        peers = sorted({*role.send, role.source} - {role.device})
-        self._out = {
-            name: _Outgoing(
-                Sender(window(role, name, lambda item: item.sends), next(self._sessions), role.epoch)
-            )
-            for name in peers
-        }
-        self._in = {
-            name: _Incoming(Receiver(role.epoch, window(role, name, lambda item: item.awaits)))
-            for name in role.receive
-        }
+        self._out = {name: self._new_out(name) for name in peers_of(role)}
+        self._in = {name: _Incoming(Receiver(role.epoch, in_window(role, name))) for name in role.receive}
         self.headers = Headers(role)
 
     @property
     def missing(self) -> list[str]:
-        """The devices to which no link stands."""
-        return [name for name, out in self._out.items() if out.state is not LinkState.UP]
+        """The devices to which no link stands, of those that this one sends to."""
+        return self.missing_for(self.role)
+
+    def missing_for(self, role: Role) -> list[str]:
+        """The devices to which no link stands, of those that this one sends to in `role`."""
+        return [
+            name
+            for name in peers_of(role)
+            if name not in self._out or self._out[name].state is not LinkState.UP
+        ]
+
+    def way_to(self, device: str) -> Origin | None:
+        """Where messages to a device go now; None: there is no connection either way."""
+        out = self._out.get(device)
+        return device if out is not None and out.state is LinkState.UP else self.devices.get(device)
+
+    def connect(self, device: str, address: str) -> Iterator[Action]:
+        """See to it that a connection to a device comes to stand; nothing where there is one, or will be."""
+        if device not in self._out or self.addresses.get(device, "") != address:
+            self.addresses[device] = address
+            self._out.setdefault(device, self._new_out(device))
+            yield Connect(device, address)
+
+    def prepare(self, role: Role, addresses: Mapping[str, str]) -> Iterator[Action]:
+        """A placement will follow: connect to whom it sends to, and keep early messages."""
+        for name in role.receive:
+            link = self._in.setdefault(name, _Incoming(Receiver(self.role.epoch, in_window(self.role, name))))
+            link.receiver.expect(role.epoch, in_window(role, name))
+        for name in peers_of(role):
+            yield from self.connect(name, addresses.get(name, self.addresses.get(name, "")))
+
+    def adopt(self, role: Role) -> list[Action]:
+        """The placement is in force: all links count from 0 again; what came early is delivered."""
+        self.role, self.headers = role, Headers(role)
+        for name in peers_of(role):
+            sender = self._out[name].sender
+            sender.restart(sender.session, role.epoch, out_window(role, name))
+        return [
+            self._delivered(peer, *each)
+            for peer, link in self._in.items()
+            for each in link.receiver.restart()
+            if peer in role.receive
+        ]
 
     @property
     def devices(self) -> dict[str, Origin]:
         """The devices that are connected to this one → where messages to them go."""
         return {name: route for route, name in self._names.items() if name != CLIENT}
 
-    def connected(self, peer: str) -> Iterator[Action]:
-        """A connection that this device opened stands: greet."""
+    def connected(self, peer: str, address: str) -> Iterator[Action]:
+        """A connection that this device opened stands: greet; `address` is where it can be reached itself."""
         out = self._out[peer]
-        out.state = LinkState.GREETING
+        out.state, self.address = LinkState.GREETING, address
         yield Send(peer, self._hello(out))
 
     def disconnected(self, origin: Origin) -> Iterator[Action]:
@@ -144,15 +183,13 @@ class Links:
         """A message cannot even be read."""
         yield self._distrust(event.origin, event.error)
 
-    def send(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> Send:
-        """The message that takes values to a device.
+    def send(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> Iterator[Send]:
+        """The message that takes values to a device; where no link stands, it leaves once one does.
 
         Raises:
-            RunError: there is no link, or its receiver has stopped acknowledging.
+            RunError: the receiver has stopped acknowledging.
         """
         out = self._out[peer]
-        if out.state is not LinkState.UP:
-            raise RunError(f"{peer} is not connected", where=self.role.device, cause="lost-peer")
         sender = out.sender
         data = Data(
             session=sender.session,
@@ -166,7 +203,8 @@ class Links:
         )
         frames = [to_frame(array) for array in arrays]
         sender.push((data, frames))
-        return Send(peer, data, frames)
+        if out.state is LinkState.UP:
+            yield Send(peer, data, frames)
 
     def acknowledgements(self, now: float) -> Iterator[Action]:
         """Acknowledge what has waited long enough."""
@@ -184,7 +222,12 @@ class Links:
             placement=bytes.fromhex(role.placement_id),
             epoch=role.epoch,
             incarnation=self.incarnation,
+            address=self.address,
         )
+
+    def _new_out(self, name: str) -> _Outgoing:
+        role = self.role
+        return _Outgoing(Sender(out_window(role, name), next(self._sessions), role.epoch))
 
     def _distrust(self, origin: Origin, error: PartcError) -> Action:
         peer = self._name_of(origin)
@@ -224,15 +267,27 @@ class Links:
         name = hello.name
         lost = [] if name == CLIENT else self._superseded(name, event.origin)
         self._names[event.origin] = name
-        expected = 0
+        epoch, expected = self.role.epoch, 0
         if name in self._in:
             link = self._in[name]
             link.receiver.open(hello.session)
             link.origin = event.origin
-            expected = link.receiver.acknowledgement()
+            epoch, expected = link.receiver.epoch, link.receiver.acknowledgement()
         info, first = dict(self.info), self.first_request
-        welcome = Welcome(name=self.role.device, next=expected, first_request=first, info=info)
-        return [*lost, Send(event.origin, welcome)]
+        welcome = Welcome(
+            name=self.role.device, epoch=epoch, next=expected, first_request=first, info=info
+        )
+        return [*lost, Send(event.origin, welcome), *self._greeted(hello)]
+
+    def _greeted(self, hello: Hello) -> Iterator[Action]:
+        """Note who a device is, and where; one that came back elsewhere is connected to there."""
+        if hello.name == CLIENT:
+            return
+        self.greetings[hello.name] = hello
+        if hello.address and hello.address != self.addresses.get(hello.name, ""):
+            if hello.name in self._out:
+                yield from self.connect(hello.name, hello.address)
+            self.addresses[hello.name] = hello.address
 
     def _check_greeting(self, hello: Hello, user: str | None) -> None:
         """Hold a greeting against key, build and placement.
@@ -241,7 +296,7 @@ class Links:
             RunError: it does not fit.
         """
         role, name = self.role, hello.name
-        known = {*role.receive, *(role.ring if role.is_source else ())} - {role.device}
+        known = role.placement.addresses.keys() - {role.device}
         if name not in known and not (name == CLIENT and role.is_source):
             raise RunError(f"{name!r:.60} does not connect to {role.device} in this build", cause="refused")
         if user is not None and user != name:
@@ -263,10 +318,11 @@ class Links:
     def _welcomed(self, peer: str, message: Welcome) -> list[Action]:
         out = self._out[peer]
         sender = out.sender
-        if not sender.can_resume(message.next):
-            sender.restart(next(self._sessions), sender.epoch)
-            return [Send(peer, self._hello(out))]
-        sender.acknowledge(sender.session, sender.epoch, message.next)
+        if message.epoch == sender.epoch:
+            if not sender.can_resume(message.next):
+                sender.restart(next(self._sessions), sender.epoch)
+                return [Send(peer, self._hello(out))]
+            sender.acknowledge(sender.session, sender.epoch, message.next)
         out.state = LinkState.UP
         return [
             *(Send(peer, data, frames) for _, (data, frames) in sender.unacknowledged()),
@@ -312,12 +368,27 @@ class Links:
         return self._out[peer].sender
 
 
-def window(role: Role, peer: str, messages_of: Callable[[Instruction], tuple[Message, ...]]) -> int:
-    """Frames that may be unacknowledged: four steps of every request and a prompt in parts, and some.
+def peers_of(role: Role) -> list[str]:
+    """The devices that a device connects to."""
+    return sorted({*role.send, role.source} - {role.device})
 
-    Both ends find the same number.
-    """
-    programs = role.programs.values()
-    counts = (sum(m.device == peer for item in program for m in messages_of(item)) for program in programs)
+
+def out_window(role: Role, peer: str) -> int:
+    """Frames to a device that may be unacknowledged; it finds the same number for them (`in_window`)."""
+    return _window(role, [sum(m.device == peer for item in p for m in item.sends) for p in _all(role)])
+
+
+def in_window(role: Role, peer: str) -> int:
+    """Frames from a device that may be unacknowledged."""
+    return _window(role, [sum(m.device == peer for item in p for m in item.awaits) for p in _all(role)])
+
+
+def _all(role: Role) -> Iterable[Program]:
+    return role.programs.values()
+
+
+def _window(role: Role, messages: Sequence[int]) -> int:
+    """All steps that are under way at once of every request and a prompt in parts, and some."""
     model = role.model
-    return _ACK_EVERY + (3 + model.most_chunks) * model.max_requests * max(1, *counts) + _SPARE_FRAMES
+    steps = (MOST_FORCED + model.most_chunks) * model.max_requests
+    return _ACK_EVERY + steps * max(1, *messages) + _SPARE_FRAMES

@@ -24,12 +24,12 @@ import numpy as np
 
 from partc.errors import InternalError, RunError
 from partc.format.dtypes import Array, as_float32
-from partc.format.message_parts import Sampling
-from partc.format.program import CHUNK, Emit, Instruction, Message, Program, Recv, Run, Sample, Send
+from partc.format.message_parts import Resumption, Sampling
+from partc.format.program import CHUNK, REPLAY, Emit, Instruction, Message, Program, Recv, Run, Sample, Send
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
-from partc.runtime.core.step import Step
+from partc.runtime.core.step import MOST_FORCED, Step
 from partc.runtime.core.timings import Timing
 
 Key = tuple[str, tuple[str, ...]]
@@ -66,7 +66,7 @@ class Script:
         """Look at the programs of a device."""
         awaits = {phase: [item.awaits for item in program] for phase, program in role.programs.items()}
         most = max(sum(map(len, messages)) for messages in awaits.values())
-        steps = role.model.most_chunks
+        steps = MOST_FORCED + role.model.most_chunks
         dead = {phase: _last_uses(program) for phase, program in role.programs.items()}
         return cls(role, dead, awaits, steps, steps * most)
 
@@ -84,12 +84,12 @@ class Request:
     state: State = State.OPENING
     timings: list[Timing] = field(default_factory=list)
     """The steps that are over."""
-    _next_step: int = 0
-    _next_position: tuple[int, ...] | None = None
+    steps: int = 0
+    """Steps that are over: the rows of all of them are in the states."""
+    _ends: list[tuple[int, ...]] = field(default_factory=list)
+    """(batch,) valid tokens after each step of the prompt."""
     _phase: str = ""
     """Phase of the last step."""
-    _parts: int = 0
-    """Steps of the prompt before the prefill."""
     _queued: deque[tuple[Step, Mapping[str, Array]]] = field(default_factory=deque)
     """Steps that begin here when the one before is over."""
     _early: list[tuple[str, Step, Mapping[str, Array]]] = field(default_factory=list)
@@ -116,9 +116,25 @@ class Request:
     _resets: bool = True
     """Whether the next sub-module that runs finds the states of an earlier request."""
 
+    @classmethod
+    def resumed(cls, script: Script, resumption: Resumption, timings: Sequence[Timing], now: float) -> Request:
+        """A request that goes on from some step; `timings` are those of the steps before as far as they are known."""
+        request = cls(script, resumption.request, resumption.slot, resumption.sampling, resumption.trace, now)
+        request.steps, request._phase = resumption.step, resumption.phase
+        request._ends = list(resumption.ends)
+        request._resets = resumption.step == 0
+        request.timings = list(timings[: resumption.step])
+        return request
+
+    def position(self, step: int) -> tuple[int, ...]:
+        """(batch,) valid tokens in the cache before a step that is over, or the next one; () before the first."""
+        if step <= len(self._ends):
+            return self._ends[step - 1] if step else ()
+        return tuple(end + step - len(self._ends) for end in self._ends[-1])
+
     def look_ahead(self) -> Step | None:
         """Prepare the step that will follow, while there is time; None where that is not known."""
-        if self._step is not None or self._phase not in ("prefill", "decode") or self._last is None:
+        if self._step is not None or self._phase in ("", CHUNK) or self._last is None:
             return None
         step = self._last.next_token()
         self._ahead = step, self._step_inputs(step)
@@ -159,7 +175,7 @@ class Request:
             self._timing.received_bytes += array.nbytes
         if self.state is State.WAITING and self._awaited() is None:
             self._wake(now)
-        return [Seen(peer, step, values)] if self.trace else []
+        return [Seen(peer, step, values)] if self.trace and step.phase != REPLAY else []
 
     def advance(self, now: float) -> list[Action]:
         """Go on until something must be computed, a message is missing, or the step is over."""
@@ -212,7 +228,7 @@ class Request:
 
     def _joined(self, step: Step, now: float) -> Step:
         """The step that a message is the first to tell of."""
-        if step.step < self._next_step:
+        if step.step < self.steps:
             raise RunError(f"step {step.step} of request {self.number} is over", cause="refused")
         if self.script.role.is_source:
             raise RunError(f"step {step.step} of request {self.number} has not begun", cause="refused")
@@ -221,8 +237,6 @@ class Request:
 
     def _start(self, step: Step, inputs: Mapping[str, Array], now: float) -> None:
         self._check_follows(step)
-        if step.phase == "prefill":
-            self._parts = step.step
         self._step, self._phase, self._at = step, step.phase, 0
         script, phase = self.script, step.phase
         self._program, self._dead = script.role.programs[phase], script.dead[phase]
@@ -231,7 +245,7 @@ class Request:
         self._values = ahead[1] if ahead is not None and ahead[0] == step else self._step_inputs(step)
         self._values.update(inputs)
         self._inbox, self._came, self._emitted, self._waiting_since = {}, set(), {}, None
-        number = 0 if step.phase == CHUNK else step.step - self._parts
+        number = max(0, step.step + 1 - len(self._ends)) if step.phase in ("decode", REPLAY) else 0
         self._timing = Timing(self.number, number, started_s=now)
         if self._awaited() is None:
             self._wake(now)
@@ -240,11 +254,11 @@ class Request:
             self.state, self._waiting_since = State.WAITING, self.idle_since if step.step else now
 
     def _check_follows(self, step: Step) -> None:
-        fits = step.step == self._next_step and self._next_position in (None, step.position)
-        in_turn = (step.phase == "decode") == (self._phase in ("prefill", "decode"))
+        fits = step.step == self.steps and (step.step == 0 or self.position(step.step) == step.position)
+        in_turn = (step.phase in ("decode", REPLAY)) == (self._phase not in ("", CHUNK))
         if not (fits and step.slot == self.slot and in_turn):
             message = (
-                f"step {step.step} of request {self.number} does not follow its step {self._next_step - 1}"
+                f"step {step.step} of request {self.number} does not follow its step {self.steps - 1}"
             )
             raise RunError(message, cause="refused")
 
@@ -317,7 +331,9 @@ class Request:
         step, emitted = self._under_way, self._emitted
         self.timings.append(self._timing)
         self._step, self._last, self.state, self.idle_since = None, step, State.IDLE, now
-        self._next_step, self._next_position = step.step + 1, step.end
+        self.steps = step.step + 1
+        if step.phase in ("prefill", CHUNK):
+            self._ends.append(step.end)
         if self._queued:
             self._start(*self._queued.popleft(), now)
         actions: list[Action] = []

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
+from partc.format.message_parts import Held, Resumption
 from partc.runtime.core.actions import Action, Failed
 from partc.runtime.core.request import Request, Script, State
 from partc.runtime.core.step import Step
@@ -50,6 +51,38 @@ class Requests:
     def computing(self) -> int | None:
         """The request that the engine works for; None: it rests."""
         return None if self._computing is None else self._computing.number
+
+    def resume(self, script: Script, resumptions: Iterable[Resumption], now: float) -> None:
+        """Another placement is in force: these requests go on in it, from where it says; all others are over.
+
+        The computation under way goes on, but nothing follows from it.
+        """
+        self.script = script
+        kept = {each.request: each for each in resumptions}
+        before = {number: self._open[number].timings for number in kept if number in self._open}
+        self.close_all()
+        self._ready.clear()
+        for number, each in kept.items():
+            self._open[number] = Request.resumed(script, each, before.get(number, ()), now)
+            self._slots[each.slot] = number
+            self.next_request = max(self.next_request, number + 1)
+            if number in self._closed:
+                self._closed.remove(number)
+
+    def steps_of(self, number: int) -> int | None:
+        """Steps of a request that are over here; None: it is not open."""
+        request = self._open.get(number)
+        return None if request is None else request.steps
+
+    def request(self, number: int) -> Request | None:
+        """A request that is open here."""
+        return self._open.get(number)
+
+    def held(self, submodules: Sequence[str]) -> Iterator[Held]:
+        """The watermarks of sub-modules that this device runs."""
+        for number, request in self._open.items():
+            if request.steps:
+                yield from (Held(number, name, request.steps) for name in submodules)
 
     def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> list[Action]:
         """Start a step whose inputs are here (on the source), once the request's last one is over here."""

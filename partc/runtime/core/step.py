@@ -12,8 +12,12 @@ from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES, Array
 from partc.format.message_parts import Opening, Row, TensorSpec
 from partc.format.messages import Data
-from partc.format.program import CHUNK
+from partc.format.program import CHUNK, REPLAY
 from partc.format.role import Role
+
+
+MOST_FORCED = 8
+"""Steps with known results that a request may have under way; the last of them is waited for."""
 
 
 class Step(Struct, frozen=True):
@@ -26,7 +30,8 @@ class Step(Struct, frozen=True):
     step: int
     """Counts from 0; the prefill is 0, or as many higher as it has parts before it."""
     phase: str
-    """The program to run: prefill or decode; chunk for a part of a prompt behind which more comes."""
+    """The program to run: prefill or decode; chunk for a part of a prompt behind which more comes; replay for a decode
+    step whose token nobody waits for."""
     dims: Mapping[str, int]
     """The size of every symbol in this step."""
     position: tuple[int, ...] = ()
@@ -98,7 +103,7 @@ def check_step(step: Step, role: Role) -> None:
     model = role.model
     if step.slot >= model.max_requests:
         raise RunError(f"slot {step.slot}, there are {model.max_requests}")
-    begins, is_chunked = step.phase != "decode", CHUNK in role.programs
+    begins, is_chunked = step.phase not in ("decode", REPLAY), CHUNK in role.programs
     if (
         step.phase not in role.programs
         or begins < (step.step == 0)
