@@ -30,7 +30,11 @@ def to_frame(array: Array) -> memoryview:
 
 def to_frames(array: Array) -> list[memoryview]:
     """The bytes of a tensor in frames that everybody takes; `join_tensors` is the inverse."""
-    data = to_frame(array)
+    return split_frames(to_frame(array))
+
+
+def split_frames(data: memoryview) -> list[memoryview]:
+    """Bytes in frames that everybody takes."""
     return [data[start : start + FRAME_LIMIT] for start in range(0, data.nbytes, FRAME_LIMIT)]
 
 

@@ -18,6 +18,7 @@ from partc.format.fields import Count, Digest, Text, Ticket
 from partc.format.message_parts import (
     Held,
     Opening,
+    Problem,
     Reached,
     Reason,
     Resumption,
@@ -165,6 +166,8 @@ class Prepared(Message, frozen=True, kw_only=True):
     incarnation: fields.Incarnation
     have: tuple[Held, ...]
     """The watermarks of the sub-modules that it will run, where they are above 0."""
+    problem: Problem | None = None
+    """The reason why it cannot be; null: it is ready."""
 
 
 class Commit(Message, frozen=True, kw_only=True):
@@ -179,9 +182,9 @@ class Commit(Message, frozen=True, kw_only=True):
 
 
 class Abort(Message, frozen=True, kw_only=True):
-    """The change will not be: the device cannot prepare it, or the source has given it up."""
+    """The change will not be: a device was lost meanwhile, or cannot prepare it."""
 
-    route: ClassVar[str] = "device → source, source → device"
+    route: ClassVar[str] = "source → device"
     epoch: fields.NextEpoch
     problem: Reason
 
@@ -217,8 +220,8 @@ class Rows(Message, frozen=True, kw_only=True):
     part: Count
     parts: Count
     """How many parts there are."""
-    dims: dict[str, Count]
-    """Size of every symbol when the request began."""
+    sequences: Count
+    """Sequences of the request."""
     state: str
     """Name of the state."""
     row: Count
@@ -367,6 +370,10 @@ class Result(Message, frozen=True, kw_only=True):
     """Why each sequence ended: `stop` or `length`."""
     elapsed_s: float
     """Seconds since the source took the request."""
+    replayed: Count = 0
+    """Steps that were computed again, since a device was lost, restarted or relieved."""
+    mismatches: Count = 0
+    """Tokens of those that came out otherwise than before; the client keeps the first ones."""
     values: Tensors
 
 
@@ -479,7 +486,7 @@ AnyMessage = Union[  # noqa: UP007  (get_args needs it so)
 ]  # fmt: skip
 """Every kind of message."""
 
-SourceReply = Token | Stats | Trace | Result | Error | Placed | Pong
+SourceReply = Token | Stats | Trace | Result | Error | Pong
 """Messages of the source to a client that was welcomed."""
 MeasuringReply = Measured | Joined | Error | Pong
 """Messages of a measuring device to a client that was welcomed."""

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from partc.errors import BundleError
 from partc.format.build import Count, Data, DeviceName, Sha256, check_format
 from partc.format.digests import data_digest
-from partc.format.program import Program, parse_program
+from partc.format.json_text import parse_json
+from partc.format.program import Program, Run, parse_program
 from partc.format.program_rules import ring_problems
 from partc.format.reading import RECOMPILE, convert, read_object
 
@@ -123,6 +124,15 @@ class Placement(Data, frozen=True, kw_only=True, dict=True):
             for phase, programs in self.programs.items()
         }
 
+    @cached_property
+    def running(self) -> Mapping[str, frozenset[str]]:
+        """Device of the ring → the sub-modules that it runs."""
+        found: dict[str, set[str]] = {device: set() for device in self.ring}
+        for programs in self.parsed.values():
+            for device, program in programs.items():
+                found[device].update(item.submodule for item in program if isinstance(item, Run))
+        return {device: frozenset(names) for device, names in found.items()}
+
 
 def seal_placement(placement: Placement) -> Placement:
     """The same with the placement id that belongs to its content."""
@@ -148,6 +158,18 @@ def load_placement(folder: Path) -> Placement:
     """
     path = folder / PLACEMENT_FILE
     return parse_placement(read_object(path), str(path))
+
+
+def read_placement(text: bytes, where: str) -> Placement:
+    """Check a placement that came as text.
+
+    Raises:
+        BundleError: it is no JSON object, or a key is wrong.
+    """
+    raw = parse_json(text, where, BundleError, RECOMPILE)
+    if not isinstance(raw, dict):
+        raise BundleError("not a JSON object", where=where, hint=RECOMPILE)
+    return parse_placement(raw, where)
 
 
 def parse_placement(raw: Mapping[str, Any], where: str = PLACEMENT_FILE) -> Placement:

@@ -97,7 +97,7 @@ def _types(placement: Placement) -> dict[str, TensorType]:
     found = {name: HIDDEN for item in items for name in (*item.reads, *item.writes)}
     for item in items:
         found |= _special(item)
-    return {**found, "input_ids": IDS}
+    return {**found, "input_ids": IDS, "position": TOKEN}
 
 
 def _special(item: Instruction) -> dict[str, TensorType]:
@@ -128,42 +128,42 @@ def both(text: str) -> dict[str, str]:
 
 
 THREE: Programs = {
-    "a": both("run head (input_ids) -> (h, r)\nsend h to b\nsend r to c\nrecv token from c\nemit token"),
-    "b": both("recv h from a\nrun body (h) -> (m)\nsend m to c"),
+    "a": both("run head (position, input_ids) -> (h, r)\nsend h to b\nsend r to c\nrecv token from c\nemit token"),
+    "b": both("recv h from a\nrun body (position, h) -> (m)\nsend m to c"),
     "c": both(
-        "recv r from a\nrecv m from b\nrun tail (m, r) -> (logits)\nsample logits -> token\nsend token to a"
+        "recv r from a\nrecv m from b\nrun tail (position, m, r) -> (logits)\nsample logits -> token\nsend token to a"
     ),
 }
 """a, b, c; a residual goes from a to c."""
 FOUR: Programs = {
-    "a": both("run p0 (input_ids) -> (h, r)\nsend h to b\nsend r to d\nrecv token from d\nemit token"),
-    "b": both("recv h from a\nrun p1 (h) -> (m, s)\nsend m to c\nsend s to d"),
-    "c": both("recv m from b\nrun p2 (m) -> (n)\nsend n to d"),
+    "a": both("run p0 (position, input_ids) -> (h, r)\nsend h to b\nsend r to d\nrecv token from d\nemit token"),
+    "b": both("recv h from a\nrun p1 (position, h) -> (m, s)\nsend m to c\nsend s to d"),
+    "c": both("recv m from b\nrun p2 (position, m) -> (n)\nsend n to d"),
     "d": both(
-        "recv r from a\nrecv n from c\nrecv s from b\nrun p3 (n, r, s) -> (logits)\nsample logits -> token\n"
+        "recv r from a\nrecv n from c\nrecv s from b\nrun p3 (position, n, r, s) -> (logits)\nsample logits -> token\n"
         "send token to a"
     ),
 }
 """a, b, c, d; residuals skip one device, and two."""
 RETURNING: Programs = {
     "a": both(
-        "run p0 (input_ids) -> (v, w)\nsend w to b\nsend v to c\nrecv x from b\nrun p4 (x) -> (y)\nsend y to b\n"
+        "run p0 (position, input_ids) -> (v, w)\nsend w to b\nsend v to c\nrecv x from b\nrun p4 (position, x) -> (y)\nsend y to b\n"
         "recv token from b\nemit token"
     ),
     "b": both(
-        "recv w from a\nrun p1 (w) -> (x)\nsend x to a\nrecv r from c\nrun p3 (r) -> (q)\nrecv y from a\n"
-        "run p5 (q, y) -> (logits)\nsample logits -> token\nsend token to a"
+        "recv w from a\nrun p1 (position, w) -> (x)\nsend x to a\nrecv r from c\nrun p3 (position, r) -> (q)\nrecv y from a\n"
+        "run p5 (position, q, y) -> (logits)\nsample logits -> token\nsend token to a"
     ),
-    "c": both("recv v from a\nrun p2 (v) -> (r)\nsend r to b"),
+    "c": both("recv v from a\nrun p2 (position, v) -> (r)\nsend r to b"),
 }
 """a, b, c, b, a, b: messages of a step to b come in any order."""
 LOCAL: Programs = {
     "a": both(
-        "run p0 (input_ids) -> (h)\nsend h to b\nrecv n from c\nrun p3 (n) -> (logits)\n"
+        "run p0 (position, input_ids) -> (h)\nsend h to b\nrecv n from c\nrun p3 (position, n) -> (logits)\n"
         "sample logits -> token\nemit token"
     ),
-    "b": both("recv h from a\nrun p1 (h) -> (m)\nsend m to c"),
-    "c": both("recv m from b\nrun p2 (m) -> (n)\nsend n to a"),
+    "b": both("recv h from a\nrun p1 (position, h) -> (m)\nsend m to c"),
+    "c": both("recv m from b\nrun p2 (position, m) -> (n)\nsend n to a"),
 }
 """a, b, c, a: the source samples."""
 RINGS = {"three": THREE, "four": FOUR, "returning": RETURNING, "local": LOCAL}

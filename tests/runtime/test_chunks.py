@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from partc.errors import BundleError, RunError
-from partc.format.program import tokenless, parse_program, print_program
+from partc.format.program import parse_program, print_program, tokenless
 from partc.format.role import load_role
 from partc.runtime.client.launch import LocalRing, launch_local
 from tests.runtime.bundles import Build, Device, expected_tokens, language_model, reseal

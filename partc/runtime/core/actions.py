@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from partc.errors import PartcError
+from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
-from partc.format.messages import AnyMessage, Message
+from partc.format.messages import AnyMessage, Hello, Message
+from partc.format.placement import Placement
+from partc.format.role import Role
 from partc.runtime.core.commands import Command, Frame
 from partc.runtime.core.events import Origin
 from partc.runtime.core.step import Step
@@ -42,6 +44,12 @@ class Linked(Struct, frozen=True):
     peer: str
     first_request: int = 0
     """Requests below this number are over."""
+
+
+class Greeted(Struct, frozen=True):
+    """A device has connected to this one, and is welcome."""
+
+    hello: Hello
 
 
 class Lost(Struct, frozen=True):
@@ -118,18 +126,83 @@ class End(Struct, frozen=True):
     """Whether its timings are wanted."""
 
 
+class Stalled(Struct, frozen=True):
+    """A request makes no progress."""
+
+    silent: tuple[str, ...]
+    """Devices that do not answer, either."""
+    error: RunError
+
+
 class Broadcast(Struct, frozen=True):
     """A message goes to every device that is connected."""
 
     message: Message
 
 
+# -- changes of placement tell
+
+
+class Tell(Struct, frozen=True):
+    """A message goes to a device; the source may be meant itself."""
+
+    device: str
+    message: Message
+    frames: Sequence[Frame] = ()
+
+
+class Hold(Struct, frozen=True):
+    """Requests stop at their step boundaries."""
+
+
+class Broken(Struct, frozen=True):
+    """Devices were lost, and no placement does without them."""
+
+    devices: tuple[str, ...]
+
+
+class Mended(Struct, frozen=True):
+    """The ring stands as it stood; nothing was lost."""
+
+
+class Replaced(Struct, frozen=True):
+    """Devices were lost, or have forgotten what they had; a placement follows that does not need it."""
+
+    devices: tuple[str, ...]
+
+
+class Wish(Struct, frozen=True):
+    """A placement that a client asks for."""
+
+    origin: Origin
+    ticket: bytes
+    placement: Placement
+    asked: float
+    """When it was."""
+
+
+class Adopt(Struct, frozen=True):
+    """A prepared placement is in force: the participants are to be told, and requests to go on."""
+
+    role: Role
+    """Role of the source."""
+    participants: Mapping[str, int]
+    """Device → incarnation."""
+    have: Mapping[tuple[str, int, str], int]
+    """(device, request, sub-module) → steps whose rows are there."""
+    wish: Wish | None
+    stopped_s: float
+    """Time for which requests stood still, seconds."""
+
+
 Inner = (
-    Delivered | Heard | Linked | Lost | Misfit | Forward | Emitted | Seen | Failed | Begin | End | Broadcast
-)
+    Delivered | Heard | Linked | Lost | Misfit | Forward | Emitted | Seen | Failed | Begin | End | Stalled
+    | Greeted | Broadcast | Tell | Hold | Broken | Mended | Replaced | Adopt
+)  # fmt: skip
 Action = Inner | Command
 
 __all__ = [
-    "Action", "Begin", "Broadcast", "Delivered", "Emitted", "End", "Failed", "Forward", "Frame", "Heard", "Inner",
-    "Linked", "Lost", "Misfit", "Seen",
+    "Action", "Adopt", "Begin", "Broadcast", "Broken", "Delivered", "Emitted", "End", "Failed", "Forward", "Frame",
+    "Greeted", "Heard", "Hold", "Inner", "Linked", "Lost", "Mended", "Misfit", "Replaced", "Seen", "Stalled", "Tell",
+    "Wish",
 ]  # fmt: skip

@@ -2,9 +2,11 @@
 
 | event | any device | the source besides |
 | --- | --- | --- |
-| loaded | `ready` once all links stand | waiting requests open once all devices are ready |
+| loaded | `ready` once all links stand; a change is prepared further | waiting requests open once all devices are ready |
+| load failed | `abort` | the change is given up |
+| rows read | `rows` | |
 | connected | the link greets | |
-| disconnected | the link is down (1) | requests in flight end: `lost-peer` (2) |
+| disconnected | the link is down: values wait for it (1) | a change is begun, or requests wait, or end: `lost-peer` (2) |
 | rejected, `refuse` | before the ring ever stood the device leaves; later requests end | |
 | unreadable | requests in flight end; strangers and clients are refused | |
 | `hello` | `welcome` or `refuse`; an older connection of the same device is lost | clients are welcomed, too |
@@ -14,6 +16,10 @@
 | `close` | the request ends; its timings are reported | ignored |
 | `ping` | `pong` | |
 | `ready`, `unready`, `pong` | ignored | membership, liveness |
+| `prepare`, `commit`, `abort` | the change is prepared, in force, or given up | `abort` alone: the change is given up |
+| `prepared` | ignored | the last one leads to COMMIT, or to a stop at step boundaries |
+| `want`, `rows` | rows go out, or come in | |
+| `place`, `resume` | ignored | a change is begun; a client gets what it missed |
 | `fail`, `timings`, `crossed` | ignored | schedule |
 | `submit`, `cancel` | ignored | schedule |
 | `shutdown` | the device leaves | every device is told before |
@@ -21,8 +27,8 @@
 | compute failed | the request ends; the source hears `fail` | the client hears `error` |
 | tick | due acknowledgements leave | requests without progress end: `stalled` |
 
-1. Where the source or a consumer is at the other end, requests end here, and the source hears `unready`.
-2. Where a client was at the other end, its requests are cancelled.
+1. Where a consumer is at the other end, the source hears `unready`.
+2. Where a client was at the other end, its requests wait for it for `linger_s`.
 3. The source tells in `welcome` from which number on requests are still to come.
 
 While the engine works (`Requests.computing`) every event but a second `computed` is handled as ever; its commands
@@ -33,16 +39,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never, get_args
+from typing import assert_never
 
 from partc.errors import RunError
 from partc.format.frames import to_frames
 from partc.format.message_parts import Problem, TensorSpec
 from partc.format.messages import (
     CLIENT,
+    Abort,
     Ack,
     Cancel,
     Close,
+    Commit,
     Crossed,
     Data,
     Error,
@@ -52,11 +60,18 @@ from partc.format.messages import (
     Joined,
     Measure,
     Measured,
+    Message,
     Ping,
+    Place,
+    Placed,
     Pong,
+    Prepare,
+    Prepared,
     Ready,
     Refuse,
     Result,
+    Resume,
+    Rows,
     Shutdown,
     Stats,
     Submit,
@@ -64,26 +79,41 @@ from partc.format.messages import (
     Token,
     Trace,
     Unready,
+    Want,
     Welcome,
-)
+)  # fmt: skip
+from partc.format.placement import Placement
 from partc.format.role import Role
+from partc.runtime.core import membership
 from partc.runtime.core.actions import (
     Action,
+    Adopt,
     Begin,
     Broadcast,
+    Broken,
     Delivered,
     Emitted,
     End,
     Failed,
     Forward,
+    Frame,
+    Greeted,
     Heard,
+    Hold,
     Inner,
     Linked,
     Lost,
+    Mended,
     Misfit,
+    Replaced,
     Seen,
-)
-from partc.runtime.core.commands import Command, Leave, Send
+    Stalled,
+    Tell,
+)  # fmt: skip
+from partc.runtime.core.changes import Changes
+from partc.runtime.core.commands import (
+    Announce, Command, Compute, Connect, Draw, Leave, Load, ReadRows, Release, Reset, Send, WriteRows,
+)  # fmt: skip
 from partc.runtime.core.events import (
     Computed,
     ComputeFailed,
@@ -91,20 +121,24 @@ from partc.runtime.core.events import (
     Disconnected,
     Event,
     Loaded,
-    Origin,
+    LoadFailed,
     Received,
     Rejected,
+    RowsRead,
     Tick,
     Unreadable,
-)
+)  # fmt: skip
 from partc.runtime.core.links import Info, Links
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.runtime.core.membership import Membership
+from partc.runtime.core.preparation import Preparation
 from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
 from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.source import Source
 from partc.runtime.core.step import announced
 from partc.runtime.core.timings import Timing, timing_table
+from partc.runtime.core.transfer import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +151,17 @@ class Start:
     """Lowest number of a request at the source; its clock in milliseconds, so that numbers grow over restarts."""
     patience_s: float = LEAST_PATIENCE_S
     """The shortest time without progress after which a peer counts as gone, seconds."""
+    rejoin_s: float = 0.0
+    """The time that requests wait for a device that was lost, seconds; 0: they end at once."""
+    linger_s: float = 0.0
+    """The time that a request waits for its client to come back, seconds; 0: it is cancelled at once."""
+    contingencies: Sequence[Placement] = ()
+    """At the source: placements that do without a device."""
     info: Info = field(default_factory=dict)
     """Facts for everyone who connects."""
 
 
-_COMMANDS = get_args(Command)  # a union that is made anew costs a step of a ring 1 µs
-Report = Ready | Unready | Fail | Timings | Crossed | Pong
-"""Messages of devices to the source."""
+_COMMANDS = (Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, Announce, Leave)  # a union that is made anew costs a step of a ring 1 µs
 
 
 class Device:
@@ -135,15 +173,27 @@ class Device:
         self.links = Links(role, start.incarnation, start.info)
         self.membership = Membership(role, start.incarnation)
         self.requests = Requests(Script.of(role))
-        self.schedule: Schedule | None = None
+        self.transfer = Transfer(role, self.requests, self.links, start.patience_s)
+        self.preparation = Preparation(role, start.incarnation, self.links, self.requests, self.transfer)
+        self.source: Source | None = None
         if role.is_source:
-            self.schedule = Schedule(role, start.patience_s, start.first_request, incomplete_since=now)
-            self.schedule.absent = self.membership.absent(self.links.missing)
+            schedule = Schedule(
+                role,
+                start.patience_s,
+                start.rejoin_s,
+                start.linger_s,
+                start.first_request,
+                incomplete_since=now,
+            )
+            changes = Changes(role, (role.placement, *start.contingencies), start.patience_s)
+            self.source = Source(schedule, changes, self.links, self.membership)
+            schedule.absent = self.membership.absent(self.links.missing)
 
     @property
     def deadline(self) -> float | None:
         """When a `Tick` is due; None: never."""
-        dues = (self.links.due, None if self.schedule is None else self.schedule.due)
+        source = None if self.source is None else self.source.due
+        dues = (self.links.due, self.transfer.due, source)
         return min((due for due in dues if due is not None), default=None)
 
     @property
@@ -181,22 +231,24 @@ class Device:
         # The list is complete before any of it is acted on, so no part is called while it is at work.
         for action in list(actions):
             if isinstance(action, _COMMANDS):
+                if isinstance(action, Compute) and action.resets:
+                    self.transfer.reset(action.slot)
                 commands.append(action)
             else:
                 self._carry_out(self._act(action, now), now, commands)
 
     def _act(self, action: Inner, now: float) -> Iterable[Action]:
-        schedule = self.schedule
+        source = self.source
         match action:
             case Delivered(peer, step, values):
-                if schedule is not None:
-                    schedule.moved(step.request, now)
+                if source is not None:
+                    source.schedule.moved(step.request, now)
                 return self.requests.deliver(peer, step, values, now)
             case Forward():
                 return self._forward(action)
             case Emitted(step, values):
-                assert schedule is not None, "only the source emits"
-                return schedule.emitted(step, values, now)
+                assert source is not None, "only the source emits"
+                return source.schedule.emitted(step, values, now)
             case Begin(step, inputs):
                 return self.requests.begin(step, inputs, now)
             case End():
@@ -207,9 +259,10 @@ class Device:
                 return self._failed(action, now)
             case Heard():
                 return self._heard(action, now)
-            case Linked(first_request=first):
-                self.requests.close_below(first)
-                return self._look(now)
+            case Linked(peer, first):
+                return self._linked(peer, first, now)
+            case Greeted(hello):
+                return () if source is None else source.greeted(hello, now)
             case Lost():
                 return self._lost(action, now)
             case Misfit(error):
@@ -218,28 +271,36 @@ class Device:
                 )
             case Broadcast(message):
                 return [Send(origin, message) for origin in self.links.devices.values()]
+            case Tell(device, message, frames):
+                return self._tell(device, message, frames, now)
+            case Stalled() | Hold() | Broken() | Mended() | Replaced() | Adopt():
+                assert source is not None, "only the source decides"
+                return self._decided(action, source, now)
             case _:
                 assert_never(action)
 
     def _react(self, event: Event, now: float) -> Iterable[Action]:
         match event:
             case Received():
-                if self.schedule is not None and isinstance(event.message, Hello):
-                    self.links.first_request = self.schedule.next_number
+                if self.source is not None and isinstance(event.message, Hello):
+                    self.links.first_request = self.source.first_request(event.message)
                 return self.links.received(event, now)
             case Computed(values, seconds):
-                if self.schedule is not None and self.requests.computing is not None:
-                    self.schedule.moved(self.requests.computing, now)
+                if self.source is not None and self.requests.computing is not None:
+                    self.source.schedule.moved(self.requests.computing, now)
                 return self.requests.computed(values, seconds, now)
             case ComputeFailed(error):
                 return self.requests.failed(error)
             case Tick():
                 return ()
-            case Loaded():
-                self.membership.loaded()
-                return self._look(now)
-            case Connected(peer):
-                return self.links.connected(peer)
+            case RowsRead(rows):
+                return self.transfer.read(rows)
+            case Loaded(epoch):
+                return self._loaded(epoch, now)
+            case LoadFailed(epoch, error):
+                return self.preparation.failed(epoch, error)
+            case Connected(peer, address):
+                return self.links.connected(peer, address)
             case Disconnected(origin):
                 return self.links.disconnected(origin)
             case Rejected(peer):
@@ -250,29 +311,36 @@ class Device:
                 assert_never(event)
 
     def _catch_up(self, now: float) -> Iterator[Action]:
-        if self.schedule is not None:
-            yield from self.schedule.tell()
-            yield from self.schedule.look(now)
+        if self.source is not None:
+            yield from self.source.catch_up(now)
         for step in self.requests.look_ahead():
             self.links.headers.expect(step)
         due = self.links.due
         if due is not None and now >= due:
             yield from self.links.acknowledgements(now)
+        if self.transfer.has_waiting:
+            yield from self.transfer.stepped()
+        if self.preparation.is_fetching:
+            self.transfer.look(now)
+            yield from self.preparation.look(now)
 
     # -- actions that concern several parts
 
     def _forward(self, action: Forward) -> Iterator[Action]:
         try:
-            yield self.links.send(action.peer, action.step, action.names, action.arrays)
+            send = self.links.send(action.peer, action.step, action.names, action.arrays)
         except RunError as error:
             yield Failed(action.step.request, error)
+        else:
+            if send is not None:
+                yield send
 
     def _end(self, action: End, now: float) -> Iterator[Action]:
-        assert self.schedule is not None
+        assert self.source is not None
         steps = self.requests.close(action.request)
         if action.report:
             message, frames = self._timings(action.request, steps)
-            yield from self.schedule.reported(message, frames, now)
+            yield from self.source.schedule.reported(message, frames, now)
         yield Broadcast(Close(request=action.request, report=action.report))
 
     def _seen(self, action: Seen) -> Iterator[Action]:
@@ -284,52 +352,111 @@ class Device:
             values=announced(action.values.items(), self.role.types),
         )
         frames = [part for array in action.values.values() for part in to_frames(array)]
-        if self.schedule is not None:
-            yield from self.schedule.crossed(message, frames)
+        if self.source is not None:
+            yield from self.source.schedule.crossed(message, frames)
         else:
             yield Send(self.role.source, message, frames)
 
     def _failed(self, failed: Failed, now: float) -> Iterator[Action]:
         failed.error.where = failed.error.where or self.role.device
-        if self.schedule is not None:
-            yield from self.schedule.fail(failed, now)
+        if self.source is not None:
+            yield from self.source.schedule.fail(failed, now)
             return
         self.requests.close_failed(failed)
         problem = Problem.of(failed.error)
         yield Send(self.role.source, Fail(request=failed.request, earlier=failed.earlier, problem=problem))
 
-    def _lost(self, lost: Lost, now: float) -> Iterator[Action]:
-        if self.schedule is not None and lost.peer == CLIENT:
-            yield from self.schedule.cancel(lost.origin, None, now)
-        elif self.schedule is not None:
-            yield from self._without(lost.peer, lost.peer, lost.origin, now)
-        elif isinstance(lost.origin, str):
-            self.requests.close_all()
-            self.membership.left(lost.peer, lost.origin)
-            if lost.peer != self.role.source:
-                yield Send(self.role.source, Unready(lost=lost.peer))
-        elif lost.peer == self.role.source:
-            self.requests.close_all()
+    def _loaded(self, epoch: int, now: float) -> Iterator[Action]:
+        yield from self.preparation.loaded(epoch)
+        if self.membership.state is membership.State.LOADING:
+            self.membership.loaded()
+            if self.source is not None:
+                self.source.changes.greeted(self.role.device, self.membership.incarnation, self.role.epoch)
+            yield from self._look(now)
+        yield from self.preparation.look(now)
 
-    def _without(self, device: str, gone: str, origin: Origin, now: float) -> Iterator[Action]:
-        """A connection to or from a device is closed, or the device tells of one of its own; `gone` is to blame."""
-        assert self.schedule is not None
-        self.membership.left(device, origin)
-        self.schedule.absent = self.membership.absent(self.links.missing)
-        yield from self.schedule.lost(gone, now)
+    def _linked(self, peer: str, first_request: int, now: float) -> Iterator[Action]:
+        self.requests.close_below(first_request)
+        yield from self._look(now)
+        yield from self.transfer.linked(peer)
+        yield from self.preparation.look(now)
+
+    def _lost(self, lost: Lost, now: float) -> Iterator[Action]:
+        if self.source is not None:
+            if lost.peer == CLIENT:
+                yield from self.source.schedule.away(lost.origin, now)
+            else:
+                yield from self.source.lost(lost.peer, lost.origin, now)
+        elif isinstance(lost.origin, str):
+            self.membership.left(lost.peer, lost.origin)
+            if lost.peer != self.role.source and lost.peer in self.role.send:
+                yield Send(self.role.source, Unready(lost=lost.peer))
 
     def _look(self, now: float) -> Iterator[Action]:
-        """Find out whether the ring stands; the source opens what has waited for it."""
-        yield from self.membership.look(self.links.missing, self.requests.next_request)
-        if self.schedule is not None:
-            self.schedule.absent = self.membership.absent(self.links.missing)
-            yield from self.schedule.pump(now)
+        """Find out whether the ring stands, as far as this device sees it."""
+        if self.source is not None:
+            yield from self.source.look(now)
+        else:
+            yield from self.membership.look(self.links.missing, self.requests.next_request)
+
+    # -- changes of placement
+
+    def _decided(
+        self, action: Stalled | Hold | Broken | Mended | Replaced | Adopt, source: Source, now: float
+    ) -> Iterable[Action]:
+        match action:
+            case Stalled():
+                return source.stalled(action, now)
+            case Hold():
+                source.schedule.held = True
+                return ()
+            case Broken():
+                return source.broken(action, now)
+            case Mended():
+                return source.mended(now)
+            case Replaced():
+                return source.replaced(action, now)
+            case Adopt():
+                return source.adopt(action, now)
+            case _:
+                assert_never(action)
+
+    def _tell(self, device: str, message: Message, frames: Sequence[Frame], now: float) -> Iterable[Action]:
+        if device != self.role.device:
+            way = self.links.way_to(device)
+            return () if way is None else [Send(way, message, frames)]
+        here = Heard(device, device, message, [memoryview(frame) for frame in frames])  # type: ignore[arg-type]
+        return self._heard(here, now)
+
+    def _from_source(self, message: Prepare | Commit | Abort, heard: Heard, now: float) -> Iterator[Action]:
+        match message:
+            case Prepare():
+                yield from self.preparation.prepare(message, b"".join(heard.frames), now)
+            case Commit():
+                role = self.preparation.commit(message)
+                if role is not None:
+                    yield from self._adopt(role, message, now)
+            case Abort():
+                yield from self.preparation.abort(message)
+            case _:
+                assert_never(message)
+
+    def _adopt(self, role: Role, commit: Commit, now: float) -> Iterator[Action]:
+        """A placement is in force."""
+        self.role = self.transfer.role = role
+        self.requests.resume(Script.of(role), commit.requests, now)
+        self.transfer.forget()
+        yield from self.preparation.adopt(role)
+        yield from self.links.adopt(role)
+        if self.source is None:
+            self.membership.role = role
+            yield from self._look(now)
 
     # -- messages that are neither values nor about links
 
     def _heard(self, heard: Heard, now: float) -> Iterable[Action]:
         from_client, from_source = heard.peer == CLIENT, heard.peer == self.role.source
-        schedule = self.schedule
+        source = self.source
         match heard.message:
             case Ping(token=token):
                 busy, doing = self.requests.computing is not None, self.requests.doing()
@@ -340,53 +467,36 @@ class Device:
                 if from_client:
                     return [Broadcast(Shutdown()), Leave()]
                 return [Leave()] if from_source else ()
-            case Submit() as submit:
-                if schedule is None or not from_client:
-                    return ()
-                return schedule.submit(heard.origin, submit, heard.frames, now)
-            case Cancel() as cancel:
-                if schedule is None or not from_client:
-                    return ()
-                return schedule.cancel(heard.origin, cancel, now)
-            case Ready() | Unready() | Fail() | Timings() | Crossed() | Pong() as report:
-                if schedule is None or from_client:
-                    return ()
-                return self._told(heard, report, schedule, now)
+            case Prepare() | Commit() | Abort() as order:
+                return self._from_source(order, heard, now) if from_source else ()
+            case Submit() | Cancel() | Place() | Resume() as asked:
+                return source.asked(heard, asked, now) if source is not None and from_client else ()
+            case Ready() | Unready() | Fail() | Timings() | Crossed() | Pong() | Prepared() as report:
+                return source.told(heard, report, now) if source is not None and not from_client else ()
+            case Want() as want:
+                return () if from_client else self.transfer.wanted(heard.origin, want)
+            case Rows() as rows:
+                return () if from_client else self._rows(heard, rows, now)
             case Hello() | Welcome() | Refuse() | Data() | Ack():
                 return ()  # the links have them
             case (
-                Token() | Stats() | Trace() | Result() | Error() | Measure() | Measured() | Join() | Joined()
-            ):
+                Token() | Stats() | Trace() | Result() | Error() | Placed() | Measure() | Measured() | Join()
+                | Joined()
+            ):  # fmt: skip
                 return ()  # for clients, and for devices that measure
             case unknown:
                 assert_never(unknown)
+
+    def _rows(self, heard: Heard, rows: Rows, now: float) -> Iterator[Action]:
+        try:
+            yield from self.transfer.came(heard.peer, rows, heard.frames, now)
+        except RunError:
+            return  # nobody answers then, and the rows are computed again
 
     def _closed(self, close: Close) -> Iterator[Action]:
         steps = self.requests.close(close.request)
         if close.report:
             yield Send(self.role.source, *self._timings(close.request, steps))
-
-    def _told(self, heard: Heard, report: Report, schedule: Schedule, now: float) -> Iterator[Action]:
-        """A device told the source."""
-        match report:
-            case Ready(next_request=number):
-                self.membership.ready(heard.peer, heard.origin)
-                schedule.seen(number)
-                yield from self._look(now)
-            case Unready(lost=gone):
-                yield from self._without(heard.peer, gone, heard.origin, now)
-            case Fail(request=number, earlier=earlier, problem=problem):
-                yield from schedule.fail(Failed(number, problem.error(), earlier), now)
-            case Timings(device=device):
-                if device == heard.peer:
-                    yield from schedule.reported(report, heard.frames, now)
-            case Crossed(device=device):
-                if device == heard.peer:
-                    yield from schedule.crossed(report, heard.frames)
-            case Pong():
-                schedule.answered(heard.peer, report, now)
-            case _:
-                assert_never(report)
 
     def _timings(self, number: int, steps: Sequence[Timing]) -> tuple[Timings, list[memoryview]]:
         columns, table = timing_table(steps)

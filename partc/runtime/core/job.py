@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from partc.errors import RunError
 from partc.format.dtypes import Array
-from partc.format.message_parts import Opening, Sampling
-from partc.format.messages import Submit
-from partc.format.program import CHUNK
+from partc.format.message_parts import Opening, Resumption, Sampling
+from partc.format.messages import Crossed, Submit
+from partc.format.program import CHUNK, REPLAY
 from partc.format.role import Role
 from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import (
@@ -21,14 +24,18 @@ from partc.runtime.core.inputs import (
     read_tensors,
 )
 from partc.runtime.core.liveness import Progress
-from partc.runtime.core.step import Step
+from partc.runtime.core.step import MOST_FORCED, Step
+
+Call = tuple[Step, Mapping[str, Array]]
+"""A step and its inputs."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
     """One request of a client."""
 
-    origin: Origin
+    origin: Origin | None
+    """The client's connection; None: it is broken."""
     ticket: bytes
     """The client's name for it."""
     sampling: Sampling
@@ -48,8 +55,22 @@ class Job:
     """The reason for each sequence's end: `stop` or `length`; empty while it goes on."""
     number: int = -1
     slot: int = -1
-    step: int = 0
-    """Number of the token that it waits for, from 0."""
+    prompt: list[Call] = field(default_factory=list)
+    """The steps of the prompt."""
+    drawn: list[Array] = field(default_factory=list)
+    """(batch,) each: the tokens of every step as they were drawn, also those of sequences that have ended."""
+    next_step: int = 0
+    """The step that begins next."""
+    in_flight: bool = False
+    """Whether a step is under way whose values are waited for."""
+    replayed: int = 0
+    mismatches: int = 0
+    crossed: set[tuple[str, str, int, tuple[str, ...]]] = field(default_factory=set)
+    """(device, sender, step, values) of the tensors that a traced request was told of."""
+    losses: Counter[str] = field(default_factory=Counter)
+    """Device → how often it was lost while this request ran."""
+    helped_at: int = -1
+    """The token for which everything was begun anew after a stall."""
     started: float = 0.0
     outputs: Mapping[str, Array] = field(default_factory=dict)
     reports: set[str] = field(default_factory=set)
@@ -72,7 +93,78 @@ class Job:
         """Whether every sequence has ended."""
         return all(self.finish)
 
-    def steps(self, role: Role) -> Iterator[tuple[Step, Mapping[str, Array]]]:
+    @property
+    def step(self) -> int:
+        """Number of the token that it waits for, from 0."""
+        return len(self.drawn)
+
+    @property
+    def reached(self) -> int:
+        """Steps that are over: their values are known."""
+        return len(self.prompt) - 1 + len(self.drawn) if self.drawn else 0
+
+    def told(self, token: int) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
+        """The tokens of a step as the client is told, and why each sequence has ended by then."""
+        rows = zip(self.tokens, self.finish, strict=True)
+        finish = tuple(["" if token < len(tokens) - 1 else reason for tokens, reason in rows])
+        return tuple([row[token] if token < len(row) else None for row in self.tokens]), finish
+
+    def is_news(self, crossed: Crossed) -> bool:
+        """Whether the client has not had these tensors; steps that are computed again bring them again."""
+        names = tuple(spec.name for spec in crossed.values)
+        key = (crossed.device, crossed.peer, crossed.step, names)
+        is_new = key not in self.crossed
+        self.crossed.add(key)
+        return is_new
+
+    def open(self, number: int, slot: int, role: Role) -> None:
+        """Give it its number and its slot; its first step is next."""
+        self.number, self.slot = number, slot
+        self.prompt = list(self._prompt_steps(role))
+        self.inputs = {}
+
+    def calls(self) -> Iterator[Call]:
+        """The steps that begin now: up to the first one whose values are waited for."""
+        self.in_flight = True
+        while True:
+            call = self._call(self.next_step)
+            self.next_step += 1
+            yield call
+            if call[0].phase in ("prefill", "decode"):
+                return
+
+    def rewind(self, step: int) -> Resumption:
+        """Go on from a step that is over, or from the next one."""
+        self.replayed += self.reached - step
+        self.next_step, self.in_flight = step, False
+        before = self._call(step - 1)[0].phase if step else ""
+        ends = tuple([call[0].end for call in self.prompt[:step]])
+        phase = "decode" if before == REPLAY else before
+        return Resumption(self.number, self.slot, self.sampling, self.trace, step, phase, ends)
+
+    def _call(self, step: int) -> Call:
+        """A step whose inputs are known, and its inputs.
+
+        The results of all but the last are known as well, so they need not be waited for, but for a few: a device
+        keeps room for `MOST_FORCED` steps that it has not come to.
+        """
+        behind = step - len(self.prompt)
+        if behind < 0:
+            return self.prompt[step]
+        last = self.prompt[-1][0]
+        is_waited_for = step + 1 >= self.reached or (behind + 1) % MOST_FORCED == 0
+        following = Step(
+            request=self.number,
+            slot=self.slot,
+            step=step,
+            phase="decode" if is_waited_for else REPLAY,
+            dims={**last.dims, "sequence": 1} if "sequence" in last.dims else last.dims,
+            position=tuple([end + behind for end in last.end]),
+            length=(1,) * len(last.end),
+        )
+        return following, {"input_ids": self.drawn[behind].reshape(-1, 1)}
+
+    def _prompt_steps(self, role: Role) -> Iterator[Call]:
         """The steps of the prompt with their inputs: one, or one a part."""
         opening = Opening(self.number, self.sampling, self.trace)
         width = self.dims.get("sequence", 1)
@@ -123,6 +215,21 @@ def _fill_prompts(job: Job, submit: Submit, role: Role) -> None:
     job.stop = frozenset((*ends, *submit.stop))
     job.tokens = [[] for _ in submit.prompts]
     job.finish = ["" for _ in submit.prompts]
+    _fill_known(job, submit)
+
+
+def _fill_known(job: Job, submit: Submit) -> None:
+    """Take the tokens that the client has from before."""
+    if not submit.known:
+        return
+    if len(submit.known) != len(submit.prompts):
+        raise RunError(f"{len(submit.known)} known answers for {len(submit.prompts)} prompts", where="known")
+    for step in range(max(map(len, submit.known))):
+        column = [row[step] if step < len(row) else row[-1] if row else 0 for row in submit.known]
+        job.drawn.append(np.array(column, np.int64))
+        job.take(column)
+    if job.finished or [list(row) for row in submit.known] != job.tokens:
+        raise RunError("the known tokens end before their last one, or are complete", where="known")
 
 
 def _fill_tensors(job: Job, submit: Submit, frames: Sequence[memoryview], role: Role) -> None:

@@ -29,7 +29,7 @@ from partc.format.message_parts import Problem
 from partc.format.messages import CLIENT, Ack, Data, Hello, Refuse, Welcome
 from partc.format.program import Program
 from partc.format.role import Role
-from partc.runtime.core.actions import Action, Delivered, Failed, Heard, Linked, Lost, Misfit
+from partc.runtime.core.actions import Action, Delivered, Failed, Greeted, Heard, Linked, Lost, Misfit
 from partc.runtime.core.commands import Connect, Frame, Send
 from partc.runtime.core.events import Origin, Received, Unreadable
 from partc.runtime.core.headers import Headers
@@ -78,8 +78,6 @@ class Links:
     """Facts for everyone who is welcomed."""
     first_request: int = field(init=False, default=0)
     """At the source: requests below this number are over."""
-    greetings: dict[str, Hello] = field(init=False, default_factory=dict)
-    """Device that connected → its last greeting."""
     addresses: dict[str, str] = field(init=False, default_factory=dict)
     """Device → HOST:PORT where it told one; empty: as it was given at start."""
     address: str = field(init=False, default="")
@@ -153,7 +151,7 @@ class Links:
         """The devices that are connected to this one → where messages to them go."""
         return {name: route for route, name in self._names.items() if name != CLIENT}
 
-    def connected(self, peer: str, address: str) -> Iterator[Action]:
+    def connected(self, peer: str, address: str = "") -> Iterator[Action]:
         """A connection that this device opened stands: greet; `address` is where it can be reached itself."""
         out = self._out[peer]
         out.state, self.address = LinkState.GREETING, address
@@ -183,8 +181,8 @@ class Links:
         """A message cannot even be read."""
         yield self._distrust(event.origin, event.error)
 
-    def send(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> Iterator[Send]:
-        """The message that takes values to a device; where no link stands, it leaves once one does.
+    def send(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> Send | None:
+        """The message that takes values to a device; None where no link stands: it leaves once one does.
 
         Raises:
             RunError: the receiver has stopped acknowledging.
@@ -203,8 +201,7 @@ class Links:
         )
         frames = [to_frame(array) for array in arrays]
         sender.push((data, frames))
-        if out.state is LinkState.UP:
-            yield Send(peer, data, frames)
+        return Send(peer, data, frames) if out.state is LinkState.UP else None
 
     def acknowledgements(self, now: float) -> Iterator[Action]:
         """Acknowledge what has waited long enough."""
@@ -274,20 +271,18 @@ class Links:
             link.origin = event.origin
             epoch, expected = link.receiver.epoch, link.receiver.acknowledgement()
         info, first = dict(self.info), self.first_request
-        welcome = Welcome(
-            name=self.role.device, epoch=epoch, next=expected, first_request=first, info=info
-        )
+        welcome = Welcome(name=self.role.device, epoch=epoch, next=expected, first_request=first, info=info)
         return [*lost, Send(event.origin, welcome), *self._greeted(hello)]
 
     def _greeted(self, hello: Hello) -> Iterator[Action]:
         """Note who a device is, and where; one that came back elsewhere is connected to there."""
         if hello.name == CLIENT:
             return
-        self.greetings[hello.name] = hello
         if hello.address and hello.address != self.addresses.get(hello.name, ""):
             if hello.name in self._out:
                 yield from self.connect(hello.name, hello.address)
             self.addresses[hello.name] = hello.address
+        yield Greeted(hello)
 
     def _check_greeting(self, hello: Hello, user: str | None) -> None:
         """Hold a greeting against key, build and placement.

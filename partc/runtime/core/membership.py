@@ -19,7 +19,7 @@ A device that gets complete tells the source by `ready`, and whoever started it,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -74,6 +74,10 @@ class Membership:
         if self.state is State.COMPLETE:
             self.state = State.DEGRADED
 
+    def adopt(self, role: Role, joined: Mapping[str, Origin]) -> None:
+        """Another placement is in force, and these devices are ready for it."""
+        self.role, self.joined = role, dict(joined)
+
     def absent(self, missing: Iterable[str]) -> list[str]:
         """Devices that are not in the ring yet, where no link stands to those `missing`; at the source."""
         loaded = () if self.state is State.LOADING else (self.role.device,)
@@ -90,8 +94,15 @@ class Membership:
         self.state = State.COMPLETE
         if not role.is_source:
             placement = bytes.fromhex(role.placement_id)
-            ready = Ready(next_request=next_request, placement=placement, incarnation=self.incarnation)
-            yield Send(role.source, ready)
+            yield Send(
+                role.source,
+                Ready(
+                    next_request=next_request,
+                    placement=placement,
+                    epoch=role.epoch,
+                    incarnation=self.incarnation,
+                ),
+            )
         if not self._announced:
             self._announced = True
             yield Announce()

@@ -117,7 +117,9 @@ class Request:
     """Whether the next sub-module that runs finds the states of an earlier request."""
 
     @classmethod
-    def resumed(cls, script: Script, resumption: Resumption, timings: Sequence[Timing], now: float) -> Request:
+    def resumed(
+        cls, script: Script, resumption: Resumption, timings: Sequence[Timing], now: float
+    ) -> Request:
         """A request that goes on from some step; `timings` are those of the steps before as far as they are known."""
         request = cls(script, resumption.request, resumption.slot, resumption.sampling, resumption.trace, now)
         request.steps, request._phase = resumption.step, resumption.phase
@@ -257,9 +259,7 @@ class Request:
         fits = step.step == self.steps and (step.step == 0 or self.position(step.step) == step.position)
         in_turn = (step.phase in ("decode", REPLAY)) == (self._phase not in ("", CHUNK))
         if not (fits and step.slot == self.slot and in_turn):
-            message = (
-                f"step {step.step} of request {self.number} does not follow its step {self.steps - 1}"
-            )
+            message = f"step {step.step} of request {self.number} does not follow its step {self.steps - 1}"
             raise RunError(message, cause="refused")
 
     def _step_inputs(self, step: Step) -> dict[str, Array]:

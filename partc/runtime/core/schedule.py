@@ -5,18 +5,24 @@
 | waiting for a slot and a complete ring | `pump` → running; patience, `cancel` → over |
 | running | the last token → reporting; patience, a failure, `cancel` → over |
 | reporting (its slot is free again) | the last device's timings, or 1 s → over |
+| over, but its client is away | `resume`, `linger_s` → forgotten |
+
+A running request stands at a step boundary from time to time. While the schedule is held (`hold`), none goes beyond its
+boundary; `rewind` says from where each goes on in another placement, and `go_on` lets it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_frame
-from partc.format.message_parts import Problem
+from partc.format.message_parts import Problem, Reached, Resumption
 from partc.format.messages import (
     Cancel,
     Crossed,
@@ -24,6 +30,7 @@ from partc.format.messages import (
     Ping,
     Pong,
     Result,
+    Resume,
     Stats,
     Submit,
     Timings,
@@ -31,8 +38,8 @@ from partc.format.messages import (
     Trace,
 )
 from partc.format.role import Role
-from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed
-from partc.runtime.core.commands import Send
+from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed, Stalled
+from partc.runtime.core.commands import Frame, Send
 from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
@@ -52,15 +59,27 @@ class Schedule:
     role: Role
     floor_s: float
     """The shortest patience with a silent ring, seconds."""
+    rejoin_s: float
+    """The time that requests wait for a lost device, seconds; 0: a loss that cannot be made good ends them at once."""
+    linger_s: float
+    """The time that a request waits for its client to come back, seconds."""
     next_number: int
     """Number of the next request. Devices ignore messages of an earlier request of a slot, so numbers grow over
     restarts of the source as well: its clock gives the first one, and `ready` messages raise it."""
     incomplete_since: float
     absent: Sequence[str] = ()
     """Devices that are not in the ring; nothing is opened while there are any."""
+    broken_since: float | None = None
+    """When a device of the ring was lost for which there is no other yet."""
+    held: bool = False
+    """Whether requests stop at their step boundaries."""
     _waiting: deque[Job] = field(default_factory=deque)
     _running: dict[int, Job] = field(default_factory=dict)
     _reporting: dict[int, Job] = field(default_factory=dict)
+    _orphans: dict[bytes, tuple[Job, float]] = field(default_factory=dict)
+    """Ticket → a request whose client is away, and since when."""
+    _last_words: dict[bytes, tuple[Result | Error, Sequence[Frame]]] = field(default_factory=dict)
+    """Ticket → the end of such a request."""
     _untold: list[Send] = field(default_factory=list)
     """Tokens that clients are to be told of."""
     _free: list[int] = field(init=False)
@@ -71,10 +90,11 @@ class Schedule:
     """Device → when it last answered a ping, and how."""
     _asked_at: float = 0.0
     _look_again: float | None = 0.0
+    _gone: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._free = list(range(self.role.model.max_requests))[::-1]
-        self._others = tuple(name for name in self.role.ring if name != self.role.device)
+        self.adopt(self.role)
 
     # -- the ring
 
@@ -82,13 +102,77 @@ class Schedule:
         """A device knows requests of numbers below `next_request`."""
         self.next_number = max(self.next_number, next_request)
 
-    def lost(self, gone: str, now: float) -> Iterator[Action]:
-        """A device is not part of the ring any more: every request that has begun ends."""
+    def adopt(self, role: Role) -> None:
+        """Another placement is in force."""
+        self.role = role
+        self._others = tuple(name for name in role.ring if name != role.device)
+        self._slowest = {}
+
+    def incomplete(self, now: float) -> None:
+        """A device is not part of the ring any more."""
         self.incomplete_since = now
-        hint = "see what its runner says, start it again, and repeat the request"
-        error = RunError(f"{gone} closed its connection", where=gone, hint=hint, cause="lost-peer")
-        for job in [*self._running.values(), *self._reporting.values()]:
-            yield from self._fail(job, error, now)
+
+    def lost(self, gone: Sequence[str], now: float) -> Iterator[Action]:
+        """Devices were lost for which there are no others: requests wait for them."""
+        if self.broken_since is None:
+            self.broken_since, self._gone = now, tuple(gone)
+            self._look_again = now
+        if not self.rejoin_s:
+            yield from self._give_up(now)
+
+    def whole(self, now: float) -> None:
+        """Whatever was lost is there again, or is replaced."""
+        if self.broken_since is not None:
+            self.broken_since = None
+            for job in self._running.values():
+                job.progress.moved(now)
+
+    def count_losses(self, devices: Iterable[str], now: float) -> Iterator[Action]:
+        """Devices were lost; a request that this happens to twice with the same one may be the cause, and ends."""
+        for device in devices:
+            for job in list(self._running.values()):
+                job.losses[device] += 1
+                if job.losses[device] > 1:
+                    message = f"{device} was lost twice while this request ran"
+                    hint = "see what its runner says before you repeat the request"
+                    error = RunError(message, where=device, hint=hint, cause="lost-peer")
+                    yield from self._fail(job, error, now)
+
+    # -- changes of placement
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is running."""
+        return bool(self._running)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether every request stands at a step boundary."""
+        return not any(job.in_flight for job in self._running.values())
+
+    @property
+    def first_number(self) -> int:
+        """Requests below this number are over."""
+        return min(self._running, default=self.next_number)
+
+    def reached(self) -> tuple[Reached, ...]:
+        """Where the running requests are."""
+        return tuple(Reached(job.number, job.slot, job.reached) for job in self._running.values())
+
+    def rewind(self, watermark: Callable[[int], int]) -> tuple[tuple[Resumption, ...], int]:
+        """Every running request goes on from its watermark; and how many steps that repeats."""
+        steps = {job: min(job.reached, watermark(job.number)) for job in self._running.values()}
+        repeated = sum(job.reached - step for job, step in steps.items())
+        return tuple(job.rewind(step) for job, step in steps.items()), repeated
+
+    def go_on(self, now: float) -> Iterator[Action]:
+        """Requests go on from where they stand."""
+        self.held = False
+        self.whole(now)
+        for job in self._running.values():
+            if not job.in_flight:
+                yield from self._begin(job, now)
+        yield from self.pump(now)
 
     def fail(self, failed: Failed, now: float) -> Iterator[Action]:
         """End what a failure concerns; failures of requests that are over are ignored."""
@@ -111,23 +195,52 @@ class Schedule:
         self._waiting.append(job)
         yield from self.pump(now)
 
-    def cancel(self, origin: Origin, cancel: Cancel | None, now: float) -> Iterator[Action]:
-        """End a client's request, or all of them (None: it went away)."""
+    def resume(self, origin: Origin, resume: Resume, now: float) -> Iterator[Action]:
+        """A client is back: it gets what it missed."""
+        job = next((job for job in self._jobs() if job.ticket == resume.ticket), None)
+        if job is None and resume.ticket in self._orphans:
+            job = self._orphans[resume.ticket][0]
+        if job is None:
+            error = RunError("this request is not known here", hint="send it again", cause="refused")
+            yield Send(origin, Error(ticket=resume.ticket, problem=Problem.of(error)))
+            return
+        yield from self.tell()
+        job.origin = origin
+        self._orphans.pop(job.ticket, None)
+        for token in range(resume.from_step, job.step):
+            tokens, finish = job.told(token)
+            yield Send(origin, Token(ticket=job.ticket, step=token, tokens=tokens, finish=finish))
+        if job.ticket in self._last_words:
+            yield Send(origin, *self._last_words.pop(job.ticket))
+
+    def away(self, origin: Origin, now: float) -> Iterator[Action]:
+        """A client's connection is broken: its requests wait for it for a while."""
         for job in self._jobs():
-            if job.origin == origin and (cancel is None or cancel.ticket == job.ticket):
+            if job.origin != origin:
+                continue
+            if self.linger_s:
+                job.origin = None
+                self._orphans[job.ticket] = job, now
+                self._look_again = now
+            else:
+                yield from self._fail(job, RunError("the request was cancelled"), now)
+
+    def cancel(self, origin: Origin, cancel: Cancel, now: float) -> Iterator[Action]:
+        """End a client's request."""
+        for job in self._jobs():
+            if job.origin == origin and cancel.ticket == job.ticket:
                 yield from self._fail(job, RunError("the request was cancelled"), now)
 
     # -- steps
 
     def pump(self, now: float) -> Iterator[Action]:
         """Open waiting requests while there are slots and a complete ring."""
-        while self._waiting and self._free and not self.absent:
+        while self._waiting and self._free and not self.absent and not self.held:
             job = self._waiting.popleft()
-            job.number, job.slot = self.next_number, self._free.pop()
+            job.open(self.next_number, self._free.pop(), self.role)
             self.next_number += 1
             self._running[job.number] = job
-            yield from self._begin(job, job.steps(self.role), now)
-            job.inputs = {}
+            yield from self._begin(job, now)
 
     def moved(self, number: int, now: float) -> None:
         """A request made progress."""
@@ -142,21 +255,32 @@ class Schedule:
             return
         self._slowest[step.phase] = max(self._slowest.get(step.phase, 0.0), now - job.started)
         job.progress.moved(now)
+        job.in_flight = False
         if self.role.model.task != GENERATION:
             job.outputs = values
             yield from self._finish(job, now)
             return
         tokens = next(iter(values.values())).reshape(-1)
-        fresh = job.take(tokens.tolist())
-        told = Token(ticket=job.ticket, step=job.step, tokens=fresh, finish=tuple(job.finish))
-        self._untold.append(Send(job.origin, told))
-        if job.finished or job.step == 0 or not self._others:
-            yield from self.tell()
+        if step.step < job.reached:
+            known = job.drawn[step.step + 1 - len(job.prompt)]
+            job.mismatches += int(np.count_nonzero(tokens != known))
+        else:
+            yield from self._take(job, tokens)
         if job.finished:
             yield from self._finish(job, now)
-        else:
-            job.step += 1
-            yield from self._begin(job, [(step.next_token(), {"input_ids": tokens.reshape(-1, 1)})], now)
+        elif not self.held:
+            yield from self._begin(job, now)
+
+    def _take(self, job: Job, tokens: Array) -> Iterator[Action]:
+        """New tokens are there."""
+        number = job.step
+        fresh = job.take(tokens.tolist())
+        job.drawn.append(tokens)
+        if job.origin is not None:
+            told = Token(ticket=job.ticket, step=number, tokens=fresh, finish=tuple(job.finish))
+            self._untold.append(Send(job.origin, told))
+        if job.finished or number == 0 or not self._others:
+            yield from self.tell()
 
     def tell(self) -> Iterator[Action]:
         """Tell clients of new tokens.
@@ -175,15 +299,16 @@ class Schedule:
         stats = Stats(
             ticket=job.ticket, device=message.device, columns=message.columns, values=message.values
         )
-        yield Send(job.origin, stats, frames)
+        if job.origin is not None:
+            yield Send(job.origin, stats, frames)
         job.reports.discard(message.device)
         if not job.reports:
-            yield self._answer(job, now)
+            yield from self._answer(job, now)
 
     def crossed(self, message: Crossed, frames: Sequence[memoryview]) -> Iterator[Action]:
         """Tensors that a device received, for the client."""
         job = self._running.get(message.request)
-        if job is not None:
+        if job is not None and job.origin is not None and job.is_news(message):
             trace = Trace(
                 ticket=job.ticket,
                 device=message.device,
@@ -209,11 +334,11 @@ class Schedule:
         if self._look_again is not None and now < self._look_again:
             return
         for job in [job for job in self._reporting.values() if now >= job.progress.expires(_REPORT_S)]:
-            yield self._answer(job, now)
-        for job in list(self._running.values()):
-            patience = self._patience(job)
-            if now >= job.progress.expires(patience):
-                yield from self._fail(job, self._stalled(job, patience), now)
+            yield from self._answer(job, now)
+        yield from self._look_at_running(now)
+        for ticket, (job, since) in list(self._orphans.items()):
+            if now >= since + self.linger_s:
+                yield from self._forget(ticket, job, now)
         if self.absent:
             yield from self._give_up_waiting(now)
         yield from self._ask(now)
@@ -222,6 +347,39 @@ class Schedule:
         self._look_again = None if soonest is None else min(max(soonest, now), now + self.floor_s * _LATE)
 
     # -- inner workings
+
+    def _look_at_running(self, now: float) -> Iterator[Action]:
+        if self.broken_since is not None:
+            if now >= self.broken_since + self.rejoin_s:
+                yield from self._give_up(now)
+            return
+        for job in list(self._running.values()):
+            patience = self._patience(job)
+            if self.held or now < job.progress.expires(patience):
+                continue
+            error = self._stalled(job, patience)
+            if self.rejoin_s and job.helped_at != job.step:
+                job.helped_at = job.step
+                job.progress.moved(now)
+                yield Stalled(self._silent(job), error)
+            else:
+                yield from self._fail(job, error, now)
+
+    def _give_up(self, now: float) -> Iterator[Action]:
+        """Nobody came back in time."""
+        self.broken_since = None
+        names = ", ".join(self._gone)
+        hint = "see what its runner says, start it again, and repeat the request"
+        waited = f" and did not come back within {self.rejoin_s:g} s" if self.rejoin_s else ""
+        error = RunError(f"{names} closed its connection{waited}", where=names, hint=hint, cause="lost-peer")
+        for job in [*self._running.values(), *self._reporting.values()]:
+            yield from self._fail(job, error, now)
+
+    def _forget(self, ticket: bytes, job: Job, now: float) -> Iterator[Action]:
+        """A client did not come back."""
+        del self._orphans[ticket]
+        if self._last_words.pop(ticket, None) is None:
+            yield from self._fail(job, RunError("its client did not come back"), now)
 
     def _jobs(self) -> list[Job]:
         return [*self._waiting, *self._running.values(), *self._reporting.values()]
@@ -233,13 +391,11 @@ class Schedule:
             message = f"{_MOST_QUEUED} requests are waiting already"
             raise RunError(message, hint="send it again later", cause="refused")
 
-    def _begin(
-        self, job: Job, steps: Iterable[tuple[Step, Mapping[str, Array]]], now: float
-    ) -> Iterator[Action]:
-        """Begin the steps that lead to the next token: one, or several parts of a prompt."""
+    def _begin(self, job: Job, now: float) -> Iterator[Action]:
+        """Begin the steps that lead to the next token: one, or several parts of a prompt, or known ones."""
         job.started = now
         job.progress.moved(now)
-        for step, inputs in steps:
+        for step, inputs in job.calls():
             yield Begin(step, inputs)
 
     def _finish(self, job: Job, now: float) -> Iterator[Action]:
@@ -255,16 +411,25 @@ class Schedule:
         if self._running.pop(job.number, None) is not None:
             self._free.append(job.slot)
 
-    def _answer(self, job: Job, now: float) -> Send:
+    def _answer(self, job: Job, now: float) -> Iterator[Send]:
         self._reporting.pop(job.number, None)
         result = Result(
             ticket=job.ticket,
             tokens=tuple(map(tuple, job.tokens)),
             finish=tuple(job.finish),
             elapsed_s=max(0.0, now - job.submitted),
+            replayed=job.replayed,
+            mismatches=job.mismatches,
             values=announced(job.outputs.items(), self.role.types),
         )
-        return Send(job.origin, result, [to_frame(array) for array in job.outputs.values()])
+        yield from self._end(job, result, [to_frame(array) for array in job.outputs.values()])
+
+    def _end(self, job: Job, message: Result | Error, frames: Sequence[Frame] = ()) -> Iterator[Send]:
+        """Tell the client, or keep it until it is back."""
+        if job.origin is not None:
+            yield Send(job.origin, message, frames)
+        elif job.ticket in self._orphans:
+            self._last_words[job.ticket] = message, frames
 
     def _fail(self, job: Job, error: PartcError, now: float) -> Iterator[Action]:
         yield from self.tell()
@@ -274,7 +439,7 @@ class Schedule:
             self._release(job)
             self._reporting.pop(job.number, None)
             yield End(job.number, report=False)
-        yield Send(job.origin, Error(ticket=job.ticket, problem=Problem.of(error)))
+        yield from self._end(job, Error(ticket=job.ticket, problem=Problem.of(error)))
         yield from self.pump(now)
 
     def _patience(self, job: Job) -> float:
@@ -284,9 +449,17 @@ class Schedule:
         expected = step_s(self.role.predicted, phase, max(1, len(job.length)), tokens)
         return patience_s(expected * max(1, len(self._running)), self.floor_s, self._slowest.get(phase, 0.0))
 
+    def _answers(self, job: Job) -> dict[str, Pong]:
+        """The devices that have answered since the request stands still."""
+        return {name: pong for name, (at, pong) in self._heard.items() if at >= job.progress.since}
+
+    def _silent(self, job: Job) -> tuple[str, ...]:
+        answers = self._answers(job)
+        return tuple(name for name in self._others if name not in answers)
+
     def _stalled(self, job: Job, patience: float) -> RunError:
-        answers = {name: pong for name, (at, pong) in self._heard.items() if at >= job.progress.since}
-        silent = [name for name in self._others if name not in answers]
+        answers = self._answers(job)
+        silent = self._silent(job)
         if silent:
             what = f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
         else:
@@ -300,11 +473,16 @@ class Schedule:
 
     def _give_up_waiting(self, now: float) -> Iterator[Action]:
         for job in list(self._waiting):
-            if now >= max(job.submitted, self.incomplete_since) + self.floor_s:
+            if now >= max(job.submitted, self.incomplete_since) + self._most_waiting_s:
                 names = ", ".join(self.absent)
                 hint = "start its partc-runner, and see that addresses and keys are those of this build"
                 message = f"{names} has not joined the ring"
                 yield from self._fail(job, RunError(message, where=names, hint=hint, cause="lost-peer"), now)
+
+    @property
+    def _most_waiting_s(self) -> float:
+        """The time that a request waits for a ring that stands."""
+        return max(self.floor_s, self.rejoin_s)
 
     def _ask(self, now: float) -> Iterator[Action]:
         """Ask the devices for a sign of life when requests have stood still for a while."""
@@ -315,11 +493,15 @@ class Schedule:
             yield Broadcast(Ping())
 
     def _deadlines(self) -> Iterator[float]:
-        for job in self._running.values():
+        if self.broken_since is not None:
+            yield self.broken_since + self.rejoin_s
+        for _, since in self._orphans.values():
+            yield since + self.linger_s
+        for job in self._running.values() if self.broken_since is None and not self.held else ():
             yield job.progress.expires(self._patience(job))
             yield max(job.progress.since, self._asked_at) + self.floor_s / 4
         for job in self._reporting.values():
             yield job.progress.expires(_REPORT_S)
         if self.absent:
             for job in self._waiting:
-                yield max(job.submitted, self.incomplete_since) + self.floor_s
+                yield max(job.submitted, self.incomplete_since) + self._most_waiting_s

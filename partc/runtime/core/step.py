@@ -15,7 +15,6 @@ from partc.format.messages import Data
 from partc.format.program import CHUNK, REPLAY
 from partc.format.role import Role
 
-
 MOST_FORCED = 8
 """Steps with known results that a request may have under way; the last of them is waited for."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from partc.runtime.engines.states import States
 
 
 class NullEngine:
-    """Outputs that depend on every bit of the inputs and of the state, and mean nothing."""
+    """Outputs that depend on every bit of the inputs and of the rows that a step may see, and mean nothing."""
 
     def __init__(self, role: Role, folder: Path) -> None:
         """Nothing is read."""
@@ -46,9 +46,9 @@ class NullEngine:
         module = loaded(submodule, self._loaded)
         states = [*self._states.of(submodule, slot).values()]
         mark = zlib.crc32(submodule.encode())
-        for array in (*inputs, *states):
-            mark = zlib.crc32(np.ascontiguousarray(array).tobytes(), mark)
         positions = dict(zip(module.inputs, inputs, strict=True)).get("position", ())
+        for array in (*inputs, *(seen for state in states for seen in _seen(state, positions))):
+            mark = zlib.crc32(np.ascontiguousarray(array).tobytes(), mark)
         for state in states:
             _write(state, positions, dims.get("sequence", 1), mark)
         return [self._filled(name, mark + index, dims) for index, name in enumerate(module.outputs)]
@@ -66,6 +66,14 @@ class NullEngine:
         shape = declared.sizes(dims)
         numbers = (np.arange(math.prod(shape), dtype=np.int64) * 2654435761 + mark) % 97
         return numbers.astype(DTYPES[declared.dtype]).reshape(shape)
+
+
+def _seen(state: Array, positions: Sequence[int] | Array) -> Iterator[Array]:
+    """The rows before `position`, as masks have it; without positions, everything."""
+    if not len(positions):
+        yield state
+    for sequence, position in zip(state, positions, strict=False):
+        yield sequence[..., : int(position), :]
 
 
 def _write(state: Array, positions: Sequence[int] | Array, rows: int, mark: int) -> None:

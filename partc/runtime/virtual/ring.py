@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from partc.errors import InternalError
+from partc.format.placement import Placement
 from partc.format.role import Role
 from partc.runtime.core.commands import Command, Compute, Draw
 from partc.runtime.core.device import Start
@@ -43,6 +44,10 @@ class Ring:
         arrival: Arrival | None = None,
         observe: Observer = unobserved,
         patience_s: float = LEAST_PATIENCE_S,
+        rejoin_s: float = 0.0,
+        linger_s: float = 0.0,
+        contingencies: Sequence[Placement] = (),
+        load_s: float = 0.0,
         seed: int = 0,
     ) -> None:
         """All devices start at 0.
@@ -55,13 +60,20 @@ class Ring:
             arrival: when messages arrive, instead of by delay and jitter.
             observe: told of every event of every device, and of the commands that followed.
             patience_s: the shortest time without progress after which a peer counts as gone.
+            rejoin_s: the time that requests wait for a lost device.
+            linger_s: the time that requests wait for their client.
+            contingencies: placements that do without a device.
+            load_s: the time that loading takes.
             seed: of all chance.
         """
         self.clock = Clock()
         self._rng = random.Random(seed)
         self.network = Network(self.clock, conditions, self._rng, self._participant, arrival)
         self._roles, self._engine_of = roles, engine_of
-        self._seconds, self._observe, self._patience_s = seconds, observe, patience_s
+        self._seconds, self._observe, self._load_s = seconds, observe, load_s
+        self._start_of = partial(
+            Start, patience_s=patience_s, rejoin_s=rejoin_s, linger_s=linger_s, contingencies=contingencies
+        )
         self.nodes: dict[str, Node] = {}
         for name in roles:
             self._start(name)
@@ -92,7 +104,7 @@ class Ring:
 
     def _start(self, name: str) -> None:
         incarnation, first = self._rng.getrandbits(64), 1 + int(self.clock.now * 1000)
-        start = Start(incarnation, first, self._patience_s)
+        start = self._start_of(incarnation, first)
         node = Node(
             self._roles[name],
             self._engine_of(name),
@@ -101,6 +113,7 @@ class Ring:
             self.network,
             self._seconds,
             self._observe,
+            self._load_s,
         )
         self.nodes[name] = node
-        self.clock.after(0.0, node.load)
+        self.clock.after(self._load_s, node.load)

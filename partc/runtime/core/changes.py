@@ -1,0 +1,356 @@
+"""Changes of placement, at the source: REWIND (docs/wire.md).
+
+Rows of a cache are addressed by position, and rows at or behind `position` are masked; sampling is a pure function of
+seed and position; the source has all tokens. So after any change a request can go on from its watermark: the number of
+steps whose rows the new owner of every sub-module has, without a gap. Steps from there to the present are computed
+again with the tokens that are known. The source alone decides: its loss ends its requests anyway.
+
+| state | meaning | left by |
+| --- | --- | --- |
+| settled | the placement in force stands, or its links come back by themselves | a loss, a return without memory, `place` → preparing, broken |
+| broken | a device was lost, and no placement does without it | its return → settled, preparing; another device → preparing |
+| preparing | PREPARE is out; after a loss requests stand still, else they run | all PREPARED → stopping, or COMMIT → settled |
+| stopping | requests run to their step boundaries | all at rest → closing |
+| closing | PREPARE is out again, with the boundaries | all PREPARED: COMMIT → settled |
+
+From the last three, the loss of a participant leads back to settled, and from there on with a higher epoch; nothing has
+changed until COMMIT, so nothing is to be undone. A device that gets no COMMIT, since its connection broke, has an older
+epoch when it is back; that is a return without memory.
+
+Placements are tried in order: the one in force, the compiled one, its contingencies. Nothing here waits for a majority
+or a second coordinator: Petals and vLLM replay as well, but let the client or a scheduler decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from msgspec.structs import replace
+
+from partc.errors import BundleError, PartcError, RunError
+from partc.format.digests import canonical_json
+from partc.format.frames import split_frames
+from partc.format.message_parts import Problem, Reached
+from partc.format.messages import Abort, Error, Place, Placed, Prepare, Prepared
+from partc.format.placement import Placement, placement_json, seal_placement
+from partc.format.role import Role, check_role
+from partc.runtime.core.actions import Action, Adopt, Broken, Hold, Mended, Replaced, Tell, Wish
+from partc.runtime.core.commands import Send
+from partc.runtime.core.events import Origin
+from partc.runtime.core.liveness import Progress
+
+
+class State(Enum):
+    """State of the placement in force."""
+
+    SETTLED = "settled"
+    BROKEN = "broken"
+    PREPARING = "preparing"
+    STOPPING = "stopping"
+    CLOSING = "closing"
+
+
+@dataclass(slots=True)
+class Member:
+    """A device that is connected."""
+
+    incarnation: int
+    epoch: int
+    """Of the placement that it runs."""
+
+
+@dataclass(slots=True)
+class Change:
+    """A change that is under way."""
+
+    role: Role
+    """The role of the source."""
+    asked: Mapping[str, int]
+    """Participant → its incarnation."""
+    is_loss: bool
+    wish: Wish | None
+    heard: dict[str, Progress]
+    """Participant → its last sign of life."""
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch to come."""
+        return self.role.epoch
+
+
+@dataclass(slots=True)
+class Changes:
+    """The placement in force and the next one, at the source."""
+
+    role: Role
+    known: Sequence[Placement]
+    """Placements to go over to: the compiled one, and its contingencies."""
+    patience_s: float
+    """The time without a sign of life after which a participant counts as lost, seconds."""
+    state: State = State.SETTLED
+    change: Change | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    highest: int = 0
+    """The highest epoch that was ever heard of."""
+    _in_force: dict[str, int] = field(default_factory=dict)
+    """Device of the ring → its incarnation when the placement came into force."""
+    _suspects: set[str] = field(default_factory=set)
+    """Devices that are connected and do not answer."""
+    _refused: set[str] = field(default_factory=set)
+    """Rings of the placements that a device could not prepare."""
+    _wish: Wish | None = None
+    _stopped: float = 0.0
+    _asked_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.highest = self.role.epoch
+
+    # -- what the source learns
+
+    def greeted(self, device: str, incarnation: int, epoch: int) -> None:
+        """A device is connected, or the source itself has loaded."""
+        self.members[device] = Member(incarnation, epoch)
+        self.highest = max(self.highest, epoch)
+        self._suspects.discard(device)
+
+    def gone(self, device: str) -> None:
+        """The connection of a device is closed."""
+        self.members.pop(device, None)
+
+    def answered(self, device: str, now: float) -> None:
+        """A device gives a sign of life."""
+        self._suspects.discard(device)
+        if self.change is not None and device in self.change.heard:
+            self.change.heard[device].moved(now)
+
+    def stalled(self, silent: Iterable[str]) -> None:
+        """A request stands still, and these devices do not answer."""
+        self._suspects.update(silent)
+
+    # -- what follows
+
+    def review(self, absent: Sequence[str], reached: Sequence[Reached], now: float) -> Iterator[Action]:
+        """Find out whether what is in force or prepared can stay, and begin a change where it cannot.
+
+        Args:
+            absent: devices of the ring that are not ready, or to which no link stands.
+            reached: the requests that are running.
+            now: the time.
+        """
+        if self.change is not None:
+            if all(self._is(device, life) for device, life in self.change.asked.items()):
+                return
+            yield from self.give_up(RunError("a device was lost meanwhile", cause="lost-peer"))
+        missing = [name for name in self.role.ring if name not in self._present]
+        forgetful = [name for name in self.role.ring if name not in missing and self._has_forgotten(name)]
+        if not reached and not missing and all(self.members[n].epoch == self.role.epoch for n in forgetful):
+            forgetful = []  # there is nothing to remember
+        if missing or forgetful:
+            yield from self._replace(missing, forgetful, reached, now)
+        elif not absent:
+            self._in_force = {name: self.members[name].incarnation for name in self.role.ring}
+            if self.state is State.BROKEN:
+                self.state = State.SETTLED
+                yield Mended()
+            if self._wish is not None:
+                yield from self._begin(self._wish.placement, reached, now, wish=self._wish)
+
+    def begin_anew(self, reached: Sequence[Reached], now: float) -> Iterator[Action]:
+        """A request stands still though all devices answer: all go on from what they have."""
+        if self.change is None:
+            yield from self._begin(self.role.placement, reached, now, is_loss=True)
+
+    def place(self, origin: Origin, place: Place, placement: Placement, now: float) -> Iterator[Action]:
+        """A client asks for a placement; `review` begins the change."""
+        wish = Wish(origin, place.ticket, placement, now)
+        try:
+            self._check(placement)
+        except PartcError as error:
+            yield _refusal(wish, error)
+        else:
+            self._wish = wish
+
+    def prepared(self, device: str, message: Prepared, is_at_rest: bool, now: float) -> Iterator[Action]:
+        """A participant is ready for the change."""
+        change = self.change
+        if change is None or message.epoch != change.epoch:
+            return
+        if change.asked.get(device) != message.incarnation:
+            return
+        if message.problem is not None:
+            self._refused.add(_text_of_ring(change.role.placement))
+            yield from self.give_up(message.problem.error())
+            return
+        change.prepared[device] = message
+        if change.prepared.keys() != change.asked.keys():
+            return
+        if change.is_loss or is_at_rest or self.state is State.CLOSING:
+            yield from self._commit(change, now)
+        elif self.state is State.PREPARING:
+            self.state, self._stopped = State.STOPPING, now
+            yield Hold()
+
+    def at_rest(self, reached: Sequence[Reached]) -> Iterator[Action]:
+        """All requests stand at their step boundaries."""
+        if self.state is State.STOPPING and self.change is not None:
+            self.state = State.CLOSING
+            self.change.prepared.clear()
+            yield from self._ask(self.change, reached)
+
+    def give_up(self, error: PartcError) -> Iterator[Action]:
+        """The change will not be; the placement in force stays."""
+        change, self.change, self.state = self.change, None, State.SETTLED
+        if change is None:
+            return
+        for device in change.asked:
+            yield Tell(device, Abort(epoch=change.epoch, problem=Problem.of(error)))
+        if change.wish is not None:
+            yield _refusal(change.wish, error)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `at_rest` is waited for."""
+        return self.state is State.STOPPING
+
+    @property
+    def due(self) -> float | None:
+        """When `ask_again` and `lose_silent` must be called."""
+        if self.change is None:
+            return None
+        heard = self.change.heard.values()
+        return min([self._asked_at + self.patience_s / 4, *(p.expires(self.patience_s) for p in heard)])
+
+    def ask_again(self, now: float) -> bool:
+        """Whether it is time to ask the participants for a sign of life."""
+        if now < self._asked_at + self.patience_s / 4:
+            return False
+        self._asked_at = now
+        return True
+
+    def lose_silent(self, now: float) -> bool:
+        """Whether participants have been silent for too long; they count as lost."""
+        assert self.change is not None
+        heard = self.change.heard.items()
+        silent = {device for device, progress in heard if now >= progress.expires(self.patience_s)}
+        self._suspects |= silent
+        return bool(silent)
+
+    # -- inner workings
+
+    @property
+    def _present(self) -> set[str]:
+        return self.members.keys() - self._suspects
+
+    def _is(self, device: str, incarnation: int) -> bool:
+        return device in self._present and self.members[device].incarnation == incarnation
+
+    def _has_forgotten(self, device: str) -> bool:
+        """Whether a device that is present does not know the placement in force, or lost what it had in it."""
+        member = self.members[device]
+        known = self._in_force.get(device, member.incarnation)
+        return member.epoch != self.role.epoch or member.incarnation != known
+
+    def _replace(
+        self, missing: list[str], forgetful: list[str], reached: Sequence[Reached], now: float
+    ) -> Iterator[Action]:
+        if missing and not self._in_force:
+            return  # the ring has never stood: they are still starting
+        tried = (self.role.placement, *self.known)
+        found = next((placement for placement in tried if self._can_be(placement)), None)
+        if found is not None:
+            yield Replaced((*missing, *forgetful))
+            yield from self._begin(found, reached, now, is_loss=True)
+        else:
+            self.state = State.BROKEN
+            yield Broken((*missing, *forgetful))
+
+    def _can_be(self, placement: Placement) -> bool:
+        return set(placement.ring) <= self._present and _text_of_ring(placement) not in self._refused
+
+    def _begin(
+        self,
+        placement: Placement,
+        reached: Sequence[Reached],
+        now: float,
+        *,
+        is_loss: bool = False,
+        wish: Wish | None = None,
+    ) -> Iterator[Action]:
+        self.highest += 1
+        self._wish = None
+        role = Role(self.role.build, seal_placement(replace(placement, epoch=self.highest)))
+        leaving = set(self.role.ring) & self._present
+        asked = {name: self.members[name].incarnation for name in sorted({*role.ring, *leaving})}
+        heard = {name: Progress(now) for name in asked if name != role.device}
+        self._asked_at = now
+        self.change, self.state = Change(role, asked, is_loss, wish, heard), State.PREPARING
+        if is_loss:
+            self._stopped = now
+            yield Hold()
+        yield from self._ask(self.change, reached)
+
+    def _ask(self, change: Change, reached: Sequence[Reached]) -> Iterator[Action]:
+        text = canonical_json(placement_json(change.role.placement)).encode()
+        message = Prepare(
+            epoch=change.epoch, addresses={}, holders=self._holders(change), requests=tuple(reached)
+        )
+        for device in change.asked:
+            yield Tell(device, message, split_frames(memoryview(text)))
+
+    def _holders(self, change: Change) -> dict[str, str]:
+        """Sub-module → the device that runs it now, where that has not forgotten."""
+        return {
+            submodule: device
+            for device, submodules in self.role.placement.running.items()
+            if device in self._present and not self._has_forgotten(device)
+            for submodule in submodules
+        }
+
+    def _commit(self, change: Change, now: float) -> Iterator[Action]:
+        self.change, self.state, self.role = None, State.SETTLED, change.role
+        self._in_force = {name: change.asked[name] for name in change.role.ring}
+        for name, incarnation in change.asked.items():
+            self.members[name] = Member(incarnation, change.epoch)
+        have = {
+            (device, held.request, held.submodule): held.steps
+            for device, prepared in change.prepared.items()
+            for held in prepared.have
+        }
+        yield Adopt(change.role, change.asked, have, change.wish, now - self._stopped)
+
+    def _check(self, placement: Placement) -> None:
+        """Raise RunError or BundleError where a placement cannot be gone over to."""
+        if self._wish is not None or self.change is not None:
+            raise RunError("another change is under way", hint="try again in a while", cause="refused")
+        if placement.plan_id != self.role.plan_id or placement.source != self.role.source:
+            raise BundleError("the placement is not one of this build, with this source")
+        if away := sorted(set(placement.ring) - self._present):
+            raise RunError(f"{away[0]} is not connected", where=away[0], cause="refused")
+        check_role(Role(self.role.build, placement), "placement")
+
+
+def _text_of_ring(placement: Placement) -> str:
+    """The text of a placement's programs, which tell one placement from another whatever its epoch."""
+    return canonical_json(placement_json(placement)["programs"])
+
+
+def placed(adopt: Adopt, steps: int, now: float) -> Iterator[Action]:
+    """Tell the client that its placement is in force; `steps` were computed again for that."""
+    if adopt.wish is not None:
+        yield Send(
+            adopt.wish.origin,
+            Placed(
+                ticket=adopt.wish.ticket,
+                epoch=adopt.role.epoch,
+                seconds=now - adopt.wish.asked,
+                stopped_s=adopt.stopped_s,
+                steps=steps,
+            ),
+        )
+
+
+def _refusal(wish: Wish, error: PartcError) -> Send:
+    return Send(wish.origin, Error(ticket=wish.ticket, problem=Problem.of(error)))

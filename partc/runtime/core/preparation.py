@@ -1,0 +1,167 @@
+"""The placement that a device prepares, while the one in force goes on.
+
+| state | meaning | left by |
+| --- | --- | --- |
+| none | no change is prepared | `prepare` → loading |
+| loading | sub-modules are being loaded | the last of them → fetching; a failure, which PREPARED tells → none |
+| fetching | links are missing, or rows | all are there: PREPARED → prepared |
+| prepared | PREPARED is told | `prepare` with later steps → fetching; `commit` → none |
+
+A higher epoch takes the place of the one that is prepared; `abort` leads to none. What was loaded for nothing is
+released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from partc.errors import PartcError, RunError
+from partc.format.message_parts import Problem
+from partc.format.messages import Abort, Commit, Prepare, Prepared
+from partc.format.placement import read_placement
+from partc.format.role import Role, check_role
+from partc.runtime.core.actions import Action, Tell
+from partc.runtime.core.commands import Load, Release
+from partc.runtime.core.links import Links
+from partc.runtime.core.requests import Requests
+from partc.runtime.core.transfer import Transfer
+
+
+class State(Enum):
+    """State of the change that a device prepares."""
+
+    NONE = "none"
+    LOADING = "loading"
+    FETCHING = "fetching"
+    PREPARED = "prepared"
+
+
+@dataclass(slots=True)
+class Preparation:
+    """The change that a device prepares."""
+
+    role: Role
+    """The role in force."""
+    incarnation: int
+    links: Links
+    requests: Requests
+    transfer: Transfer
+    state: State = State.NONE
+    _next: Role | None = None
+    _message: Prepare | None = None
+    _loaded: set[str] = field(default_factory=set)
+    """Sub-modules that the engine has."""
+    _under_way: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Epoch → sub-modules that the engine is loading for it."""
+
+    def __post_init__(self) -> None:
+        self._under_way[self.role.epoch] = self.role.running
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether `look` may find what was missing."""
+        return self.state is State.FETCHING
+
+    def prepare(self, message: Prepare, text: bytes, now: float) -> Iterator[Action]:
+        """The source asks for it."""
+        if message.epoch <= self.role.epoch or message.epoch < self._epoch:
+            return
+        if message.epoch > self._epoch:
+            try:
+                self._next = self._read(message, text)
+            except PartcError as error:
+                yield self._unable(message.epoch, error)
+                return
+            yield from self.links.prepare(self._next, message.addresses)
+            yield from self._load(self._next)
+        self._message, self.state = message, State.LOADING
+        yield from self.look(now)
+
+    def loaded(self, epoch: int) -> Iterator[Action]:
+        """The engine has loaded what it was asked for."""
+        self._loaded.update(self._under_way.pop(epoch, ()))
+        if self.state is State.NONE:
+            yield from self._release()
+
+    def failed(self, epoch: int, error: PartcError) -> Iterator[Action]:
+        """The engine cannot load it."""
+        self._under_way.pop(epoch, None)
+        if epoch == self._epoch:
+            yield self._unable(epoch, error)
+            yield from self._drop()
+
+    def look(self, now: float) -> Iterator[Action]:
+        """Go on, if what was missing is there."""
+        if self._next is None or self._message is None:
+            return
+        if self.state is State.LOADING and self._loaded.issuperset(self._next.running):
+            self.state = State.FETCHING
+            yield from self.transfer.begin(self._next, self._message, now)
+        if self.state is not State.FETCHING or not self.transfer.done:
+            return
+        if self.links.missing_for(self._next):
+            return
+        self.state = State.PREPARED
+        kept = [name for name in self._next.running if name in self.role.running]
+        have = (*self.requests.held(kept), *self.transfer.held())
+        message = Prepared(epoch=self._epoch, incarnation=self.incarnation, have=have)
+        yield Tell(self.role.source, message)
+
+    def commit(self, commit: Commit) -> Role | None:
+        """The role that is in force now; None where another life of this device is meant, or another change."""
+        if self.state is not State.PREPARED or (commit.epoch, commit.incarnation) != (
+            self._epoch,
+            self.incarnation,
+        ):
+            return None
+        return self._next
+
+    def adopt(self, role: Role) -> Iterator[Action]:
+        """A role is in force: what it does not run is released."""
+        self.role, self._next, self._message, self.state = role, None, None, State.NONE
+        yield from self._release()
+
+    def abort(self, abort: Abort) -> Iterator[Action]:
+        """The source has given the change up."""
+        if abort.epoch == self._epoch:
+            yield from self._drop()
+
+    # -- inner workings
+
+    @property
+    def _epoch(self) -> int:
+        """The epoch to come; 0: none."""
+        return 0 if self._next is None else self._next.epoch
+
+    def _read(self, message: Prepare, text: bytes) -> Role:
+        """The role to come; raises BundleError or RunError where it does not fit the build."""
+        role = Role(self.role.build, read_placement(text, "prepare"))
+        if role.epoch != message.epoch:
+            raise RunError(f"the placement has the epoch {role.epoch}, not {message.epoch}", cause="bug")
+        check_role(role, "prepare")
+        return role
+
+    def _load(self, role: Role) -> Iterator[Action]:
+        coming = {name for names in self._under_way.values() for name in names}
+        missing = tuple(name for name in role.running if name not in self._loaded | coming)
+        if missing:
+            self._under_way[role.epoch] = missing
+            yield Load(role.epoch, missing)
+
+    def _drop(self) -> Iterator[Action]:
+        self._next, self._message, self.state = None, None, State.NONE
+        self.transfer.forget()
+        yield from self._release()
+
+    def _release(self) -> Iterator[Action]:
+        spare = tuple(sorted(self._loaded.difference(self.role.running)))
+        if spare:
+            self._loaded.difference_update(spare)
+            yield Release(spare)
+
+    def _unable(self, epoch: int, error: PartcError) -> Tell:
+        error.where = error.where or self.role.device
+        message = Prepared(epoch=epoch, incarnation=self.incarnation, have=(), problem=Problem.of(error))
+        return Tell(self.role.source, message)

@@ -1,0 +1,211 @@
+"""The source's part of a device: clients' requests, membership of the ring, and changes of placement, together.
+
+What a device tells is heard here (`told`), as are losses; what follows for the requests, and for the placement, are
+actions for the device. `docs/wire.md` tells the whole of a change from the view of the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from partc.errors import PartcError
+from partc.format.message_parts import Problem
+from partc.format.messages import (
+    Cancel,
+    Commit,
+    Crossed,
+    Error,
+    Fail,
+    Hello,
+    Ping,
+    Place,
+    Pong,
+    Prepared,
+    Ready,
+    Resume,
+    Submit,
+    Timings,
+    Unready,
+)
+from partc.format.placement import read_placement
+from partc.runtime.core.actions import (
+    Action,
+    Adopt,
+    Broadcast,
+    Broken,
+    Failed,
+    Heard,
+    Replaced,
+    Stalled,
+    Tell,
+)
+from partc.runtime.core.changes import Changes, placed
+from partc.runtime.core.commands import Send
+from partc.runtime.core.links import Links
+from partc.runtime.core.membership import Membership
+from partc.runtime.core.schedule import Schedule
+
+Report = Ready | Unready | Fail | Timings | Crossed | Pong | Prepared
+"""Messages of devices to the source."""
+Asked = Submit | Cancel | Place | Resume
+"""Messages of clients to the source."""
+
+
+@dataclass(slots=True)
+class Source:
+    """The parts of a source that other devices do not have."""
+
+    schedule: Schedule
+    changes: Changes
+    links: Links
+    membership: Membership
+
+    # -- clients
+
+    def asked(self, heard: Heard, message: Asked, now: float) -> Iterator[Action]:
+        """A client asks for something."""
+        match message:
+            case Submit():
+                yield from self.schedule.submit(heard.origin, message, heard.frames, now)
+            case Cancel():
+                yield from self.schedule.cancel(heard.origin, message, now)
+            case Resume():
+                yield from self.schedule.resume(heard.origin, message, now)
+            case Place():
+                yield from self._place(heard, message, now)
+            case _:
+                assert_never(message)
+
+    # -- devices
+
+    def told(self, heard: Heard, report: Report, now: float) -> Iterator[Action]:
+        """A device tells something."""
+        self.changes.answered(heard.peer, now)
+        schedule = self.schedule
+        match report:
+            case Ready(next_request=number):
+                self.membership.ready(heard.peer, heard.origin)
+                schedule.seen(number)
+                yield from self.look(now)
+            case Unready():
+                self.membership.left(heard.peer, heard.origin)
+                yield from self.look(now)
+            case Fail(request=number, earlier=earlier, problem=problem):
+                yield from schedule.fail(Failed(number, problem.error(), earlier), now)
+            case Timings(device=device):
+                if device == heard.peer:
+                    yield from schedule.reported(report, heard.frames, now)
+            case Crossed(device=device):
+                if device == heard.peer:
+                    yield from schedule.crossed(report, heard.frames)
+            case Pong():
+                schedule.answered(heard.peer, report, now)
+            case Prepared(problem=problem):
+                yield from self.changes.prepared(heard.peer, report, schedule.is_at_rest, now)
+                if problem is not None:
+                    yield from self.look(now)
+            case _:
+                assert_never(report)
+
+    def first_request(self, hello: Hello) -> int:
+        """Requests below this number are over for whoever greets: for a new life all that have begun."""
+        member = self.changes.members.get(hello.name)
+        is_known = member is not None and member.incarnation == hello.incarnation
+        return self.schedule.first_number if is_known else self.schedule.next_number
+
+    def greeted(self, hello: Hello, now: float) -> Iterator[Action]:
+        """A device is connected."""
+        self.changes.greeted(hello.name, hello.incarnation, hello.epoch)
+        yield from self.look(now)
+
+    def lost(self, device: str, origin: str | bytes, now: float) -> Iterator[Action]:
+        """A connection from or to a device is closed."""
+        self.membership.left(device, origin)
+        if isinstance(origin, bytes):
+            self.changes.gone(device)
+        self.schedule.incomplete(now)
+        yield from self.look(now)
+
+    def stalled(self, stalled: Stalled, now: float) -> Iterator[Action]:
+        """A request stands still: whoever does not answer counts as lost; else all go on from what they have."""
+        self.changes.stalled(stalled.silent)
+        if stalled.silent:
+            yield from self.look(now)
+        else:
+            yield from self.changes.begin_anew(self.schedule.reached(), now)
+
+    # -- the ring
+
+    def look(self, now: float) -> Iterator[Action]:
+        """Find out whether the ring stands, and what must change; what has waited for it opens."""
+        schedule, missing = self.schedule, self.links.missing
+        schedule.absent = self.membership.absent(missing)
+        if not schedule.absent:
+            yield from self.membership.look(missing, schedule.next_number)
+        yield from self.changes.review(schedule.absent, schedule.reached(), now)
+        if not schedule.held:
+            yield from schedule.pump(now)
+
+    def broken(self, broken: Broken, now: float) -> Iterator[Action]:
+        """Devices were lost, and no placement does without them."""
+        yield from self.schedule.lost(broken.devices, now)
+
+    def mended(self, now: float) -> Iterator[Action]:
+        """The ring stands as it stood."""
+        self.schedule.whole(now)
+        yield from self.schedule.pump(now)
+
+    def replaced(self, replaced: Replaced, now: float) -> Iterator[Action]:
+        """A placement follows that does without devices that were lost, or does not need what they forgot."""
+        self.schedule.whole(now)
+        yield from self.schedule.count_losses(replaced.devices, now)
+
+    def adopt(self, adopt: Adopt, now: float) -> Iterator[Action]:
+        """A prepared placement is in force."""
+        schedule, role = self.schedule, adopt.role
+        owners = [(device, name) for device, names in role.placement.running.items() for name in names]
+        resumptions, repeated = schedule.rewind(
+            lambda number: min(adopt.have.get((device, number, name), 0) for device, name in owners)
+        )
+        self.membership.adopt(role, self.links.devices)
+        schedule.adopt(role)
+        for device, incarnation in adopt.participants.items():
+            message = Commit(epoch=role.epoch, incarnation=incarnation, requests=resumptions)
+            yield Tell(device, message)
+        schedule.absent = ()
+        yield from schedule.go_on(now)
+        yield from placed(adopt, repeated, now)
+
+    def catch_up(self, now: float) -> Iterator[Action]:
+        """What can wait until the next step is on its way, and what its time has come for."""
+        yield from self.schedule.tell()
+        yield from self.schedule.look(now)
+        if self.changes.is_stopping and self.schedule.is_at_rest:
+            yield from self.changes.at_rest(self.schedule.reached())
+        if self.changes.change is not None:
+            yield from self._look_at_change(now)
+
+    @property
+    def due(self) -> float | None:
+        """When `catch_up` must be called."""
+        dues = (self.schedule.due, self.changes.due)
+        return min((due for due in dues if due is not None), default=None)
+
+    # -- inner workings
+
+    def _look_at_change(self, now: float) -> Iterator[Action]:
+        if self.changes.ask_again(now):
+            yield Broadcast(Ping())
+        if self.changes.lose_silent(now):
+            yield from self.look(now)
+
+    def _place(self, heard: Heard, message: Place, now: float) -> Iterator[Action]:
+        try:
+            placement = read_placement(b"".join(heard.frames), "place")
+        except PartcError as error:
+            yield Send(heard.origin, Error(ticket=message.ticket, problem=Problem.of(error)))
+            return
+        yield from self.changes.place(heard.origin, message, placement, now)
+        yield from self.look(now)

@@ -1,0 +1,273 @@
+"""Rows of states on their way from one device to another, while the ring runs.
+
+The device that will run a sub-module asks the one that runs it now (`want`), part after part, and gets `rows`. So there
+is never more than one part of a sub-module on its way, a part that is lost is one that nobody answers, and the owner
+keeps nothing in mind but the questions for steps that are not over yet. Rows count from step to step without a gap; the
+watermark (`have`) rises when the last part of some steps is here. It is forgotten when the slot begins anew.
+
+DéjàVu and Llumnix stream rows in the same way, from a sender that decides; here the receiver does, which may be the one
+that has restarted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from partc.errors import RunError
+from partc.format.build import State
+from partc.format.dtypes import DTYPES, Array
+from partc.format.frames import join_tensors, to_frames
+from partc.format.message_parts import Held, Reached, TensorSpec
+from partc.format.messages import Prepare, Rows, Want
+from partc.format.role import Role
+from partc.runtime.core.actions import Action
+from partc.runtime.core.commands import ReadRows, Reset, Send, WriteRows
+from partc.runtime.core.events import Origin
+from partc.runtime.core.links import Links
+from partc.runtime.core.liveness import Progress
+from partc.runtime.core.requests import Requests
+
+_PART_BYTES = 256 * 1024
+
+Key = tuple[int, str]
+"""Request and sub-module."""
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """The rows of one request in one sub-module, on their way here."""
+
+    reached: Reached
+    submodule: str
+    holder: str
+    asked: Progress
+    have: int = 0
+    """Steps whose rows are all here."""
+    end: int = 0
+    """The steps that are on their way end before this one; 0: not known."""
+    part: int = 0
+    given_up: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more is awaited."""
+        return self.given_up or self.have >= self.reached.step
+
+
+@dataclass(slots=True)
+class Transfer:
+    """The rows that this device fetches, and those that others fetch from it."""
+
+    role: Role
+    requests: Requests
+    links: Links
+    patience_s: float
+    """The time without an answer after which rows count as lost, seconds."""
+    _fetches: dict[Key, _Fetch] = field(default_factory=dict)
+    _epoch: int = 0
+    """The change that they are for."""
+    _begun: dict[int, int] = field(default_factory=dict)
+    """Slot → the request for which rows were written to it."""
+    _waiting: list[tuple[Origin, Want]] = field(default_factory=list)
+    """Questions for steps that are not over."""
+    _reading: deque[tuple[Origin, Rows]] = field(default_factory=deque)
+    """Answers whose rows are being read."""
+
+    # -- the receiving end
+
+    def begin(self, role: Role, message: Prepare, now: float) -> Iterator[Action]:
+        """Fetch what a device needs for its next role, or the steps that have come since."""
+        if message.epoch != self._epoch:
+            self.forget()
+            self._epoch = message.epoch
+        for reached in message.requests:
+            for submodule in role.running:
+                if not self._is_here(reached.request, submodule):
+                    yield from self._fetch(reached, submodule, message.holders, now)
+
+    @property
+    def done(self) -> bool:
+        """Whether all rows are here that could be had."""
+        return all(fetch.done for fetch in self._fetches.values())
+
+    @property
+    def due(self) -> float | None:
+        """When `look` must be called."""
+        return min(
+            (f.asked.expires(self.patience_s) for f in self._fetches.values() if not f.done), default=None
+        )
+
+    def look(self, now: float) -> None:
+        """Give up what nobody answers."""
+        for fetch in self._fetches.values():
+            fetch.given_up |= now >= fetch.asked.expires(self.patience_s)
+
+    def held(self) -> Iterator[Held]:
+        """The watermarks of what was fetched."""
+        for (request, submodule), fetch in self._fetches.items():
+            if fetch.have:
+                yield Held(request, submodule, fetch.have)
+
+    def came(self, peer: str, rows: Rows, frames: Sequence[memoryview], now: float) -> Iterator[Action]:
+        """Take a part; one that was not asked for is ignored.
+
+        Raises:
+            RunError: it does not fit the state.
+        """
+        fetch = self._fetches.get((rows.request, rows.submodule))
+        if fetch is None or (rows.epoch, rows.begin, rows.part) != (self._epoch, fetch.have, fetch.part):
+            return
+        if peer != fetch.holder or rows.end <= rows.begin:
+            return
+        array = _checked(rows, frames, self.role)
+        slot = fetch.reached.slot
+        yield from self._take_slot(slot, rows)
+        yield WriteRows(rows.submodule, slot, rows.state, rows.row, rows.position, array)
+        fetch.asked.moved(now)
+        fetch.part, fetch.end = rows.part + 1, rows.end
+        if fetch.part == rows.parts:
+            fetch.have, fetch.part, fetch.end = rows.end, 0, 0
+        if not fetch.done:
+            yield from self._ask(fetch)
+
+    def linked(self, peer: str) -> Iterator[Action]:
+        """A connection stands again: ask again for what may be lost."""
+        for fetch in self._fetches.values():
+            if fetch.holder == peer and not fetch.done:
+                yield from self._ask(fetch)
+
+    def reset(self, slot: int) -> None:
+        """A slot begins anew: rows that were written to it are gone."""
+        self._begun.pop(slot, None)
+        for key in [key for key, fetch in self._fetches.items() if fetch.reached.slot == slot]:
+            del self._fetches[key]
+
+    def forget(self) -> None:
+        """The change has come into force, or will not be."""
+        self._fetches.clear()
+        self._begun.clear()
+
+    # -- the sending end
+
+    def wanted(self, origin: Origin, want: Want) -> Iterator[Action]:
+        """Answer a question, or keep it until its step is over; one that cannot be answered is ignored."""
+        request = self.requests.request(want.request)
+        if request is None or want.submodule not in self.role.running:
+            return
+        if request.steps <= want.begin:
+            self._waiting.append((origin, want))
+            return
+        end = min(want.end or request.steps, request.steps)
+        states = self.role.submodules[want.submodule].states
+        parts = list(_parts(states, request.position(want.begin), request.position(end)))
+        if want.part >= len(parts):
+            return
+        state, row, begin, stop = parts[want.part]
+        rows = Rows(
+            epoch=want.epoch, request=want.request, submodule=want.submodule, begin=want.begin, end=end,
+            part=want.part, parts=len(parts), sequences=len(request.position(end)), state=state, row=row,
+            position=begin, values=(),
+        )  # fmt: skip
+        self._reading.append((origin, rows))
+        yield ReadRows(want.submodule, request.slot, state, row, begin, stop)
+
+    def read(self, array: Array) -> Iterator[Action]:
+        """The rows of the oldest answer."""
+        origin, rows = self._reading.popleft()
+        spec = TensorSpec(rows.state, _state(self.role, rows).dtype, array.shape)
+        yield Send(origin, replace(rows, values=(spec,)), to_frames(array))
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether somebody waits for steps to be over."""
+        return bool(self._waiting)
+
+    def stepped(self) -> Iterator[Action]:
+        """Steps are over: answer those who waited for them."""
+        waiting, self._waiting = self._waiting, []
+        for origin, want in waiting:
+            yield from self.wanted(origin, want)
+
+    # -- inner workings
+
+    def _is_here(self, request: int, submodule: str) -> bool:
+        return submodule in self.role.running and self.requests.request(request) is not None
+
+    def _fetch(
+        self, reached: Reached, submodule: str, holders: Mapping[str, str], now: float
+    ) -> Iterator[Action]:
+        holder = holders.get(submodule, "")
+        key = reached.request, submodule
+        fetch = self._fetches.setdefault(key, _Fetch(reached, submodule, holder, Progress(now)))
+        fetch.reached, fetch.given_up = reached, holder in ("", self.role.device)
+        fetch.asked.moved(now)
+        states = self.role.submodules[submodule].states
+        if not states:
+            fetch.have = reached.step  # there is nothing to fetch
+        elif any(state.kind == "whole" for state in states):
+            fetch.given_up = True  # it is that of one step alone
+        if not fetch.done:
+            yield from self._ask(fetch)
+
+    def _ask(self, fetch: _Fetch) -> Iterator[Action]:
+        way = self.links.way_to(fetch.holder)
+        if way is None:
+            yield from self.links.connect(fetch.holder, self.links.addresses.get(fetch.holder, ""))
+            return
+        want = Want(
+            epoch=self._epoch, request=fetch.reached.request, submodule=fetch.submodule, begin=fetch.have,
+            end=fetch.end, part=fetch.part,
+        )  # fmt: skip
+        yield Send(way, want)
+
+    def _take_slot(self, slot: int, rows: Rows) -> Iterator[Action]:
+        """The states of a slot begin anew before the first rows of a request that has not begun here."""
+        if self.requests.request(rows.request) is None and self._begun.get(slot) != rows.request:
+            self._begun[slot] = rows.request
+            yield Reset(slot, {**self.role.dims, "batch": rows.sequences})
+
+
+def _parts(
+    states: Sequence[State], begin: Sequence[int], end: Sequence[int]
+) -> Iterator[tuple[str, int, int, int]]:
+    """(state, sequence, first row, the one behind the last) of every part; `begin` is empty for the first step."""
+    for state in states:
+        for row, stop in enumerate(end):
+            start = begin[row] if begin else 0
+            most = max(1, _PART_BYTES // _row_bytes(state))
+            for first in range(start, stop, most):
+                yield state.name, row, first, min(first + most, stop)
+
+
+def _row_bytes(state: State) -> int:
+    """Bytes of one position of one sequence, that is of all axes but the first and the last but one."""
+    width = math.prod(size for size in (*state.shape[1:-2], state.shape[-1]) if isinstance(size, int))
+    return width * DTYPES[state.dtype].itemsize
+
+
+def _state(role: Role, rows: Rows) -> State:
+    """The state that rows belong to; raises RunError where there is none."""
+    module = role.submodules.get(rows.submodule)
+    for state in module.states if module is not None else ():
+        if state.name == rows.state:
+            return state
+    raise RunError(f"{rows.submodule!r:.60} has no state {rows.state!r:.60}", cause="refused")
+
+
+def _checked(rows: Rows, frames: Sequence[memoryview], role: Role) -> Array:
+    """The rows of a part; raises RunError where they do not fit the state and the model."""
+    state, model = _state(role, rows), role.model
+    spec = rows.values[0] if len(rows.values) == 1 else None
+    if spec is None or spec.dtype != state.dtype or len(spec.shape) != 3:
+        raise RunError(f"these are no rows of {rows.state}", cause="refused")
+    fits = rows.row < rows.sequences <= model.max_batch
+    fits &= rows.position + spec.shape[0] <= model.max_sequence
+    size = math.prod(spec.shape) * DTYPES[spec.dtype].itemsize
+    if not fits or size != spec.shape[0] * _row_bytes(state) or size != sum(f.nbytes for f in frames):
+        raise RunError(f"{list(spec.shape)} at {rows.position} are no rows of {rows.state}", cause="refused")
+    return join_tensors(rows.values, frames)[spec.name]
