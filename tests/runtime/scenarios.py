@@ -83,6 +83,8 @@ class Scenario:
     repetition: float = 0.0
     notice_ms: int = 0
     compute_ms: int = 5
+    rejoin_s: float = 0.0
+    load_ms: int = 0
     seed: int = 0
 
     @property
@@ -146,6 +148,8 @@ def play(scenario: Scenario, observe: Observer = unobserved) -> Outcome:
         scenario.ring,
         conditions=scenario.conditions,
         seconds=partial(_seconds, scenario.compute_ms / 1000),
+        rejoin_s=scenario.rejoin_s,
+        load_s=scenario.load_ms / 1000,
         seed=scenario.seed,
         observe=observe,
     )

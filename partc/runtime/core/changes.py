@@ -33,10 +33,10 @@ from partc.errors import BundleError, PartcError, RunError
 from partc.format.digests import canonical_json
 from partc.format.frames import split_frames
 from partc.format.message_parts import Problem, Reached
-from partc.format.messages import Abort, Error, Place, Placed, Prepare, Prepared
+from partc.format.messages import Abort, Error, Ping, Place, Placed, Prepare, Prepared
 from partc.format.placement import Placement, placement_json, seal_placement
 from partc.format.role import Role, check_role
-from partc.runtime.core.actions import Action, Adopt, Broken, Hold, Mended, Replaced, Tell, Wish
+from partc.runtime.core.actions import Action, Adopt, Broadcast, Broken, Hold, Mended, Replaced, Tell, Wish
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin
 from partc.runtime.core.liveness import Progress
@@ -223,12 +223,12 @@ class Changes:
         heard = self.change.heard.values()
         return min([self._asked_at + self.patience_s / 4, *(p.expires(self.patience_s) for p in heard)])
 
-    def ask_again(self, now: float) -> bool:
-        """Whether it is time to ask the participants for a sign of life."""
-        if now < self._asked_at + self.patience_s / 4:
-            return False
-        self._asked_at = now
-        return True
+    def ask_again(self, reached: Sequence[Reached], now: float) -> Iterator[Action]:
+        """Ask the participants that are not prepared again, and all for a sign of life."""
+        if self.change is not None and now >= self._asked_at + self.patience_s / 4:
+            self._asked_at = now
+            yield Broadcast(Ping())
+            yield from self._ask(self.change, reached)
 
     def lose_silent(self, now: float) -> bool:
         """Whether participants have been silent for too long; they count as lost."""
@@ -297,7 +297,7 @@ class Changes:
         message = Prepare(
             epoch=change.epoch, addresses={}, holders=self._holders(change), requests=tuple(reached)
         )
-        for device in change.asked:
+        for device in sorted(change.asked.keys() - change.prepared.keys()):
             yield Tell(device, message, split_frames(memoryview(text)))
 
     def _holders(self, change: Change) -> dict[str, str]:

@@ -423,7 +423,8 @@ class Device:
 
     def _tell(self, device: str, message: Message, frames: Sequence[Frame], now: float) -> Iterable[Action]:
         if device != self.role.device:
-            way = self.links.way_to(device)
+            # A device and its source talk over the connection that the device opened.
+            way = device if device == self.role.source else self.links.devices.get(device)
             return () if way is None else [Send(way, message, frames)]
         here = Heard(device, device, message, [memoryview(frame) for frame in frames])  # type: ignore[arg-type]
         return self._heard(here, now)

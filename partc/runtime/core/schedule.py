@@ -488,7 +488,7 @@ class Schedule:
         """Ask the devices for a sign of life when requests have stood still for a while."""
         # Sums as in `_deadlines`: a difference may round otherwise, and then the due time would never pass.
         still = any(now >= job.progress.expires(self.floor_s / 4) for job in self._running.values())
-        if still and now >= self._asked_at + self.floor_s / 4:
+        if still and not self.held and now >= self._asked_at + self.floor_s / 4:
             self._asked_at = now
             yield Broadcast(Ping())
 

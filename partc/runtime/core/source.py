@@ -19,7 +19,6 @@ from partc.format.messages import (
     Error,
     Fail,
     Hello,
-    Ping,
     Place,
     Pong,
     Prepared,
@@ -33,7 +32,6 @@ from partc.format.placement import read_placement
 from partc.runtime.core.actions import (
     Action,
     Adopt,
-    Broadcast,
     Broken,
     Failed,
     Heard,
@@ -196,8 +194,7 @@ class Source:
     # -- inner workings
 
     def _look_at_change(self, now: float) -> Iterator[Action]:
-        if self.changes.ask_again(now):
-            yield Broadcast(Ping())
+        yield from self.changes.ask_again(self.schedule.reached(), now)
         if self.changes.lose_silent(now):
             yield from self.look(now)
 
