@@ -154,6 +154,9 @@ class Tell(Struct, frozen=True):
 class Hold(Struct, frozen=True):
     """Requests stop at their step boundaries."""
 
+    at_once: bool
+    """Nothing under way is waited for: it is lost."""
+
 
 class Broken(Struct, frozen=True):
     """Devices were lost, and no placement does without them."""

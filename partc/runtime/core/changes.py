@@ -191,7 +191,7 @@ class Changes:
             yield from self._commit(change, now)
         elif self.state is State.PREPARING:
             self.state, self._stopped = State.STOPPING, now
-            yield Hold()
+            yield Hold(at_once=False)
 
     def at_rest(self, reached: Sequence[Reached]) -> Iterator[Action]:
         """All requests stand at their step boundaries."""
@@ -289,7 +289,7 @@ class Changes:
         self.change, self.state = Change(role, asked, is_loss, wish, heard), State.PREPARING
         if is_loss:
             self._stopped = now
-            yield Hold()
+            yield Hold(at_once=True)
         yield from self._ask(self.change, reached)
 
     def _ask(self, change: Change, reached: Sequence[Reached]) -> Iterator[Action]:

@@ -407,8 +407,8 @@ class Device:
         match action:
             case Stalled():
                 return source.stalled(action, now)
-            case Hold():
-                source.schedule.held = True
+            case Hold(at_once):
+                source.schedule.hold(at_once=at_once)
                 return ()
             case Broken():
                 return source.broken(action, now)

@@ -90,6 +90,8 @@ class Links:
     _in: dict[str, _Incoming] = field(init=False)
     _names: dict[Origin, str] = field(init=False, default_factory=dict)
     """Route of a connection to this device → who is at its other end."""
+    _callers: dict[str, tuple[Origin, int]] = field(init=False, default_factory=dict)
+    """Device → its last connection to this one, and its session."""
     _sessions: Iterator[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class Links:
         # Sessions of two lives of a device differ because its incarnations do.
         self._sessions = itertools.count(self.incarnation % 2**48)
         self._out = {name: self._new_out(name) for name in peers_of(role)}
-        self._in = {name: _Incoming(Receiver(role.epoch, in_window(role, name))) for name in role.receive}
+        self._in = {name: self._new_in(name) for name in role.receive}
         self.headers = Headers(role)
 
     @property
@@ -128,7 +130,7 @@ class Links:
     def prepare(self, role: Role, addresses: Mapping[str, str]) -> Iterator[Action]:
         """A placement will follow: connect to whom it sends to, and keep early messages."""
         for name in role.receive:
-            link = self._in.setdefault(name, _Incoming(Receiver(self.role.epoch, in_window(self.role, name))))
+            link = self._in[name] = self._in.get(name) or self._new_in(name)
             link.receiver.expect(role.epoch, in_window(role, name))
         for name in peers_of(role):
             yield from self.connect(name, addresses.get(name, self.addresses.get(name, "")))
@@ -136,6 +138,7 @@ class Links:
     def adopt(self, role: Role) -> list[Action]:
         """The placement is in force: all links count from 0 again; what came early is delivered."""
         self.role, self.headers = role, Headers(role)
+        self._in = {name: self._in[name] for name in role.receive}
         for name in peers_of(role):
             sender = self._out[name].sender
             sender.restart(sender.session, role.epoch, out_window(role, name))
@@ -143,7 +146,6 @@ class Links:
             self._delivered(peer, *each)
             for peer, link in self._in.items()
             for each in link.receiver.restart()
-            if peer in role.receive
         ]
 
     @property
@@ -222,6 +224,14 @@ class Links:
             address=self.address,
         )
 
+    def _new_in(self, name: str) -> _Incoming:
+        """A link from a device that may have connected long ago."""
+        link = _Incoming(Receiver(self.role.epoch, in_window(self.role, name)))
+        if name in self._callers:
+            link.origin, session = self._callers[name]
+            link.receiver.open(session)
+        return link
+
     def _new_out(self, name: str) -> _Outgoing:
         role = self.role
         return _Outgoing(Sender(out_window(role, name), next(self._sessions), role.epoch))
@@ -264,6 +274,7 @@ class Links:
         name = hello.name
         lost = [] if name == CLIENT else self._superseded(name, event.origin)
         self._names[event.origin] = name
+        self._callers[name] = event.origin, hello.session
         epoch, expected = self.role.epoch, 0
         if name in self._in:
             link = self._in[name]
@@ -326,6 +337,8 @@ class Links:
 
     def _data(self, peer: str, data: Data, frames: Sequence[memoryview], now: float) -> list[Action]:
         link = self._in.get(peer)
+        if link is None and data.epoch != self.role.epoch:
+            return []  # it has not come to the placement in force yet, or is ahead
         if link is None:
             raise RunError(f"{peer} sends no data here", cause="refused")
         came = link.receiver.accept(data.epoch, data.session, data.seq, (data, frames))

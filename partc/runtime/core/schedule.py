@@ -155,6 +155,12 @@ class Schedule:
         """Requests below this number are over."""
         return min(self._running, default=self.next_number)
 
+    def hold(self, *, at_once: bool) -> None:
+        """Requests stop at their step boundaries, or where they are."""
+        self.held = True
+        for job in self._running.values() if at_once else ():
+            job.in_flight = False
+
     def reached(self) -> tuple[Reached, ...]:
         """Where the running requests are."""
         return tuple(Reached(job.number, job.slot, job.reached) for job in self._running.values())
@@ -355,7 +361,7 @@ class Schedule:
             return
         for job in list(self._running.values()):
             patience = self._patience(job)
-            if self.held or now < job.progress.expires(patience):
+            if not job.in_flight or now < job.progress.expires(patience):
                 continue
             error = self._stalled(job, patience)
             if self.rejoin_s and job.helped_at != job.step:
@@ -480,6 +486,11 @@ class Schedule:
                 yield from self._fail(job, RunError(message, where=names, hint=hint, cause="lost-peer"), now)
 
     @property
+    def _stepping(self) -> list[Job]:
+        """The requests that have a step under way."""
+        return [job for job in self._running.values() if job.in_flight]
+
+    @property
     def _most_waiting_s(self) -> float:
         """The time that a request waits for a ring that stands."""
         return max(self.floor_s, self.rejoin_s)
@@ -487,8 +498,8 @@ class Schedule:
     def _ask(self, now: float) -> Iterator[Action]:
         """Ask the devices for a sign of life when requests have stood still for a while."""
         # Sums as in `_deadlines`: a difference may round otherwise, and then the due time would never pass.
-        still = any(now >= job.progress.expires(self.floor_s / 4) for job in self._running.values())
-        if still and not self.held and now >= self._asked_at + self.floor_s / 4:
+        still = any(now >= job.progress.expires(self.floor_s / 4) for job in self._stepping)
+        if still and now >= self._asked_at + self.floor_s / 4:
             self._asked_at = now
             yield Broadcast(Ping())
 
@@ -497,7 +508,7 @@ class Schedule:
             yield self.broken_since + self.rejoin_s
         for _, since in self._orphans.values():
             yield since + self.linger_s
-        for job in self._running.values() if self.broken_since is None and not self.held else ():
+        for job in self._stepping if self.broken_since is None else ():
             yield job.progress.expires(self._patience(job))
             yield max(job.progress.since, self._asked_at) + self.floor_s / 4
         for job in self._reporting.values():

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from partc.errors import InternalError
+from partc.format.digests import canonical_json
 from partc.format.dtypes import Array
-from partc.format.frames import join_tensors, to_frame
+from partc.format.frames import join_tensors, split_frames, to_frame
 from partc.format.message_parts import Problem, Sampling
 from partc.format.messages import (
     CLIENT,
@@ -17,6 +18,8 @@ from partc.format.messages import (
     Error,
     Hello,
     Message,
+    Place,
+    Placed,
     Result,
     Stats,
     Submit,
@@ -24,6 +27,7 @@ from partc.format.messages import (
     Trace,
     Welcome,
 )
+from partc.format.placement import Placement, placement_json
 from partc.format.role import Role
 from partc.runtime.client.results import Crossing
 from partc.runtime.core.events import Connected, Disconnected, Event, Received
@@ -64,6 +68,9 @@ class VirtualClient:
         self.alive = True
         self.answers: dict[bytes, Answer] = {}
         self._role, self._network = role, network
+        self.placed: list[bool] = []
+        """Placements that were asked for: whether they came into force."""
+        self._places = 0
         self._welcomed = False
         self._unsent: list[tuple[Message, Sequence[memoryview]]] = []
         """Messages until the source has welcomed the client."""
@@ -96,6 +103,13 @@ class VirtualClient:
         self._tell(submit, [to_frame(array) for array in arrays.values()])
         return answer
 
+    def place(self, placement: Placement) -> None:
+        """Ask for a placement."""
+        self._places += 1
+        text = canonical_json(placement_json(placement)).encode()
+        ticket = self._places.to_bytes(16, "little")
+        self._tell(Place(ticket=ticket), split_frames(memoryview(text)))
+
     def cancel(self, answer: Answer) -> None:
         """Ask for the end of a request."""
         self._tell(Cancel(ticket=answer.ticket))
@@ -113,6 +127,10 @@ class VirtualClient:
                 unsent, self._unsent = self._unsent, []
                 for message, frames in unsent:
                     self._tell(message, frames)
+            case Received(message=Placed()):
+                self.placed.append(True)
+            case Received(message=Error(ticket=ticket)) if ticket not in self.answers:
+                self.placed.append(False)
             case Received(message=Token() | Stats() | Trace() | Result() | Error() as message, frames=frames):
                 self._answered(self.answers[message.ticket], message, frames)
             case _:

@@ -110,6 +110,8 @@ class Network:
         self._first: dict[tuple[str, str], float] = {}
         """(name of the opener, name of the listener) → when the first message of its last connection arrives."""
         self._made = 0
+        self._muted: dict[tuple[str, str], float] = {}
+        """(sender, receiver) → until when nothing arrives."""
 
     def connect(self, opener: Participant, name: str) -> None:
         """Connect, and again after every break; `Connected` tells when it stands."""
@@ -128,6 +130,9 @@ class Network:
             arrives += self._rng.random() * 4 * (conditions.delay_s + conditions.jitter_s)
         else:
             pipe.last_s = arrives = max(arrives, pipe.last_s)
+        until = self._muted.get((sender.name, pipe.receiver.name), 0.0)
+        if arrives < until:
+            pipe.last_s = arrives = max(until, pipe.last_s)
         if isinstance(message, Hello):
             self._first[sender.name, pipe.receiver.name] = arrives
         self._clock.at(arrives, partial(self._deliver, pipe, event))
@@ -140,6 +145,13 @@ class Network:
         for connection in list(self._connections):
             if (connection.opener.name, connection.listener.name) == (opener, listener):
                 self._break(connection)
+
+    def mute(self, sender: str, receiver: str, seconds: float) -> None:
+        """Carry nothing from one participant to another for a while, though all connections stand.
+
+        What is sent meanwhile comes late, as over TCP, which repeats it.
+        """
+        self._muted[sender, receiver] = self._clock.now + seconds
 
     def leave(self, participant: Participant) -> None:
         """A process has ended: its connections break."""

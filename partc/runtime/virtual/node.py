@@ -60,6 +60,7 @@ class Node:
         self._seconds, self._observe, self._load_s = seconds, observe, load_s
         self._computes = False
         self._armed: float | None = None
+        self._stalled_until = 0.0
         for peer in sorted({*role.send, role.source} - {role.device}):
             network.connect(self, peer)
 
@@ -72,9 +73,16 @@ class Node:
         self.alive = False
         self._network.leave(self)
 
+    def stall(self, seconds: float) -> None:
+        """Stand still, as a stopped process does: whatever happens is noticed afterwards."""
+        self._stalled_until = self._clock.now + seconds
+
     def take(self, event: Event) -> None:
         """Give an event to the core, and do what it asks for."""
         if not self.alive:
+            return
+        if self._clock.now < self._stalled_until:
+            self._clock.at(self._stalled_until, partial(self.take, event))
             return
         now = self._clock.now
         commands = self.device.on(event, now)

@@ -1,0 +1,322 @@
+"""Rings that live: devices vanish, come back, forget and are relieved, and the tokens stay those of a quiet ring.
+
+Every device has all pieces, so that any placement can follow on any other. A life is all that chance decides: run
+twice, it goes the same way, bit for bit. `python -m tests.runtime.living SEED` prints every event of one.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+
+from msgspec.structs import replace
+
+from partc.format.message_parts import Sampling
+from partc.format.placement import Placement, seal_placement, stages_of
+from partc.format.role import Role
+from partc.runtime.core.commands import Command, Compute, Draw
+from partc.runtime.core.events import Event
+from partc.runtime.virtual.client import Answer
+from partc.runtime.virtual.network import Conditions
+from partc.runtime.virtual.node import Observer
+from partc.runtime.virtual.ring import Ring, unobserved
+from tests.runtime.roles import both, null_engine, roles_of
+
+DEVICES = ("a", "b", "c", "d")
+PIECES = 6
+REJOIN_S = 20.0
+_END_S = 90.0
+"""After the last thing that goes wrong, everything must have ended within this time."""
+
+Assignment = tuple[str, ...]
+"""The device of every piece; the source has the first."""
+BASE: Assignment = ("a", "b", "b", "c", "c", "d")
+WITHOUT: tuple[Assignment, ...] = (
+    ("a", "c", "c", "c", "d", "d"), ("a", "b", "b", "b", "d", "d"), ("a", "b", "b", "c", "c", "c"),
+)  # fmt: skip
+"""One for each device that may be lost."""
+
+
+class Violation(AssertionError):
+    """Something that must hold did not."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request."""
+
+    at_s: float
+    prompts: tuple[tuple[int, ...], ...]
+    tokens: int
+    temperature: float
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something goes wrong, or a move is asked for."""
+
+    at_s: float
+    kind: str
+    """`crash`, `cut`, `mute` (one direction carries nothing), `stall` (a process stands still), `move`."""
+    device: str
+    pause_s: float = 0.0
+    """Until it is over; for ever: infinity."""
+    peer: str = ""
+    assignment: Assignment = ()
+
+
+@dataclass(frozen=True)
+class Life:
+    """All that chance decides."""
+
+    asks: tuple[Ask, ...]
+    faults: tuple[Fault, ...]
+    conditions: Conditions
+    compute_s: float
+    load_s: float
+    has_contingencies: bool
+    seed: int
+
+    @property
+    def last_s(self) -> float:
+        """When the last thing is asked for or goes wrong."""
+        pauses = [fault.pause_s if fault.pause_s < 1e6 else 0.0 for fault in self.faults]
+        ends = [fault.at_s + pause for fault, pause in zip(self.faults, pauses, strict=True)]
+        return max([*(ask.at_s for ask in self.asks), *ends])
+
+
+@dataclass
+class Tally:
+    """What happened, over many lives."""
+
+    lives: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def life(seed: int) -> Life:
+    """The life that a seed stands for."""
+    rng = random.Random(seed)
+    asks = tuple(_ask(rng) for _ in range(rng.randint(1, 3)))
+    faults = tuple(_fault(rng) for _ in range(rng.randint(1, 5)))
+    conditions = Conditions(
+        delay_s=rng.choice([0.001, 0.01, 0.05]),
+        jitter_s=rng.choice([0.0, 0.01, 0.1]),
+        disorder=rng.choice([0.0, 0.3, 1.0]),
+        repetition=rng.choice([0.0, 0.3]),
+        notice_s=rng.choice([0.0, 0.1, 1.0]),
+    )
+    return Life(
+        asks, faults, conditions, rng.choice([0.001, 0.02, 0.1]), rng.choice([0.0, 0.05, 1.0]), rng.random() < 0.5, seed
+    )
+
+
+def _ask(rng: random.Random) -> Ask:
+    rows = rng.randint(1, 2)
+    prompts = tuple(tuple(rng.randint(4, 16) for _ in range(rng.randint(1, 9))) for _ in range(rows))
+    return Ask(rng.random() * 2, prompts, rng.randint(2, 15), rng.choice([0.0, 1.0]))
+
+
+def _fault(rng: random.Random) -> Fault:
+    kind = rng.choice(["crash", "crash", "crash", "cut", "mute", "stall", "move", "move"])
+    device = rng.choice(DEVICES[1:])
+    peer = rng.choice([name for name in DEVICES if name != device])
+    pause = rng.choice([0.0, 0.05, 0.5, 3.0, 12.0, float("inf")])
+    if kind in ("mute", "stall"):
+        pause = rng.choice([0.05, 0.5, 3.0, 12.0])
+    borders = sorted(rng.randint(1, PIECES) for _ in range(3))
+    order = rng.sample(DEVICES[1:], 3)
+    holders = ["a"] * borders[0]
+    for name, begin, end in zip(order, borders, [*borders[1:], PIECES], strict=True):
+        holders += [name] * (end - begin)
+    return Fault(rng.random() * 4, kind, device, pause, peer, tuple(holders))
+
+
+# -- placements
+
+
+def programs_of(assignment: Assignment) -> dict[str, dict[str, str]]:
+    """Device → phase → text: a chain of pieces, and residuals from 0 to 3 and from 1 to 5."""
+    reads = {k: [f"v{k - 1}"] for k in range(1, PIECES)} | {0: ["input_ids"]}
+    reads[3].append("r0")
+    reads[5].append("r1")
+    writes = {k: [f"v{k}"] for k in range(PIECES)}
+    writes[0].append("r0")
+    writes[1].append("r1")
+    lines: dict[str, list[str]] = {name: [] for name in dict.fromkeys(assignment)}
+    here: dict[str, set[str]] = {name: {"input_ids"} for name in lines}
+    maker = {value: assignment[k] for k, values in writes.items() for value in values}
+    for k, device in enumerate(assignment):
+        for value in reads[k]:
+            if value not in here[device]:
+                lines[device].append(f"recv {value} from {maker[value]}")
+                here[device].add(value)
+        lines[device].append(f"run p{k} (position, {', '.join(reads[k])}) -> ({', '.join(writes[k])})")
+        here[device].update(writes[k])
+        for value in writes[k]:
+            users = (assignment[j] for j in range(k + 1, PIECES) if value in reads[j])
+            lines[device] += [f"send {value} to {user}" for user in dict.fromkeys(users) if user != device]
+    last, source = assignment[-1], assignment[0]
+    lines[last].append(f"sample v{PIECES - 1} -> token")
+    if last != source:
+        lines[last].append(f"send token to {source}")
+        lines[source].append(f"recv token from {last}")
+    lines[source].append("emit token")
+    return {name: both("\n".join(text)) for name, text in lines.items()}
+
+
+@cache
+def placement_of(assignment: Assignment) -> Placement:
+    """A placement of the pieces; every device may join."""
+    role = roles()[DEVICES[0]]
+    programs = programs_of(assignment)
+    ring = tuple(programs)
+    return seal_placement(
+        replace(
+            role.placement,
+            ring=ring,
+            stages=dict.fromkeys(("prefill", "decode"), stages_of(assignment)),
+            programs={phase: {n: programs[n][phase] for n in ring} for phase in ("prefill", "decode")},
+        )
+    )
+
+
+@cache
+def roles() -> Mapping[str, Role]:
+    """The roles of all devices in the base placement; each has all pieces."""
+    plain = roles_of(programs_of(BASE), max_batch=2, max_requests=2, prompt_chunk=3, eos=(3,))
+    pieces = {module.name: module for role in plain.values() for module in role.build.submodules}
+    values = {name: kind for role in plain.values() for name, kind in role.build.values.items()}
+    every = tuple(pieces[name] for name in sorted(pieces))
+    return {name: role.changed(submodules=every, values=values) for name, role in plain.items()}
+
+
+# -- playing
+
+
+def new_ring(life: Life | None = None, observe: Observer = unobserved) -> Ring:
+    """The ring of a life; None: a quiet one."""
+    made = roles()
+    if life is None:
+        return Ring(made, lambda name: null_engine(made[name]))
+    return Ring(
+        made,
+        lambda name: null_engine(made[name]),
+        seconds=partial(_seconds, life.compute_s),
+        conditions=life.conditions,
+        observe=observe,
+        rejoin_s=REJOIN_S,
+        contingencies=tuple(map(placement_of, WITHOUT)) if life.has_contingencies else (),
+        load_s=life.load_s,
+        seed=life.seed,
+    )
+
+
+def _seconds(compute_s: float, device: str, work: Compute | Draw) -> float:
+    return compute_s if isinstance(work, Compute) else compute_s / 10
+
+
+@cache
+def expected(prompts: tuple[tuple[int, ...], ...], tokens: int, temperature: float) -> tuple[tuple[int, ...], ...]:
+    """The tokens of a request that is alone in a quiet ring."""
+    alone = new_ring()
+    answer = alone.client.submit(prompts, tokens, sampling=Sampling(temperature=temperature, seed=7))
+    alone.run(_END_S, until=lambda: answer.done)
+    assert answer.result is not None, answer.problem
+    return answer.result.tokens
+
+
+def play(life: Life, observe: Observer = unobserved) -> Counter[str]:
+    """Run a life; what happened in it.
+
+    Raises:
+        Violation: something that must hold did not.
+    """
+    ring = new_ring(life, observe)
+    asked: dict[Ask, Answer] = {}
+    for ask in life.asks:
+        ring.clock.at(ask.at_s, partial(_submit, ring, ask, asked))
+    for fault in life.faults:
+        ring.clock.at(fault.at_s, partial(_do, ring, fault))
+    ring.run(life.last_s)
+    ring.run(life.last_s + _END_S, until=lambda: len(asked) == len(set(life.asks)) and all(a.done for a in asked.values()))
+    counts: Counter[str] = Counter()
+    for ask, answer in asked.items():
+        _check(ask, answer)
+        if answer.result is not None:
+            counts["results"] += 1
+            counts["replayed"] += answer.result.replayed
+            if answer.result.mismatches:
+                raise Violation(f"{ask}: {answer.result.mismatches} mismatches")
+        elif answer.problem is not None:
+            counts[answer.problem.cause] += 1
+    counts["moves"] += sum(placed for placed in ring.client.placed)
+    source = ring.nodes[ring.source].device.source
+    assert source is not None
+    counts["changes"] += source.changes.role.epoch
+    return counts
+
+
+def _submit(ring: Ring, ask: Ask, asked: dict[Ask, Answer]) -> None:
+    if ask not in asked:
+        sampling = Sampling(temperature=ask.temperature, seed=7)
+        asked[ask] = ring.client.submit(ask.prompts, ask.tokens, sampling=sampling)
+
+
+def _do(ring: Ring, fault: Fault) -> None:
+    name, over = fault.device, fault.pause_s
+    match fault.kind:
+        case "crash":
+            if ring.nodes[name].alive:
+                ring.restart(name, over) if over < 1e6 else ring.nodes[name].kill()
+        case "cut":
+            ring.network.cut(name, fault.peer)
+            ring.network.cut(fault.peer, name)
+        case "mute":
+            ring.network.mute(name, fault.peer, over)
+        case "stall":
+            ring.nodes[name].stall(over)
+        case "move":
+            ring.client.place(placement_of(fault.assignment))
+
+
+def _check(ask: Ask, answer: Answer) -> None:
+    if not answer.done:
+        raise Violation(f"{ask} hangs")
+    if answer.late:
+        raise Violation(f"{ask} ends, and {answer.late} comes later")
+    right = expected(ask.prompts, ask.tokens, ask.temperature)
+    rows = zip(*answer.tokens, strict=True) if answer.tokens else [() for _ in right]
+    told = tuple(tuple(token for token in row if token is not None) for row in rows)
+    if any(row != good[: len(row)] for row, good in zip(told, right, strict=True)):
+        raise Violation(f"{ask} is told {told}, not {right}")
+    if answer.result is not None and not answer.result.tokens == told == right:
+        raise Violation(f"{ask} is told {told}, and then {answer.result.tokens}, not {right}")
+    if answer.problem is not None and answer.problem.cause not in ("lost-peer", "stalled"):
+        raise Violation(f"{ask} fails without a reason: {answer.problem}")
+
+
+def play_all(seeds: Sequence[int]) -> tuple[Counter[str], dict[int, str]]:
+    """Run many lives: what happened in all, and what did not hold, by seed."""
+    counts: Counter[str] = Counter()
+    bad: dict[int, str] = {}
+    for seed in seeds:
+        try:
+            counts += play(life(seed))
+        except Exception as error:
+            bad[seed] = f"{type(error).__name__}: {error}"
+    return counts, bad
+
+
+def _print(now: float, device: str, event: Event, commands: Sequence[Command]) -> None:
+    from tests.runtime.scenarios import described
+
+    print(*described(now, device, event, commands), sep="\n")
+
+
+if __name__ == "__main__":
+    print(life(int(sys.argv[1])))
+    print(play(life(int(sys.argv[1])), _print))
