@@ -103,6 +103,10 @@ class Changes:
     """Rings of the placements that a device could not prepare."""
     _wish: Wish | None = None
     _stopped: float = 0.0
+    _is_held: bool = False
+    """Whether requests stop at their step boundaries."""
+    _is_cut_short: bool = False
+    """Whether steps that were under way are given up: only another change lets their requests go on."""
     _asked_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -119,12 +123,15 @@ class Changes:
     def gone(self, device: str) -> None:
         """The connection of a device is closed."""
         self.members.pop(device, None)
-
-    def answered(self, device: str, now: float) -> None:
-        """A device gives a sign of life."""
         self._suspects.discard(device)
+
+    def answered(self, device: str, now: float) -> bool:
+        """A device gives a sign of life; whether it was missed."""
         if self.change is not None and device in self.change.heard:
             self.change.heard[device].moved(now)
+        was_missed = device in self._suspects
+        self._suspects.discard(device)
+        return was_missed
 
     def stalled(self, silent: Iterable[str]) -> None:
         """A request stands still, and these devices do not answer."""
@@ -152,11 +159,7 @@ class Changes:
             yield from self._replace(missing, forgetful, reached, now)
         elif not absent:
             self._in_force = {name: self.members[name].incarnation for name in self.role.ring}
-            if self.state is State.BROKEN:
-                self.state = State.SETTLED
-                yield Mended()
-            if self._wish is not None:
-                yield from self._begin(self._wish.placement, reached, now, wish=self._wish)
+            yield from self._stands(reached, now)
 
     def begin_anew(self, reached: Sequence[Reached], now: float) -> Iterator[Action]:
         """A request stands still though all devices answer: all go on from what they have."""
@@ -190,7 +193,7 @@ class Changes:
         if change.is_loss or is_at_rest or self.state is State.CLOSING:
             yield from self._commit(change, now)
         elif self.state is State.PREPARING:
-            self.state, self._stopped = State.STOPPING, now
+            self.state, self._stopped, self._is_held = State.STOPPING, now, True
             yield Hold(at_once=False)
 
     def at_rest(self, reached: Sequence[Reached]) -> Iterator[Action]:
@@ -218,23 +221,24 @@ class Changes:
     @property
     def due(self) -> float | None:
         """When `ask_again` and `lose_silent` must be called."""
-        if self.change is None:
+        heard = () if self.change is None else self.change.heard.values()
+        if self.change is None and not self._suspects:
             return None
-        heard = self.change.heard.values()
         return min([self._asked_at + self.patience_s / 4, *(p.expires(self.patience_s) for p in heard)])
 
     def ask_again(self, reached: Sequence[Reached], now: float) -> Iterator[Action]:
-        """Ask the participants that are not prepared again, and all for a sign of life."""
-        if self.change is not None and now >= self._asked_at + self.patience_s / 4:
-            self._asked_at = now
-            yield Broadcast(Ping())
+        """Ask the participants that are not prepared again, and everybody for a sign of life."""
+        if now < self._asked_at + self.patience_s / 4:
+            return
+        self._asked_at = now
+        yield Broadcast(Ping())
+        if self.change is not None:
             yield from self._ask(self.change, reached)
 
     def lose_silent(self, now: float) -> bool:
         """Whether participants have been silent for too long; they count as lost."""
-        assert self.change is not None
-        heard = self.change.heard.items()
-        silent = {device for device, progress in heard if now >= progress.expires(self.patience_s)}
+        heard = {} if self.change is None else self.change.heard
+        silent = {device for device, progress in heard.items() if now >= progress.expires(self.patience_s)}
         self._suspects |= silent
         return bool(silent)
 
@@ -252,6 +256,17 @@ class Changes:
         member = self.members[device]
         known = self._in_force.get(device, member.incarnation)
         return member.epoch != self.role.epoch or member.incarnation != known
+
+    def _stands(self, reached: Sequence[Reached], now: float) -> Iterator[Action]:
+        """The placement in force stands: go on with it, or with what was asked for."""
+        if self._is_cut_short and reached:
+            yield from self._begin(self.role.placement, reached, now, is_loss=True)
+            return
+        if self.state is State.BROKEN or self._is_held:
+            self.state, self._is_held, self._is_cut_short = State.SETTLED, False, False
+            yield Mended()
+        if self._wish is not None:
+            yield from self._begin(self._wish.placement, reached, now, wish=self._wish)
 
     def _replace(
         self, missing: list[str], forgetful: list[str], reached: Sequence[Reached], now: float
@@ -288,7 +303,7 @@ class Changes:
         self._asked_at = now
         self.change, self.state = Change(role, asked, is_loss, wish, heard), State.PREPARING
         if is_loss:
-            self._stopped = now
+            self._stopped, self._is_held, self._is_cut_short = now, True, True
             yield Hold(at_once=True)
         yield from self._ask(self.change, reached)
 
@@ -311,6 +326,7 @@ class Changes:
 
     def _commit(self, change: Change, now: float) -> Iterator[Action]:
         self.change, self.state, self.role = None, State.SETTLED, change.role
+        self._is_held = self._is_cut_short = False
         self._in_force = {name: change.asked[name] for name in change.role.ring}
         for name, incarnation in change.asked.items():
             self.members[name] = Member(incarnation, change.epoch)

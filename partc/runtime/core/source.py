@@ -80,7 +80,8 @@ class Source:
 
     def told(self, heard: Heard, report: Report, now: float) -> Iterator[Action]:
         """A device tells something."""
-        self.changes.answered(heard.peer, now)
+        if self.changes.answered(heard.peer, now):
+            yield from self.look(now)
         schedule = self.schedule
         match report:
             case Ready(next_request=number):
@@ -152,8 +153,7 @@ class Source:
 
     def mended(self, now: float) -> Iterator[Action]:
         """The ring stands as it stood."""
-        self.schedule.whole(now)
-        yield from self.schedule.pump(now)
+        yield from self.schedule.go_on(now)
 
     def replaced(self, replaced: Replaced, now: float) -> Iterator[Action]:
         """A placement follows that does without devices that were lost, or does not need what they forgot."""
@@ -182,8 +182,11 @@ class Source:
         yield from self.schedule.look(now)
         if self.changes.is_stopping and self.schedule.is_at_rest:
             yield from self.changes.at_rest(self.schedule.reached())
-        if self.changes.change is not None:
-            yield from self._look_at_change(now)
+        due = self.changes.due
+        if due is not None and now >= due:
+            yield from self.changes.ask_again(self.schedule.reached(), now)
+            if self.changes.lose_silent(now):
+                yield from self.look(now)
 
     @property
     def due(self) -> float | None:
@@ -192,11 +195,6 @@ class Source:
         return min((due for due in dues if due is not None), default=None)
 
     # -- inner workings
-
-    def _look_at_change(self, now: float) -> Iterator[Action]:
-        yield from self.changes.ask_again(self.schedule.reached(), now)
-        if self.changes.lose_silent(now):
-            yield from self.look(now)
 
     def _place(self, heard: Heard, message: Place, now: float) -> Iterator[Action]:
         try:
