@@ -156,6 +156,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     """Sub-module → the device that has its rows."""
     requests: tuple[Reached, ...]
     """Requests in flight."""
+    stands_still: bool
+    """Whether they stop where they are, as after a loss; else steps follow while it is prepared."""
 
 
 class Prepared(Message, frozen=True, kw_only=True):
@@ -203,12 +205,15 @@ class Want(Message, frozen=True, kw_only=True):
     """The one behind the last; 0 with part 0: as many as there are, at least one."""
     part: Count
     """Number of the part, from 0."""
+    waits: bool
+    """Whether the answer may wait until the first step is over."""
 
 
 class Rows(Message, frozen=True, kw_only=True):
     """The rows that some steps of a request wrote, one part of them, in frames of at most 64 KiB.
 
     The parts of all states follow each other, and within a state those of all sequences; a part has at most 256 KiB.
+    Where there are no such steps, there are no parts either: `parts` is 0, and there are no rows.
     """
 
     route: ClassVar[str] = "device → device"

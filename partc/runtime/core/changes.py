@@ -88,6 +88,8 @@ class Changes:
     role: Role
     known: Sequence[Placement]
     """Placements to go over to: the compiled one, and its contingencies."""
+    addresses: Mapping[str, str]
+    """Device → HOST:PORT where it told one."""
     patience_s: float
     """The time without a sign of life after which a participant counts as lost, seconds."""
     state: State = State.SETTLED
@@ -310,7 +312,11 @@ class Changes:
     def _ask(self, change: Change, reached: Sequence[Reached]) -> Iterator[Action]:
         text = canonical_json(placement_json(change.role.placement)).encode()
         message = Prepare(
-            epoch=change.epoch, addresses={}, holders=self._holders(change), requests=tuple(reached)
+            epoch=change.epoch,
+            addresses=dict(self.addresses),
+            holders=self._holders(change),
+            requests=tuple(reached),
+            stands_still=change.is_loss,
         )
         for device in sorted(change.asked.keys() - change.prepared.keys()):
             yield Tell(device, message, split_frames(memoryview(text)))

@@ -185,7 +185,9 @@ class Device:
                 start.first_request,
                 incomplete_since=now,
             )
-            changes = Changes(role, (role.placement, *start.contingencies), start.patience_s)
+            changes = Changes(
+                role, (role.placement, *start.contingencies), self.links.addresses, start.patience_s
+            )
             self.source = Source(schedule, changes, self.links, self.membership)
             schedule.absent = self.membership.absent(self.links.missing)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -45,6 +45,8 @@ class _Fetch:
     reached: Reached
     submodule: str
     holder: str
+    waits: bool
+    """Whether further steps follow meanwhile."""
     asked: Progress
     have: int = 0
     """Steps whose rows are all here."""
@@ -88,7 +90,7 @@ class Transfer:
         for reached in message.requests:
             for submodule in role.running:
                 if not self._is_here(reached.request, submodule):
-                    yield from self._fetch(reached, submodule, message.holders, now)
+                    yield from self._fetch(reached, submodule, message, now)
 
     @property
     def done(self) -> bool:
@@ -122,7 +124,10 @@ class Transfer:
         fetch = self._fetches.get((rows.request, rows.submodule))
         if fetch is None or (rows.epoch, rows.begin, rows.part) != (self._epoch, fetch.have, fetch.part):
             return
-        if peer != fetch.holder or rows.end <= rows.begin:
+        if peer != fetch.holder:
+            return
+        if not rows.parts or rows.end <= rows.begin:
+            fetch.given_up = True
             return
         array = _checked(rows, frames, self.role)
         slot = fetch.reached.slot
@@ -157,22 +162,21 @@ class Transfer:
     def wanted(self, origin: Origin, want: Want) -> Iterator[Action]:
         """Answer a question, or keep it until its step is over; one that cannot be answered is ignored."""
         request = self.requests.request(want.request)
-        if request is None or want.submodule not in self.role.running:
+        steps = 0 if request is None or want.submodule not in self.role.running else request.steps
+        if request is None or steps <= want.begin:
+            if request is not None and want.waits:
+                self._waiting.append((origin, want))
+            else:
+                yield Send(origin, _rows(want, want.begin, 0))
             return
-        if request.steps <= want.begin:
-            self._waiting.append((origin, want))
-            return
-        end = min(want.end or request.steps, request.steps)
+        end = min(want.end or steps, steps)
         states = self.role.submodules[want.submodule].states
         parts = list(_parts(states, request.position(want.begin), request.position(end)))
         if want.part >= len(parts):
             return
         state, row, begin, stop = parts[want.part]
-        rows = Rows(
-            epoch=want.epoch, request=want.request, submodule=want.submodule, begin=want.begin, end=end,
-            part=want.part, parts=len(parts), sequences=len(request.position(end)), state=state, row=row,
-            position=begin, values=(),
-        )  # fmt: skip
+        sequences = len(request.position(end))
+        rows = _rows(want, end, len(parts), sequences=sequences, state=state, row=row, position=begin)
         self._reading.append((origin, rows))
         yield ReadRows(want.submodule, request.slot, state, row, begin, stop)
 
@@ -198,14 +202,15 @@ class Transfer:
     def _is_here(self, request: int, submodule: str) -> bool:
         return submodule in self.role.running and self.requests.request(request) is not None
 
-    def _fetch(
-        self, reached: Reached, submodule: str, holders: Mapping[str, str], now: float
-    ) -> Iterator[Action]:
-        holder = holders.get(submodule, "")
+    def _fetch(self, reached: Reached, submodule: str, message: Prepare, now: float) -> Iterator[Action]:
         key = reached.request, submodule
-        fetch = self._fetches.setdefault(key, _Fetch(reached, submodule, holder, Progress(now)))
-        fetch.reached, fetch.given_up = reached, holder in ("", self.role.device)
-        fetch.asked.moved(now)
+        fetch = self._fetches.get(key)
+        if fetch is None or fetch.reached != reached:
+            holder = message.holders.get(submodule, "")
+            have = 0 if fetch is None else fetch.have
+            fetch = _Fetch(reached, submodule, holder, not message.stands_still, Progress(now), have)
+            fetch.given_up = holder in ("", self.role.device)
+            self._fetches[key] = fetch
         states = self.role.submodules[submodule].states
         if not states:
             fetch.have = reached.step  # there is nothing to fetch
@@ -221,7 +226,7 @@ class Transfer:
             return
         want = Want(
             epoch=self._epoch, request=fetch.reached.request, submodule=fetch.submodule, begin=fetch.have,
-            end=fetch.end, part=fetch.part,
+            end=fetch.end, part=fetch.part, waits=fetch.waits,
         )  # fmt: skip
         yield Send(way, want)
 
@@ -230,6 +235,16 @@ class Transfer:
         if self.requests.request(rows.request) is None and self._begun.get(slot) != rows.request:
             self._begun[slot] = rows.request
             yield Reset(slot, {**self.role.dims, "batch": rows.sequences})
+
+
+def _rows(
+    want: Want, end: int, parts: int, *, sequences: int = 0, state: str = "", row: int = 0, position: int = 0
+) -> Rows:
+    """An answer without its rows."""
+    return Rows(
+        epoch=want.epoch, request=want.request, submodule=want.submodule, begin=want.begin, end=end, part=want.part,
+        parts=parts, sequences=sequences, state=state, row=row, position=position, values=(),
+    )  # fmt: skip
 
 
 def _parts(
