@@ -347,7 +347,7 @@ def test_a_problem_of_an_unknown_cause_is_refused() -> None:
 
 def test_facts_of_a_device() -> None:
     facts: dict[str, bool | int | float | str] = {"patience_s": 5.0, "cores": 4, "arch": "x", "ok": True}
-    message = Welcome(name="a", next=0, info=facts)
+    message = Welcome(name="a", epoch=0, next=0, info=facts)
     assert decode(encode(message), FRAME_LIMIT) == message
     with pytest.raises(RunError):
         decode(msgpack.packb({**fields_of(message), "info": {str(n): n for n in range(65)}}), FRAME_LIMIT)
@@ -396,8 +396,8 @@ def test_tensors_in_frames_that_everybody_takes(elements: int) -> None:
 
 def test_numbers_of_requests_have_room_above_those_that_a_device_may_name() -> None:
     placement = bytes(32)
-    most = encode(Ready(next_request=2**62, placement=placement, incarnation=1))
-    assert decode(most, FRAME_LIMIT) == Ready(next_request=2**62, placement=placement, incarnation=1)
+    most = encode(Ready(next_request=2**62, placement=placement, epoch=0, incarnation=1))
+    assert decode(most, FRAME_LIMIT) == Ready(next_request=2**62, placement=placement, epoch=0, incarnation=1)
     for number in (2**62 + 1, 2**64 - 1):
         with pytest.raises(RunError, match="next_request"):
-            decode(encode(Ready(next_request=number, placement=placement, incarnation=1)), FRAME_LIMIT)
+            decode(encode(Ready(next_request=number, placement=placement, epoch=0, incarnation=1)), FRAME_LIMIT)

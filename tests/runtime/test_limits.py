@@ -72,7 +72,7 @@ def test_the_longest_header_of_values_fits() -> None:
     wide = changed(role, values=names)
     end = End()
     end.link("c")
-    message = end.links.send("c", step_of(2**64 - 1, 1, slot=0), (), []).message
+    message = end.out("c", step_of(2**64 - 1, 1, slot=0), (), []).message
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     values = tuple(TensorSpec(name, "float32", (2**64 - 1,)) for name in names)
     rows = tuple(Row(*(2**64 - 1,) * 5) for _ in range(3))

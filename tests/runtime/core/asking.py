@@ -25,9 +25,23 @@ FLOOR_S = 5.0
 A = TypeVar("A")
 
 
-def schedule_of(role: Role | None = None, absent: tuple[str, ...] = ()) -> Schedule:
+def schedule_of(
+    role: Role | None = None,
+    absent: tuple[str, ...] = (),
+    *,
+    rejoin_s: float = 0.0,
+    linger_s: float = 0.0,
+) -> Schedule:
     """The first request has the number 100; the ring is complete unless a test says otherwise."""
-    return Schedule(role or roles()["a"], FLOOR_S, 100, 0.0, absent)
+    return Schedule(
+        role or roles()["a"],
+        FLOOR_S,
+        rejoin_s,
+        linger_s,
+        next_number=100,
+        incomplete_since=0.0,
+        absent=absent,
+    )
 
 
 def ticket(number: int) -> bytes:

@@ -60,7 +60,7 @@ class Life:
     def link(self, peer: str, expected: int = 0) -> list[Command]:
         """A connection of this device comes up, and is welcomed."""
         self.on(Connected(peer))
-        return self.receive(Welcome(name=peer, next=expected, info={}), peer)
+        return self.receive(Welcome(name=peer, epoch=0, next=expected, info={}), peer)
 
 
 def sent(kind: type[M], commands: Iterable[Command]) -> list[M]:
@@ -72,7 +72,7 @@ def sent(kind: type[M], commands: Iterable[Command]) -> list[M]:
 
 
 def ready(number: int = 0) -> Ready:
-    return Ready(next_request=number, placement=PLACEMENT, incarnation=9)
+    return Ready(next_request=number, placement=PLACEMENT, epoch=0, incarnation=9)
 
 
 def values(*names: str, sequence: int = 3) -> list[Array]:

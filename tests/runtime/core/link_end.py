@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from partc.format.dtypes import Array
 from partc.format.frames import to_frame
 from partc.format.message_parts import Opening, Row, TensorSpec
-from partc.format.messages import Ack, AnyMessage, Data, Message, Welcome
-from partc.runtime.core.actions import Action, Failed
+from partc.format.messages import CLIENT, Ack, AnyMessage, Data, Message, Welcome
+from partc.runtime.core.actions import Action, Failed, Greeted
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin, Received
 from partc.runtime.core.links import Links
+from partc.runtime.core.step import Step
 from tests.runtime.bundles import HIDDEN, Build, language_model
 from tests.runtime.core.roles import GREEDY, hello, roles
 
@@ -36,7 +38,8 @@ class End:
         """All that it sent."""
         if greeted_by is not None:
             placement = bytes.fromhex(self.links.role.placement_id)
-            assert self.receive(hello(greeted_by, placement=placement)) == []
+            greeting = hello(greeted_by, placement=placement)
+            assert self.receive(greeting) == ([] if greeted_by == CLIENT else [Greeted(greeting)])
 
     def take(self, actions: Iterable[Action]) -> list[Action]:
         """What others in the device are told."""
@@ -61,6 +64,12 @@ class End:
     def acknowledged(self) -> list[int]:
         return [item.message.seq for item in self.sent if isinstance(item.message, Ack)]
 
+    def out(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> Send:
+        """Values that leave at once."""
+        send = self.links.send(peer, step, names, arrays)
+        assert send is not None
+        return send
+
     def last(self) -> Message:
         return self.sent[-1].message
 
@@ -71,7 +80,7 @@ class End:
 
 
 def welcome(peer: str, expected: int = 0) -> Welcome:
-    return Welcome(name=peer, next=expected, info={})
+    return Welcome(name=peer, epoch=0, next=expected, info={})
 
 
 def data(seq: int, name: str = "hidden_1", request: int | None = None, **changes: Any) -> Data:

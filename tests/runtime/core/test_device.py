@@ -72,7 +72,7 @@ def test_loaded() -> None:
     life.link("a")
     assert sent(Ready, life.link("c")) == []
     commands = life.on(Loaded())
-    assert sent(Ready, commands) == [Ready(next_request=0, placement=PLACEMENT, incarnation=5)]
+    assert sent(Ready, commands) == [Ready(next_request=0, placement=PLACEMENT, epoch=0, incarnation=5)]
     assert Announce() in commands
 
 

@@ -18,7 +18,7 @@ from partc.format.frames import to_frame
 from partc.format.message_parts import Opening, Sampling, TensorSpec
 from partc.format.messages import Submit
 from partc.format.role import Role
-from partc.runtime.core.job import Job, read_job
+from partc.runtime.core.job import Call, Job, read_job
 from partc.runtime.core.liveness import Progress
 from tests.runtime.bundles import EOS, LENGTH
 from tests.runtime.core.roles import GREEDY, TICKET, changed, encoder, graph, roles, submit
@@ -133,10 +133,14 @@ def test_lengths_are_those_of_the_tensors_where_none_are_given() -> None:
 # -- steps
 
 
-def job_of(*prompts: list[int], number: int = 0) -> Job:
-    job = read(submit(*prompts), role=in_parts())
-    job.number = job.slot = number
-    return job
+def calls_of(job: Job, role: Role | None = None, number: int = 0) -> list[Call]:
+    """The steps that a job begins with."""
+    job.open(number, number, role or in_parts())
+    return list(job.calls())
+
+
+def job_of(*prompts: list[int]) -> Job:
+    return read(submit(*prompts), role=in_parts())
 
 
 def in_parts() -> Role:
@@ -144,7 +148,7 @@ def in_parts() -> Role:
 
 
 def test_a_prompt_in_nearly_equal_parts() -> None:
-    steps = list(job_of(PROMPT, number=2).steps(in_parts()))
+    steps = calls_of(job_of(PROMPT), number=2)
     assert [(s.step, s.phase, s.position, s.length, s.dims["sequence"]) for s, _ in steps] == [
         (0, "chunk", (0,), (3,), 3),
         (1, "chunk", (3,), (4,), 4),
@@ -157,15 +161,16 @@ def test_a_prompt_in_nearly_equal_parts() -> None:
 
 def test_short_prompts_and_batches_go_whole() -> None:
     for job in (job_of(PROMPT[:CHUNK]), job_of(PROMPT, PROMPT)):
-        ((step, inputs),) = job.steps(in_parts())
+        whole = job.inputs
+        ((step, inputs),) = calls_of(job)
         assert (step.phase, step.step) == ("prefill", 0)
-        assert inputs is job.inputs
+        assert inputs is whole
 
 
 def test_a_build_without_a_size_has_no_parts() -> None:
     role = roles()["a"]
-    assert set(role.programs) == {"prefill", "decode"}
-    ((step, _),) = job_of(PROMPT).steps(role)
+    assert set(role.programs) == {"prefill", "decode", "replay"}
+    ((step, _),) = calls_of(job_of(PROMPT), role)
     assert step.phase == "prefill"
 
 
@@ -175,7 +180,7 @@ def test_inputs_that_are_not_of_tokens_go_to_every_part() -> None:
     role = changed(role, inputs={**role.inputs, "style": style})
     job = job_of(PROMPT)
     job.inputs = {**job.inputs, "style": np.ones((1, 2), np.float32)}
-    assert [inputs["style"].shape for _, inputs in job.steps(role)] == [(1, 2)] * 3
+    assert [inputs["style"].shape for _, inputs in calls_of(job, role)] == [(1, 2)] * 3
 
 
 # -- tokens

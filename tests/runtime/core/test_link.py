@@ -78,11 +78,73 @@ def test_a_new_epoch_drops_the_old() -> None:
     receiver.open(1)
     late = packet(sender, sender.push("late"), "late")
     sender.restart(1, epoch=1)
-    receiver.restart(1)
+    receiver.expect(1, window=4)
+    assert receiver.restart() == []
     assert receiver.accept(*late) == []
     assert receiver.accept(*packet(sender, sender.push("new"), "new")) == ["new"]
     sender.acknowledge(1, 0, 1)
     assert list(sender.unacknowledged()) == [(0, "new")]
+
+
+def prepared(epoch: int, window: int = 4) -> Receiver[str]:
+    """A receiver of epoch 0 that has taken one frame, and expects an epoch."""
+    receiver: Receiver[str] = Receiver(0, window=4)
+    receiver.open(1)
+    receiver.accept(0, 1, 0, "old")
+    receiver.expect(epoch, window)
+    return receiver
+
+
+def test_frames_of_the_prepared_epoch_wait_for_it() -> None:
+    """They are handed on when it is in force, in order; a gap is waited for as ever."""
+    receiver = prepared(2)
+    assert [receiver.accept(2, 1, seq, f"new {seq}") for seq in (1, 0, 1, 3)] == [[], [], [], []]
+    assert receiver.accept(0, 1, 1, "the last") == ["the last"], "the epoch in force goes on"
+    assert receiver.restart() == ["new 0", "new 1"]
+    assert (receiver.epoch, receiver.acknowledgement()) == (2, 2)
+    assert receiver.accept(2, 1, 2, "new 2") == ["new 2", "new 3"]
+
+
+def test_frames_of_an_epoch_that_nobody_prepared_are_dropped() -> None:
+    """Their sender repeats them after its next `hello`."""
+    receiver = prepared(2)
+    for epoch in (1, 3):
+        assert receiver.accept(epoch, 1, 0, "whatever") == []
+    assert receiver.restart() == []
+
+
+def test_another_epoch_that_is_prepared_takes_the_place_of_the_former() -> None:
+    receiver = prepared(1)
+    receiver.accept(1, 1, 0, "never")
+    receiver.expect(2, window=4)
+    receiver.accept(2, 1, 0, "new")
+    receiver.expect(2, window=4)
+    assert receiver.restart() == ["new"], "the same again changes nothing"
+
+
+def test_a_new_session_drops_what_came_early() -> None:
+    receiver = prepared(1)
+    receiver.accept(1, 1, 0, "of the former life")
+    receiver.open(2)
+    assert receiver.restart() == []
+    assert receiver.accept(1, 2, 0, "new") == ["new"]
+
+
+def test_early_frames_have_the_window_of_their_epoch() -> None:
+    receiver = prepared(1, window=8)
+    assert receiver.accept(1, 1, 7, "x") == []
+    with pytest.raises(RunError, match="message 8 came while 0 was awaited: out of the window"):
+        receiver.accept(1, 1, 8, "x")
+    receiver.restart()
+    assert receiver.accept(1, 1, 0, "x") == ["x"]
+    assert receiver.accept(1, 1, 8, "x") == [], "its own from now on"
+
+
+def test_a_link_without_part_in_the_change_goes_on() -> None:
+    receiver: Receiver[str] = Receiver(0, window=4)
+    receiver.open(1)
+    assert receiver.restart() == []
+    assert receiver.accept(0, 1, 0, "x") == ["x"]
 
 
 def test_out_of_the_window_is_an_error() -> None:

@@ -12,7 +12,7 @@ from partc.errors import RunError
 from partc.format.frames import to_frame
 from partc.format.message_parts import Opening, Problem, Row, TensorSpec
 from partc.format.messages import CLIENT, Ack, AnyMessage, Data, Hello, Ping, Refuse, Welcome
-from partc.runtime.core.actions import Delivered, Heard, Linked, Lost, Misfit
+from partc.runtime.core.actions import Delivered, Greeted, Heard, Linked, Lost, Misfit
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin, Unreadable
 from tests.runtime.bundles import HIDDEN, LENGTH
@@ -25,19 +25,19 @@ from tests.runtime.returning import returning_model
 
 def test_a_greeting_is_answered() -> None:
     end = End(greeted_by=None)
-    end.receive(hello("a"))
-    assert end.last() == Welcome(name="b", next=0, info={"patience_s": 5.0})
+    assert end.receive(hello("a")) == [Greeted(hello("a"))]
+    assert end.last() == Welcome(name="b", epoch=0, next=0, info={"patience_s": 5.0})
     end.data(0)
-    assert end.receive(hello("a"), origin=b"another route") == [Lost("a", ROUTE)]
-    assert end.last() == Welcome(name="b", next=1, info={"patience_s": 5.0}), "the session goes on"
+    assert end.receive(hello("a"), origin=b"another route") == [Lost("a", ROUTE), Greeted(hello("a"))]
+    assert end.last() == Welcome(name="b", epoch=0, next=1, info={"patience_s": 5.0}), "the session goes on"
     end.receive(hello("a", session=10), origin=b"another route")
-    assert end.last() == Welcome(name="b", next=0, info={"patience_s": 5.0})
+    assert end.last() == Welcome(name="b", epoch=0, next=0, info={"patience_s": 5.0})
 
 
 @pytest.mark.parametrize(
     ("device", "greeting", "user", "message"),
     [
-        ("b", hello("c"), None, "'c' does not connect to b in this build"),
+        ("b", hello("d"), None, "'d' does not connect to b in this build"),
         ("b", hello("b"), None, "'b' does not connect to b"),
         ("b", hello(CLIENT), None, "'client' does not connect to b"),
         ("a", hello("somebody" * 20), None, "somebodysome"),
@@ -63,7 +63,7 @@ def test_all_devices_and_clients_connect_to_the_source() -> None:
     end = End("a", greeted_by=None)
     for name in ("b", "c", CLIENT):
         end.receive(hello(name), origin=name.encode(), user=name)
-        assert end.last() == Welcome(name="a", next=0, info={"patience_s": 5.0})
+        assert end.last() == Welcome(name="a", epoch=0, next=0, info={"patience_s": 5.0})
 
 
 def test_messages_before_a_greeting_are_ignored() -> None:
@@ -102,7 +102,8 @@ def test_the_end_of_a_connection() -> None:
 def test_a_connection_whose_end_is_noticed_late() -> None:
     """The device has greeted on another one before: so it was lost then, and is not lost again."""
     end = End()
-    assert end.receive(hello("a", session=10), origin=b"another route") == [Lost("a", ROUTE)]
+    again = hello("a", session=10)
+    assert end.receive(again, origin=b"another route") == [Lost("a", ROUTE), Greeted(again)]
     assert end.take(end.links.disconnected(ROUTE)) == []
     assert [
         type(action)
@@ -258,7 +259,7 @@ def test_values_are_sent() -> None:
     end.link("c")
     step = step_of(0, 0)
     array = np.ones((1, 3, HIDDEN), np.float32)
-    sent = end.links.send("c", step, ("hidden_2",), [array])
+    sent = end.out("c", step, ("hidden_2",), [array])
     message = sent.message
     assert isinstance(message, Data)
     assert (sent.origin, message.seq, message.phase, message.rows) == (
@@ -270,23 +271,30 @@ def test_values_are_sent() -> None:
     assert message.values == (TensorSpec("hidden_2", "float32", (1, 3, HIDDEN)),)
     assert message.open == (Opening(0, GREEDY),)
     assert bytes(sent.frames[0]) == array.tobytes()
-    following = end.links.send("c", step_of(0, 1, slot=2), ("hidden_2",), [array]).message
+    following = end.out("c", step_of(0, 1, slot=2), ("hidden_2",), [array]).message
     assert isinstance(following, Data)
     assert (following.seq, following.rows, following.open) == (1, (Row(0, 6, 1, 3, 1),), ())
 
 
-def test_without_a_link_nothing_is_sent() -> None:
+def test_values_wait_for_a_link() -> None:
+    """Nothing leaves while none stands; once one does, all that has waited does, in order."""
     end = End()
-    with pytest.raises(RunError, match="c is not connected") as caught:
-        end.links.send("c", step_of(0, 0), ("hidden_2",), [ZEROS])
-    assert caught.value.cause == "lost-peer"
+    for step in range(2):
+        assert end.links.send("c", step_of(0, step), ("hidden_2",), [ZEROS]) is None
+    assert end.link("c") == [Linked("c")]
+    assert [item.message.seq for item in end.sent if isinstance(item.message, Data)] == [0, 1]
+    end.take(end.links.disconnected("c"))
+    assert end.links.send("c", step_of(0, 2), ("hidden_2",), [ZEROS]) is None
+    end.sent.clear()
+    end.link("c", expected=2)
+    assert [item.message.seq for item in end.sent if isinstance(item.message, Data)] == [2]
 
 
 def test_after_a_break_what_was_not_acknowledged_is_repeated() -> None:
     end = End()
     end.link("c")
-    first = end.links.send("c", step_of(0, 0), ("hidden_2",), [ZEROS])
-    second = end.links.send("c", step_of(0, 1), ("hidden_2",), [ZEROS])
+    first = end.out("c", step_of(0, 0), ("hidden_2",), [ZEROS])
+    second = end.out("c", step_of(0, 1), ("hidden_2",), [ZEROS])
     assert end.take(end.links.disconnected("c")) == [Lost("c", "c")]
     assert end.links.missing == ["a", "c"]
     end.sent.clear()
@@ -302,7 +310,7 @@ def test_after_a_break_what_was_not_acknowledged_is_repeated() -> None:
 def test_acknowledged_values_are_not_repeated() -> None:
     end = End()
     end.link("c")
-    message = end.links.send("c", step_of(0, 0), ("hidden_2",), [ZEROS]).message
+    message = end.out("c", step_of(0, 0), ("hidden_2",), [ZEROS]).message
     assert isinstance(message, Data)
     end.receive(Ack(session=message.session, epoch=0, seq=1), origin="c")
     end.take(end.links.disconnected("c"))
@@ -315,7 +323,7 @@ def test_a_receiver_that_started_again_gets_a_new_session() -> None:
     """It awaits message 0, which is gone: so the sender counts from 0 again, and greets once more."""
     end = End()
     end.link("c")
-    message = end.links.send("c", step_of(0, 0), ("hidden_2",), [ZEROS]).message
+    message = end.out("c", step_of(0, 0), ("hidden_2",), [ZEROS]).message
     assert isinstance(message, Data)
     end.receive(Ack(session=message.session, epoch=0, seq=1), origin="c")
     end.take(end.links.disconnected("c"))
@@ -325,7 +333,7 @@ def test_a_receiver_that_started_again_gets_a_new_session() -> None:
     assert greeting.session != message.session
     assert end.links.missing == ["a", "c"]
     assert end.receive(welcome("c"), origin="c") == [Linked("c")]
-    again = end.links.send("c", step_of(1, 0), ("hidden_2",), [ZEROS]).message
+    again = end.out("c", step_of(1, 0), ("hidden_2",), [ZEROS]).message
     assert isinstance(again, Data)
     assert (again.session, again.seq) == (greeting.session, 0)
 
@@ -341,16 +349,16 @@ def test_sessions_of_two_lives_differ() -> None:
 
 
 def test_both_ends_of_a_link_have_room_for_all_messages_of_a_step() -> None:
-    """8 + 4 × 3 requests × 2 messages + 64 = 96."""
+    """8 + 9 steps × 3 requests × 2 messages + 64 = 126."""
     receiver = End(model=returning_model)
-    assert receiver.data(95, "sum") == []
-    assert "out of the window" in failure(receiver.data(96, "sum")).error.message
+    assert receiver.data(125, "sum") == []
+    assert "out of the window" in failure(receiver.data(126, "sum")).error.message
     sender = End("a", returning_model, greeted_by=None)
     sender.link("b")
-    for number in range(96):
-        sender.links.send("b", step_of(number, 0, slot=0), ("sum",), [ZEROS])
-    with pytest.raises(RunError, match="96 messages were sent without an acknowledgement"):
-        sender.links.send("b", step_of(96, 0, slot=0), ("sum",), [ZEROS])
+    for number in range(126):
+        sender.out("b", step_of(number, 0, slot=0), ("sum",), [ZEROS])
+    with pytest.raises(RunError, match="126 messages were sent without an acknowledgement"):
+        sender.out("b", step_of(126, 0, slot=0), ("sum",), [ZEROS])
 
 
 # -- answers that do not fit
@@ -400,6 +408,6 @@ def test_an_end_of_a_batch() -> None:
     rows = replace(
         step_of(7, 0, slot=1), dims={"batch": 3, "sequence": 3}, position=(0, 0, 0), length=(3, 1, 2)
     )
-    message = end.links.send("c", rows, ("hidden_2",), [np.ones((3, 3, HIDDEN), np.float32)]).message
+    message = end.out("c", rows, ("hidden_2",), [np.ones((3, 3, HIDDEN), np.float32)]).message
     assert isinstance(message, Data)
     assert message.rows == (Row(7, 3, 0, 0, 3), Row(7, 4, 0, 0, 1), Row(7, 5, 0, 0, 2))

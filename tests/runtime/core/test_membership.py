@@ -9,7 +9,7 @@ from partc.runtime.core.membership import Membership, State
 from tests.runtime.core.roles import changed, roles
 
 PLACEMENT = bytes.fromhex(roles()["a"].placement_id)
-READY = Ready(next_request=5, placement=PLACEMENT, incarnation=7)
+READY = Ready(next_request=5, placement=PLACEMENT, epoch=0, incarnation=7)
 
 
 def member(device: str) -> Membership:

@@ -99,7 +99,7 @@ def test_waiting_for_a_ring_ends_as_well() -> None:
     """5 s after the request came or the ring broke, whichever is later."""
     schedule = schedule_of(absent=("b", "c"))
     ask(schedule, 1, now=1.0)
-    list(schedule.lost("b", 3.0))
+    schedule.incomplete(3.0)
     ask(schedule, 2, now=4.0)
     assert told(Error, schedule.look(7.9)) == []
     (error,) = told(Error, schedule.look(8.3))
@@ -126,6 +126,6 @@ def test_when_to_look_again() -> None:
     list(schedule.look(1.0))
     assert schedule.due == 1.25
     assert list(schedule.look(1.2)) == []
-    list(schedule.cancel(CLIENT_ROUTE, None, 1.2))
+    list(schedule.away(CLIENT_ROUTE, 1.2))
     list(schedule.look(1.3))
     assert schedule.due is None

@@ -16,7 +16,7 @@ from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.format.message_parts import Opening
 from partc.runtime.core.inputs import prompt_parts
-from partc.runtime.core.step import Step
+from partc.runtime.core.step import MOST_FORCED, Step
 from tests.runtime.bundles import HIDDEN, LENGTH, Build, language_model
 from tests.runtime.core.network import Network
 from tests.runtime.core.roles import GREEDY, hidden, roles
@@ -162,13 +162,13 @@ def test_parts_must_follow(model: Model) -> None:
         net.put("b", "a", late, hidden("hidden_1", 4))
 
 
-def test_a_device_holds_no_more_than_a_prompt(model: Model) -> None:
+def test_a_device_holds_no_more_than_a_prompt_and_forced_steps(model: Model) -> None:
     net = network(model)
     begin(net)
     net.advance()
     first = next(index for index, item in enumerate(net.air) if item[0] == "b")
     device, peer, step, values = net.air[first]
     net.deliver(first)
-    far = replace(step, step=1 + LENGTH // CHUNK, opening=None)
+    far = replace(step, step=1 + MOST_FORCED + LENGTH // CHUNK, opening=None)
     with pytest.raises(RunError, match="with other sizes than here"):
         net.put(device, peer, far, values)

@@ -172,11 +172,14 @@ def test_messages_of_the_next_step_wait_for_it() -> None:
     assert state_of(request) is State.READY, "the second step"
 
 
-def test_steps_beyond_the_next_are_refused() -> None:
+def test_steps_beyond_those_that_may_be_known_are_refused() -> None:
+    """8 forced ones and the last part of a prompt may follow the one under way."""
     request = request_on("b")
     deliver(request, "a", "hidden_1")
-    with pytest.raises(RunError, match="a is at step 2 of request 0 with other sizes"):
-        deliver(request, "a", "hidden_1", step=2)
+    for step in range(1, 10):
+        deliver(request, "a", "hidden_1", step=step)
+    with pytest.raises(RunError, match="a is at step 10 of request 0 with other sizes"):
+        deliver(request, "a", "hidden_1", step=10)
 
 
 @pytest.mark.parametrize(
@@ -283,11 +286,11 @@ def test_values_that_nothing_uses_any_more_are_let_go() -> None:
     }
 
 
-def test_nothing_is_known_before_more_steps_than_a_prompt_has_parts() -> None:
-    """24 tokens in parts of 4, each with two messages."""
+def test_no_more_steps_are_known_before_their_time_than_a_prompt_has_parts_and_forced_ones() -> None:
+    """8 + 24 tokens in parts of 4, each with two messages."""
     script = Script.of(roles(prompt_chunk=4)["c"])
-    assert (script.most_steps, script.most_early) == (6, 12)
-    assert (Script.of(roles()["c"]).most_steps, Script.of(roles()["c"]).most_early) == (1, 2)
+    assert (script.most_steps, script.most_early) == (14, 28)
+    assert (Script.of(roles()["c"]).most_steps, Script.of(roles()["c"]).most_early) == (9, 18)
 
 
 def test_where_the_time_went() -> None:

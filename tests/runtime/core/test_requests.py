@@ -319,14 +319,15 @@ def test_a_message_that_was_used_may_not_come_again(returning: Network) -> None:
         returning.put(*first)
 
 
-def test_messages_of_the_next_step_may_wait_as_many_as_there_are(returning: Network) -> None:
+def test_messages_of_later_steps_may_wait_as_many_as_there_are(returning: Network) -> None:
     returning.open(0)
     returning.advance()
     returning.deliver()
-    returning.put("b", "a", step_of(0, 1), hidden("hidden_1", DECODE_LENGTH))
-    returning.put("b", "a", step_of(0, 1), hidden("sum", DECODE_LENGTH))
-    with pytest.raises(RunError, match="is at step 1"):
-        returning.put("b", "a", step_of(0, 1), hidden("hidden_1", DECODE_LENGTH))
+    for step in range(1, 10):
+        returning.put("b", "a", step_of(0, step), hidden("hidden_1", DECODE_LENGTH))
+        returning.put("b", "a", step_of(0, step), hidden("sum", DECODE_LENGTH))
+    with pytest.raises(RunError, match="is at step 9"):
+        returning.put("b", "a", step_of(0, 9), hidden("hidden_1", DECODE_LENGTH))
 
 
 # -- what others are told

@@ -143,7 +143,7 @@ def test_a_sequence_that_ended_has_no_more_tokens() -> None:
 def test_values_of_an_unknown_request_are_ignored() -> None:
     schedule = schedule_of()
     step = begun(ask(schedule))
-    list(schedule.cancel(CLIENT_ROUTE, None, 0.0))
+    list(schedule.away(CLIENT_ROUTE, 0.0))
     assert emit(schedule, step, 4) == []
 
 
@@ -224,14 +224,14 @@ def test_a_request_is_cancelled(state: str) -> None:
     actions = list(schedule.cancel(CLIENT_ROUTE, Cancel(ticket=ticket(1)), 1.0))
     assert [error.problem.message for error in told(Error, actions)] == ["the request was cancelled"]
     assert only(End, actions) == ([] if state == "waiting" else [End(100, report=False)])
-    assert list(schedule.cancel(CLIENT_ROUTE, None, 1.0)) == []
+    assert list(schedule.away(CLIENT_ROUTE, 1.0)) == []
 
 
 def test_all_requests_of_a_client_that_went_away() -> None:
     schedule = schedule_of()
     for number in range(5):
         ask(schedule, number, origin=b"client 2" if number == 1 else CLIENT_ROUTE)
-    actions = list(schedule.cancel(CLIENT_ROUTE, None, 1.0))
+    actions = list(schedule.away(CLIENT_ROUTE, 1.0))
     assert sorted(error.ticket for error in told(Error, actions)) == [ticket(n) for n in (0, 2, 3, 4)]
     assert only(Begin, actions) == [], "those that waited are gone before a slot is free"
 
@@ -270,7 +270,7 @@ def test_a_device_that_is_lost_ends_all_that_has_begun() -> None:
     for number in range(1, 5):
         ask(schedule, number)
     schedule.absent = ("b",)
-    actions = list(schedule.lost("b", 1.0))
+    actions = list(schedule.lost(("b",), 1.0))
     errors = told(Error, actions)
     assert sorted(error.ticket for error in errors) == [ticket(n) for n in range(4)]
     assert {(error.problem.cause, error.problem.where) for error in errors} == {("lost-peer", "b")}
