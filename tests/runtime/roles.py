@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from partc.format.build import Build, EngineSpec, Memory, Model, Port, State, Submodule, TensorType
@@ -32,23 +32,29 @@ def roles_of(
     types: Mapping[str, TensorType] = {},
     eos: tuple[int, ...] = (),
     predicted: Mapping[str, float] = {},
+    others: Sequence[Programs] = (),
 ) -> dict[str, Role]:
     """The roles of all devices.
 
     `input_ids` is the input; what is sampled are tokens, what they are sampled from are logits, and all other values
-    are float32[batch, sequence, 2], unless `types` says otherwise. Every sub-module has a state.
+    are float32[batch, sequence, 2], unless `types` says otherwise. Every sub-module has a state. Devices hold what they
+    run in `others` as well, which are placements that may follow.
     """
     model = Model(
         name="tiny", task="text-generation", dtype="float32", max_sequence=LENGTH, max_batch=max_batch,
         max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
         labels=None, prompt_chunk=prompt_chunk,
     )  # fmt: skip
-    placement = _placement(programs, predicted)
-    known = {**_types(placement), **types}
-    return {device: Role(_build(device, placement, model, known), placement) for device in programs}
+    devices = dict.fromkeys(device for each in (programs, *others) for device in each)
+    placements = [placement_of(each, devices, predicted) for each in (programs, *others)]
+    known = {**_types(placements), **types}
+    return {device: Role(_build(device, placements, model, known), placements[0]) for device in devices}
 
 
-def _placement(programs: Programs, predicted: Mapping[str, float]) -> Placement:
+def placement_of(
+    programs: Programs, devices: Iterable[str] = (), predicted: Mapping[str, float] = {}
+) -> Placement:
+    """The placement of programs; others of `devices` are idle in it."""
     ring = tuple(programs)
     phases = programs[ring[0]]
     return seal_placement(
@@ -59,14 +65,17 @@ def _placement(programs: Programs, predicted: Mapping[str, float]) -> Placement:
             ring=ring,
             stages=dict.fromkeys(phases, stages_of(ring)),
             programs={phase: {device: programs[device][phase] for device in ring} for phase in phases},
-            addresses=dict.fromkeys(ring),
+            addresses=dict.fromkeys((*ring, *devices)),
             predicted=predicted,
         )
     )
 
 
-def _build(device: str, placement: Placement, model: Model, types: Mapping[str, TensorType]) -> Build:
-    items = [item for programs in placement.parsed.values() for item in programs[device]]
+def _build(
+    device: str, placements: Sequence[Placement], model: Model, types: Mapping[str, TensorType]
+) -> Build:
+    phases = [programs for placement in placements for programs in placement.parsed.values()]
+    items = [item for programs in phases for item in programs.get(device, ())]
     names = {name for item in items for name in (*item.reads, *item.writes)}
     modules = {item.submodule: _submodule(item) for item in items if isinstance(item, Run)}
     return Build(
@@ -92,8 +101,8 @@ def _submodule(item: Run) -> Submodule:
     return Submodule(item.submodule, "", (), item.inputs, item.outputs, (state,))
 
 
-def _types(placement: Placement) -> dict[str, TensorType]:
-    items = [item for program in _all(placement) for item in program]
+def _types(placements: Sequence[Placement]) -> dict[str, TensorType]:
+    items = [item for placement in placements for program in _all(placement) for item in program]
     found = {name: HIDDEN for item in items for name in (*item.reads, *item.writes)}
     for item in items:
         found |= _special(item)
@@ -147,12 +156,12 @@ FOUR: Programs = {
 """a, b, c, d; residuals skip one device, and two."""
 RETURNING: Programs = {
     "a": both(
-        "run p0 (position, input_ids) -> (v, w)\nsend w to b\nsend v to c\nrecv x from b\nrun p4 (position, x) -> (y)\nsend y to b\n"
-        "recv token from b\nemit token"
+        "run p0 (position, input_ids) -> (v, w)\nsend w to b\nsend v to c\nrecv x from b\n"
+        "run p4 (position, x) -> (y)\nsend y to b\nrecv token from b\nemit token"
     ),
     "b": both(
-        "recv w from a\nrun p1 (position, w) -> (x)\nsend x to a\nrecv r from c\nrun p3 (position, r) -> (q)\nrecv y from a\n"
-        "run p5 (position, q, y) -> (logits)\nsample logits -> token\nsend token to a"
+        "recv w from a\nrun p1 (position, w) -> (x)\nsend x to a\nrecv r from c\nrun p3 (position, r) -> (q)\n"
+        "recv y from a\nrun p5 (position, q, y) -> (logits)\nsample logits -> token\nsend token to a"
     ),
     "c": both("recv v from a\nrun p2 (position, v) -> (r)\nsend r to b"),
 }

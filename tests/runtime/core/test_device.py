@@ -214,15 +214,15 @@ def test_unreadable() -> None:
 
 
 def test_a_device_whose_consumer_is_not_connected() -> None:
-    """computed: what cannot be sent ends its request."""
+    """computed: what cannot be sent waits for its link."""
     life = Life("b")
     life.on(Loaded())
     life.greeted("a")
     life.link("a")
     life.receive(*arrived(data("hidden_1"), b"a"))
-    (fail,) = sent(Fail, life.on(Computed(values("hidden_2"), 0.1)))
-    assert (fail.request, fail.problem.cause) == (100, "lost-peer")
-    assert not life.device.has_requests
+    assert life.on(Computed(values("hidden_2"), 0.1)) == []
+    assert life.device.has_requests
+    assert len(sent(Data, life.link("c"))) == 1
 
 
 # -- acknowledgements and time
@@ -341,20 +341,22 @@ def test_devices_do_not_submit() -> None:
 
 
 def test_a_consumer_is_lost() -> None:
-    """disconnected: the link is down; requests end here, and the source hears `unready`."""
+    """disconnected: the link is down; requests wait for it, and the source hears `unready`."""
     life = middle()
     life.receive(*arrived(data("hidden_1"), b"a"))
     assert life.on(Disconnected("c")) == [Send("a", Unready(lost="c"))]
-    assert not life.device.has_requests
+    assert life.on(Computed(values("hidden_2"), 0.1)) == []
+    commands = life.link("c")
+    assert len(sent(Data, commands)) == len(sent(Ready, commands)) == 1
 
 
 @pytest.mark.parametrize("origin", ["a", b"a"], ids=["to it", "from it"])
 def test_the_source_is_lost(origin: Origin) -> None:
-    """disconnected: requests end here; there is nobody to tell."""
+    """disconnected: there is nobody to tell; requests go on, since the source may only be out of reach."""
     life = middle()
     life.receive(*arrived(data("hidden_1"), b"a"))
     assert life.on(Disconnected(origin)) == []
-    assert not life.device.has_requests
+    assert life.device.has_requests
 
 
 def test_a_producer_is_lost() -> None:

@@ -91,22 +91,28 @@ def test_a_client_is_lost() -> None:
     assert not life.device.has_requests
 
 
-@pytest.mark.parametrize(
-    ("event", "gone"),
-    [
-        (Disconnected(b"b"), "b"),
-        (Disconnected("b"), "b"),
-        (Received(b"b", None, Unready(lost="c")), "c"),
-    ],
-    ids=["from it", "to it", "unready"],
-)
-def test_a_device_is_lost_at_the_source(event: Event, gone: str) -> None:
-    """disconnected, unready, at the source: requests in flight end; nothing is opened until it is ready again."""
+def test_a_device_is_lost_at_the_source() -> None:
+    """disconnected, at the source: requests in flight end; nothing is opened until it is ready again."""
     life = on_its_way()
-    (error,) = sent(Error, life.on(event))
-    assert (error.problem.cause, error.problem.where) == ("lost-peer", gone)
+    (error,) = sent(Error, life.on(Disconnected(b"b")))
+    assert (error.problem.cause, error.problem.where) == ("lost-peer", "b")
     assert not life.device.has_requests
     assert opened(life, ticket=b"1" * 16) == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [Disconnected("b"), Received(b"b", None, Unready(lost="c"))],
+    ids=["of the source", "of a device"],
+)
+def test_a_link_that_breaks_is_waited_for(event: Event) -> None:
+    """disconnected, unready, at the source: requests in flight go on; nothing is opened meanwhile."""
+    life = on_its_way()
+    assert sent(Error, life.on(event)) == []
+    assert life.device.has_requests
+    assert opened(life, ticket=b"1" * 16) == []
+    commands = life.link("b") if isinstance(event, Disconnected) else life.receive(ready(), b"b")
+    assert [type(command) for command in commands][-1] is Compute
 
 
 def test_a_device_returns() -> None:
@@ -124,9 +130,11 @@ def test_a_device_returns() -> None:
 def test_a_link_of_the_source_that_breaks_alone() -> None:
     """welcome, at the source: the device never left, so what has waited opens without another `ready`."""
     life = on_its_way()
-    assert len(sent(Error, life.on(Disconnected("b")))) == 1
+    life.on(Disconnected("b"))
     assert opened(life, ticket=b"1" * 16) == []
-    assert any(isinstance(command, Compute) for command in life.link("b"))
+    commands = life.link("b")
+    assert len(sent(Data, commands)) == 1, "what was not acknowledged"
+    assert any(isinstance(command, Compute) for command in commands)
 
 
 def test_a_device_that_returns_before_its_end_is_noticed() -> None:
