@@ -400,4 +400,6 @@ def test_numbers_of_requests_have_room_above_those_that_a_device_may_name() -> N
     assert decode(most, FRAME_LIMIT) == Ready(next_request=2**62, placement=placement, epoch=0, incarnation=1)
     for number in (2**62 + 1, 2**64 - 1):
         with pytest.raises(RunError, match="next_request"):
-            decode(encode(Ready(next_request=number, placement=placement, epoch=0, incarnation=1)), FRAME_LIMIT)
+            decode(
+                encode(Ready(next_request=number, placement=placement, epoch=0, incarnation=1)), FRAME_LIMIT
+            )

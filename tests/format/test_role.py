@@ -191,7 +191,7 @@ def test_an_idle_device_holds_what_it_does_not_run(bundle: Path) -> None:
     role = load_role(bundle)
     assert list(role.submodules) == ["part_1"]
     assert role.running == role.receive == role.send == ()
-    assert set(role.programs) == {"prefill", "decode"}
+    assert set(role.programs) == {"prefill", "decode", "replay"}
     assert not any(role.programs.values())
 
 

@@ -41,13 +41,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import asdict
 
 from partc.errors import RunError
 from partc.format.message_parts import Problem, Sampling
 from partc.format.program import Recv
 from partc.format.role import Role
-from partc.runtime.core.commands import Announce, Command, Compute, Draw, Leave, Send
-from partc.runtime.core.device import Device, Start
+from partc.runtime.core.commands import (
+    Announce,
+    Command,
+    Compute,
+    Connect,
+    Draw,
+    Leave,
+    Load,
+    ReadRows,
+    Release,
+    Reset,
+    Send,
+    WriteRows,
+)  # fmt: skip
+from partc.runtime.core.device import Device
 from partc.runtime.core.events import (
     Computed,
     ComputeFailed,
@@ -61,6 +75,7 @@ from partc.runtime.core.events import (
     Tick,
     Unreadable,
 )
+from partc.runtime.core.start import Start
 from tests.golden.trace_messages import (
     difference,
     print_message,
@@ -247,6 +262,9 @@ class _Player:
                 if sampling != Sampling():
                     named["sampling"] = print_value(difference(sampling, Sampling()))
                 return "draw " + print_call("logits", (), named)
+            case Load() | Release() | Reset() | ReadRows() | WriteRows() | Connect():
+                fields = {key: print_value(value) for key, value in asdict(command).items()}
+                return f"{type(command).__name__.lower()} {print_call('', (), fields)}"
             case Announce():
                 return "announce"
             case Leave(error):

@@ -110,7 +110,13 @@ def life(seed: int) -> Life:
         notice_s=rng.choice([0.0, 0.1, 1.0]),
     )
     return Life(
-        asks, faults, conditions, rng.choice([0.001, 0.02, 0.1]), rng.choice([0.0, 0.05, 1.0]), rng.random() < 0.5, seed
+        asks,
+        faults,
+        conditions,
+        rng.choice([0.001, 0.02, 0.1]),
+        rng.choice([0.0, 0.05, 1.0]),
+        rng.random() < 0.5,
+        seed,
     )
 
 
@@ -220,7 +226,9 @@ def _seconds(compute_s: float, device: str, work: Compute | Draw) -> float:
 
 
 @cache
-def expected(prompts: tuple[tuple[int, ...], ...], tokens: int, temperature: float) -> tuple[tuple[int, ...], ...]:
+def expected(
+    prompts: tuple[tuple[int, ...], ...], tokens: int, temperature: float
+) -> tuple[tuple[int, ...], ...]:
     """The tokens of a request that is alone in a quiet ring."""
     alone = new_ring()
     answer = alone.client.submit(prompts, tokens, sampling=Sampling(temperature=temperature, seed=7))
@@ -242,7 +250,10 @@ def play(life: Life, observe: Observer = unobserved) -> Counter[str]:
     for fault in life.faults:
         ring.clock.at(fault.at_s, partial(_do, ring, fault))
     ring.run(life.last_s)
-    ring.run(life.last_s + _END_S, until=lambda: len(asked) == len(set(life.asks)) and all(a.done for a in asked.values()))
+    ring.run(
+        life.last_s + _END_S,
+        until=lambda: len(asked) == len(set(life.asks)) and all(a.done for a in asked.values()),
+    )
     counts: Counter[str] = Counter()
     for ask, answer in asked.items():
         _check(ask, answer)
@@ -281,6 +292,8 @@ def _do(ring: Ring, fault: Fault) -> None:
             ring.nodes[name].stall(over)
         case "move":
             ring.client.place(placement_of(fault.assignment))
+        case _:
+            raise ValueError(fault.kind)
 
 
 def _check(ask: Ask, answer: Answer) -> None:

@@ -137,7 +137,9 @@ def both(text: str) -> dict[str, str]:
 
 
 THREE: Programs = {
-    "a": both("run head (position, input_ids) -> (h, r)\nsend h to b\nsend r to c\nrecv token from c\nemit token"),
+    "a": both(
+        "run head (position, input_ids) -> (h, r)\nsend h to b\nsend r to c\nrecv token from c\nemit token"
+    ),
     "b": both("recv h from a\nrun body (position, h) -> (m)\nsend m to c"),
     "c": both(
         "recv r from a\nrecv m from b\nrun tail (position, m, r) -> (logits)\nsample logits -> token\nsend token to a"
@@ -145,7 +147,9 @@ THREE: Programs = {
 }
 """a, b, c; a residual goes from a to c."""
 FOUR: Programs = {
-    "a": both("run p0 (position, input_ids) -> (h, r)\nsend h to b\nsend r to d\nrecv token from d\nemit token"),
+    "a": both(
+        "run p0 (position, input_ids) -> (h, r)\nsend h to b\nsend r to d\nrecv token from d\nemit token"
+    ),
     "b": both("recv h from a\nrun p1 (position, h) -> (m, s)\nsend m to c\nsend s to d"),
     "c": both("recv m from b\nrun p2 (position, m) -> (n)\nsend n to d"),
     "d": both(

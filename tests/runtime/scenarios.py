@@ -249,8 +249,9 @@ def _check_quiet(ring: Ring) -> None:
         if device.has_requests or kept or device.deadline is not None:
             doing = device.requests.doing()
             raise Violation(f"{name} is not quiet: {doing}, frames for {kept}, alarm {device.deadline}")
-    schedule = ring.nodes[ring.source].device.source.schedule
-    assert schedule is not None
+    source = ring.nodes[ring.source].device.source
+    assert source is not None
+    schedule = source.schedule
     if schedule._jobs() or len(schedule._free) != schedule.role.model.max_requests:
         raise Violation(f"the source keeps {schedule._jobs()}, free slots {schedule._free}")
 

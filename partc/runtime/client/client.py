@@ -16,14 +16,17 @@ from typing import Any, ClassVar, assert_never
 import numpy as np
 
 from partc.errors import PartcError, RunError
+from partc.format.digests import canonical_json
 from partc.format.dtypes import Array
-from partc.format.frames import join_tensors, to_frame
+from partc.format.frames import join_tensors, split_frames, to_frame
 from partc.format.message_parts import Sampling
 from partc.format.messages import (
     AnyMessage,
     Cancel,
     Error,
     Ping,
+    Place,
+    Placed,
     Pong,
     Shutdown,
     SourceReply,
@@ -33,6 +36,7 @@ from partc.format.messages import (
     Trace,
 )
 from partc.format.messages import Result as Ended
+from partc.format.placement import Placement, placement_json
 from partc.format.role import Role, source_role
 from partc.runtime.client.connection import Connection
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
@@ -122,6 +126,8 @@ class Client(Connection):
         self._floor_s = floor_s
         self._explain = explain
         self._requests: dict[bytes, Request] = {}
+        self._placing: dict[bytes, Placed | PartcError | None] = {}
+        """Ticket of a placement that was asked for → what came of it."""
         self._asked = self._heard
 
     @classmethod
@@ -263,6 +269,25 @@ class Client(Connection):
             self._pump(min(self._floor_s / 4, float("inf") if end is None else end - now))
             self._check_alive()
 
+    def place(self, placement: Placement, timeout_s: float | None = None) -> Placed | None:
+        """Ask for another placement of the build, and wait until it is in force; None: the time is over.
+
+        Raises:
+            RunError: the source cannot go over to it; the one in force stays.
+        """
+        ticket, end = secrets.token_bytes(16), None if timeout_s is None else time.monotonic() + timeout_s
+        text = canonical_json(placement_json(placement)).encode()
+        self.tell(Place(ticket=ticket), split_frames(memoryview(text)))
+        self._placing[ticket] = None
+        self._heard = time.monotonic()
+        while (outcome := self._placing[ticket]) is None and (end is None or time.monotonic() < end):
+            self._pump(self._floor_s / 4)
+            self._check_alive()
+        del self._placing[ticket]
+        if isinstance(outcome, PartcError):
+            raise outcome
+        return outcome
+
     def shutdown(self) -> None:
         """Ask all runners of the ring to end."""
         self.tell(Shutdown())
@@ -305,6 +330,11 @@ class Client(Connection):
                 request = self._requests.get(ticket)
                 if request is not None:
                     self._end(request, self._explain(problem.error()))
+                elif ticket in self._placing:
+                    self._placing[ticket] = problem.error()
+            case Placed(ticket=ticket):
+                if ticket in self._placing:
+                    self._placing[ticket] = message
             case Pong():
                 pass  # `Connection` has noted the sign of life
             case _:
@@ -346,6 +376,7 @@ class Client(Connection):
         super()._fail(explained)
         for request in list(self._requests.values()):
             self._end(request, explained)
+        self._placing = dict.fromkeys(self._placing, explained)
 
 
 def _prompts(prompts: Prompts) -> tuple[list[str], list[list[int]]]:

@@ -17,8 +17,16 @@ membership   whether the ring stands: loading, joining, complete, degraded
 request      one request on one device, through its states
 requests     all requests of one device, and which of them goes on next
 liveness     patience with what is under way
+patience     how long a step may take, and who is to blame
+orphans      requests whose client is away
+reports      messages that tell the source about a request
 job          one request at the source
 schedule     all requests at the source
+changes      the placement in force and the next one, at the source
+source       composes what the source has besides
+transfer     rows of states on their way to another device
+preparation  the placement that a device prepares
+start        facts about a process that the build does not know
 device       composes them; its docstring is the table state × event
 ```
 """

@@ -7,9 +7,9 @@ again with the tokens that are known. The source alone decides: its loss ends it
 
 | state | meaning | left by |
 | --- | --- | --- |
-| settled | the placement in force stands, or its links come back by themselves | a loss, a return without memory, `place` → preparing, broken |
-| broken | a device was lost, and no placement does without it | its return → settled, preparing; another device → preparing |
-| preparing | PREPARE is out; after a loss requests stand still, else they run | all PREPARED → stopping, or COMMIT → settled |
+| settled | the placement in force stands | a loss, a return without memory, `place` → preparing, broken |
+| broken | a device was lost, and no placement does without it | a return → settled, preparing |
+| preparing | PREPARE is out; after a loss requests stand still | all PREPARED → stopping, or COMMIT → settled |
 | stopping | requests run to their step boundaries | all at rest → closing |
 | closing | PREPARE is out again, with the boundaries | all PREPARED: COMMIT → settled |
 

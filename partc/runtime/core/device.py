@@ -2,11 +2,11 @@
 
 | event | any device | the source besides |
 | --- | --- | --- |
-| loaded | `ready` once all links stand; a change is prepared further | waiting requests open once all devices are ready |
+| loaded | `ready` once all links stand; a change goes on | waiting requests open once all devices are ready |
 | load failed | `abort` | the change is given up |
 | rows read | `rows` | |
 | connected | the link greets | |
-| disconnected | the link is down: values wait for it (1) | a change is begun, or requests wait, or end: `lost-peer` (2) |
+| disconnected | the link is down: values wait for it (1) | a change begins, or requests wait, or end: `lost-peer` (2) |
 | rejected, `refuse` | before the ring ever stood the device leaves; later requests end | |
 | unreadable | requests in flight end; strangers and clients are refused | |
 | `hello` | `welcome` or `refuse`; an older connection of the same device is lost | clients are welcomed, too |
@@ -38,53 +38,13 @@ hold no second `Compute`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
 
 from partc.errors import RunError
-from partc.format.frames import to_frames
-from partc.format.message_parts import Problem, TensorSpec
-from partc.format.messages import (
-    CLIENT,
-    Abort,
-    Ack,
-    Cancel,
-    Close,
-    Commit,
-    Crossed,
-    Data,
-    Error,
-    Fail,
-    Hello,
-    Join,
-    Joined,
-    Measure,
-    Measured,
-    Message,
-    Ping,
-    Place,
-    Placed,
-    Pong,
-    Prepare,
-    Prepared,
-    Ready,
-    Refuse,
-    Result,
-    Resume,
-    Rows,
-    Shutdown,
-    Stats,
-    Submit,
-    Timings,
-    Token,
-    Trace,
-    Unready,
-    Want,
-    Welcome,
-)  # fmt: skip
-from partc.format.placement import Placement
+from partc.format import messages
+from partc.format.message_parts import Problem
 from partc.format.role import Role
-from partc.runtime.core import membership
+from partc.runtime.core import events, membership
 from partc.runtime.core.actions import (
     Action,
     Adopt,
@@ -112,56 +72,32 @@ from partc.runtime.core.actions import (
 )  # fmt: skip
 from partc.runtime.core.changes import Changes
 from partc.runtime.core.commands import (
-    Announce, Command, Compute, Connect, Draw, Leave, Load, ReadRows, Release, Reset, Send, WriteRows,
+    Announce,
+    Command,
+    Compute,
+    Connect,
+    Draw,
+    Leave,
+    Load,
+    ReadRows,
+    Release,
+    Reset,
+    Send,
+    WriteRows,
 )  # fmt: skip
-from partc.runtime.core.events import (
-    Computed,
-    ComputeFailed,
-    Connected,
-    Disconnected,
-    Event,
-    Loaded,
-    LoadFailed,
-    Received,
-    Rejected,
-    RowsRead,
-    Tick,
-    Unreadable,
-)  # fmt: skip
-from partc.runtime.core.links import Info, Links
-from partc.runtime.core.liveness import LEAST_PATIENCE_S
+from partc.runtime.core.links import Links
 from partc.runtime.core.membership import Membership
 from partc.runtime.core.preparation import Preparation
+from partc.runtime.core.reports import crossed, timings
 from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
 from partc.runtime.core.schedule import Schedule
 from partc.runtime.core.source import Source
-from partc.runtime.core.step import announced
-from partc.runtime.core.timings import Timing, timing_table
+from partc.runtime.core.start import Start
 from partc.runtime.core.transfer import Transfer
 
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Facts about a device's process that the build does not know."""
-
-    incarnation: int
-    """64 random bits."""
-    first_request: int = 0
-    """Lowest number of a request at the source; its clock in milliseconds, so that numbers grow over restarts."""
-    patience_s: float = LEAST_PATIENCE_S
-    """The shortest time without progress after which a peer counts as gone, seconds."""
-    rejoin_s: float = 0.0
-    """The time that requests wait for a device that was lost, seconds; 0: they end at once."""
-    linger_s: float = 0.0
-    """The time that a request waits for its client to come back, seconds; 0: it is cancelled at once."""
-    contingencies: Sequence[Placement] = ()
-    """At the source: placements that do without a device."""
-    info: Info = field(default_factory=dict)
-    """Facts for everyone who connects."""
-
-
-_COMMANDS = (Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, Announce, Leave)  # a union that is made anew costs a step of a ring 1 µs
+_COMMANDS = (Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, Announce, Leave)
+"""A union that is made anew costs a step of a ring 1 µs."""
 
 
 class Device:
@@ -203,11 +139,11 @@ class Device:
         """Whether a request is open here."""
         return self.requests.any_open
 
-    def on(self, event: Event, now: float) -> list[Command]:
+    def on(self, event: events.Event, now: float) -> list[Command]:
         """Take an event; what is to be done now, in order."""
         return self.react(event, now) + self.catch_up(now)
 
-    def react(self, event: Event, now: float) -> list[Command]:
+    def react(self, event: events.Event, now: float) -> list[Command]:
         """The part of `on` that other devices wait for."""
         commands: list[Command] = []
         self._carry_out(self._react(event, now), now, commands)
@@ -281,33 +217,33 @@ class Device:
             case _:
                 assert_never(action)
 
-    def _react(self, event: Event, now: float) -> Iterable[Action]:
+    def _react(self, event: events.Event, now: float) -> Iterable[Action]:
         match event:
-            case Received():
-                if self.source is not None and isinstance(event.message, Hello):
+            case events.Received():
+                if self.source is not None and isinstance(event.message, messages.Hello):
                     self.links.first_request = self.source.first_request(event.message)
                 return self.links.received(event, now)
-            case Computed(values, seconds):
+            case events.Computed(values, seconds):
                 if self.source is not None and self.requests.computing is not None:
                     self.source.schedule.moved(self.requests.computing, now)
                 return self.requests.computed(values, seconds, now)
-            case ComputeFailed(error):
+            case events.ComputeFailed(error):
                 return self.requests.failed(error)
-            case Tick():
+            case events.Tick():
                 return ()
-            case RowsRead(rows):
+            case events.RowsRead(rows):
                 return self.transfer.read(rows)
-            case Loaded(epoch):
+            case events.Loaded(epoch):
                 return self._loaded(epoch, now)
-            case LoadFailed(epoch, error):
+            case events.LoadFailed(epoch, error):
                 return self.preparation.failed(epoch, error)
-            case Connected(peer, address):
+            case events.Connected(peer, address):
                 return self.links.connected(peer, address)
-            case Disconnected(origin):
+            case events.Disconnected(origin):
                 return self.links.disconnected(origin)
-            case Rejected(peer):
+            case events.Rejected(peer):
                 return self.links.rejected(peer)
-            case Unreadable():
+            case events.Unreadable():
                 return self.links.unreadable(event)
             case _:
                 assert_never(event)
@@ -341,19 +277,12 @@ class Device:
         assert self.source is not None
         steps = self.requests.close(action.request)
         if action.report:
-            message, frames = self._timings(action.request, steps)
+            message, frames = timings(self.role, action.request, steps)
             yield from self.source.schedule.reported(message, frames, now)
-        yield Broadcast(Close(request=action.request, report=action.report))
+        yield Broadcast(messages.Close(request=action.request, report=action.report))
 
     def _seen(self, action: Seen) -> Iterator[Action]:
-        message = Crossed(
-            request=action.step.request,
-            device=self.role.device,
-            peer=action.peer,
-            step=action.step.step,
-            values=announced(action.values.items(), self.role.types),
-        )
-        frames = [part for array in action.values.values() for part in to_frames(array)]
+        message, frames = crossed(self.role, action)
         if self.source is not None:
             yield from self.source.schedule.crossed(message, frames)
         else:
@@ -366,7 +295,9 @@ class Device:
             return
         self.requests.close_failed(failed)
         problem = Problem.of(failed.error)
-        yield Send(self.role.source, Fail(request=failed.request, earlier=failed.earlier, problem=problem))
+        yield Send(
+            self.role.source, messages.Fail(request=failed.request, earlier=failed.earlier, problem=problem)
+        )
 
     def _loaded(self, epoch: int, now: float) -> Iterator[Action]:
         yield from self.preparation.loaded(epoch)
@@ -385,14 +316,14 @@ class Device:
 
     def _lost(self, lost: Lost, now: float) -> Iterator[Action]:
         if self.source is not None:
-            if lost.peer == CLIENT:
+            if lost.peer == messages.CLIENT:
                 yield from self.source.schedule.away(lost.origin, now)
             else:
                 yield from self.source.lost(lost.peer, lost.origin, now)
         elif isinstance(lost.origin, str):
             self.membership.left(lost.peer, lost.origin)
             if lost.peer != self.role.source and lost.peer in self.role.send:
-                yield Send(self.role.source, Unready(lost=lost.peer))
+                yield Send(self.role.source, messages.Unready(lost=lost.peer))
 
     def _look(self, now: float) -> Iterator[Action]:
         """Find out whether the ring stands, as far as this device sees it."""
@@ -423,7 +354,9 @@ class Device:
             case _:
                 assert_never(action)
 
-    def _tell(self, device: str, message: Message, frames: Sequence[Frame], now: float) -> Iterable[Action]:
+    def _tell(
+        self, device: str, message: messages.Message, frames: Sequence[Frame], now: float
+    ) -> Iterable[Action]:
         if device != self.role.device:
             # A device and its source talk over the connection that the device opened.
             way = device if device == self.role.source else self.links.devices.get(device)
@@ -431,20 +364,22 @@ class Device:
         here = Heard(device, device, message, [memoryview(frame) for frame in frames])  # type: ignore[arg-type]
         return self._heard(here, now)
 
-    def _from_source(self, message: Prepare | Commit | Abort, heard: Heard, now: float) -> Iterator[Action]:
+    def _from_source(
+        self, message: messages.Prepare | messages.Commit | messages.Abort, heard: Heard, now: float
+    ) -> Iterator[Action]:
         match message:
-            case Prepare():
+            case messages.Prepare():
                 yield from self.preparation.prepare(message, b"".join(heard.frames), now)
-            case Commit():
+            case messages.Commit():
                 role = self.preparation.commit(message)
                 if role is not None:
                     yield from self._adopt(role, message, now)
-            case Abort():
+            case messages.Abort():
                 yield from self.preparation.abort(message)
             case _:
                 assert_never(message)
 
-    def _adopt(self, role: Role, commit: Commit, now: float) -> Iterator[Action]:
+    def _adopt(self, role: Role, commit: messages.Commit, now: float) -> Iterator[Action]:
         """A placement is in force."""
         self.role = self.transfer.role = role
         self.requests.resume(Script.of(role), commit.requests, now)
@@ -458,51 +393,48 @@ class Device:
     # -- messages that are neither values nor about links
 
     def _heard(self, heard: Heard, now: float) -> Iterable[Action]:
-        from_client, from_source = heard.peer == CLIENT, heard.peer == self.role.source
+        from_client, from_source = heard.peer == messages.CLIENT, heard.peer == self.role.source
         source = self.source
         match heard.message:
-            case Ping(token=token):
+            case messages.Ping(token=token):
                 busy, doing = self.requests.computing is not None, self.requests.doing()
-                return [Send(heard.origin, Pong(token=token, computing=busy, doing=doing))]
-            case Close() as close:
+                return [Send(heard.origin, messages.Pong(token=token, computing=busy, doing=doing))]
+            case messages.Close() as close:
                 return self._closed(close) if from_source else ()
-            case Shutdown():
+            case messages.Shutdown():
                 if from_client:
-                    return [Broadcast(Shutdown()), Leave()]
+                    return [Broadcast(messages.Shutdown()), Leave()]
                 return [Leave()] if from_source else ()
-            case Prepare() | Commit() | Abort() as order:
+            case messages.Prepare() | messages.Commit() | messages.Abort() as order:
                 return self._from_source(order, heard, now) if from_source else ()
-            case Submit() | Cancel() | Place() | Resume() as asked:
+            case messages.Submit() | messages.Cancel() | messages.Place() | messages.Resume() as asked:
                 return source.asked(heard, asked, now) if source is not None and from_client else ()
-            case Ready() | Unready() | Fail() | Timings() | Crossed() | Pong() | Prepared() as report:
+            case (
+                messages.Ready() | messages.Unready() | messages.Fail() | messages.Timings() | messages.Crossed()
+                | messages.Pong() | messages.Prepared()
+            ) as report:  # fmt: skip
                 return source.told(heard, report, now) if source is not None and not from_client else ()
-            case Want() as want:
+            case messages.Want() as want:
                 return () if from_client else self.transfer.wanted(heard.origin, want)
-            case Rows() as rows:
+            case messages.Rows() as rows:
                 return () if from_client else self._rows(heard, rows, now)
-            case Hello() | Welcome() | Refuse() | Data() | Ack():
+            case messages.Hello() | messages.Welcome() | messages.Refuse() | messages.Data() | messages.Ack():
                 return ()  # the links have them
             case (
-                Token() | Stats() | Trace() | Result() | Error() | Placed() | Measure() | Measured() | Join()
-                | Joined()
+                messages.Token() | messages.Stats() | messages.Trace() | messages.Result() | messages.Error()
+                | messages.Placed() | messages.Measure() | messages.Measured() | messages.Join() | messages.Joined()
             ):  # fmt: skip
                 return ()  # for clients, and for devices that measure
             case unknown:
                 assert_never(unknown)
 
-    def _rows(self, heard: Heard, rows: Rows, now: float) -> Iterator[Action]:
+    def _rows(self, heard: Heard, rows: messages.Rows, now: float) -> Iterator[Action]:
         try:
             yield from self.transfer.came(heard.peer, rows, heard.frames, now)
         except RunError:
             return  # nobody answers then, and the rows are computed again
 
-    def _closed(self, close: Close) -> Iterator[Action]:
+    def _closed(self, close: messages.Close) -> Iterator[Action]:
         steps = self.requests.close(close.request)
         if close.report:
-            yield Send(self.role.source, *self._timings(close.request, steps))
-
-    def _timings(self, number: int, steps: Sequence[Timing]) -> tuple[Timings, list[memoryview]]:
-        columns, table = timing_table(steps)
-        specs = (TensorSpec("timing", "float64", table.shape),)
-        message = Timings(request=number, device=self.role.device, columns=tuple(columns), values=specs)
-        return message, to_frames(table)
+            yield Send(self.role.source, *timings(self.role, close.request, steps))

@@ -3,8 +3,8 @@
 A connection begins with `hello` from the end that opened it. The other end holds it against the name of the
 connection's key, the build and the placement, and answers `welcome`, with the number of the message that it awaits, or
 `refuse`. Values flow only after that. After a break the same happens again, and the sender repeats what was not
-acknowledged, or begins a new session where the receiver has forgotten the old one. Values for a device that is away wait for it. A
-change of placement (`prepare`, `adopt`) gives every link a new epoch, in which it counts from 0 again.
+acknowledged, or begins a new session where the receiver has forgotten the old one. Values for a device that is away
+wait for it. A change of placement (`prepare`, `adopt`) gives every link a new epoch, in which it counts from 0 again.
 
 | state of an outgoing link | event | next state | sent |
 | --- | --- | --- | --- |

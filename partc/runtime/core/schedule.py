@@ -28,7 +28,6 @@ from partc.format.messages import (
     Crossed,
     Error,
     Ping,
-    Pong,
     Result,
     Resume,
     Stats,
@@ -43,7 +42,8 @@ from partc.runtime.core.commands import Frame, Send
 from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
-from partc.runtime.core.liveness import patience_s, step_s
+from partc.runtime.core.orphans import Orphans
+from partc.runtime.core.patience import Patience, Rejoin
 from partc.runtime.core.step import Step, announced
 
 _MOST_QUEUED = 1024
@@ -69,31 +69,24 @@ class Schedule:
     incomplete_since: float
     absent: Sequence[str] = ()
     """Devices that are not in the ring; nothing is opened while there are any."""
-    broken_since: float | None = None
-    """When a device of the ring was lost for which there is no other yet."""
     held: bool = False
     """Whether requests stop at their step boundaries."""
     _waiting: deque[Job] = field(default_factory=deque)
     _running: dict[int, Job] = field(default_factory=dict)
     _reporting: dict[int, Job] = field(default_factory=dict)
-    _orphans: dict[bytes, tuple[Job, float]] = field(default_factory=dict)
-    """Ticket → a request whose client is away, and since when."""
-    _last_words: dict[bytes, tuple[Result | Error, Sequence[Frame]]] = field(default_factory=dict)
-    """Ticket → the end of such a request."""
+    _orphans: Orphans = field(init=False)
+    _rejoin: Rejoin = field(init=False)
     _untold: list[Send] = field(default_factory=list)
     """Tokens that clients are to be told of."""
     _free: list[int] = field(init=False)
     _others: tuple[str, ...] = field(init=False)
-    _slowest: dict[str, float] = field(default_factory=dict)
-    """Phase → seconds of its slowest step."""
-    _heard: dict[str, tuple[float, Pong]] = field(default_factory=dict)
-    """Device → when it last answered a ping, and how."""
+    patience: Patience = field(init=False)
     _asked_at: float = 0.0
     _look_again: float | None = 0.0
-    _gone: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._free = list(range(self.role.model.max_requests))[::-1]
+        self._orphans, self._rejoin = Orphans(self.linger_s), Rejoin(self.rejoin_s)
         self.adopt(self.role)
 
     # -- the ring
@@ -106,24 +99,19 @@ class Schedule:
         """Another placement is in force."""
         self.role = role
         self._others = tuple(name for name in role.ring if name != role.device)
-        self._slowest = {}
-
-    def incomplete(self, now: float) -> None:
-        """A device is not part of the ring any more."""
-        self.incomplete_since = now
+        self.patience = Patience(role, self.floor_s)
 
     def lost(self, gone: Sequence[str], now: float) -> Iterator[Action]:
         """Devices were lost for which there are no others: requests wait for them."""
-        if self.broken_since is None:
-            self.broken_since, self._gone = now, tuple(gone)
-            self._look_again = now
+        self._rejoin.begin(tuple(gone), now)
+        self._look_again = now
         if not self.rejoin_s:
             yield from self._give_up(now)
 
     def whole(self, now: float) -> None:
         """Whatever was lost is there again, or is replaced."""
-        if self.broken_since is not None:
-            self.broken_since = None
+        if self._rejoin.since is not None:
+            self._rejoin.since = None
             for job in self._running.values():
                 job.progress.moved(now)
 
@@ -139,11 +127,6 @@ class Schedule:
                     yield from self._fail(job, error, now)
 
     # -- changes of placement
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is running."""
-        return bool(self._running)
 
     @property
     def is_at_rest(self) -> bool:
@@ -203,21 +186,19 @@ class Schedule:
 
     def resume(self, origin: Origin, resume: Resume, now: float) -> Iterator[Action]:
         """A client is back: it gets what it missed."""
-        job = next((job for job in self._jobs() if job.ticket == resume.ticket), None)
-        if job is None and resume.ticket in self._orphans:
-            job = self._orphans[resume.ticket][0]
+        job, ending = self._orphans.take(resume.ticket) or (None, None)
+        job = job or next((job for job in self._jobs() if job.ticket == resume.ticket), None)
         if job is None:
             error = RunError("this request is not known here", hint="send it again", cause="refused")
             yield Send(origin, Error(ticket=resume.ticket, problem=Problem.of(error)))
             return
         yield from self.tell()
         job.origin = origin
-        self._orphans.pop(job.ticket, None)
         for token in range(resume.from_step, job.step):
             tokens, finish = job.told(token)
             yield Send(origin, Token(ticket=job.ticket, step=token, tokens=tokens, finish=finish))
-        if job.ticket in self._last_words:
-            yield Send(origin, *self._last_words.pop(job.ticket))
+        if ending is not None:
+            yield Send(origin, *ending)
 
     def away(self, origin: Origin, now: float) -> Iterator[Action]:
         """A client's connection is broken: its requests wait for it for a while."""
@@ -225,8 +206,7 @@ class Schedule:
             if job.origin != origin:
                 continue
             if self.linger_s:
-                job.origin = None
-                self._orphans[job.ticket] = job, now
+                self._orphans.add(job, now)
                 self._look_again = now
             else:
                 yield from self._fail(job, RunError("the request was cancelled"), now)
@@ -259,7 +239,7 @@ class Schedule:
         job = self._running.get(step.request)
         if job is None:
             return
-        self._slowest[step.phase] = max(self._slowest.get(step.phase, 0.0), now - job.started)
+        self.patience.took(step.phase, now - job.started)
         job.progress.moved(now)
         job.in_flight = False
         if self.role.model.task != GENERATION:
@@ -326,10 +306,6 @@ class Schedule:
 
     # -- liveness
 
-    def answered(self, device: str, pong: Pong, now: float) -> None:
-        """A device's loop is alive."""
-        self._heard[device] = (now, pong)
-
     @property
     def due(self) -> float | None:
         """When `look` must be called."""
@@ -342,9 +318,8 @@ class Schedule:
         for job in [job for job in self._reporting.values() if now >= job.progress.expires(_REPORT_S)]:
             yield from self._answer(job, now)
         yield from self._look_at_running(now)
-        for ticket, (job, since) in list(self._orphans.items()):
-            if now >= since + self.linger_s:
-                yield from self._forget(ticket, job, now)
+        for job in self._orphans.expired(now):
+            yield from self._fail(job, RunError("its client did not come back"), now)
         if self.absent:
             yield from self._give_up_waiting(now)
         yield from self._ask(now)
@@ -355,37 +330,27 @@ class Schedule:
     # -- inner workings
 
     def _look_at_running(self, now: float) -> Iterator[Action]:
-        if self.broken_since is not None:
-            if now >= self.broken_since + self.rejoin_s:
+        if self._rejoin.ends is not None:
+            if now >= self._rejoin.ends:
                 yield from self._give_up(now)
             return
         for job in list(self._running.values()):
-            patience = self._patience(job)
+            patience = self.patience.of(job, len(self._running))
             if not job.in_flight or now < job.progress.expires(patience):
                 continue
-            error = self._stalled(job, patience)
+            error = self.patience.stalled(job, patience)
             if self.rejoin_s and job.helped_at != job.step:
                 job.helped_at = job.step
                 job.progress.moved(now)
-                yield Stalled(self._silent(job), error)
+                yield Stalled(self.patience.silent(job), error)
             else:
                 yield from self._fail(job, error, now)
 
     def _give_up(self, now: float) -> Iterator[Action]:
         """Nobody came back in time."""
-        self.broken_since = None
-        names = ", ".join(self._gone)
-        hint = "see what its runner says, start it again, and repeat the request"
-        waited = f" and did not come back within {self.rejoin_s:g} s" if self.rejoin_s else ""
-        error = RunError(f"{names} closed its connection{waited}", where=names, hint=hint, cause="lost-peer")
+        error, self._rejoin.since = self._rejoin.error(), None
         for job in [*self._running.values(), *self._reporting.values()]:
             yield from self._fail(job, error, now)
-
-    def _forget(self, ticket: bytes, job: Job, now: float) -> Iterator[Action]:
-        """A client did not come back."""
-        del self._orphans[ticket]
-        if self._last_words.pop(ticket, None) is None:
-            yield from self._fail(job, RunError("its client did not come back"), now)
 
     def _jobs(self) -> list[Job]:
         return [*self._waiting, *self._running.values(), *self._reporting.values()]
@@ -434,8 +399,8 @@ class Schedule:
         """Tell the client, or keep it until it is back."""
         if job.origin is not None:
             yield Send(job.origin, message, frames)
-        elif job.ticket in self._orphans:
-            self._last_words[job.ticket] = message, frames
+        else:
+            self._orphans.keep(job, (message, frames))
 
     def _fail(self, job: Job, error: PartcError, now: float) -> Iterator[Action]:
         yield from self.tell()
@@ -448,38 +413,9 @@ class Schedule:
         yield from self._end(job, Error(ticket=job.ticket, problem=Problem.of(error)))
         yield from self.pump(now)
 
-    def _patience(self, job: Job) -> float:
-        """Requests in flight take turns on a device, so a step may take as many times longer."""
-        phase = "decode" if job.step else "prefill"
-        tokens = 1 if job.step else max(job.length, default=1)
-        expected = step_s(self.role.predicted, phase, max(1, len(job.length)), tokens)
-        return patience_s(expected * max(1, len(self._running)), self.floor_s, self._slowest.get(phase, 0.0))
-
-    def _answers(self, job: Job) -> dict[str, Pong]:
-        """The devices that have answered since the request stands still."""
-        return {name: pong for name, (at, pong) in self._heard.items() if at >= job.progress.since}
-
-    def _silent(self, job: Job) -> tuple[str, ...]:
-        answers = self._answers(job)
-        return tuple(name for name in self._others if name not in answers)
-
-    def _stalled(self, job: Job, patience: float) -> RunError:
-        answers = self._answers(job)
-        silent = self._silent(job)
-        if silent:
-            what = f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
-        else:
-            what = "; ".join(f"{name} {pong.doing}" for name, pong in answers.items())
-        culprits = silent or [name for name, pong in answers.items() if pong.computing]
-        message = f"no progress for {patience:.1f} s in step {job.step}: {what}"
-        hint = "start its runner again if it hangs; give the runners a larger --patience if it is only slow"
-        return RunError(
-            message, where=culprits[0] if len(culprits) == 1 else None, hint=hint, cause="stalled"
-        )
-
     def _give_up_waiting(self, now: float) -> Iterator[Action]:
         for job in list(self._waiting):
-            if now >= max(job.submitted, self.incomplete_since) + self._most_waiting_s:
+            if now >= max(job.submitted, self.incomplete_since) + max(self.floor_s, self.rejoin_s):
                 names = ", ".join(self.absent)
                 hint = "start its partc-runner, and see that addresses and keys are those of this build"
                 message = f"{names} has not joined the ring"
@@ -490,11 +426,6 @@ class Schedule:
         """The requests that have a step under way."""
         return [job for job in self._running.values() if job.in_flight]
 
-    @property
-    def _most_waiting_s(self) -> float:
-        """The time that a request waits for a ring that stands."""
-        return max(self.floor_s, self.rejoin_s)
-
     def _ask(self, now: float) -> Iterator[Action]:
         """Ask the devices for a sign of life when requests have stood still for a while."""
         # Sums as in `_deadlines`: a difference may round otherwise, and then the due time would never pass.
@@ -504,15 +435,12 @@ class Schedule:
             yield Broadcast(Ping())
 
     def _deadlines(self) -> Iterator[float]:
-        if self.broken_since is not None:
-            yield self.broken_since + self.rejoin_s
-        for _, since in self._orphans.values():
-            yield since + self.linger_s
-        for job in self._stepping if self.broken_since is None else ():
-            yield job.progress.expires(self._patience(job))
+        yield from (due for due in (self._rejoin.ends, self._orphans.due) if due is not None)
+        for job in self._stepping if self._rejoin.since is None else ():
+            yield job.progress.expires(self.patience.of(job, len(self._running)))
             yield max(job.progress.since, self._asked_at) + self.floor_s / 4
         for job in self._reporting.values():
             yield job.progress.expires(_REPORT_S)
         if self.absent:
             for job in self._waiting:
-                yield max(job.submitted, self.incomplete_since) + self._most_waiting_s
+                yield max(job.submitted, self.incomplete_since) + max(self.floor_s, self.rejoin_s)

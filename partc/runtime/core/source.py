@@ -100,7 +100,7 @@ class Source:
                 if device == heard.peer:
                     yield from schedule.crossed(report, heard.frames)
             case Pong():
-                schedule.answered(heard.peer, report, now)
+                schedule.patience.answered(heard.peer, report, now)
             case Prepared(problem=problem):
                 yield from self.changes.prepared(heard.peer, report, schedule.is_at_rest, now)
                 if problem is not None:
@@ -124,7 +124,7 @@ class Source:
         self.membership.left(device, origin)
         if isinstance(origin, bytes):
             self.changes.gone(device)
-        self.schedule.incomplete(now)
+        self.schedule.incomplete_since = now
         yield from self.look(now)
 
     def stalled(self, stalled: Stalled, now: float) -> Iterator[Action]:

@@ -15,8 +15,9 @@ from partc.errors import InternalError, PartcError, RunError
 from partc.format.files import verify_files
 from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
-from partc.runtime.core.device import Device, Start
+from partc.runtime.core.device import Device
 from partc.runtime.core.sampling import sample
+from partc.runtime.core.start import Start
 from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.shell.keys import load_device_keys
 from partc.runtime.shell.limits import frame_limit, header_limit

@@ -23,9 +23,10 @@ from partc.runtime.core.commands import (
     Send,
     WriteRows,
 )
-from partc.runtime.core.device import Device, Start
+from partc.runtime.core.device import Device
 from partc.runtime.core.events import Computed, ComputeFailed, Event, Loaded, RowsRead, Tick
 from partc.runtime.core.sampling import sample
+from partc.runtime.core.start import Start
 from partc.runtime.engines.contract import Engine
 from partc.runtime.virtual.clock import Clock
 from partc.runtime.virtual.network import Network

@@ -10,9 +10,9 @@ from partc.errors import InternalError
 from partc.format.placement import Placement
 from partc.format.role import Role
 from partc.runtime.core.commands import Command, Compute, Draw
-from partc.runtime.core.device import Start
 from partc.runtime.core.events import Event
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
+from partc.runtime.core.start import Start
 from partc.runtime.engines.contract import Engine
 from partc.runtime.virtual.client import VirtualClient
 from partc.runtime.virtual.clock import Clock

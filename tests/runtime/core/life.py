@@ -12,7 +12,7 @@ from partc.format.frames import to_frame
 from partc.format.message_parts import Opening, Row, TensorSpec
 from partc.format.messages import CLIENT, AnyMessage, Data, Ready, Welcome
 from partc.runtime.core.commands import Command, Send
-from partc.runtime.core.device import Device, Start
+from partc.runtime.core.device import Device
 from partc.runtime.core.events import (
     Computed,
     Connected,
@@ -21,6 +21,7 @@ from partc.runtime.core.events import (
     Origin,
     Received,
 )
+from partc.runtime.core.start import Start
 from tests.runtime.bundles import HIDDEN
 from tests.runtime.core.roles import GREEDY, hello, roles, submit
 

@@ -79,7 +79,7 @@ def test_who_is_blamed(pongs: dict[str, Pong], message: str, where: str | None) 
     schedule = schedule_of()
     ask(schedule)
     for device, answer in pongs.items():
-        schedule.answered(device, answer, 2.0)
+        schedule.patience.answered(device, answer, 2.0)
     (error,) = told(Error, schedule.look(5.3))
     assert message in error.problem.message
     assert error.problem.where == where
@@ -89,7 +89,7 @@ def test_an_answer_from_before_the_last_progress_does_not_count() -> None:
     schedule = schedule_of()
     ask(schedule)
     for device in ("b", "c"):
-        schedule.answered(device, pong(), 1.0)
+        schedule.patience.answered(device, pong(), 1.0)
     schedule.moved(100, 2.0)
     (error,) = told(Error, schedule.look(7.3))
     assert "b, c do not answer" in error.problem.message
@@ -99,7 +99,7 @@ def test_waiting_for_a_ring_ends_as_well() -> None:
     """5 s after the request came or the ring broke, whichever is later."""
     schedule = schedule_of(absent=("b", "c"))
     ask(schedule, 1, now=1.0)
-    schedule.incomplete(3.0)
+    schedule.incomplete_since = 3.0
     ask(schedule, 2, now=4.0)
     assert told(Error, schedule.look(7.9)) == []
     (error,) = told(Error, schedule.look(8.3))

@@ -1,0 +1,130 @@
+"""Messages between clients and the source."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from partc.format import fields
+from partc.format.fields import Count, Ticket
+from partc.format.message_parts import Reason, Sampling, Tensors, TensorSpec
+from partc.format.messages.base import Message
+
+
+class Submit(Message, frozen=True, kw_only=True):
+    """A request: token ids, or tensors in the frames. Clients tokenise."""
+
+    route: ClassVar[str] = "client → source"
+    ticket: Ticket
+    prompts: tuple[tuple[Count, ...], ...]
+    """Token ids of each sequence; none where there are tensors."""
+    max_new_tokens: Count
+    """Tokens that each sequence may get."""
+    sampling: Sampling
+    """How tokens are chosen."""
+    stop: tuple[Count, ...]
+    """Token ids that end a sequence, besides the model's own."""
+    ignore_eos: bool
+    """Whether the model's own do not."""
+    trace: bool
+    """Whether every device returns the tensors that it receives."""
+    values: Tensors
+    known: tuple[tuple[Count, ...], ...] = ()
+    """Tokens of each sequence that are known already: they are computed, but not told again."""
+
+
+class Token(Message, frozen=True, kw_only=True):
+    """The tokens of one step."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    step: fields.TokenNumber
+    tokens: tuple[Count | None, ...]
+    """One a sequence; null where it has ended before."""
+    finish: tuple[str, ...]
+    """The reason why each sequence has ended, `stop` or `length`, or empty."""
+
+
+class Stats(Message, frozen=True, kw_only=True):
+    """`timings` of one device, passed on."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    device: fields.Reporter
+    columns: fields.Columns
+    values: tuple[TensorSpec, ...]
+    """The table."""
+
+
+class Trace(Message, frozen=True, kw_only=True):
+    """`crossed`, passed on."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    device: fields.Reporter
+    peer: str
+    """As in `crossed`."""
+    step: fields.StepNumber
+    values: Tensors
+
+
+class Result(Message, frozen=True, kw_only=True):
+    """The end of a request that succeeded; output tensors lie in the frames."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    tokens: tuple[tuple[Count, ...], ...]
+    """Token ids that each sequence got."""
+    finish: tuple[str, ...]
+    """Why each sequence ended: `stop` or `length`."""
+    elapsed_s: float
+    """Seconds since the source took the request."""
+    replayed: Count = 0
+    """Steps that were computed again, since a device was lost, restarted or relieved."""
+    mismatches: Count = 0
+    """Tokens of those that came out otherwise than before; the client keeps the first ones."""
+    values: Tensors
+
+
+class Error(Message, frozen=True, kw_only=True):
+    """The end of a request that failed."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    problem: Reason
+
+
+class Cancel(Message, frozen=True, kw_only=True):
+    """The request shall end."""
+
+    route: ClassVar[str] = "client → source"
+    ticket: Ticket
+
+
+class Place(Message, frozen=True, kw_only=True):
+    """Another placement of the build shall be in force; the frames are its text, and its epoch does not count."""
+
+    route: ClassVar[str] = "client → source"
+    ticket: Ticket
+
+
+class Placed(Message, frozen=True, kw_only=True):
+    """The placement that was asked for is in force."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    epoch: fields.Epoch
+    seconds: float
+    """Time from `place` to the change."""
+    stopped_s: float
+    """Time for which requests stood still."""
+    steps: Count
+    """Steps that were computed again, of all requests."""
+
+
+class Resume(Message, frozen=True, kw_only=True):
+    """A client whose connection broke goes on with its request: it gets the tokens that it missed."""
+
+    route: ClassVar[str] = "client → source"
+    ticket: Ticket
+    from_step: fields.TokenNumber
+    """The first token that it has not got."""

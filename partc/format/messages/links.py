@@ -1,0 +1,83 @@
+"""Messages of every connection: the handshake, and values on their way."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from partc.format import fields
+from partc.format.fields import Count, Digest
+from partc.format.message_parts import Opening, Reason, Row, Tensors
+from partc.format.messages.base import VERSION, Message
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """First message of a connection. Whoever opened it tells who it is and what it runs."""
+
+    route: ClassVar[str] = "any → any"
+    v: Literal[2] = VERSION
+    """Version of the wire."""
+    name: str
+    """Device name, or `client`."""
+    session: fields.Session
+    plan: Digest
+    """`plan_id` of the build."""
+    placement: fields.PlacementId
+    epoch: fields.Epoch
+    incarnation: fields.Incarnation
+    address: fields.Address = ""
+    """HOST:PORT at which the sender can be reached; empty: as the placement says. A phone that returns has another
+    one."""
+
+
+class Welcome(Message, frozen=True, kw_only=True):
+    """The connection is accepted."""
+
+    route: ClassVar[str] = "back"
+    name: str
+    """Device that answers."""
+    epoch: fields.Epoch
+    next: Count
+    """`seq` that it awaits on this link, in `epoch`."""
+    first_request: Count = 0
+    """From the source: requests below this number are over."""
+    info: Annotated[dict[str, bool | int | float | str], Meta(max_length=64)]
+    """Facts for whoever connected: `patience_s`, or the machine's description from a device that measures."""
+
+
+class Refuse(Message, frozen=True, kw_only=True):
+    """The connection is not accepted: another build, another placement, another name than the key's."""
+
+    route: ClassVar[str] = "back"
+    problem: Reason
+
+
+class Data(Message, frozen=True, kw_only=True):
+    """Values for a step; one frame a tensor."""
+
+    route: ClassVar[str] = "device → device"
+    session: fields.Session
+    epoch: fields.Epoch
+    """Epoch of the placement under which the step runs."""
+    seq: Count
+    """0, 1, 2, … within the session."""
+    phase: str
+    """Program that runs: `chunk` (a part of a prompt behind which more comes), `prefill` or `decode`."""
+    dims: dict[str, Count]
+    """Size of every symbol in this step."""
+    rows: Annotated[tuple[Row, ...], Meta(min_length=1)]
+    """Sequences of the step; today all belong to one request, and their rows follow each other."""
+    values: Tensors
+    open: tuple[Opening, ...] = ()
+    """One entry for each request whose step 0 this is."""
+
+
+class Ack(Message, frozen=True, kw_only=True):
+    """Everything below `seq` has arrived."""
+
+    route: ClassVar[str] = "back"
+    session: fields.Session
+    epoch: fields.Epoch
+    seq: Count
+    """The number that is awaited next."""

@@ -1,0 +1,92 @@
+"""Patience of the source: with a step that does not end, and with devices that were lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from partc.errors import RunError
+from partc.format.messages import Pong
+from partc.format.role import Role
+from partc.runtime.core.job import Job
+from partc.runtime.core.liveness import patience_s, step_s
+
+
+@dataclass(slots=True)
+class Patience:
+    """What is known of the time that steps take, and of the devices' signs of life."""
+
+    role: Role
+    floor_s: float
+    """The shortest patience with a silent ring, seconds."""
+    _slowest: dict[str, float] = field(default_factory=dict)
+    """Phase → seconds of its slowest step."""
+    _heard: dict[str, tuple[float, Pong]] = field(default_factory=dict)
+    """Device → when it last answered a ping, and how."""
+
+    def took(self, phase: str, seconds: float) -> None:
+        """A step is over."""
+        self._slowest[phase] = max(self._slowest.get(phase, 0.0), seconds)
+
+    def answered(self, device: str, pong: Pong, now: float) -> None:
+        """A device's loop is alive."""
+        self._heard[device] = now, pong
+
+    def of(self, job: Job, running: int) -> float:
+        """Seconds that a request may stand still.
+
+        Requests in flight take turns on a device, so a step may take as many times longer.
+        """
+        phase = "decode" if job.step else "prefill"
+        tokens = 1 if job.step else max(job.length, default=1)
+        expected = step_s(self.role.predicted, phase, max(1, len(job.length)), tokens)
+        return patience_s(expected * max(1, running), self.floor_s, self._slowest.get(phase, 0.0))
+
+    def silent(self, job: Job) -> tuple[str, ...]:
+        """The devices that have not answered since the request stands still."""
+        answers = self._answers(job)
+        return tuple(name for name in self.role.ring if name != self.role.device and name not in answers)
+
+    def stalled(self, job: Job, patience: float) -> RunError:
+        """About a request that stands still, naming the device that is to blame."""
+        answers, silent = self._answers(job), self.silent(job)
+        if silent:
+            what = f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
+        else:
+            what = "; ".join(f"{name} {pong.doing}" for name, pong in answers.items())
+        culprits = silent or tuple(name for name, pong in answers.items() if pong.computing)
+        message = f"no progress for {patience:.1f} s in step {job.step}: {what}"
+        hint = "start its runner again if it hangs; give the runners a larger --patience if it is only slow"
+        return RunError(
+            message, where=culprits[0] if len(culprits) == 1 else None, hint=hint, cause="stalled"
+        )
+
+    def _answers(self, job: Job) -> dict[str, Pong]:
+        return {name: pong for name, (at, pong) in self._heard.items() if at >= job.progress.since}
+
+
+@dataclass(slots=True)
+class Rejoin:
+    """The wait for devices that were lost and that no other placement does without."""
+
+    limit_s: float
+    """How long requests wait, seconds."""
+    since: float | None = None
+    """When they were lost; None: the ring stands."""
+    devices: tuple[str, ...] = ()
+
+    def begin(self, devices: tuple[str, ...], now: float) -> None:
+        """Devices were lost; the wait for earlier ones goes on."""
+        if self.since is None:
+            self.since, self.devices = now, devices
+
+    @property
+    def ends(self) -> float | None:
+        """When it is over; None: nobody waits."""
+        return None if self.since is None else self.since + self.limit_s
+
+    def error(self) -> RunError:
+        """About devices that did not come back."""
+        names = ", ".join(self.devices)
+        hint = "see what its runner says, start it again, and repeat the request"
+        waited = f" and did not come back within {self.limit_s:g} s" if self.limit_s else ""
+        return RunError(f"{names} closed its connection{waited}", where=names, hint=hint, cause="lost-peer")
