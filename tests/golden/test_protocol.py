@@ -10,16 +10,30 @@ import pytest
 
 from partc.runtime.core.request import Request
 from tests.golden.shell import ROOT
-from tests.golden.trace import parse_setting, play
+from tests.golden.trace import play
 from tests.golden.trace_messages import KINDS, print_message, read_message
+from tests.golden.trace_setting import Setting, parse_setting
 from tests.golden.trace_values import TraceError, parse_call
 
 PROTOCOL = ROOT / "golden" / "protocol"
 _BLOCK = re.compile(
-    r"^```(?P<kind>device|trace)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^```(?P<kind>device|placement|trace)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _DEVICE = "ring a b c\nprefill:\n  recv h from a\n  run body (h) -> (m)\n  send m to c\n"
 _HINT = "run `pytest tests/golden --update-golden`, then read the change"
+
+
+def opened(text: str) -> tuple[Setting, re.Match[str]]:
+    """The device of a case, and the block of its trace.
+
+    Raises:
+        TraceError: it is no case.
+    """
+    blocks = {match["kind"]: match for match in _BLOCK.finditer(text)}
+    if blocks.keys() - {"placement"} != {"device", "trace"}:
+        raise TraceError("a case has one block `device NAME` and one block `trace`")
+    others = {match["name"]: match["text"] for match in _BLOCK.finditer(text) if match["kind"] == "placement"}
+    return parse_setting(blocks["device"]["name"], blocks["device"]["text"], others), blocks["trace"]
 
 
 def played(text: str) -> str:
@@ -28,11 +42,7 @@ def played(text: str) -> str:
     Raises:
         TraceError: it is no case.
     """
-    blocks = {match["kind"]: match for match in _BLOCK.finditer(text)}
-    if blocks.keys() != {"device", "trace"}:
-        raise TraceError("a case has one block `device NAME` and one block `trace`")
-    setting = parse_setting(blocks["device"]["name"], blocks["device"]["text"])
-    trace = blocks["trace"]
+    setting, trace = opened(text)
     return text[: trace.start("text")] + play(setting, trace["text"]) + text[trace.end("text") :]
 
 
@@ -50,13 +60,11 @@ def test_trace(path: Path, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("path", sorted(PROTOCOL.glob("*.md")), ids=lambda path: path.stem)
 def test_messages_are_read_as_they_are_written(path: Path) -> None:
-    blocks = {match["kind"]: match for match in _BLOCK.finditer(path.read_text(encoding="utf-8"))}
-    device = blocks["device"]["name"]
-    role = parse_setting(device, blocks["device"]["text"]).role
-    found = re.findall(r"(from|->) (@?\w+'?)(?: as \w+)?: (\w+\(.*\))", blocks["trace"]["text"])
+    setting, trace = opened(path.read_text(encoding="utf-8"))
+    found = re.findall(r"(from|->) (@?\w+'?)(?: as \w+)?: (\w+\(.*\))", trace["text"])
     for way, origin, text in found:
-        sender = device if way == "->" else origin.strip("@'")
-        printed = print_message(*read_message(parse_call(text), role, sender), role, sender)
+        sender = setting.role.device if way == "->" else origin.strip("@'")
+        printed = print_message(*read_message(parse_call(text), setting, sender), setting, sender)
         assert printed == text
 
 

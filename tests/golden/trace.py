@@ -2,22 +2,31 @@
 
 ```
 prose                 the point of the case
-~~~device NAME        the role (fences are three backquotes): lines `ring NAME …` (the first is the source), and where
-                      they differ from 1, none, 5 and 1: `max_batch N`, `max_requests N`, `prompt_chunk N`,
-                      `patience N`, `first_request N`; then `PHASE, …:` and its program, indented
+~~~device NAME        the role (fences are three backquotes): lines `ring NAME …` (the first is the source), then
+                      `PHASE, …:` and the device's program, indented; or in place of them `chain …` (1); and the
+                      lines of settings below where they differ
+~~~placement NAME     a placement that may follow: `chain …`
 ~~~trace              the lines below; `pytest tests/golden --update-golden` rewrites the commands among them
 
+setting := "max_batch" N | "max_requests" N           1
+         | "prompt_chunk" N                            none
+         | "patience" N | "rejoin" N | "linger" N      seconds: 5, 0, 0
+         | "first_request" N                           1
+         | "contingencies" NAME …                      placements that the source has for a loss; none
+         | "holds" SUBMODULE …                         on the device's disk; all that it runs in any placement
 line    := [ event | command ] [ "#" comment ]
 event   := seconds what                      on one clock, from 0, where the process starts with nothing loaded
-what    := "loaded" | "tick"
-         | "connected" device | "disconnected" origin | "rejected" device
+what    := "loaded" [ epoch ] | "unloadable" epoch problem | "tick"
+         | "connected" device [ address ] | "disconnected" origin | "rejected" device
          | "from" origin [ "as" user ] ":" message        `as`: the name that the key of the connection belongs to
          | "unreadable" origin                            a message arrived whose header cannot be read
          | "computed" [ name=value … ]                    outputs of `compute`, or of `draw`: token=[7]
          | "failed" problem                               what was to be computed failed
-         | "stands"                                       short for all that leads to a ring that stands (1)
-         | "steps" N                                      short for N requests of one step (2)
-command := "->" origin ":" message | "->" "compute" … | "->" "draw" … | "->" "announce" | "->" "leave" [ problem ]
+         | "read"                                         the rows that `read` asked for
+         | "stands"                                       short for all that leads to a ring that stands (2)
+         | "steps" N                                      short for N requests of one step (3)
+command := "->" ( origin ":" message | "compute" … | "draw" … | "announce" | "leave" [ problem ]
+         | "load" … | "release" … | "reset" … | "read" … | "write" … | "connect" device [ address ] )
 origin  := device                            the connection that this device opened to it
          | "@" device                        a connection that this one opened; further ones are @device' and so on
 ```
@@ -27,26 +36,32 @@ Commands belong to the event above them, in this order. A message is `kind(field
 implementations. The process starts with `incarnation` 1, and counts its sessions from there, by the names of the peers
 that it connects to: those it sends to, and the source. A `tick` comes no earlier than the device asked for one.
 
-(1) `loaded`; then for each peer that it connects to, by name, `connected` and `welcome()`; then `hello()` from each
+(1) `chain a p0 p1, b p2`: the source a runs the sub-modules p0 and p1, b runs p2; p0 reads `input_ids` and makes
+`p0_out`, which p1 reads, and so on; the last one makes logits, and its device samples and sends the token to the
+source.
+All chains of a file have the same sub-modules in this order. Each sub-module has a state `NAME.state`, float32[batch,
+24, 4], as in all traces. The placement of the block `device` is called `compiled`.
+
+(2) `loaded`; then for each peer that it connects to, by name, `connected` and `welcome()`; then `hello()` from each
 device that it receives from, at the source from every other one, and there `ready()` from each as well. Commands of
 `stands` are not shown.
 
-(2) On a device that receives, computes and sends once: N times `data(prefill, seq=n, rows=[n.0@0+1], …)` and
+(3) On a device that receives, computes and sends once: N times `data(prefill, seq=n, rows=[n.0@0+1], …)` and
 `computed`, for n from 0. Commands are not shown.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import asdict
 
 from partc.errors import RunError
+from partc.format.dtypes import Array
 from partc.format.message_parts import Problem, Sampling
 from partc.format.program import Recv
-from partc.format.role import Role
 from partc.runtime.core.commands import (
     Announce,
     Command,
@@ -60,7 +75,7 @@ from partc.runtime.core.commands import (
     Reset,
     Send,
     WriteRows,
-)  # fmt: skip
+)
 from partc.runtime.core.device import Device
 from partc.runtime.core.events import (
     Computed,
@@ -69,9 +84,11 @@ from partc.runtime.core.events import (
     Disconnected,
     Event,
     Loaded,
+    LoadFailed,
     Origin,
     Received,
     Rejected,
+    RowsRead,
     Tick,
     Unreadable,
 )
@@ -83,49 +100,13 @@ from tests.golden.trace_messages import (
     print_values,
     read_message,
     read_problem,
+    rows_of_state,
     zeros,
 )
+from tests.golden.trace_setting import Setting
 from tests.golden.trace_values import TraceError, parse_call, print_call, print_value
-from tests.runtime.roles import roles_of
 
 _ROUNDING_S = 1e-9
-_LIMITS = ("max_batch", "max_requests", "prompt_chunk")
-_STARTS = {"patience": "patience_s", "first_request": "first_request"}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A device before anything has happened to it."""
-
-    role: Role
-    start: Start
-
-
-def parse_setting(device: str, text: str) -> Setting:
-    """Read the role of a device.
-
-    Raises:
-        TraceError: a line is not understood.
-    """
-    facts: dict[str, list[str]] = {}
-    programs: dict[str, list[str]] = {}
-    phases: list[str] = []
-    for line in filter(str.strip, text.splitlines()):
-        if line.endswith(":"):
-            phases = [phase.strip() for phase in line[:-1].split(",")]
-            programs.update((phase, []) for phase in phases)
-        elif line[0].isspace():
-            for phase in phases:
-                programs[phase].append(line.strip())
-        else:
-            key, *words = line.split()
-            facts[key] = words
-    own = {phase: "\n".join(lines) for phase, lines in programs.items()}
-    everybody = {name: own if name == device else dict.fromkeys(own, "") for name in facts.pop("ring")}
-    limits = {key: int(facts.pop(key)[0]) for key in _LIMITS if key in facts}
-    numbers = {_STARTS[key]: int(words[0]) for key, words in facts.items()}
-    role = roles_of(everybody, **limits)[device]  # type: ignore[arg-type]
-    return Setting(role, Start(incarnation=1, **numbers))  # type: ignore[arg-type]
 
 
 def play(setting: Setting, text: str) -> str:
@@ -142,9 +123,10 @@ class _Player:
     """A device, and what it computes."""
 
     def __init__(self, setting: Setting) -> None:
-        self.role = setting.role
+        self.setting, self.role = setting, setting.role
         self.device = Device(setting.role, setting.start, 0.0)
         self.work: Compute | Draw | None = None
+        self.reads: deque[ReadRows] = deque()
 
     def lines(self, given: str) -> Iterator[str]:
         """A line, and the commands that follow from it."""
@@ -174,6 +156,8 @@ class _Player:
         for command in commands:
             if isinstance(command, Compute | Draw):
                 self.work = command
+            if isinstance(command, ReadRows):
+                self.reads.append(command)
         return commands
 
     # -- events
@@ -182,11 +166,16 @@ class _Player:
         word, _, rest = what.partition(" ")
         match word:
             case "loaded":
-                return Loaded()
+                return Loaded(int(rest or 0))
+            case "unloadable":
+                epoch, _, problem = rest.partition(" ")
+                return LoadFailed(int(epoch), read_problem(problem).error())
+            case "read":
+                return RowsRead(self._rows())
             case "tick":
                 return Tick()
             case "connected":
-                return Connected(rest)
+                return Connected(*rest.split())
             case "disconnected":
                 return Disconnected(_origin(rest))
             case "rejected":
@@ -206,7 +195,7 @@ class _Player:
         head, _, call = text.partition(":")
         name, _, user = (part.strip() for part in head.partition(" as "))
         origin = _origin(name)
-        message, frames = read_message(parse_call(call), self.role, name.strip("@'"))
+        message, frames = read_message(parse_call(call), self.setting, name.strip("@'"))
         return Received(origin, user or None, message, frames)  # type: ignore[arg-type]
 
     def _computed(self, text: str) -> Computed:
@@ -218,6 +207,12 @@ class _Player:
             return Computed([np.array(given["token"], np.int64)], 0.0)
         names = self.role.submodules[work.submodule].outputs
         return Computed([zeros(self.role.types[name], work.dims) for name in names], 0.0)
+
+    def _rows(self) -> Array:
+        if not self.reads:
+            raise TraceError("no rows are read")
+        read = self.reads.popleft()
+        return rows_of_state(self.role, read.submodule, read.end - read.begin)
 
     def _standing(self) -> Iterator[Event]:
         role, device = self.role, self.role.device
@@ -241,7 +236,7 @@ class _Player:
             yield self._computed("")
 
     def _said(self, origin: Origin, peer: str, kind: str) -> Received:
-        message, _ = read_message(parse_call(kind), self.role, peer)
+        message, _ = read_message(parse_call(kind), self.setting, peer)
         return Received(origin, None, message)  # type: ignore[arg-type]
 
     # -- commands
@@ -249,7 +244,7 @@ class _Player:
     def _command(self, command: Command) -> str:
         match command:
             case Send(origin, message, frames):
-                text = print_message(message, frames, self.role, self.role.device)
+                text = print_message(message, frames, self.setting, self.role.device)
                 return f"{_print_origin(origin)}: {text}"
             case Compute(submodule=name, slot=slot, inputs=inputs, resets=resets):
                 arrays = zip(self.role.submodules[name].inputs, inputs, strict=True)
@@ -267,8 +262,26 @@ class _Player:
                 return f"{type(command).__name__.lower()} {print_call('', (), fields)}"
             case Announce():
                 return "announce"
+            case Load(epoch, names):
+                return "load " + print_call("", names, {"epoch": str(epoch)})
+            case Release(names):
+                return "release " + print_call("", names, {})
+            case Reset(slot, dims):
+                return "reset " + print_call("", (), {"slot": str(slot), "dims": print_value(dims)})
+            case ReadRows():
+                return "read " + _print_rows(command, command.end)
+            case WriteRows():
+                return "write " + _print_rows(command, command.begin + len(command.rows))
+            case Connect(peer, address):
+                return f"connect {peer} {address}".rstrip()
             case Leave(error):
                 return "leave" if error is None else f"leave {print_problem(Problem.of(error))}"
+
+
+def _print_rows(command: ReadRows | WriteRows, end: int) -> str:
+    numbers = {"slot": command.slot, "row": command.row, "begin": command.begin}
+    named = {name: str(number) for name, number in numbers.items() if number}
+    return print_call(command.submodule, (), named | {"end": str(end)})
 
 
 def _origin(text: str) -> Origin:

@@ -4,7 +4,8 @@
 | --- | --- |
 | `name`, `device` | the sender of the message |
 | `session`, `incarnation` | 1 |
-| `plan`, `placement`, `epoch` | those of the device's role |
+| `plan`, `epoch` | those of the device's role, as it starts |
+| `placement` | the compiled one under the message's epoch; names are those of the file's placements |
 | `rows` | `[request.step@position+length/row, …]`; `/row` is left out for the n-th row where the row is n |
 | `dims` | `batch`: the number of rows, `sequence`: the largest length |
 | values | names alone are floats, all 0, of the type and shape that the role gives them; integers are written |
@@ -13,6 +14,10 @@
 | `problem` | its cause, or `cause(where)`; message and hint are for people, so they are a comment |
 | `values` of `crossed`, `trace`, `result` | names alone; shapes are not written |
 | `timings`, `stats` | `steps` alone is written: how many rows the table has |
+| `requests` | of `prepare`: slot 0; of `commit`: greedy, without a trace, in slot 0, from its beginning |
+| `want` | `begin`, `end` and `part` 0 |
+| `rows` | `begin`, `part`, `row`, `position` 0; `parts`, `sequences` 1; `SUBMODULE.state`; `shape` is that of the values |
+| frames of `prepare`, `place` | `placement` is the name of the placement whose text they hold |
 | `elapsed_s`, `doing`, `info` | never written: they are for people, or differ from run to run |
 """
 
@@ -25,12 +30,27 @@ import msgspec
 import numpy as np
 
 from partc.format.build import TensorType
-from partc.format.dtypes import DTYPES
-from partc.format.frames import to_array
+from partc.format.digests import canonical_json
+from partc.format.dtypes import DTYPES, Array
+from partc.format.frames import split_frames, to_array
 from partc.format.message_parts import Opening, Problem, Row, Sampling, TensorSpec
-from partc.format.messages import AnyMessage, Data, Message, Stats, Timings
+from partc.format.messages import (
+    AnyMessage,
+    Commit,
+    Data,
+    Message,
+    Place,
+    Prepare,
+    Prepared,
+    Rows,
+    Stats,
+    Timings,
+    Want,
+)
+from partc.format.placement import Placement, placement_json, read_placement
 from partc.format.role import Role
 from partc.runtime.core.commands import Frame
+from tests.golden.trace_setting import COMPILED, Setting
 from tests.golden.trace_values import Call, TraceError, print_call, print_value
 
 KINDS: Mapping[str, type[Message]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyMessage)}
@@ -39,12 +59,20 @@ _NEVER = ("elapsed_s", "doing", "info", "columns", "v")
 _SIMPLE = {
     "session": 1, "incarnation": 1, "next": 0, "next_request": 0, "earlier": False, "token": 0, "computing": False,
     "sampling": Sampling(), "stop": (), "ignore_eos": False, "trace": False, "report": False, "values": (),
-    "elapsed_s": 0.0, "doing": "", "info": {}, "columns": ("step",), "max_new_tokens": 1, "v": 2,
-    "address": "", "known": (), "replayed": 0, "mismatches": 0,
+    "elapsed_s": 0.0, "doing": "", "info": {}, "columns": ("step",), "max_new_tokens": 1, "v": 2, "address": "",
+    "known": (), "replayed": 0, "mismatches": 0, "have": (), "holders": {}, "addresses": {}, "requests": (),
+    "begin": 0, "part": 0, "parts": 1, "sequences": 1, "row": 0, "position": 0,
 }  # fmt: skip
 
 
-def read_message(call: Call, role: Role, sender: str) -> tuple[Message, list[memoryview]]:
+_ITEMS: Mapping[type[Message], Mapping[str, Any]] = {
+    Prepare: {"slot": 0},
+    Commit: {"slot": 0, "sampling": Sampling(), "trace": False, "step": 0, "phase": "", "ends": ()},
+}
+"""Values in `requests` that are not written."""
+
+
+def read_message(call: Call, setting: Setting, sender: str) -> tuple[Message, list[memoryview]]:
     """The message that a call describes, and its frames.
 
     Raises:
@@ -54,39 +82,56 @@ def read_message(call: Call, role: Role, sender: str) -> tuple[Message, list[mem
         raise TraceError(f"{call.name!r} is no kind of message")
     kind = KINDS[call.name]
     if kind is Data:
-        return _read_data(call, role)
-    fields = {**_defaults(kind, role, sender), **{key: _field(key, item) for key, item in call.named.items()}}
+        return _read_data(call, setting.role)
+    given = {key: _field(key, item) for key, item in call.named.items() if key != "placement"}
+    epoch = given.get("epoch", 0)
+    fields = {**_defaults(kind, setting, sender, epoch), **_placement(call, setting, epoch), **given}
     specs: list[TensorSpec] = []
+    if kind in _ITEMS:
+        fields["requests"] = [{**_ITEMS[kind], **item} for item in fields["requests"]]
+    if kind in (Prepare, Place):
+        return _converted(fields, kind), _text(setting.placement(call.named["placement"], epoch))
+    if kind is Rows:
+        specs = [TensorSpec(fields["state"], "float32", tuple(fields.pop("shape")))]
+        fields["values"] = specs
     if kind in (Timings, Stats):
         specs = [TensorSpec("timing", "float64", (fields.pop("steps", 0), 1))]
         fields["values"] = specs
     elif fields.get("values"):
-        specs = [TensorSpec(name, role.types[name].dtype, ()) for name in fields["values"]]
+        specs = [TensorSpec(name, setting.role.types[name].dtype, ()) for name in fields["values"]]
         fields["values"] = specs
     if kind.__name__ == "Token" and "finish" not in fields:
         fields["finish"] = [""] * len(fields["tokens"])
     if kind.__name__ == "Result" and "finish" not in fields:
         fields["finish"] = ["length"] * len(fields["tokens"])
-    try:
-        return msgspec.convert(_plain(fields), kind, str_keys=True), _zeros(specs)
-    except msgspec.ValidationError as error:
-        raise TraceError(f"{call.name}: {error}") from None
+    return _converted(fields, kind), _zeros(specs)
 
 
-def print_message(message: Message, frames: Sequence[Frame], role: Role, sender: str) -> str:
+def print_message(message: Message, frames: Sequence[Frame], setting: Setting, sender: str) -> str:
     """The text of a message; a comment holds what people are told."""
     name = str(type(message).__struct_config__.tag)
     if isinstance(message, Data):
-        return _print_data(message, frames, role)
-    defaults = _defaults(type(message), role, sender)
+        return _print_data(message, frames, setting.role)
+    epoch = getattr(message, "epoch", 0)
+    defaults = _defaults(type(message), setting, sender, epoch)
     named = {}
+    if isinstance(message, Prepare | Place):
+        named["placement"] = _name_of(read_placement(b"".join(frames), name).placement_id, setting, epoch)
+    if isinstance(message, Rows):
+        defaults["state"] = f"{message.submodule}.state"
     for key, value in msgspec.structs.asdict(message).items():
         if key in _NEVER or (key in defaults and value == defaults[key]):
             continue
-        named[key] = _print_field(key, value)
+        named[key] = _name_of(value.hex(), setting, epoch) if key == "placement" else _print_field(key, value)
     if isinstance(message, Timings | Stats):
         named["steps"] = str(message.values[0].shape[0])
         named.pop("values")
+    if type(message) in _ITEMS and message.requests:  # type: ignore[attr-defined]
+        usual = _ITEMS[type(message)]
+        named["requests"] = print_value([_unusual(item, usual) for item in message.requests])  # type: ignore[attr-defined]
+    if isinstance(message, Rows):
+        named.pop("values")
+        named["shape"] = print_value(message.values[0].shape)
     if isinstance(message, KINDS["token"]) and not any(message.finish):  # type: ignore[attr-defined]
         named.pop("finish")
     if isinstance(message, KINDS["result"]) and set(message.finish) == {"length"}:  # type: ignore[attr-defined]
@@ -107,6 +152,12 @@ def print_values(arrays: Iterable[tuple[str, Any]]) -> list[str]:
 def zeros(declared: TensorType, dims: Mapping[str, int]) -> Any:
     """A tensor of a type."""
     return np.zeros(declared.sizes(dims), DTYPES[declared.dtype])
+
+
+def rows_of_state(role: Role, submodule: str, rows: int) -> Array:
+    """Rows of the first state of a sub-module, all 0."""
+    state = role.submodules[submodule].states[0]
+    return np.zeros((rows, 1, int(state.shape[-1])), DTYPES[state.dtype])
 
 
 def print_problem(problem: Problem) -> str:
@@ -194,16 +245,50 @@ def _opening(rows: Sequence[Row]) -> list[Opening]:
     return [Opening(rows[0].request, Sampling())] if rows[0].step == 0 else []
 
 
+# -- placements
+
+
+def _placement(call: Call, setting: Setting, epoch: int) -> dict[str, bytes]:
+    """The field that names a placement by its digest, where a name is given."""
+    name = call.named.get("placement")
+    if name is None or call.name in ("prepare", "place"):
+        return {}
+    if name in setting.placements:
+        return {"placement": bytes.fromhex(setting.placement(name, epoch).placement_id)}
+    return {"placement": _field("placement", name)}
+
+
+def _name_of(placement_id: str, setting: Setting, epoch: int) -> str:
+    return setting.name_of(placement_id, epoch) or _print_field("placement", bytes.fromhex(placement_id))
+
+
+def _text(placement: Placement) -> list[memoryview]:
+    """The frames of a message that carries a placement."""
+    return split_frames(memoryview(canonical_json(placement_json(placement)).encode()))
+
+
 # -- fields
 
 
-def _defaults(kind: type[Message], role: Role, sender: str) -> dict[str, Any]:
+def _converted(fields: Mapping[str, Any], kind: type[Message]) -> Message:
+    try:
+        return msgspec.convert(_plain(fields), kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise TraceError(f"{kind.__struct_config__.tag}: {error}") from None
+
+
+def _defaults(kind: type[Message], setting: Setting, sender: str, epoch: int) -> dict[str, Any]:
+    role = setting.role
     known = {
         **_SIMPLE, "name": sender, "device": sender, "plan": bytes.fromhex(role.plan_id), "epoch": role.epoch,
-        "placement": bytes.fromhex(role.placement_id), "first_request": 0,
+        "placement": bytes.fromhex(setting.placement(COMPILED, epoch).placement_id), "first_request": 0,
     }  # fmt: skip
     if kind.__name__ in ("Close", "Token", "Trace", "Crossed"):
         known.pop("token", None)
+    if kind is Prepared:
+        known["problem"] = None
+    if kind is Want:
+        known["end"] = 0
     return {key: known[key] for key in kind.__struct_fields__ if key in known}
 
 
@@ -224,6 +309,8 @@ def _print_field(key: str, value: Any) -> str:
         return print_value(difference(value, Sampling()))
     if key == "values":
         return print_value([spec.name for spec in value])
+    if key == "have":
+        return print_value(msgspec.to_builtins(value))
     return print_value(value)
 
 
@@ -234,6 +321,14 @@ def difference(item: msgspec.Struct, default: msgspec.Struct) -> dict[str, Any]:
     return {
         key: difference(value, Sampling()) if isinstance(value, Sampling) else value
         for key, value in found.items()
+    }
+
+
+def _unusual(item: msgspec.Struct, usual: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {key: value for key, value in msgspec.structs.asdict(item).items() if value != usual.get(key)}
+    return {
+        key: difference(value, Sampling()) if isinstance(value, Sampling) else value
+        for key, value in fields.items()
     }
 
 

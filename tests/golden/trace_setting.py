@@ -1,0 +1,111 @@
+"""The device of a trace, and the placements that may follow, as `tests/golden/trace.py` describes their blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from partc.format.placement import Placement, seal_placement
+from partc.format.role import Role
+from partc.runtime.core.device import Start
+from tests.golden.trace_values import TraceError
+from tests.runtime.roles import Programs, both, placement_of, roles_of
+
+COMPILED = "compiled"
+"""Name of the placement with which the device starts."""
+_LIMITS = ("max_batch", "max_requests", "prompt_chunk")
+_STARTS = {
+    "patience": "patience_s", "first_request": "first_request", "rejoin": "rejoin_s", "linger": "linger_s",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A device before anything has happened to it."""
+
+    role: Role
+    start: Start
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    """Those that may be in force, by name."""
+
+    def placement(self, name: str, epoch: int) -> Placement:
+        """A placement under an epoch."""
+        if name not in self.placements:
+            raise TraceError(f"there is no placement {name!r}")
+        return seal_placement(replace(self.placements[name], epoch=epoch))
+
+    def name_of(self, placement_id: str, epoch: int) -> str | None:
+        """The name of the placement that has an id under an epoch."""
+        found = (name for name in self.placements if self.placement(name, epoch).placement_id == placement_id)
+        return next(found, None)
+
+
+def parse_setting(device: str, text: str, others: Mapping[str, str] = {}) -> Setting:
+    """Read the role of a device, and the blocks of placements by name.
+
+    Raises:
+        TraceError: a line is not understood.
+    """
+    facts, programs = _parse(device, text)
+    following = {name: _parse(device, block)[1] for name, block in others.items()}
+    limits = {key: int(facts.pop(key)[0]) for key in _LIMITS if key in facts}
+    held, contingencies = facts.pop("holds", None), facts.pop("contingencies", ())
+    role = roles_of(programs, others=list(following.values()), **limits)[device]  # type: ignore[arg-type]
+    if held is not None:
+        role = role.changed(submodules=tuple(each for each in role.build.submodules if each.name in held))
+    placements = {name: placement_of(each, role.addresses) for name, each in following.items()}
+    if odd := facts.keys() - _STARTS.keys():
+        raise TraceError(f"{min(odd)!r} is no setting")
+    numbers = {_STARTS[key]: int(words[0]) for key, words in facts.items()}
+    start = Start(incarnation=1, contingencies=[placements[name] for name in contingencies], **numbers)  # type: ignore[arg-type]
+    return Setting(role, start, {COMPILED: role.placement, **placements})
+
+
+def _parse(device: str, text: str) -> tuple[dict[str, list[str]], Programs]:
+    """Facts by key, and the programs of all devices of the ring."""
+    facts: dict[str, list[str]] = {}
+    own: dict[str, list[str]] = {}
+    phases: list[str] = []
+    for line in filter(str.strip, text.splitlines()):
+        if line.endswith(":"):
+            phases = [phase.strip() for phase in line[:-1].split(",")]
+            own.update((phase, []) for phase in phases)
+        elif line[0].isspace():
+            for phase in phases:
+                own[phase].append(line.strip())
+        else:
+            key, *facts[key] = line.replace(",", " , ").split()
+    if "chain" in facts:
+        return facts, _chain(facts.pop("chain"))
+    texts = {phase: "\n".join(lines) for phase, lines in own.items()}
+    return facts, {name: texts if name == device else dict.fromkeys(texts, "") for name in facts.pop("ring")}
+
+
+def _chain(words: list[str]) -> Programs:
+    """The programs of a chain of sub-modules, `DEVICE SUBMODULE …, DEVICE …`."""
+    stages = [stage.split() for stage in " ".join(words).split(" , ")]
+    owners = [(device, name) for device, *names in stages for name in names]
+    source, last = owners[0][0], owners[-1][0]
+    lines: dict[str, list[str]] = {device: [] for device, _ in owners}
+    for before, (device, name), behind in zip([None, *owners], owners, [*owners[1:], None], strict=False):
+        lines[device] += _stage(before, device, name, behind)
+    lines[last].append("sample logits -> token")
+    if last != source:
+        lines[last].append(f"send token to {source}")
+        lines[source].append(f"recv token from {last}")
+    lines[source].append("emit token")
+    return {device: both("\n".join(program)) for device, program in lines.items()}
+
+
+def _stage(
+    before: tuple[str, str] | None, device: str, name: str, behind: tuple[str, str] | None
+) -> Iterator[str]:
+    """One sub-module, with the messages around it."""
+    read = "input_ids" if before is None else f"{before[1]}_out"
+    if before is not None and before[0] != device:
+        yield f"recv {read} from {before[0]}"
+    yield f"run {name} ({read}) -> ({'logits' if behind is None else f'{name}_out'})"
+    if behind is not None and behind[0] != device:
+        yield f"send {name}_out to {behind[0]}"
