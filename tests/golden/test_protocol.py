@@ -61,7 +61,7 @@ def test_trace(path: Path, request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("path", sorted(PROTOCOL.glob("*.md")), ids=lambda path: path.stem)
 def test_messages_are_read_as_they_are_written(path: Path) -> None:
     setting, trace = opened(path.read_text(encoding="utf-8"))
-    found = re.findall(r"(from|->) (@?\w+'?)(?: as \w+)?: (\w+\(.*\))", trace["text"])
+    found = re.findall(r"(from|->) (@?\w+'?)(?: as \w+)?: (\w+\([^#\n]*\))", trace["text"])
     for way, origin, text in found:
         sender = setting.role.device if way == "->" else origin.strip("@'")
         printed = print_message(*read_message(parse_call(text), setting, sender), setting, sender)

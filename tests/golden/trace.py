@@ -263,11 +263,11 @@ class _Player:
             case Announce():
                 return "announce"
             case Load(epoch, names):
-                return "load " + print_call("", names, {"epoch": str(epoch)})
+                return print_call("load", names, {"epoch": str(epoch)})
             case Release(names):
-                return "release " + print_call("", names, {})
+                return print_call("release", names, {})
             case Reset(slot, dims):
-                return "reset " + print_call("", (), {"slot": str(slot), "dims": print_value(dims)})
+                return print_call("reset", (), {"slot": str(slot), "dims": print_value(dims)})
             case ReadRows():
                 return "read " + _print_rows(command, command.end)
             case WriteRows():

@@ -33,7 +33,7 @@ from partc.format.build import TensorType
 from partc.format.digests import canonical_json
 from partc.format.dtypes import DTYPES, Array
 from partc.format.frames import split_frames, to_array
-from partc.format.message_parts import Opening, Problem, Row, Sampling, TensorSpec
+from partc.format.message_parts import Opening, Problem, Reached, Resumption, Row, Sampling, TensorSpec
 from partc.format.messages import (
     AnyMessage,
     Commit,
@@ -65,9 +65,9 @@ _SIMPLE = {
 }  # fmt: skip
 
 
-_ITEMS: Mapping[type[Message], Mapping[str, Any]] = {
-    Prepare: {"slot": 0},
-    Commit: {"slot": 0, "sampling": Sampling(), "trace": False, "step": 0, "phase": "", "ends": ()},
+_ITEMS: Mapping[type[msgspec.Struct], Mapping[str, Any]] = {
+    Reached: {"slot": 0},
+    Resumption: {"slot": 0, "sampling": Sampling(), "trace": False, "step": 0, "phase": "", "ends": ()},
 }
 """Values in `requests` that are not written."""
 
@@ -87,8 +87,9 @@ def read_message(call: Call, setting: Setting, sender: str) -> tuple[Message, li
     epoch = given.get("epoch", 0)
     fields = {**_defaults(kind, setting, sender, epoch), **_placement(call, setting, epoch), **given}
     specs: list[TensorSpec] = []
-    if kind in _ITEMS:
-        fields["requests"] = [{**_ITEMS[kind], **item} for item in fields["requests"]]
+    if kind in (Prepare, Commit):
+        usual = _ITEMS[Reached if kind is Prepare else Resumption]
+        fields["requests"] = [{**usual, **item} for item in fields["requests"]]
     if kind in (Prepare, Place):
         return _converted(fields, kind), _text(setting.placement(call.named["placement"], epoch))
     if kind is Rows:
@@ -126,9 +127,6 @@ def print_message(message: Message, frames: Sequence[Frame], setting: Setting, s
     if isinstance(message, Timings | Stats):
         named["steps"] = str(message.values[0].shape[0])
         named.pop("values")
-    if type(message) in _ITEMS and message.requests:  # type: ignore[attr-defined]
-        usual = _ITEMS[type(message)]
-        named["requests"] = print_value([_unusual(item, usual) for item in message.requests])  # type: ignore[attr-defined]
     if isinstance(message, Rows):
         named.pop("values")
         named["shape"] = print_value(message.values[0].shape)
@@ -311,6 +309,8 @@ def _print_field(key: str, value: Any) -> str:
         return print_value([spec.name for spec in value])
     if key == "have":
         return print_value(msgspec.to_builtins(value))
+    if key == "requests":
+        return print_value([_unusual(item, _ITEMS[type(item)]) for item in value])
     return print_value(value)
 
 
