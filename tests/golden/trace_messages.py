@@ -15,6 +15,7 @@
 | `values` of `crossed`, `trace`, `result` | names alone; shapes are not written |
 | `timings`, `stats` | `steps` alone is written: how many rows the table has |
 | `requests` | of `prepare`: slot 0; of `commit`: greedy, without a trace, in slot 0, from its beginning |
+| `stands_still`, `waits` | false, true |
 | `want` | `begin`, `end` and `part` 0 |
 | `rows` | `begin`, `part`, `row`, `position` 0; `parts`, `sequences` 1; `SUBMODULE.state`; `shape` is that of the values |
 | frames of `prepare`, `place` | `placement` is the name of the placement whose text they hold |
@@ -61,7 +62,7 @@ _SIMPLE = {
     "sampling": Sampling(), "stop": (), "ignore_eos": False, "trace": False, "report": False, "values": (),
     "elapsed_s": 0.0, "doing": "", "info": {}, "columns": ("step",), "max_new_tokens": 1, "v": 2, "address": "",
     "known": (), "replayed": 0, "mismatches": 0, "have": (), "holders": {}, "addresses": {}, "requests": (),
-    "begin": 0, "part": 0, "parts": 1, "sequences": 1, "row": 0, "position": 0,
+    "begin": 0, "part": 0, "parts": 1, "row": 0, "position": 0, "stands_still": False, "waits": True,
 }  # fmt: skip
 
 
@@ -93,9 +94,11 @@ def read_message(call: Call, setting: Setting, sender: str) -> tuple[Message, li
     if kind in (Prepare, Place):
         return _converted(fields, kind), _text(setting.placement(call.named["placement"], epoch))
     if kind is Rows:
-        specs = [TensorSpec(fields["state"], "float32", tuple(fields.pop("shape")))]
+        fields = {**_of_rows(given["submodule"], given.get("parts", 1)), **fields}
+        shapes = [tuple(fields.pop("shape"))] if "shape" in fields else []
+        specs = [TensorSpec(fields["state"], "float32", shape) for shape in shapes]
         fields["values"] = specs
-    if kind in (Timings, Stats):
+    elif kind in (Timings, Stats):
         specs = [TensorSpec("timing", "float64", (fields.pop("steps", 0), 1))]
         fields["values"] = specs
     elif fields.get("values"):
@@ -119,7 +122,7 @@ def print_message(message: Message, frames: Sequence[Frame], setting: Setting, s
     if isinstance(message, Prepare | Place):
         named["placement"] = _name_of(read_placement(b"".join(frames), name).placement_id, setting, epoch)
     if isinstance(message, Rows):
-        defaults["state"] = f"{message.submodule}.state"
+        defaults.update(_of_rows(message.submodule, message.parts))
     for key, value in msgspec.structs.asdict(message).items():
         if key in _NEVER or (key in defaults and value == defaults[key]):
             continue
@@ -127,9 +130,9 @@ def print_message(message: Message, frames: Sequence[Frame], setting: Setting, s
     if isinstance(message, Timings | Stats):
         named["steps"] = str(message.values[0].shape[0])
         named.pop("values")
-    if isinstance(message, Rows):
+    if isinstance(message, Rows) and message.values:
         named.pop("values")
-        named["shape"] = print_value(message.values[0].shape)
+        named.update({"shape": print_value(spec.shape) for spec in message.values})
     if isinstance(message, KINDS["token"]) and not any(message.finish):  # type: ignore[attr-defined]
         named.pop("finish")
     if isinstance(message, KINDS["result"]) and set(message.finish) == {"length"}:  # type: ignore[attr-defined]
@@ -288,6 +291,11 @@ def _defaults(kind: type[Message], setting: Setting, sender: str, epoch: int) ->
     if kind is Want:
         known["end"] = 0
     return {key: known[key] for key in kind.__struct_fields__ if key in known}
+
+
+def _of_rows(submodule: str, parts: int) -> dict[str, Any]:
+    """What `rows` has where it is not written."""
+    return {"state": f"{submodule}.state" if parts else "", "sequences": min(1, parts)}
 
 
 def _field(key: str, item: Any) -> Any:
