@@ -139,6 +139,10 @@ class Changes:
         """A request stands still, and these devices do not answer."""
         self._suspects.update(silent)
 
+    def remembers(self, device: str, incarnation: int) -> bool:
+        """Whether a device that connects is in the ring, and has been since the placement came into force."""
+        return self._in_force.get(device) == incarnation
+
     # -- what follows
 
     def review(self, absent: Sequence[str], reached: Sequence[Reached], now: float) -> Iterator[Action]:

@@ -123,7 +123,8 @@ class Links:
     def connect(self, device: str, address: str) -> Iterator[Action]:
         """See to it that a connection to a device comes to stand; nothing where there is one, or will be."""
         if device not in self._out or self.addresses.get(device, "") != address:
-            self.addresses[device] = address
+            if address:
+                self.addresses[device] = address
             self._out.setdefault(device, self._new_out(device))
             yield Connect(device, address)
 

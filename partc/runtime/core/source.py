@@ -110,9 +110,8 @@ class Source:
 
     def first_request(self, hello: Hello) -> int:
         """Requests below this number are over for whoever greets: for a new life all that have begun."""
-        member = self.changes.members.get(hello.name)
-        is_known = member is not None and member.incarnation == hello.incarnation
-        return self.schedule.first_number if is_known else self.schedule.next_number
+        remembers = self.changes.remembers(hello.name, hello.incarnation)
+        return self.schedule.first_number if remembers else self.schedule.next_number
 
     def greeted(self, hello: Hello, now: float) -> Iterator[Action]:
         """A device is connected."""
