@@ -62,7 +62,7 @@ _SIMPLE = {
     "sampling": Sampling(), "stop": (), "ignore_eos": False, "trace": False, "report": False, "values": (),
     "elapsed_s": 0.0, "doing": "", "info": {}, "columns": ("step",), "max_new_tokens": 1, "v": 2, "address": "",
     "known": (), "replayed": 0, "mismatches": 0, "have": (), "holders": {}, "addresses": {}, "requests": (),
-    "begin": 0, "part": 0, "parts": 1, "row": 0, "position": 0, "stands_still": False, "waits": True,
+    "begin": 0, "part": 0, "parts": 1, "row": 0, "position": 0, "from_step": 0, "stands_still": False, "waits": True,
 }  # fmt: skip
 
 
