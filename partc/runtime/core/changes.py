@@ -101,6 +101,8 @@ class Changes:
     """Device of the ring → its incarnation when the placement came into force."""
     _suspects: set[str] = field(default_factory=set)
     """Devices that are connected and do not answer."""
+    _losses: dict[str, int | None] = field(default_factory=dict)
+    """Device that was lost since → the incarnation in which it is back, if it is: nothing is told of a loss twice."""
     _refused: set[str] = field(default_factory=set)
     """Rings of the placements that a device could not prepare."""
     _wish: Wish | None = None
@@ -165,6 +167,7 @@ class Changes:
             yield from self._replace(missing, forgetful, reached, now)
         elif not absent:
             self._in_force = {name: self.members[name].incarnation for name in self.role.ring}
+            self._losses = {}
             yield from self._stands(reached, now)
 
     def begin_anew(self, reached: Sequence[Reached], now: float) -> Iterator[Action]:
@@ -282,11 +285,18 @@ class Changes:
         tried = (self.role.placement, *self.known)
         found = next((placement for placement in tried if self._can_be(placement)), None)
         if found is not None:
-            yield Replaced((*missing, *forgetful))
+            yield Replaced(tuple(self._newly_lost(missing, forgetful)))
             yield from self._begin(found, reached, now, is_loss=True)
         else:
             self.state = State.BROKEN
             yield Broken((*missing, *forgetful))
+
+    def _newly_lost(self, missing: list[str], forgetful: list[str]) -> list[str]:
+        """Those that were not lost before, or were back since."""
+        lives: dict[str, int | None] = dict.fromkeys(missing)
+        lives |= {name: self.members[name].incarnation for name in forgetful}
+        before, self._losses = self._losses, self._losses | lives
+        return [name for name, life in lives.items() if before.get(name, -1) not in (None, life)]
 
     def _can_be(self, placement: Placement) -> bool:
         return set(placement.ring) <= self._present and _text_of_ring(placement) not in self._refused
@@ -338,6 +348,7 @@ class Changes:
         self.change, self.state, self.role = None, State.SETTLED, change.role
         self._is_held = self._is_cut_short = False
         self._in_force = {name: change.asked[name] for name in change.role.ring}
+        self._losses = {}
         for name, incarnation in change.asked.items():
             self.members[name] = Member(incarnation, change.epoch)
         have = {

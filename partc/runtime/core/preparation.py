@@ -87,9 +87,9 @@ class Preparation:
 
     def failed(self, epoch: int, error: PartcError) -> Iterator[Action]:
         """The engine cannot load it."""
-        self._under_way.pop(epoch, None)
-        if epoch == self._epoch:
-            yield self._unable(epoch, error)
+        failed = self._under_way.pop(epoch, ())
+        if self._next is not None and not set(failed).isdisjoint(self._next.running):
+            yield self._unable(self._epoch, error)
             yield from self._drop()
 
     def look(self, now: float) -> Iterator[Action]:
