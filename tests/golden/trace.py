@@ -56,7 +56,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from msgspec.structs import asdict
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
@@ -92,7 +91,6 @@ from partc.runtime.core.events import (
     Tick,
     Unreadable,
 )
-from partc.runtime.core.start import Start
 from tests.golden.trace_messages import (
     difference,
     print_message,
@@ -257,9 +255,6 @@ class _Player:
                 if sampling != Sampling():
                     named["sampling"] = print_value(difference(sampling, Sampling()))
                 return "draw " + print_call("logits", (), named)
-            case Load() | Release() | Reset() | ReadRows() | WriteRows() | Connect():
-                fields = {key: print_value(value) for key, value in asdict(command).items()}
-                return f"{type(command).__name__.lower()} {print_call('', (), fields)}"
             case Announce():
                 return "announce"
             case Load(epoch, names):

@@ -17,7 +17,7 @@
 | `requests` | of `prepare`: slot 0; of `commit`: greedy, without a trace, in slot 0, from its beginning |
 | `stands_still`, `waits` | false, true |
 | `want` | `begin`, `end` and `part` 0 |
-| `rows` | `begin`, `part`, `row`, `position` 0; `parts`, `sequences` 1; `SUBMODULE.state`; `shape` is that of the values |
+| `rows` | `begin`, `part`, `row`, `position` 0; `parts`, `sequences` 1; `SUBMODULE.state`; `shape`: of the values |
 | frames of `prepare`, `place` | `placement` is the name of the placement whose text they hold |
 | `elapsed_s`, `doing`, `info` | never written: they are for people, or differ from run to run |
 """
@@ -132,7 +132,7 @@ def print_message(message: Message, frames: Sequence[Frame], setting: Setting, s
         named.pop("values")
     if isinstance(message, Rows) and message.values:
         named.pop("values")
-        named.update({"shape": print_value(spec.shape) for spec in message.values})
+        named["shape"] = print_value(message.values[0].shape)
     if isinstance(message, KINDS["token"]) and not any(message.finish):  # type: ignore[attr-defined]
         named.pop("finish")
     if isinstance(message, KINDS["result"]) and set(message.finish) == {"length"}:  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from partc.format.placement import Placement, seal_placement
 from partc.format.role import Role
-from partc.runtime.core.device import Start
+from partc.runtime.core.start import Start
 from tests.golden.trace_values import TraceError
 from tests.runtime.roles import Programs, both, placement_of, roles_of
 
