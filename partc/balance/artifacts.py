@@ -25,7 +25,7 @@ from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 from partc.plan.stages import SOURCE, Ends, Step, places_of, programs_of, route
 
-COPIES = "compile with `survive: one` in devices.yaml, which lays copies of sub-modules on other disks"
+COPIES = "compile with `overlap: 1` or `survive: one` in devices.yaml, which lay copies on other disks"
 _ROOM = "move fewer sub-modules, or others besides"
 
 

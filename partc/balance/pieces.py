@@ -65,7 +65,7 @@ def to_pieces(stages: Stages, pieces: Pieces) -> Stages:
             whole = f"{pieces[found].first}-{pieces[found].last}"
             raise PlanError(
                 f"sub-modules {whole} are one piece: no stage can end inside it",
-                hint="compile with a border there: `survive: one` or `overlap` in devices.yaml",
+                hint="move all of them; `overlap: 1` in devices.yaml makes further borders",
             )
         return found
 

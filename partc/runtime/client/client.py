@@ -39,6 +39,7 @@ from partc.format.messages import Result as Ended
 from partc.format.placement import Placement, placement_json
 from partc.format.role import Role, source_role
 from partc.runtime.client.connection import Connection
+from partc.runtime.client.placing import Answered, Placing
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
 from partc.runtime.client.text import TextStream, Tokenizer
 from partc.runtime.core.inputs import GENERATION, check_prompts, check_tensors, specs_of
@@ -126,7 +127,7 @@ class Client(Connection):
         self._floor_s = floor_s
         self._explain = explain
         self._requests: dict[bytes, Request] = {}
-        self._placing: dict[bytes, Placed | PartcError | None] = {}
+        self._placings: dict[bytes, Placing] = {}
         """Ticket of a placement that was asked for → what came of it."""
         self._asked = self._heard
 
@@ -257,7 +258,7 @@ class Client(Connection):
         self._requests[request.ticket] = request
         return request
 
-    def wait(self, requests: Sequence[Request], timeout_s: float | None = None) -> None:
+    def wait(self, requests: Sequence[Request | Placing], timeout_s: float | None = None) -> None:
         """Handle messages until these requests have ended, or the time is over."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         # While nobody waited, nobody listened; so patience begins anew.
@@ -269,24 +270,18 @@ class Client(Connection):
             self._pump(min(self._floor_s / 4, float("inf") if end is None else end - now))
             self._check_alive()
 
-    def place(self, placement: Placement, timeout_s: float | None = None) -> Placed | None:
-        """Ask for another placement of the build, and wait until it is in force; None: the time is over.
+    def place(self, placement: Placement, on_end: Answered | None = None) -> Placing:
+        """Ask for another placement of the build; requests in flight go on under it.
 
-        Raises:
-            RunError: the source cannot go over to it; the one in force stays.
+        Args:
+            placement: its epoch does not count.
+            on_end: called with the outcome, while somebody waits.
         """
-        ticket, end = secrets.token_bytes(16), None if timeout_s is None else time.monotonic() + timeout_s
+        placing = Placing(self, secrets.token_bytes(16), on_end)
         text = canonical_json(placement_json(placement)).encode()
-        self.tell(Place(ticket=ticket), split_frames(memoryview(text)))
-        self._placing[ticket] = None
-        self._heard = time.monotonic()
-        while (outcome := self._placing[ticket]) is None and (end is None or time.monotonic() < end):
-            self._pump(self._floor_s / 4)
-            self._check_alive()
-        del self._placing[ticket]
-        if isinstance(outcome, PartcError):
-            raise outcome
-        return outcome
+        self.tell(Place(ticket=placing.ticket), split_frames(memoryview(text)))
+        self._placings[placing.ticket] = placing
+        return placing
 
     def shutdown(self) -> None:
         """Ask all runners of the ring to end."""
@@ -330,11 +325,9 @@ class Client(Connection):
                 request = self._requests.get(ticket)
                 if request is not None:
                     self._end(request, self._explain(problem.error()))
-                elif ticket in self._placing:
-                    self._placing[ticket] = problem.error()
+                self._placed(ticket, problem.error())
             case Placed(ticket=ticket):
-                if ticket in self._placing:
-                    self._placing[ticket] = message
+                self._placed(ticket, message)
             case Pong():
                 pass  # `Connection` has noted the sign of life
             case _:
@@ -367,6 +360,11 @@ class Client(Connection):
             self._end(request, RunError(f"the request was cancelled: on_token raised {error!r}"))
             raise
 
+    def _placed(self, ticket: bytes, outcome: Placed | PartcError) -> None:
+        placing = self._placings.pop(ticket, None)
+        if placing is not None:
+            placing.end(outcome)
+
     def _end(self, request: Request, outcome: Result | PartcError) -> None:
         request.outcome = outcome
         self._requests.pop(request.ticket, None)
@@ -376,7 +374,8 @@ class Client(Connection):
         super()._fail(explained)
         for request in list(self._requests.values()):
             self._end(request, explained)
-        self._placing = dict.fromkeys(self._placing, explained)
+        for ticket in list(self._placings):
+            self._placed(ticket, explained)
 
 
 def _prompts(prompts: Prompts) -> tuple[list[str], list[list[int]]]:
