@@ -15,10 +15,10 @@ from typing import ClassVar
 
 from msgspec import structs
 
-from partc.config.devices import DeviceConfig, DevicesConfig, load_devices
+from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, PlanError, UserError
 from partc.ir.graph import Module, SubmoduleProfile
-from partc.ir.plan import Plan, PlanFile, Survival
+from partc.ir.plan import Plan, PlanFile
 from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
@@ -34,7 +34,7 @@ from partc.plan.roofline import count_measured, hop_s, overheads, prices
 from partc.plan.rules import blame, restrict, rules_of
 from partc.plan.stale import advice
 from partc.plan.strategies import solve, with_explanation
-from partc.plan.survive.losses import survive_one
+from partc.plan.survive.model import survival_of
 from partc.plan.unsupported import (
     Unsupported,
     check_pins,
@@ -81,7 +81,8 @@ class PartitionGraph(Pass):
             decision = decide(module, devices, self.strategy, where=self.devices)
             module.plan = planned(decision, _measured(module, devices))
         if devices.survive == "one":
-            module.plan = structs.replace(module.plan, survival=survival(decision, devices, self.devices))
+            found = survival_of(module, decision.problem, devices, where=self.devices)
+            module.plan = structs.replace(module.plan, survival=found)
         return before != (module.plan, module.info, module.profile)
 
 
@@ -218,24 +219,6 @@ def planned(decision: Decision, notes: Mapping[str, object] | None = None) -> Pl
     explain = {**answer.explain, **_why_unused(decision, answer), **(notes or {})}
     made = plan_file(problem, structs.replace(answer, explain=explain), predicted)
     return structs.replace(made, layers=shape_of(decision.module.submodules or ()).layers)
-
-
-def survival(decision: Decision, devices: DevicesConfig, where: str | None = None) -> Survival:
-    """The losses of single devices that the plan survives.
-
-    Raises:
-        PlanError: one is not survived for lack of storage.
-    """
-
-    def same_tokens(old: str, new: str) -> bool:
-        return _way(devices.devices[old]) == _way(devices.devices[new])
-
-    return survive_one(decision.problem, decision.answer.stages or (), same_tokens, where)
-
-
-def _way(device: DeviceConfig) -> tuple[object, ...]:
-    """The way in which a device computes: equal ones give equal bits."""
-    return device.target, device.arch, device.provider, device.threads, dict(device.options)
 
 
 def _why_unused(decision: Decision, answer: Plan) -> dict[str, object]:

@@ -27,7 +27,7 @@ from partc.format.dims import element_count
 from partc.format.placement import Placement, Stages, seal_placement, stages_of
 from partc.format.program import Emit, Instruction, Program, print_program
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value
-from partc.ir.plan import PlanFile, losses_of
+from partc.ir.plan import PlanFile, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact
@@ -98,6 +98,17 @@ def describe_placement(
     )
 
 
+def _mirrors(plan: PlanFile) -> dict[str, str]:
+    """Piece → the device that keeps a copy of its rows."""
+    holder = {j: mirror.holder for mirror in mirrors_of(plan) for j in mirror.submodules}
+    found = {}
+    for number, piece in enumerate(pieces_of(plan)):
+        holders = {holder[j] for j in piece.indices if j in holder}
+        if len(holders) == 1:
+            found[part_name(number)] = holders.pop()
+    return found
+
+
 def describe_contingencies(
     module: Module, parts: Sequence[Part], devices: DevicesConfig | None, plan_id: str
 ) -> dict[str, Placement]:
@@ -124,6 +135,7 @@ def _placement(
     stages: Mapping[str, Stages],
     addresses: Mapping[str, str | None],
     predicted: Mapping[str, float],
+    mirrors: Mapping[str, str] = {},
 ) -> Placement:
     """`programs`: device → phase → program, in the order of the ring."""
     ring = tuple(programs)
@@ -136,6 +148,7 @@ def _placement(
         programs={phase: {name: print_program(programs[name][phase]) for name in ring} for phase in stages},
         addresses=addresses,
         predicted=predicted,
+        mirrors=mirrors,
     ))  # fmt: skip
 
 
@@ -249,6 +262,7 @@ def _memory(module: Module, part: Part, devices: DevicesConfig | None) -> Memory
         weights_bytes=weights_bytes(part.running),
         state_bytes=state_bytes(part.running, module.info),
         peak_bytes=_peak_bytes(module, part.device),
+        mirror_bytes=sum(int(m.memory_bytes) for m in mirrors_of(module.plan) if m.holder == part.device),
     )
 
 

@@ -197,6 +197,8 @@ class Memory(Data, frozen=True):
     """Bytes of the states of all `max_requests`."""
     peak_bytes: Count | None
     """Bytes of the largest activations; null: not measured."""
+    mirror_bytes: Count = 0
+    """Bytes of copies of other devices' rows."""
 
 
 class Shared(Data, frozen=True):

@@ -221,6 +221,22 @@ class Loss(Struct, frozen=True, kw_only=True):
         return stages_of(self.assignment) if self.assignment else None
 
 
+class Mirror(Struct, frozen=True, kw_only=True):
+    """The rows of one device's caches that another one keeps, too."""
+
+    device: str
+    holder: str
+    submodules: tuple[int, ...]
+    token_bytes: Number
+    """What a token sends, for all sequences of a step."""
+    seconds: Number | None
+    """The time on the link for a token; None: there is no link."""
+    memory_bytes: Number
+    """What it takes on the holder, for all requests in flight."""
+    text: str = ""
+    """All of it in words."""
+
+
 class Survival(Struct, frozen=True, kw_only=True):
     """The losses that a build survives, and the copies that they take."""
 
@@ -232,6 +248,7 @@ class Survival(Struct, frozen=True, kw_only=True):
     """Weights of all copies."""
     bound_bytes: Number = 0
     """No choice of copies by which the same losses are survived has fewer."""
+    mirrors: tuple[Mirror, ...] = ()
 
 
 class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -278,3 +295,8 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def losses_of(plan: PlanFile | None) -> tuple[Loss, ...]:
     """The losses that a plan knows of."""
     return plan.survival.losses if plan and plan.survival else ()
+
+
+def mirrors_of(plan: PlanFile | None) -> tuple[Mirror, ...]:
+    """The rows that are kept twice."""
+    return plan.survival.mirrors if plan and plan.survival else ()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from partc.ir.graph import SubmoduleProfile
-from partc.ir.plan import Plan, PlanFile, Predicted, Timeline, losses_of
+from partc.ir.plan import Plan, PlanFile, Predicted, Timeline, losses_of, mirrors_of
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 from partc.plan.values import say_value
@@ -68,7 +68,7 @@ class Summary:
     messages: tuple[MessageRow, ...]
     explain: Mapping[str, Any] = field(default_factory=dict)
     losses: tuple[str, ...] = ()
-    """What the loss of each device would mean, in words; empty where nobody asked."""
+    """What the loss of each device would mean, and whose caches are kept twice, in words; empty where nobody asked."""
 
     def to_json(self) -> dict[str, object]:
         """Plain JSON with the fields of this class; messages name their ends as plan.json does."""
@@ -82,7 +82,8 @@ def summary_of(plan: PlanFile, profile: Sequence[SubmoduleProfile] | None = None
     """The rows of a plan that was just made."""
     assert plan.predicted is not None
     summary = summarize(read_problem(plan.problem), plan.answer, plan.predicted, profile)
-    return replace(summary, losses=tuple(loss.text for loss in losses_of(plan)))
+    mirrors = tuple(mirror.text for mirror in mirrors_of(plan))
+    return replace(summary, losses=(*(loss.text for loss in losses_of(plan)), *mirrors))
 
 
 def summarize(

@@ -5,4 +5,6 @@
 | `options.py` | the plans that could follow a loss, with the copies that each takes |
 | `copies.py` | one option for each loss, so that all copies together take the least disk |
 | `losses.py` | the answer: copies, the best plan that they allow for each loss, and its words |
+| `mirrors.py` | caches that another device keeps, too, where link and memory have room |
+| `model.py` | all of it for the plan of a model |
 """

@@ -1,0 +1,57 @@
+"""The losses that the plan of a model survives, on the devices of a devices.yaml."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from partc.config.devices import DeviceConfig, DevicesConfig
+from partc.ir.graph import ModelInfo, Module, State, Submodule
+from partc.ir.plan import Survival
+from partc.ir.workload import workload
+from partc.plan.problem import Problem
+from partc.plan.survive.losses import survive_one
+from partc.plan.survive.mirrors import Rows, choose_mirrors
+
+_ROWS_AXIS = 2
+"""States are [batch, heads, positions, size]."""
+
+
+def survival_of(
+    module: Module, problem: Problem, devices: DevicesConfig, *, where: str | None = None
+) -> Survival:
+    """The losses of single devices that the plan of `module` survives, with copies and mirrored rows.
+
+    Raises:
+        PlanError: a loss is not survived for lack of storage, or rows cannot be mirrored as asked.
+    """
+    assert module.plan is not None
+
+    def same_tokens(old: str, new: str) -> bool:
+        return _way(devices.devices[old]) == _way(devices.devices[new])
+
+    stages = module.plan.stages
+    found = survive_one(problem, stages, same_tokens, where)
+    rows = [_rows(module.info, part) for part in module.submodules or ()]
+    mirrors = choose_mirrors(problem, stages, found.losses, rows, devices.mirror, where)
+    return replace(found, mirrors=mirrors)
+
+
+def _way(device: DeviceConfig) -> tuple[object, ...]:
+    """The way in which a device computes: equal ones give equal bits."""
+    return device.target, device.arch, device.provider, device.threads, dict(device.options)
+
+
+def _rows(info: ModelInfo, submodule: Submodule) -> Rows:
+    """The caches of a sub-module."""
+    states = {value for node in submodule.nodes for value in node.operands if isinstance(value, State)}
+    step, largest = workload(info)[-1].sizes, {**info.dims, "batch": info.max_batch}
+    return Rows(
+        token_bytes=sum(state.bytes(step) / _steps_in(state) for state in states),
+        all_bytes=sum(state.bytes(largest) for state in states) * info.max_requests,
+    )
+
+
+def _steps_in(state: State) -> int:
+    """The number of tokens that a state has room for; 1 where every step rewrites it."""
+    positions = (state.shape or ())[_ROWS_AXIS] if state.kind == "rows" else 1
+    return positions if isinstance(positions, int) else 1
