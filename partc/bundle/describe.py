@@ -95,6 +95,7 @@ def describe_placement(
         dict.fromkeys(parts[0].programs, _stages(module, parts)),
         _addresses(parts, devices),
         placement_figures(module.plan.predicted if module.plan else None, _prompt(module.info)),
+        _mirrors(module.plan) if module.plan else {},
     )
 
 

@@ -112,6 +112,11 @@ def test_the_folders(build: Path) -> None:
     for name, path in folders.items():
         verify_files(path, roles[name].files)
         assert roles[name].build.survives == ("board", "old")
+    mirrors = roles["phone"].placement.mirrors
+    assert mirrors, "there is time and memory enough"
+    for piece, holder in mirrors.items():
+        assert piece in roles[holder].submodules and piece not in roles[holder].running
+        assert roles[holder].build.memory.mirror_bytes > 0
     found = load_contingencies(roles["phone"], folders["phone"])
     assert set(found) == {"board", "old"}
     assert all(lost not in placement.ring for lost, placement in found.items())
