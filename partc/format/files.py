@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 from partc.errors import BundleError
@@ -25,8 +25,10 @@ def hash_folder(folder: Path) -> dict[str, FileEntry]:
     }
 
 
-def verify_files(folder: Path, files: Mapping[str, FileEntry]) -> None:
+def verify_files(folder: Path, files: Mapping[str, FileEntry], later: Container[str] = ()) -> None:
     """Hold every file of a device's folder against the digest in its build; O(bytes of the bundle).
+
+    Those in `later` are left to `verify_file`, once they are needed.
 
     Raises:
         BundleError: naming the first file that is missing, changed, not listed, or a link.
@@ -35,7 +37,8 @@ def verify_files(folder: Path, files: Mapping[str, FileEntry]) -> None:
         hint = f"remove it, or {RECOMPILE}"
         raise BundleError("not a part of this bundle", where=str(folder / name), hint=hint)
     for name, entry in sorted(files.items()):
-        verify_file(folder, name, entry)
+        if name not in later:
+            verify_file(folder, name, entry)
 
 
 def verify_file(folder: Path, name: str, entry: FileEntry) -> None:

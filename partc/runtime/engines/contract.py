@@ -9,8 +9,8 @@ An engine computes the sub-modules of one device. It holds the states of all slo
 | `run` | one sub-module, one step of one slot |
 | `read_rows`, `write_rows` | rows of a state leave the engine, and come back into this or another one |
 
-The engine may be made by one thread and used by another. `load` and `release` may run beside `run`, in two threads and
-for different sub-modules; all other calls come one after the other.
+The engine may be made by one thread and used by others. All calls but `load` and `release` come one after the other,
+and so do these two; but `load` and `release` may run beside all others that are not about the same sub-module.
 """
 
 from __future__ import annotations

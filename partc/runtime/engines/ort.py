@@ -39,8 +39,8 @@ class _Slot:
     inputs: dict[str, Array] = field(default_factory=dict)
     outputs: dict[str, Array] = field(default_factory=dict)
     """The small ones."""
-    is_fresh: bool = True
-    """Whether the states must be bound again."""
+    states: Mapping[str, Array] | None = None
+    """Those that are bound."""
     dims: Mapping[str, int] | None = None
     """Sizes of the last step."""
     shapes: list[tuple[int, ...]] = field(default_factory=list)
@@ -94,15 +94,14 @@ class OrtEngine:
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """See `Engine`."""
         self._states.reset(slot, dims)
-        for held in list(self._loaded.values()):
-            held.slots[slot].is_fresh = True
 
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         """See `Engine`."""
         held = loaded(submodule, self._loaded)
         module, bound = held.module, held.slots[slot]
-        if bound.is_fresh:
-            self._bind_states(module, bound, slot)
+        states = self._states.of(submodule, slot)
+        if bound.states is not states:  # the slot was reset
+            _bind_states(module, bound, states)
         for name, array in zip(module.inputs, inputs, strict=True):
             self._input(bound, name, array)
         if dims != bound.dims:
@@ -124,13 +123,6 @@ class OrtEngine:
     def write_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, rows: Array) -> None:
         """See `Engine`."""
         self._states.write(submodule, slot, state, row, begin, rows)
-
-    def _bind_states(self, module: Submodule, bound: _Slot, slot: int) -> None:
-        views = self._states.of(module.name, slot)
-        for state in module.states:
-            _bind(bound.binding.bind_input, state.input, state.type.dtype, views[state.name])
-            _bind(bound.binding.bind_output, state.output, state.type.dtype, views[state.name])
-        bound.is_fresh = False
 
     def _input(self, bound: _Slot, name: str, array: Array) -> None:
         is_small = array.nbytes < _STAYS_BELOW_BYTES
@@ -164,6 +156,13 @@ _ALONE = _references_of_a_variable()
 def _bind(bind: Any, name: str, dtype: str, array: Array) -> None:
     address = array.__array_interface__["data"][0]
     bind(name, "cpu", 0, BY_LONG[dtype].onnx if dtype == "bfloat16" else array.dtype, array.shape, address)
+
+
+def _bind_states(module: Submodule, bound: _Slot, states: Mapping[str, Array]) -> None:
+    for state in module.states:
+        _bind(bound.binding.bind_input, state.input, state.type.dtype, states[state.name])
+        _bind(bound.binding.bind_output, state.output, state.type.dtype, states[state.name])
+    bound.states = states
 
 
 def _check_interface(session: Any, module: Submodule, folder: Path) -> None:

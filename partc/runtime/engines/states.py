@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import mmap
 import sys
+import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -53,7 +54,8 @@ class States:
     """The states of loaded sub-modules in all slots, each with room for its largest size.
 
     Memory is used where a request has written: neither slots that nobody uses nor rows that no token has reached take
-    any. A request with fewer sequences uses the beginning of each buffer.
+    any. A request with fewer sequences uses the beginning of each buffer. Sub-modules come and go in one thread while
+    another one begins requests.
     """
 
     def __init__(self, largest: Mapping[str, int], slots: int) -> None:
@@ -63,30 +65,38 @@ class States:
         self._declared: dict[str, dict[str, State]] = {}
         self._rooms: dict[tuple[str, int], LazyZeros] = {}
         self._views: dict[tuple[str, int], dict[str, Array]] = {}
+        self._changing = threading.Lock()
+        """Held where the set of sub-modules and the sizes of requests must fit each other."""
 
     def add(self, submodule: Submodule) -> None:
         """Make room for a sub-module; in slots that are in use, its states are zero and fit the request."""
         declared = {state.name: state for state in submodule.states}
         size = sum(_room(state.type, self._largest) for state in submodule.states)
-        for slot, dims in enumerate(self._dims):
-            self._rooms[submodule.name, slot] = LazyZeros(size)
-            self._clear(submodule.name, slot, declared, dims)
-        self._declared[submodule.name] = declared
+        with self._changing:
+            for slot, dims in enumerate(self._dims):
+                self._rooms[submodule.name, slot] = LazyZeros(size)
+                self._clear(submodule.name, slot, declared, dims)
+            self._declared[submodule.name] = declared
 
     def remove(self, submodule: str) -> None:
         """Give the memory of a sub-module back."""
-        del self._declared[submodule]
-        for slot in range(len(self._dims)):
-            del self._views[submodule, slot], self._rooms[submodule, slot]
+        with self._changing:
+            del self._declared[submodule]
+            for slot in range(len(self._dims)):
+                del self._views[submodule, slot], self._rooms[submodule, slot]
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """Zero the states of a slot and give them the sizes of a request."""
-        self._dims[slot] = dict(dims)
-        for submodule, declared in list(self._declared.items()):
-            self._clear(submodule, slot, declared, dims)
+        with self._changing:
+            self._dims[slot] = dict(dims)
+            for submodule, declared in self._declared.items():
+                self._clear(submodule, slot, declared, dims)
 
     def of(self, submodule: str, slot: int) -> Mapping[str, Array]:
-        """The states of a sub-module in a slot by name, in the order in which it declares them."""
+        """The states of a sub-module in a slot by name, in the order in which it declares them.
+
+        It is another mapping after every `reset`.
+        """
         return self._views[submodule, slot]
 
     def find(self, submodule: str, state: str) -> State:

@@ -126,8 +126,8 @@ class TvmEngine:
             return
         tables: tuple[dict[Any, Any], ...] = (self._calls, self._inputs, self._buffers, self._sizes)
         for table in tables:
-            for key in [key for key in table if key[0] == submodule]:
-                del table[key]
+            for key in [key for key in list(table) if key[0] == submodule]:
+                table.pop(key, None)  # a step of another sub-module may have emptied the table
         self._states.remove(submodule)
         self._weights.remove(submodule)
         if all(other.file != module.file for other in self._modules.values()):
@@ -136,8 +136,8 @@ class TvmEngine:
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """See `Engine`; states have their largest sizes, whatever the request."""
         self._states.reset(slot, self._dims)
-        for submodule in list(self._modules):
-            for buffer in self._buffers[submodule, slot].values():
+        for (_, number), buffers in list(self._buffers.items()):
+            for buffer in buffers.values() if number == slot else ():
                 self._memory.update(buffer)
 
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:

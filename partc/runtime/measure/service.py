@@ -31,9 +31,10 @@ from partc.runtime.core.links import Links
 from partc.runtime.measure.bench import Bench
 from partc.runtime.measure.machine import machine_facts
 from partc.runtime.measure.ring import RingRunner, ring_role
+from partc.runtime.shell.addresses import listen_address
 from partc.runtime.shell.keys import load_device_keys
 from partc.runtime.shell.limits import frame_limit, header_limit
-from partc.runtime.shell.settings import Settings, listen_address, stop_signals
+from partc.runtime.shell.settings import Settings, stop_signals
 from partc.runtime.shell.transport import Event, Input, Transport
 
 

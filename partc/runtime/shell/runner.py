@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import secrets
@@ -11,20 +10,20 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from partc.errors import InternalError, PartcError, RunError
-from partc.format.files import verify_files
+from partc.errors import PartcError, RunError
 from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
 from partc.runtime.core.device import Device
-from partc.runtime.core.sampling import sample
 from partc.runtime.core.start import Start
-from partc.runtime.engines.contract import Engine, load_engine
+from partc.runtime.shell.addresses import address_towards, first_peers, known_addresses, listen_address
 from partc.runtime.shell.keys import load_device_keys
 from partc.runtime.shell.limits import frame_limit, header_limit
-from partc.runtime.shell.settings import Settings, listen_address, peer_addresses, stop_signals
+from partc.runtime.shell.loader import Loader
+from partc.runtime.shell.settings import Settings, stop_signals
 from partc.runtime.shell.spin_wait import SpinWait
 from partc.runtime.shell.standby import Standby
 from partc.runtime.shell.transport import Event, Input, Transport
+from partc.runtime.shell.work import Work
 
 
 class Runner:
@@ -42,7 +41,7 @@ class Runner:
             RunError: the address cannot be had.
         """
         self._settings = settings
-        self._checked = role is not None
+        is_checked = role is not None
         self._role = role = role or load_role(settings.bundle)
         keys = None if settings.insecure else load_device_keys(settings.bundle)
         self._transport = Transport(keys, frame_limit(role), settings.patience_s, header_limit(role))
@@ -55,14 +54,19 @@ class Runner:
             incarnation=secrets.randbits(64),
             first_request=time.time_ns() // 1_000_000,
             patience_s=settings.patience_s,
+            rejoin_s=settings.rejoin_s,
+            linger_s=settings.linger_s,
             info={"patience_s": settings.patience_s},
         )
         self._device = Device(role, start, time.monotonic())
-        self._engine: Engine
-        self._work: commands.Compute | commands.Draw | None = None
+        self._loader = Loader(role, settings.bundle, is_checked=is_checked)
+        self._work = Work(self._loader)
+        self._known: Mapping[str, str] = {}
+        """HOST:PORT of other devices, as it was given at start."""
+        self._sought: set[str] = set()
+        """Devices whose address is not known."""
         self._spin_wait: SpinWait[Event] = SpinWait(self._transport.poll)
         self._standby: Standby
-        self._loading = True
         self._stopping = False
         self._input = b""
 
@@ -79,13 +83,17 @@ class Runner:
         try:
             with stop_signals() as signalled:
                 self._transport.watch(signalled)
+                self._transport.watch(self._loader.told)
                 self._begin()
-                self._load()
+                self._loader.begin()
                 while not self._stopping:
                     self._turn()
         finally:
             self._standby.end()
             self._transport.close()
+            if self._stopping and self._loader.is_busy:
+                os._exit(0)  # an engine that loads cannot be interrupted, and there is nothing to lose
+            self._loader.end()
 
     def stop(self) -> None:
         """End `serve` after what it is doing now."""
@@ -99,42 +107,37 @@ class Runner:
             self._tell({"device": self._role.device, "listening": self.address}, "")
         else:
             self._tell({}, f"{self._role.device} listens on {self.address}")
-            self._connect(self._settings.peers)
-
-    def _load(self) -> None:
-        with self._standby.away():
-            if not self._checked:
-                verify_files(self._settings.bundle, self._role.files)
-            self._engine = load_engine(self._role, self._settings.bundle)
-            # All that is loaded now stays: the collector need not look through it again in the middle of a step.
-            gc.collect()
-            gc.freeze()
-        self._loading = False
-        self._on(events.Loaded())
+            self._meet(self._settings.peers)
 
     def _turn(self) -> None:
-        waits = self._work is None
+        waits = not self._work
         for event in self._events():
             self._take(event)
-        if self._work is not None:
+        if self._work:
             if waits:
                 self._spin_wait.end()
-            self._on(self._compute())
-            if isinstance(self._work, commands.Draw):
-                self._on(self._compute())  # tokens follow their logits at once
+            self._do_work()
             self._spin_wait.begin()
         self._perform(self._device.catch_up(time.monotonic()))
+
+    def _do_work(self) -> None:
+        """One sub-module at most, and what follows it at once: tokens are drawn, and rows are read and written."""
+        while True:
+            with self._standby.away():
+                answer = self._work.do_next()
+            if answer is not None:
+                self._on(answer)
+            if not self._work or self._work.computes_next:
+                return
 
     def _look_after(self) -> None:
         """A turn of the loop while a step is computed."""
         for event in self._transport.poll(0.0):
             self._take(event)
         self._perform(self._device.catch_up(time.monotonic()))
-        if self._stopping and self._loading:
-            os._exit(0)  # an engine that loads cannot be interrupted, and there is nothing to lose
 
     def _events(self) -> Sequence[Event]:
-        if self._work is not None:
+        if self._work:
             return self._transport.poll(0.0)
         if not self._device.has_requests:
             self._standby.rest()
@@ -152,10 +155,18 @@ class Runner:
     # -- events into the core
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Input):
-            self._read_input(event.file)
-        else:
-            self._on(event)
+        match event:
+            case Input(file) if file is self._loader.told:
+                for result in self._loader.results():
+                    self._on(result)
+            case Input(file):
+                self._read_input(file)
+            case events.Connected(peer):
+                towards = self._transport.address_of(peer)
+                address = address_towards(towards, self.address, self._settings.advertise)
+                self._on(events.Connected(peer, address))
+            case _:
+                self._on(event)
 
     def _on(self, event: events.Event) -> None:
         self._perform(self._device.react(event, time.monotonic()))
@@ -167,50 +178,49 @@ class Runner:
             match command:
                 case commands.Send(origin, message, frames):
                     self._transport.send(origin, message, frames)
-                case commands.Compute() | commands.Draw():
-                    self._work = command
                 case commands.Announce():
                     what = "the ring is complete" if self._role.is_source else "linked"
                     self._tell({"ready": True}, f"{self._role.device}: {what}")
                 case commands.Leave(error):
                     self._leave(error)
+                case commands.Connect(peer, address):
+                    self._reach(peer, address)
                 case (
-                    commands.Load() | commands.Release() | commands.Reset() | commands.ReadRows()
-                    | commands.WriteRows() | commands.Connect()
+                    commands.Compute() | commands.Draw() | commands.Load() | commands.Release() | commands.Reset()
+                    | commands.ReadRows() | commands.WriteRows()
                 ):  # fmt: skip
-                    raise InternalError(f"{command} cannot be carried out yet")
+                    self._work.add(command)
                 case _:
                     assert_never(command)
-
-    def _compute(self) -> events.Computed | events.ComputeFailed:
-        work, self._work = self._work, None
-        assert work is not None
-        with self._standby.away():
-            try:
-                return self._drawn(work) if isinstance(work, commands.Draw) else self._computed(work)
-            except RunError as error:
-                return events.ComputeFailed(error)
-
-    def _drawn(self, work: commands.Draw) -> events.Computed:
-        began = time.monotonic()
-        tokens = sample(work.logits, work.sampling, work.positions)
-        return events.Computed([tokens], time.monotonic() - began)
-
-    def _computed(self, work: commands.Compute) -> events.Computed:
-        if work.resets:
-            self._engine.reset(work.slot, work.dims)
-        began = time.monotonic()
-        made = self._engine.run(work.submodule, work.slot, work.inputs, work.dims)
-        return events.Computed(made, time.monotonic() - began)
 
     def _leave(self, error: PartcError | None) -> None:
         if error is not None:
             raise error
         self.stop()
 
-    def _connect(self, given: Mapping[str, str]) -> None:
-        for name, address in sorted(peer_addresses(self._role, given).items()):
-            self._transport.connect(name, address)
+    # -- connections to other devices
+
+    def _meet(self, given: Mapping[str, str]) -> None:
+        """Connect to those that this device needs at once, and to those that were sought."""
+        self._known = known_addresses(self._role, given)
+        for name in sorted({*first_peers(self._role), *self._sought & self._known.keys()}):
+            self._transport.connect(name, self._known[name])
+        self._sought -= self._known.keys()
+
+    def _reach(self, peer: str, address: str) -> None:
+        """Connect to a device that the source names; without an address, as soon as it is known."""
+        found = address or self._known.get(peer)
+        if found is None:
+            self._sought.add(peer)
+            self._warn(f"the address of {peer} is not known yet; --peer {peer}=HOST:PORT tells it")
+            return
+        try:
+            self._transport.connect(peer, found)
+        except RunError as error:  # of an address that came in a message, which must end no runner
+            self._warn(str(error))
+
+    def _warn(self, text: str) -> None:
+        print(f"{self._role.device}: {text}", file=sys.stderr, flush=True)
 
     # -- the process that started this one
 
@@ -225,7 +235,7 @@ class Runner:
             self.stop()
         while b"\n" in self._input:
             line, _, self._input = self._input.partition(b"\n")
-            self._connect(json.loads(line)["peers"])
+            self._meet(json.loads(line)["peers"])
 
     def _tell(self, fields: Mapping[str, Any], text: str) -> None:
         line = json.dumps(fields) if self._settings.stdio else text

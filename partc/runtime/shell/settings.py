@@ -1,4 +1,4 @@
-"""The start of a runner: its addresses, its peers, and the way to ask it to stop."""
+"""The start of a runner: its options, and the way to ask it to stop."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from partc.errors import RunError
-from partc.format.role import Role
+from partc.runtime.core.device import LINGER_S, REJOIN_S
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
 
 
@@ -25,10 +24,16 @@ class Settings:
     """HOST:PORT; None takes the address in placement.json."""
     peers: Mapping[str, str] = field(default_factory=dict)
     """HOST:PORT of other devices, over those in placement.json."""
+    advertise: str | None = None
+    """HOST, or HOST:PORT, at which the others reach this device; None: where it listens."""
     insecure: bool = False
     """Neither encrypt nor authenticate; loopback addresses only."""
     patience_s: float = LEAST_PATIENCE_S
     """The shortest time without progress after which a peer counts as gone."""
+    rejoin_s: float = REJOIN_S
+    """The time that requests wait for a device that is lost."""
+    linger_s: float = LINGER_S
+    """The time that a request goes on whose client is gone."""
     frugal: bool = False
     """Sleep through every wait (`spin_wait.py`)."""
     stdio: bool = False
@@ -56,36 +61,3 @@ def stop_signals() -> Iterator[socket.socket]:
 
 def _nothing(number: int, frame: FrameType | None) -> None:
     """The byte in the socket is enough."""
-
-
-def listen_address(role: Role, settings: Settings) -> str:
-    """Where this device binds.
-
-    Raises:
-        RunError: neither the options nor the placement say where.
-    """
-    address = settings.listen or role.addresses.get(role.device)
-    if address:
-        return address
-    if settings.stdio:
-        return "127.0.0.1:0"
-    hint = "--listen HOST:PORT, or `address` in devices.yaml"
-    raise RunError("where shall this device listen?", where=role.device, hint=hint)
-
-
-def peer_addresses(role: Role, given: Mapping[str, str]) -> dict[str, str]:
-    """Where those are that this device connects to: its consumers, and the source.
-
-    Raises:
-        RunError: an address is missing, or is one of a device that is not in the ring.
-    """
-    needed = set(role.send) | ({role.source} - {role.device})
-    unknown = sorted(set(given) - set(role.ring))
-    if unknown:
-        raise RunError(f"{unknown[0]!r} is not in the ring", where="--peer", hint=f"{', '.join(role.ring)}")
-    known = {**role.addresses, **given}
-    for name in sorted(needed):
-        if not known.get(name):
-            hint = f"--peer {name}=HOST:PORT, or `address` in devices.yaml"
-            raise RunError(f"the address of {name} is not known", where=role.device, hint=hint)
-    return {name: str(known[name]) for name in needed}

@@ -16,7 +16,6 @@ admits the public keys of the peers alone, and names the peer behind every conne
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from partc.format.fields import FRAME_LIMIT
 from partc.format.frames import COPY_BELOW_BYTES
 from partc.format.messages import Message
 from partc.runtime.core.events import Connected, Disconnected, Origin, Received, Rejected, Unreadable
+from partc.runtime.shell.addresses import require_loopback
 from partc.runtime.shell.descriptors import hang_up, most_silent
 from partc.runtime.shell.keys import Keys
 
@@ -45,6 +45,10 @@ _LINGER_MS = 300
 _HANDSHAKE_MS = 10_000
 """A connection to us that has not proven whose it is by then is closed."""
 _AUTH_TRIES = 3
+_RETRY_MS, _RETRY_AT_MOST_MS = 20, 250
+"""Time between two tries to connect, the first and the longest: a ring stands still meanwhile."""
+_CONNECT_MS = 2000
+"""The system alone would try for two minutes, less and less often, to reach a phone that has left the network."""
 _HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _EVENTS = (
     zmq.EVENT_ACCEPTED
@@ -67,6 +71,7 @@ Event = Received | Unreadable | Connected | Disconnected | Rejected | Input
 
 @dataclass(slots=True)
 class _Outgoing:
+    address: str
     socket: zmq.Socket[bytes]
     monitor: zmq.Socket[bytes]
     up: bool = False
@@ -125,6 +130,8 @@ class Transport:
         self._watched: dict[int, Any] = {}
         self._carriers: dict[Any, str | None] = {}
         """Sockets that carry messages → the device at the other end; none for the ROUTER."""
+        self._left: list[Disconnected] = []
+        """Connections that we closed ourselves since the last `poll`."""
 
     def listen(self, address: str) -> str:
         """Bind the ROUTER; HOST:PORT, with the port that was given or found (for port 0).
@@ -159,18 +166,20 @@ class Transport:
     def connect(self, name: str, address: str) -> None:
         """Begin to connect to a device; `Connected` tells when it stands, and comes again after every break.
 
+        A second call, with another address, is for a device that has moved: the old connection is closed.
+
         Raises:
             RunError: the address is no HOST:PORT, or not a loopback one while there are no keys.
         """
         if self._keys is None:
             require_loopback(address)
-        socket = self._socket(zmq.DEALER)
-        socket.setsockopt(zmq.RECONNECT_IVL, 50)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        if self._keys is not None:
-            socket.setsockopt_string(zmq.CURVE_SERVERKEY, self._key_of(name))
+        if name in self._outgoing:
+            if self._outgoing[name].address == address:
+                return
+            self._leave(name)
+        socket = self._dealer(name)
         monitor = socket.get_monitor_socket(_EVENTS)
-        self._outgoing[name] = _Outgoing(socket, monitor)
+        self._outgoing[name] = _Outgoing(address, socket, monitor)
         self._carriers[socket] = name
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
@@ -179,6 +188,10 @@ class Transport:
         except zmq.ZMQError:
             hint = "HOST:PORT is expected, as in 192.0.2.7:5555"
             raise RunError("this is not an address", where=address, hint=hint) from None
+
+    def address_of(self, name: str) -> str:
+        """Where we connect to a device."""
+        return self._outgoing[name].address
 
     def watch(self, file: Any) -> None:
         """Report input on a file (an object with `fileno`) as well."""
@@ -221,6 +234,9 @@ class Transport:
 
         More messages may lie ready than it returns.
         """
+        if self._left:
+            left, self._left = self._left, []
+            return [*left]
         ready = dict(self._poller.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))))
         if ready.keys() <= self._carriers.keys() and not self._incoming.closed:
             # Messages and nothing else, as in every step of a ring: the next device waits for us, so it is kept short.
@@ -245,6 +261,27 @@ class Transport:
         self._outgoing.clear()
         self._carriers.clear()
         self._router = None
+
+    def _dealer(self, name: str) -> zmq.Socket[bytes]:
+        socket = self._socket(zmq.DEALER)
+        socket.setsockopt(zmq.RECONNECT_IVL, _RETRY_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RETRY_AT_MOST_MS)
+        socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_MS)
+        if self._keys is not None:
+            socket.setsockopt_string(zmq.CURVE_SERVERKEY, self._key_of(name))
+        return socket
+
+    def _leave(self, name: str) -> None:
+        """Close the connection to a device; what it has not read is lost, as in a break."""
+        out = self._outgoing.pop(name)
+        del self._carriers[out.socket]
+        self._poller.unregister(out.socket)
+        self._poller.unregister(out.monitor)
+        out.socket.disable_monitor()
+        out.monitor.close()
+        out.socket.close(linger=0)
+        if out.up:
+            self._left.append(Disconnected(name))
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -364,22 +401,6 @@ class Transport:
             name = self._keys.name_of(public)
             verdict = [b"200", b"OK", name.encode()] if name else [b"400", b"unknown key", b""]
             self._zap.send_multipart([version, request, *verdict, b""])
-
-
-def require_loopback(address: str) -> None:
-    """Refuse an address that another machine could reach.
-
-    Raises:
-        RunError: `address` is not HOST:PORT with a loopback host.
-    """
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        hint = "--insecure is for loopback addresses (127.0.0.1) only; leave it out to encrypt"
-        raise RunError("without encryption, nothing may leave this machine", where=address, hint=hint)
 
 
 def _receive_all(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:

@@ -1,0 +1,109 @@
+"""Where devices are: HOST:PORT of this one as others see it, and of those that it connects to."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+
+from partc.errors import RunError
+from partc.format.role import Role
+from partc.runtime.shell.settings import Settings
+
+
+def listen_address(role: Role, settings: Settings) -> str:
+    """Where this device binds.
+
+    Raises:
+        RunError: neither the options nor the placement say where.
+    """
+    address = settings.listen or role.addresses.get(role.device)
+    if address:
+        return address
+    if settings.stdio:
+        return "127.0.0.1:0"
+    hint = "--listen HOST:PORT, or `address` in devices.yaml"
+    raise RunError("where shall this device listen?", where=role.device, hint=hint)
+
+
+def known_addresses(role: Role, given: Mapping[str, str]) -> dict[str, str]:
+    """Device → HOST:PORT: those of the placement, and `given` over them.
+
+    Raises:
+        RunError: an address is missing of the source or a device that this one sends to, or is one of a device that
+            the build does not have.
+    """
+    unknown = sorted(set(given) - set(role.addresses))
+    if unknown:
+        message = f"the build has no device {unknown[0]!r}"
+        raise RunError(message, where="--peer", hint=", ".join(role.addresses))
+    known = {name: address for name, address in {**role.addresses, **given}.items() if address}
+    for name in first_peers(role):
+        if name not in known:
+            hint = f"--peer {name}=HOST:PORT, or `address` in devices.yaml"
+            raise RunError(f"the address of {name} is not known", where=role.device, hint=hint)
+    return known
+
+
+def first_peers(role: Role) -> list[str]:
+    """The devices that this one connects to at once: those that it sends to, and the source."""
+    return sorted(set(role.send) | ({role.source} - {role.device}))
+
+
+def address_towards(peer: str, listening: str, advertised: str | None) -> str:
+    """HOST:PORT at which this device can be reached from a peer; empty where the system does not tell.
+
+    Args:
+        peer: HOST:PORT of the peer.
+        listening: HOST:PORT that is bound.
+        advertised: HOST or HOST:PORT, which the user gave.
+    """
+    host, _, port = listening.rpartition(":")
+    if advertised:
+        return advertised if has_port(advertised) else f"{advertised}:{port}"
+    if not _is_every(host):
+        return listening
+    local = _local_host(peer)
+    return local and f"{local}:{port}"
+
+
+def require_loopback(address: str) -> None:
+    """Refuse an address that another machine could reach.
+
+    Raises:
+        RunError: `address` is not HOST:PORT with a loopback host.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        hint = "--insecure is for loopback addresses (127.0.0.1) only; leave it out to encrypt"
+        raise RunError("without encryption, nothing may leave this machine", where=address, hint=hint)
+
+
+def has_port(text: str) -> bool:
+    """Whether this is HOST:PORT; an IPv6 HOST stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    return bool(host and colon) and port.isascii() and port.isdigit() and int(port) < 65536
+
+
+def _is_every(host: str) -> bool:
+    """Whether a host stands for all interfaces of the machine."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    return host == "*"
+
+
+def _local_host(peer: str) -> str:
+    """The address of the interface from which a peer is reached: a UDP socket that connects sends nothing."""
+    host, _, port = peer.rpartition(":")
+    with suppress(OSError):
+        for family, kind, _, _, place in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind) as probe:
+                probe.connect(place)
+                found = str(probe.getsockname()[0])
+            return f"[{found}]" if ":" in found else found
+    return ""
