@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from partc.format.dtypes import Array
     from partc.format.message_parts import Sampling
     from partc.runtime.client.client import Client, Prompts
+    from partc.runtime.client.launch import LocalSettings
     from partc.runtime.client.results import Result, Tokens
 
 
@@ -90,6 +91,15 @@ if TYPE_CHECKING:
     help="Use running devices, through the source at this address; auto: the local ring that runs, else the "
     "address in devices.yaml.",
 )
+@click.option(
+    "--restart/--no-restart", default=True, help="Start local runners again that die, or leave them dead."
+)
+@click.option(
+    "--rejoin",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="How long requests wait for a device that is lost.  [default: 60; 0 with --no-restart]",
+)
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option("--timing", is_flag=True, help="Print the time of each device and link to stderr.")
 @click.option(
@@ -110,6 +120,8 @@ def run_command(
     batch: bool,
     stream: bool,
     connect: str | None,
+    restart: bool,
+    rejoin: float | None,
     insecure: bool,
     timing: bool,
     record: bool,
@@ -124,6 +136,7 @@ def run_command(
     from partc.cli.requests import check_task, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
     from partc.format.message_parts import Sampling
+    from partc.runtime.client.launch import LocalSettings
 
     if not prompts and not token_ids and tensors is None:
         raise click.UsageError(
@@ -142,7 +155,7 @@ def run_command(
     live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
-    with _client(build, connect, insecure) as client:
+    with _client(build, connect, LocalSettings(insecure, restart=restart, rejoin_s=rejoin)) as client:
         results = _generate(client, asked, inputs, count, sampling, listen)
     if output is not None:
         write_outputs(output, results)
@@ -163,13 +176,14 @@ def _new_tokens(model: Model, asked: int | None) -> int:
 
 
 @contextmanager
-def _client(build: Path, connect: str | None, insecure: bool) -> Iterator[Client]:
+def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterator[Client]:
     """A connection to the devices: to running ones, or to local processes that end with the block."""
     from partc.cli.progress import progress_bar
     from partc.runtime.client.client import Client
     from partc.runtime.client.launch import launch_local
     from partc.runtime.client.ring_file import source_address, told_in_file
 
+    insecure = settings.insecure
     if connect is not None:
         address, insecure = source_address(build, connect, insecure=insecure)
         with Client.connect(build, address, insecure=insecure) as client:
@@ -177,7 +191,7 @@ def _client(build: Path, connect: str | None, insecure: bool) -> Iterator[Client
         return
     with progress_bar() as bar:
         bar.start("start the runners")
-        ring = launch_local(build, insecure=insecure)
+        ring = launch_local(build, settings)
     with ring, told_in_file(build, ring.source, insecure=insecure), ring.client() as client:
         yield client
 

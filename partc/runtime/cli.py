@@ -14,12 +14,16 @@ from pathlib import Path
 
 from partc import __version__, interrupts
 from partc.errors import PartcError, RunError
+from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
+from partc.runtime.shell.settings import Settings, has_port
 
 _EXAMPLES = """\
 examples:
   partc-runner --bundle build/devices/phone
       addresses as in devices.yaml
   partc-runner --bundle phone --listen 0.0.0.0:5555 --peer board=192.0.2.7:5555
+  partc-runner --bundle phone --listen 0.0.0.0:5555 --advertise 198.51.100.4:15555
+      the others reach this device through a router
   partc-runner --bundle profile/devices/phone --listen 0.0.0.0:5555 --measure
 
 exit codes:
@@ -86,14 +90,34 @@ def _parser() -> argparse.ArgumentParser:
         "--peer", type=_peer, action="append", default=[], metavar="NAME=HOST:PORT", help="where a device is"
     )
     parser.add_argument(
+        "--advertise",
+        metavar="HOST[:PORT]",
+        type=_host,
+        help="where peers reach this device, if not where it listens (default: its address on the way to each)",
+    )
+    parser.add_argument(
         "--insecure", action="store_true", help="no encryption and no keys; loopback addresses only"
     )
     parser.add_argument(
         "--patience",
         type=_seconds,
-        default=5.0,
+        default=LEAST_PATIENCE_S,
         metavar="SECONDS",
-        help="a peer without progress for this long, or 4 x the predicted step, counts as gone (default: 5)",
+        help="a peer without progress for this long, or 4 x the predicted step, counts as gone (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--rejoin",
+        type=_seconds_or_none,
+        default=REJOIN_S,
+        metavar="SECONDS",
+        help="at the source: how long requests wait for a device that is lost, 0: not at all (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--linger",
+        type=_seconds_or_none,
+        default=LINGER_S,
+        metavar="SECONDS",
+        help="at the source: how long a request goes on whose client is gone, 0: not at all (default: %(default)g)",
     )
     parser.add_argument(
         "--frugal",
@@ -118,8 +142,6 @@ def _run(options: argparse.Namespace) -> int:
     from partc.runtime.shell.descriptors import raise_limit
 
     raise_limit()  # before anything else is opened
-    from partc.runtime.shell.settings import Settings
-
     if options.stdio:
         _die_with_parent()
     settings = Settings(
@@ -128,6 +150,9 @@ def _run(options: argparse.Namespace) -> int:
         peers=dict(options.peer),
         insecure=options.insecure,
         patience_s=options.patience,
+        rejoin_s=options.rejoin,
+        linger_s=options.linger,
+        advertise=options.advertise,
         frugal=options.frugal,
         stdio=options.stdio,
     )
@@ -171,9 +196,14 @@ def _say_last_words(error: Exception) -> None:
 
 
 def _address(text: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not (host and colon and port.isascii() and port.isdigit() and int(port) < 65536):
+    if not has_port(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return text
+
+
+def _host(text: str) -> str:
+    if not (has_port(text) or has_port(f"{text}:0")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST or HOST:PORT")
     return text
 
 
@@ -185,10 +215,17 @@ def _peer(text: str) -> tuple[str, str]:
 
 
 def _seconds(text: str) -> float:
+    value = _seconds_or_none(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _seconds_or_none(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0.0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return value

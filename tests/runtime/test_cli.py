@@ -57,6 +57,9 @@ def test_memory_of_a_runner_without_a_model(tmp_path: Path) -> None:
         ["--bundle", "x", "--peer", "b"],
         ["--bundle", "x", "--peer", "b=1.2.3.4:x"],
         ["--bundle", "x", "--patience", "0"],
+        ["--bundle", "x", "--rejoin", "-1"],
+        ["--bundle", "x", "--linger", "soon"],
+        ["--bundle", "x", "--advertise", "here:"],
         ["--bundle", "x", "--frobnicate"],
     ],
 )
@@ -73,7 +76,7 @@ def test_wrong_input_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--bundle", str(tmp_path)): "no bundle",
         (*bundle,): "where shall this device listen?",
         (*bundle, "--listen", "127.0.0.1:0"): "the address of b is not known",
-        (*bundle, "--listen", "127.0.0.1:0", "--peer", "x=127.0.0.1:9"): "'x' is not in the ring",
+        (*bundle, "--listen", "127.0.0.1:0", "--peer", "x=127.0.0.1:9"): "the build has no device 'x'",
         (*bundle, "--listen", "0.0.0.0:0", "--insecure"): "nothing may leave this machine",
         (*bundle, "--listen", "nowhere.invalid:1"): "cannot listen",
         (

@@ -23,7 +23,7 @@ from partc.format.message_parts import Opening, Problem, Row, Sampling, TensorSp
 from partc.format.messages import AnyMessage, Data, Error, Hello, Message, Refuse, Submit, Welcome
 from partc.format.role import load_role
 from partc.runtime.client.client import Client
-from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.client.launch import LocalRing, LocalSettings, launch_local
 from partc.runtime.core.events import Connected, Disconnected, Received
 from partc.runtime.shell.keys import KeyPair, Keys, load_client_keys, load_device_keys, make_keys
 from partc.runtime.shell.limits import client_frame_limit
@@ -68,7 +68,7 @@ def long_request(client: Client) -> PartcError:
 
 @pytest.mark.parametrize("victim", ["a", "b", "c"])
 def test_a_killed_device(build: Path, victim: str) -> None:
-    with launch_local(build) as ring, ring.client() as client:
+    with launch_local(build, restart=False) as ring, ring.client() as client:
         client.generate([1], 2)
         # A request is under way at the victim for sure: one that came after the break would wait for the ring.
         os.kill(ring.pids[victim], signal.SIGSTOP)
@@ -229,7 +229,7 @@ def test_not_a_build(tmp_path: Path) -> None:
 
 def test_a_device_is_missing(build: Path) -> None:
     """Requests wait for the ring, but not for ever."""
-    with launch_local(build, floor_s=FLOOR_S) as ring, ring.client() as client:
+    with launch_local(build, floor_s=FLOOR_S, restart=False) as ring, ring.client() as client:
         os.kill(ring.pids["c"], signal.SIGKILL)
         long_request(client)
         began = time.monotonic()
@@ -240,7 +240,7 @@ def test_a_device_is_missing(build: Path) -> None:
 
 def test_a_device_comes_back(build: Path) -> None:
     """A runner that starts again is taken in again, at the same address."""
-    with launch_local(build, floor_s=15.0) as ring, ring.client() as client:
+    with launch_local(build, floor_s=15.0, restart=False) as ring, ring.client() as client:
         os.kill(ring.pids["c"], signal.SIGKILL)
         long_request(client)
         command = [sys.executable, "-m", "partc.runtime", "--bundle", str(build / "devices" / "c")]
@@ -257,7 +257,7 @@ def test_a_source_comes_back_with_an_earlier_clock(build: Path, tmp_path: Path) 
     """The devices do not take its requests for late ones of its former life."""
     (tmp_path / "sitecustomize.py").write_text("import time\ntime.time_ns = lambda: 10**9\n")
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    with launch_local(build, floor_s=15.0) as ring:
+    with launch_local(build, floor_s=15.0, restart=False) as ring:
         with ring.client() as client:
             client.generate([1], 2)
         os.kill(ring.pids["a"], signal.SIGKILL)
@@ -281,11 +281,11 @@ def test_a_source_comes_back_with_an_earlier_clock(build: Path, tmp_path: Path) 
 def test_an_interrupt_while_the_runners_start(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn, spawning = LocalRing._spawn, threading.Event()
 
-    def slowly(ring: LocalRing, name: str, listen: str) -> Any:
+    def slowly(ring: LocalRing, name: str) -> Any:
         if name == "b":
             spawning.set()
             time.sleep(0.3)
-        return spawn(ring, name, listen)
+        return spawn(ring, name)
 
     class Interrupted(threading.Event):
         happened = False
@@ -298,14 +298,13 @@ def test_an_interrupt_while_the_runners_start(build: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(LocalRing, "_spawn", slowly)
     before = children()
-    ring = LocalRing(build, False, os.environ, FLOOR_S)
-    ring._started = Interrupted()
+    ring = LocalRing(build, LocalSettings(floor_s=FLOOR_S))
+    ring._keeper._started = Interrupted()
     with pytest.raises(KeyboardInterrupt):
-        ring.start({}, 10.0)
+        ring.start(10.0)
     assert len(ring.pids) == 1
     ring.close()
-    assert ring._keeper is not None
-    assert not ring._keeper.is_alive()
+    assert not ring._keeper.is_alive
     assert children() == before, "nor is one started later"
 
 

@@ -327,6 +327,6 @@ def test_text(tmp_path: Path) -> None:
 def test_shutdown(tmp_path: Path) -> None:
     build = language_model().write(tmp_path / "build")
     with launch_local(build) as ring, ring.client() as client:
-        processes = [process.popen for process in ring._processes.values()]
+        processes = [process.popen for process in ring._keeper.processes.values()]
         client.shutdown()
         assert [process.wait(5) for process in processes] == [0, 0, 0]

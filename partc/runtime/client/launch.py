@@ -1,8 +1,9 @@
 """The devices of a build as processes of this machine, on loopback.
 
 Every runner takes a free port by itself and tells it; then all are told of each other: no port is guessed,
-none can be lost to somebody else in between. A runner ends when its standard input does, and is killed by
-Linux when the thread that started it ends: so nothing is left behind, however this process goes.
+none can be lost to somebody else in between. A runner that dies is started again and listens where it did before
+(`keeper.py`). It ends when its standard input does, and is killed by Linux when the thread that started it ends: so
+nothing is left behind, however this process goes.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import selectors
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from partc.errors import PartcError, RunError
-from partc.format.role import load_role, source_role
+from partc.format.role import device_folders, load_role, source_role
 from partc.runtime.client.client import Client
-from partc.runtime.core.liveness import LEAST_PATIENCE_S
+from partc.runtime.client.keeper import Death, Keeper
+from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 from partc.runtime.cores import shared_out
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 
@@ -33,37 +35,51 @@ _LAST_WORDS_S = 0.5
 _DEATH_S = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """How the runners of a local ring are started."""
+
+    insecure: bool = False
+    """Neither encrypt nor authenticate."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables for the runners, over this process's."""
+    listen: Mapping[str, str] = field(default_factory=dict)
+    """Device → HOST:PORT; the others take a free port of 127.0.0.1."""
+    advertise: Mapping[str, str] = field(default_factory=dict)
+    """Device → HOST:PORT at which the others reach it, where that is not where it listens."""
+    floor_s: float = LEAST_PATIENCE_S
+    """The shortest time without progress after which a device counts as gone, seconds."""
+    restart: bool = True
+    """Start runners again that die."""
+    rejoin_s: float | None = None
+    """The time that requests wait for a device that is lost, seconds; None: none if nothing is started again."""
+    linger_s: float = LINGER_S
+    """The time that a request goes on whose client is gone, seconds."""
+    measure: bool = False
+    """Start devices that measure (`partc profile`), each for itself."""
+    pin: bool = False
+    """Keep each runner on cores of its own, if there are as many as all have threads. It is faster where nothing else
+    runs, and slower where something does, since a runner cannot make way."""
+
+
 def launch_local(
-    build_dir: Path,
-    *,
-    insecure: bool = False,
-    env: Mapping[str, str] | None = None,
-    listen: Mapping[str, str] | None = None,
-    floor_s: float = LEAST_PATIENCE_S,
-    ready_s: float = 300.0,
-    measure: bool = False,
-    pin: bool = False,
+    build_dir: Path, settings: LocalSettings | None = None, *, ready_s: float = 300.0, **options: Any
 ) -> LocalRing:
     """Start a runner for every device of a build and wait until the ring stands.
 
     Args:
         build_dir: what `partc compile` wrote.
-        insecure: neither encrypt nor authenticate.
-        env: variables for the runners, over this process's.
-        listen: device → HOST:PORT; the others take a free port of 127.0.0.1.
-        floor_s: the shortest time without progress after which a device counts as gone, seconds.
+        settings: how they are started.
         ready_s: how long loading may take, seconds.
-        measure: start devices that measure (`partc profile`), each for itself.
-        pin: keep each runner on cores of its own, if there are as many as all have threads. It is faster where nothing
-            else runs, and slower where something does, since a runner cannot make way.
+        options: fields of `LocalSettings`, instead of `settings`.
 
     Raises:
         BundleError: not a build.
         RunError: a runner ended, with what it said; or the ring did not come to stand in time.
     """
-    ring = LocalRing(build_dir, insecure, {**os.environ, **(env or {})}, floor_s, measure, pin)
+    ring = LocalRing(build_dir, settings or LocalSettings(**options))
     try:
-        ring.start(listen or {}, ready_s)
+        ring.start(ready_s)
     except BaseException:
         ring.close()
         raise
@@ -73,36 +89,21 @@ def launch_local(
 class LocalRing:
     """Runner processes on this machine; a context manager that ends them."""
 
-    def __init__(
-        self,
-        build_dir: Path,
-        insecure: bool,
-        env: Mapping[str, str],
-        floor_s: float,
-        measure: bool = False,
-        pin: bool = False,
-    ) -> None:
+    def __init__(self, build_dir: Path, settings: LocalSettings) -> None:
         """Nothing is started yet; use `launch_local`."""
-        self._build = build_dir
-        self._insecure = insecure
-        self._env = dict(env)
-        self._floor_s = floor_s
-        self._measure = measure
-        self._pin = pin
+        self._build, self._settings = build_dir, settings
         self._role = source_role(build_dir)
-        self._processes: dict[str, RunnerProcess] = {}
-        self._started = threading.Event()
-        self._closing = threading.Event()
-        self._release = threading.Event()
-        self._keeper: threading.Thread | None = None
-        self._spawn_error: BaseException | None = None
+        self._listen = dict(settings.listen)
+        self._cores: Mapping[str, set[int]] = {}
+        self._restart = settings.restart and not settings.measure
+        self._keeper = Keeper(self._devices(), self._spawn, restart=self._restart)
         self.addresses: dict[str, str] = {}
         """Device → HOST:PORT."""
 
     @property
     def pids(self) -> dict[str, int]:
         """Device → process id."""
-        return {name: process.popen.pid for name, process in self._processes.items()}
+        return {name: process.popen.pid for name, process in self._keeper.processes.items()}
 
     @property
     def source(self) -> str:
@@ -120,55 +121,49 @@ class LocalRing:
     def client(self) -> Client:
         """A connection to the ring; errors tell what a runner said that ended."""
         return Client.connect(
-            self._build, self.source, insecure=self._insecure, floor_s=self._floor_s, explain=self.explain
+            self._build,
+            self.source,
+            insecure=self._settings.insecure,
+            floor_s=self._settings.floor_s,
+            explain=self.explain,
         )
 
-    def start(self, listen: Mapping[str, str], ready_s: float) -> None:
+    def start(self, ready_s: float) -> None:
         """Start the processes and wait for the ring; raises as `launch_local`."""
         end = time.monotonic() + ready_s
-        unknown = sorted(set(listen) - set(self._role.ring))
+        devices = self._devices()
+        unknown = sorted({*self._settings.listen, *self._settings.advertise} - set(devices))
         if unknown:
-            raise RunError(f"{unknown[0]!r} is not in the ring", hint=", ".join(self._role.ring))
-        # Linux ties the life of a child to the thread that started it, so that thread lives as long as the
-        # ring.
-        self._keeper = threading.Thread(target=self._keep, args=(dict(listen),), daemon=True)
+            raise RunError(f"the build has no device {unknown[0]!r}", hint=", ".join(devices))
+        self._cores = self._shared_cores() if self._settings.pin else {}
         self._keeper.start()
-        self._started.wait()
-        if self._spawn_error is not None:
-            raise self._spawn_error
-        self.addresses = {
+        self._listen = {
             name: str(told["listening"]) for name, told in self._await_lines("listening", end).items()
         }
-        line = f"{json.dumps({'peers': self.addresses})}\n".encode()
-        for process in self._processes.values():
-            self._tell(process, line)
+        self.addresses = {**self._listen, **self._settings.advertise}
+        greeting = f"{json.dumps({'peers': self.addresses})}\n".encode()
+        for process in self._keeper.processes.values():
+            process.tell(greeting)
         self._await_lines("ready", end)
+        self._keeper.watch(greeting)
 
     def failure(self) -> PartcError | None:
-        """The error of a runner that ended by a fault; None while all are well, or were killed from outside."""
-        for name, process in self._processes.items():
-            code = process.popen.poll()
-            if code is not None and code > 0:
-                return failure_of(name, code, process)
-        return None
+        """The error of a runner that ended by a fault for good; None while all are well, or were killed."""
+        return next((death.error for death in self._final_deaths() if death.code > 0), None)
 
-    def killed(self) -> RunError | None:
-        """About a runner that somebody killed; None while there is none."""
-        for name, process in self._processes.items():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                if (code := process.popen.wait(_DEATH_S)) < 0:
-                    hint = "see whether the memory of this machine is enough, and start again"
-                    message = f"the runner of {name} ended (signal {-code})"
-                    return RunError(message, where=name, hint=hint, cause="lost-peer")
-        return None
+    def killed(self) -> PartcError | None:
+        """About a runner that somebody killed for good; None while there is none."""
+        for name in self._keeper.processes:
+            self._keeper.last_death(name, _DEATH_S)
+        return next((death.error for death in self._final_deaths() if death.code < 0), None)
 
     def explain(self, error: PartcError) -> PartcError:
         """The error of a runner that ended by a fault, if `error` follows from that; else `error`."""
-        process = self._processes.get(error.where or "")
-        if process is not None and isinstance(error, RunError) and error.cause == "lost-peer":
+        if isinstance(error, RunError) and error.cause == "lost-peer" and error.where in self.addresses:
             # It may still be writing its last words.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.popen.wait(_LAST_WORDS_S)
+            death = self._keeper.last_death(error.where, _LAST_WORDS_S)
+            if death is not None and (death.code > 0 or (death.is_final and self._restart)):
+                return death.error
         return self.failure() or error
 
     def close(self, *, at_once: bool = False) -> None:
@@ -177,85 +172,91 @@ class LocalRing:
         Args:
             at_once: do not wait for them to end by themselves; after a failure one of them may never do so.
         """
-        self._closing.set()
-        if self._keeper is not None and self._keeper.is_alive():
-            self._started.wait()  # where `start` was interrupted, that thread may be about to add a process
+        self._keeper.stop()
+        processes = self._keeper.processes
         try:
             if not at_once:
                 self._ask_to_end()
         finally:
-            for process in self._processes.values():
+            for process in processes.values():
                 process.popen.kill()
                 process.popen.wait()
-                process.close_streams()
-                process.stderr.close()
-            self._processes.clear()
-            self._release.set()
-        if self._keeper is not None and self._keeper.is_alive():
-            self._keeper.join()
+                process.close()
+            processes.clear()
+            self._keeper.release()
+
+    def _devices(self) -> list[str]:
+        """All devices of the build, the ring first; the others are idle."""
+        folders = [folder.name for folder in device_folders(self._build)]
+        return list(dict.fromkeys([*self._role.ring, *folders]))
+
+    def _final_deaths(self) -> list[Death]:
+        return [death for death in list(self._keeper.deaths.values()) if death.is_final]
 
     def _ask_to_end(self) -> None:
         """Give all runners the time to end by themselves."""
-        for process in self._processes.values():
+        processes = self._keeper.processes.values()
+        for process in processes:
             process.close_streams()
         end = time.monotonic() + _STOP_S
-        for process in self._processes.values():
+        for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.popen.wait(max(0.0, end - time.monotonic()))
 
-    def _keep(self, listen: Mapping[str, str]) -> None:
-        try:
-            cores = self._cores() if self._pin else None
-            for name in self._role.ring:
-                if self._closing.is_set():
-                    break
-                self._processes[name] = self._spawn(name, listen.get(name, "127.0.0.1:0"))
-                if cores:
-                    # Before it has other threads, which then may run there as well and nowhere else.
-                    with contextlib.suppress(ProcessLookupError):
-                        os.sched_setaffinity(self._processes[name].popen.pid, cores.pop(0))
-        except BaseException as error:
-            self._spawn_error = error
-        self._started.set()
-        self._release.wait()
-
-    def _cores(self) -> list[set[int]] | None:
+    def _shared_cores(self) -> Mapping[str, set[int]]:
         """Where each runner may compute, if there are cores enough for all."""
-        roles = (load_role(self._build / "devices" / name) for name in self._role.ring)
-        return shared_out([role.engine.threads for role in roles])
+        roles = [load_role(self._build / "devices" / name) for name in self._role.ring]
+        cores = shared_out([role.engine.threads for role in roles])
+        return dict(zip(self._role.ring, cores or (), strict=False))
 
-    def _spawn(self, name: str, listen: str) -> RunnerProcess:
-        # -P: what lies in the folder one happens to be in, a checkpoint perhaps, is no code.
-        command = [sys.executable, "-P", "-m", "partc.runtime", "--stdio", "--listen", listen]
-        command += ["--bundle", str(self._build / "devices" / name), "--patience", str(self._floor_s)]
-        command += ["--insecure"] if self._insecure else []
-        command += ["--measure"] if self._measure else []
+    def _spawn(self, name: str) -> RunnerProcess:
+        """Start the runner of a device; the thread that does so must live as long as the ring."""
         root = str(Path(__file__).resolve().parents[3])
-        path = os.pathsep.join(filter(None, (root, self._env.get("PYTHONPATH"))))
+        env = {**os.environ, **self._settings.env}
+        path = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
         popen = subprocess.Popen(
-            command,
+            self._command(name),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env={**self._env, "PYTHONPATH": path},
+            env={**env, "PYTHONPATH": path},
         )
+        if name in self._cores:
+            # Before it has other threads, which then may run there as well and nowhere else.
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(popen.pid, self._cores[name])
         return RunnerProcess(popen, stderr)
+
+    def _command(self, name: str) -> list[str]:
+        settings = self._settings
+        rejoin_s = settings.rejoin_s
+        if rejoin_s is None:
+            rejoin_s = REJOIN_S if self._restart else 0.0
+        # -P: what lies in the folder one happens to be in, a checkpoint perhaps, is no code.
+        command = [sys.executable, "-P", "-m", "partc.runtime", "--stdio"]
+        command += ["--bundle", str(self._build / "devices" / name)]
+        command += ["--listen", self._listen.get(name, "127.0.0.1:0"), "--patience", str(settings.floor_s)]
+        command += ["--rejoin", str(rejoin_s), "--linger", str(settings.linger_s)]
+        command += ["--advertise", settings.advertise[name]] if name in settings.advertise else []
+        command += ["--insecure"] if settings.insecure else []
+        command += ["--measure"] if settings.measure else []
+        return command
 
     def _await_lines(self, key: str, end: float) -> dict[str, Any]:
         """Device → the line with `key` that it told."""
         found: dict[str, Any] = {}
+        processes = self._keeper.processes
         with selectors.DefaultSelector() as selector:
-            for name, process in self._processes.items():
-                assert process.popen.stdout is not None
-                selector.register(process.popen.stdout, selectors.EVENT_READ, name)
+            for name, process in processes.items():
+                selector.register(process.output, selectors.EVENT_READ, name)
             waiting = Waiting()
-            while len(found) < len(self._processes):
+            while len(found) < len(processes):
                 ready = selector.select(min(LOOK_S, max(0.0, end - time.monotonic())))
                 if not ready:
-                    waiting.look({n: p for n, p in self._processes.items() if n not in found}, end)
+                    waiting.look({n: p for n, p in processes.items() if n not in found}, end)
                 for item, _ in ready:
-                    told = self._processes[item.data].read()
+                    told = processes[item.data].read()
                     if told is None:
                         raise self._ended(item.data)
                     for line in told:
@@ -264,15 +265,9 @@ class LocalRing:
         return found
 
     def _ended(self, name: str) -> PartcError:
-        process = self._processes[name]
-        code = process.popen.wait()
-        return self.failure() or failure_of(name, code, process)
-
-    @staticmethod
-    def _tell(process: RunnerProcess, line: bytes) -> None:
-        assert process.popen.stdin is not None
-        try:
-            process.popen.stdin.write(line)
-            process.popen.stdin.flush()
-        except BrokenPipeError:
-            return  # it has ended, which its standard output tells next
+        """The reason why a runner ended before the ring stood; that of another one that ended by a fault goes first."""
+        processes = self._keeper.processes
+        codes = {other: process.popen.poll() for other, process in processes.items()}
+        faulty = [other for other, code in codes.items() if code is not None and code > 0]
+        first = faulty[0] if faulty else name
+        return failure_of(first, processes[first].popen.wait(), processes[first])

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 LEAST_PATIENCE_S = 5.0
 """The shortest time without progress after which a peer counts as gone, seconds."""
+REJOIN_S = 60.0
+"""The time that requests wait for a device that is lost, seconds."""
+LINGER_S = 30.0
+"""The time that a request goes on whose client is gone, seconds."""
 PLANNED_PROMPT_TOKENS = 32.0
 """The prompt that a prediction is for where the placement does not say, tokens."""
 PATIENCE_FACTOR = 4.0

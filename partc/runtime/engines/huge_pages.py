@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
 _LARGEST = 32 << 20
 """From how many bytes on a block gets a mapping of its own; glibc takes no more."""
 _MOST_MAPPINGS = 65536
@@ -43,6 +43,16 @@ def in_huge_pages(size: int) -> Iterator[None]:
         system.mallopt(_M_MMAP_THRESHOLD, _LARGEST)
         # As glibc would set it itself; else every step gave memory back.
         system.mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST)
+
+
+def share_heap() -> None:
+    """Have threads that begin from now on allocate in the heap of the first one, for all that is said here is about it.
+
+    As it comes, glibc gives every thread a heap of its own, in pieces of 64 MiB that never are large pages.
+    """
+    system = _glibc()
+    if system is not None:
+        system.mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back() -> None:

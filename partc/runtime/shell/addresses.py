@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from partc.errors import RunError
 from partc.format.role import Role
-from partc.runtime.shell.settings import Settings
+from partc.runtime.shell.settings import Settings, has_port
 
 
 def listen_address(role: Role, settings: Settings) -> str:
@@ -82,12 +82,6 @@ def require_loopback(address: str) -> None:
     if not loopback:
         hint = "--insecure is for loopback addresses (127.0.0.1) only; leave it out to encrypt"
         raise RunError("without encryption, nothing may leave this machine", where=address, hint=hint)
-
-
-def has_port(text: str) -> bool:
-    """Whether this is HOST:PORT; an IPv6 HOST stands in brackets."""
-    host, colon, port = text.rpartition(":")
-    return bool(host and colon) and port.isascii() and port.isdigit() and int(port) < 65536
 
 
 def _is_every(host: str) -> bool:

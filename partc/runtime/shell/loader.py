@@ -17,6 +17,7 @@ from partc.format.role import Role
 from partc.runtime.core.commands import Load, Release
 from partc.runtime.core.events import Loaded, LoadFailed
 from partc.runtime.engines.contract import Engine, make_engine, submodule_named
+from partc.runtime.engines.huge_pages import share_heap
 
 Outcome = Loaded | LoadFailed
 
@@ -49,6 +50,7 @@ class Loader:
     def begin(self) -> None:
         """Make the engine and load what the placement in force runs; `Loaded()` tells of it."""
         self._asked += 1
+        share_heap()
         self._thread.start()
 
     def add(self, job: Load | Release) -> None:

@@ -35,10 +35,22 @@ class RunnerProcess:
     last_words: Problem | None = None
     """Its reason to end, once it has told it."""
 
+    @property
+    def output(self) -> IO[bytes]:
+        """Its standard output."""
+        assert self.popen.stdout is not None
+        return self.popen.stdout
+
+    def tell(self, line: bytes) -> None:
+        """Write to its standard input; where it has ended, its output tells so next."""
+        assert self.popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.write(line)
+            self.popen.stdin.flush()
+
     def read(self) -> list[dict[str, Any]] | None:
         """The lines that it told; None when it has ended."""
-        assert self.popen.stdout is not None
-        came = os.read(self.popen.stdout.fileno(), 65536)
+        came = os.read(self.output.fileno(), 65536)
         *lines, self.pending = (self.pending + came).split(b"\n")
         for line in lines:
             self.last_words = read_last_words(line) or self.last_words
@@ -67,9 +79,18 @@ class RunnerProcess:
         for stream in filter(None, (self.popen.stdin, self.popen.stdout)):
             _close_quietly(stream)
 
+    def close(self) -> None:
+        """Close all that belongs to a process that has ended."""
+        self.close_streams()
+        self.stderr.close()
+
 
 def failure_of(name: str, code: int, process: RunnerProcess) -> PartcError:
-    """The reason why a runner ended by itself with this exit code, as an error of this process."""
+    """The reason why a runner ended with this exit code, as an error of this process; below 0: by a signal."""
+    if code < 0:
+        hint = "see whether the memory of this machine is enough, and start again"
+        message = f"the runner of {name} ended (signal {-code})"
+        return RunError(message, where=name, hint=hint, cause="lost-peer")
     process.end()
     told = process.last_words
     if code == _BUG_EXIT_CODE:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from partc.runtime.core.device import LINGER_S, REJOIN_S
-from partc.runtime.core.liveness import LEAST_PATIENCE_S
+from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,13 @@ class Settings:
     """Sleep through every wait (`spin_wait.py`)."""
     stdio: bool = False
     """Take the peers from standard input, tell progress on standard output as JSON, end with the input."""
+
+
+def has_port(text: str) -> bool:
+    """Whether this is HOST:PORT; an IPv6 HOST stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    is_host = bool(host and colon) and (":" not in host or (host[0] == "[" and host[-1] == "]"))
+    return is_host and port.isascii() and port.isdigit() and int(port) < 65536
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ _START = """
 import ctypes, sys
 from contextlib import nullcontext
 from pathlib import Path
-from partc.runtime.engines.huge_pages import in_huge_pages
+from partc.runtime.engines.huge_pages import in_huge_pages, share_heap
 MIB = 1 << 20
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -32,9 +32,9 @@ context = in_huge_pages(64 * MIB) if sys.argv[1] == "large" else nullcontext()
 """
 
 
-def told(code: str, how: str) -> list[int]:
+def told(code: str, *how: str) -> list[int]:
     """What a process prints that runs `code`, in large pages or not."""
-    command = [sys.executable, "-c", _START + code, how]
+    command = [sys.executable, "-c", _START + code, *how]
     return [int(word) for word in subprocess.run(command, capture_output=True, check=True).stdout.split()]
 
 
@@ -71,6 +71,25 @@ print(held("AnonHugePages:"), held("Rss:") - before)
     assert large >= 40
     assert resident < 60
     assert told(code, "plain")[0] < 40 or "[always]" in _ADVICE.read_text()
+
+
+def test_a_thread_shares_the_heap_that_is_large_pages() -> None:
+    """Each way in a process of its own: glibc remembers which threads have which heap."""
+    code = """
+import threading
+if sys.argv[2] == "shared":
+    share_heap()
+places = []
+def allocate():
+    with context:
+        places.extend(libc.malloc(size * MIB) for size in (1, 3, 40))
+thread = threading.Thread(target=allocate)
+thread.start()
+thread.join()
+print(*(+any(place in span for span in heap()) for place in places))
+"""
+    assert told(code, "large", "shared") == [1, 1, 1]
+    assert told(code, "large", "apart") == [0, 0, 0]
 
 
 def test_a_failure_meanwhile_leaves_the_allocator_as_it_was() -> None:
