@@ -23,7 +23,6 @@ from partc.runtime.engines import tvm_runtime
 from partc.runtime.engines.contract import Engine, load_engine, make_engine
 from partc.runtime.engines.tvm_memory import Memory
 from tests.bundle.tiny import KV, MAX, SIZE, WIDTH, module, write_checkpoint
-from tests.runtime.engines.test_memory import resident
 from tests.runtime.returning import returning_model
 
 ENGINES = [
@@ -290,17 +289,3 @@ def tokens(engine: Engine, role: Role) -> Array:
         hidden = np.full(kind.sizes(dims), 0.25, np.float32)
         found.append(engine.run("part_1", 0, [hidden, np.array([position])], dims)[0].reshape(-1))
     return np.concatenate(found)
-
-
-@pytest.mark.ort
-def test_release_gives_memory_back(tmp_path: Path) -> None:
-    from tests.runtime.engines.test_ort import matrix
-
-    role, folder = matrix(tmp_path, 96 << 20)
-    engine = make_engine(role, folder)
-    before = resident("VmRSS")
-    engine.load("part_0")
-    held = resident("VmRSS") - before
-    assert held > 90 << 20, "a matrix is packed into memory of the session"
-    engine.release("part_0")
-    assert resident("VmRSS") - before < held / 4
