@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from partc.format.build import TensorType
 from partc.format.codec import encode
 from partc.format.fields import FRAME_LIMIT
-from partc.format.message_parts import Row, TensorSpec
-from partc.format.messages import Submit
+from partc.format.message_parts import Held, Reached, Resumption, Row, Sampling, TensorSpec
+from partc.format.messages import AnyMessage, Commit, Prepare, Prepared, Submit
 from partc.format.role import Role
 from partc.runtime.shell.limits import client_frame_limit, frame_limit, header_limit, tensor_bytes
 from tests.runtime.bundles import HIDDEN, LENGTH
@@ -78,6 +79,45 @@ def test_the_longest_header_of_values_fits() -> None:
     rows = tuple(Row(*(2**64 - 1,) * 5) for _ in range(3))
     longest = type(message)(**{**fields, "values": values, "rows": rows})
     assert FRAME_LIMIT < len(encode(longest)) <= header_limit(wide)
+
+
+MOST = 2**64 - 1
+
+
+def changes(role: Role) -> list[AnyMessage]:
+    """The longest messages about a change of a placement of this build."""
+    requests, sequences = range(role.model.max_requests), range(role.model.max_batch)
+    pieces = ("part_0", "part_1", "part_2")
+    resumption = Resumption(
+        request=MOST,
+        slot=MOST,
+        sampling=Sampling(1.5, MOST, 0.5, MOST),
+        trace=True,
+        step=MOST,
+        position=tuple(MOST for _ in sequences),
+        phase="prefill",
+        parts=MOST,
+    )
+    have = tuple(Held(MOST, piece, MOST) for _ in requests for piece in pieces)
+    return [
+        Prepare(
+            epoch=MOST,
+            addresses=dict.fromkeys(role.addresses, "x" * 300),
+            holders=dict.fromkeys(pieces, "a"),
+            requests=tuple(Reached(MOST, MOST) for _ in requests),
+        ),
+        Prepared(epoch=MOST, incarnation=MOST, have=have),
+        Commit(epoch=MOST, incarnation=MOST, requests=tuple(resumption for _ in requests)),
+    ]
+
+
+@pytest.mark.parametrize("size", [{"max_requests": 3}, {"max_requests": 4000}, {"max_batch": 9000}])
+@pytest.mark.parametrize("device", ["a", "b", "c"])
+def test_a_change_of_placement_fits_into_a_header(device: str, size: dict[str, int]) -> None:
+    role = of(roles()[device], **size)
+    longest = max(len(encode(message)) for message in changes(role))
+    assert longest <= header_limit(role)
+    assert size == {"max_requests": 3} or longest > FRAME_LIMIT
 
 
 def test_tokens_of_a_result_fit_into_a_frame_of_the_client() -> None:

@@ -8,20 +8,47 @@ from collections.abc import Mapping
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES
 from partc.format.fields import FRAME_LIMIT
+from partc.format.program import Run
 from partc.format.role import Role
 
 _HEADER_BYTES = 4096
 _INT_BYTES = 9
 """The longest msgpack integer."""
+_ADDRESS_BYTES = 4 * 300 + 16
+"""An address, which has at most 300 characters."""
+_RESUMPTION_BYTES = 512
+"""More than the names, the numbers and the sampling of a `Resumption`, without its positions."""
 
 
 def header_limit(role: Role) -> int:
-    """The longest header that a device takes, bytes; the source's covers a client's prompts."""
+    """The longest header that a device takes, bytes: of values, or of a change of placement.
+
+    The source's covers a client's prompts.
+    """
     model = role.model
     names = sum(64 + 4 * len(name) for name in (*role.types, *role.dims))
     rows = 5 * model.max_batch * _INT_BYTES
     prompts = model.max_batch * model.max_sequence * _INT_BYTES if role.is_source else 0
-    return max(FRAME_LIMIT, _HEADER_BYTES + names + rows + prompts)
+    return max(FRAME_LIMIT, _HEADER_BYTES + names + rows + prompts, _HEADER_BYTES + _change_bytes(role))
+
+
+def _change_bytes(role: Role) -> int:
+    """The longest list of `prepare` with its addresses, `prepared` or `commit`, bytes."""
+    model = role.model
+    devices = [4 * len(name) for name in role.addresses]
+    pieces = [4 * len(name) for name in _pieces(role)]
+    addresses = sum(devices) + len(devices) * _ADDRESS_BYTES
+    holders = sum(pieces) + len(pieces) * (max(devices) + _INT_BYTES)
+    held = sum(pieces) + len(pieces) * 3 * _INT_BYTES
+    resumption = _RESUMPTION_BYTES + model.max_batch * _INT_BYTES
+    return addresses + holders + model.max_requests * max(held, resumption)
+
+
+def _pieces(role: Role) -> set[str]:
+    """The sub-modules of all devices; graphs are cut alike for every placement, so no other placement runs more."""
+    programs = (program for phase in role.placement.parsed.values() for program in phase.values())
+    running = {item.submodule for program in programs for item in program if isinstance(item, Run)}
+    return running | set(role.submodules)
 
 
 def frame_limit(role: Role) -> int:
