@@ -94,9 +94,8 @@ def changes(role: Role) -> list[AnyMessage]:
         sampling=Sampling(1.5, MOST, 0.5, MOST),
         trace=True,
         step=MOST,
-        position=tuple(MOST for _ in sequences),
         phase="prefill",
-        parts=MOST,
+        ends=tuple(tuple(MOST for _ in sequences) for _ in range(role.model.most_chunks)),
     )
     have = tuple(Held(MOST, piece, MOST) for _ in requests for piece in pieces)
     return [
@@ -104,7 +103,8 @@ def changes(role: Role) -> list[AnyMessage]:
             epoch=MOST,
             addresses=dict.fromkeys(role.addresses, "x" * 300),
             holders=dict.fromkeys(pieces, "a"),
-            requests=tuple(Reached(MOST, MOST) for _ in requests),
+            requests=tuple(Reached(MOST, MOST, MOST) for _ in requests),
+            stands_still=False,
         ),
         Prepared(epoch=MOST, incarnation=MOST, have=have),
         Commit(epoch=MOST, incarnation=MOST, requests=tuple(resumption for _ in requests)),

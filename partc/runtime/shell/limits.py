@@ -40,7 +40,7 @@ def _change_bytes(role: Role) -> int:
     addresses = sum(devices) + len(devices) * _ADDRESS_BYTES
     holders = sum(pieces) + len(pieces) * (max(devices) + _INT_BYTES)
     held = sum(pieces) + len(pieces) * 3 * _INT_BYTES
-    resumption = _RESUMPTION_BYTES + model.max_batch * _INT_BYTES
+    resumption = _RESUMPTION_BYTES + model.most_chunks * (model.max_batch + 1) * _INT_BYTES
     return addresses + holders + model.max_requests * max(held, resumption)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from partc.errors import PartcError, RunError
+from partc.format.contingencies import load_contingencies
 from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
 from partc.runtime.core.device import Device
@@ -56,6 +57,7 @@ class Runner:
             patience_s=settings.patience_s,
             rejoin_s=settings.rejoin_s,
             linger_s=settings.linger_s,
+            contingencies=() if is_checked else tuple(load_contingencies(role, settings.bundle).values()),
             info={"patience_s": settings.patience_s},
         )
         self._device = Device(role, start, time.monotonic())
