@@ -32,7 +32,7 @@ class Trial:
     number: int
     victim: str
     at: int
-    """The token after which the disturbance comes."""
+    """The token after which the disturbance comes; 0: while the prompt is computed."""
     delay_s: float
     """How long after."""
     seeds: tuple[int, ...]
@@ -128,6 +128,8 @@ class Field:
         requests = [
             self._ask(client, seed, partial(arrived, number)) for number, seed in enumerate(trial.seeds)
         ]
+        if trial.at == 0:
+            disturbing.start()
         client.wait(requests, HANG_S)
         ended = time.monotonic()
         if disturbing.ident is not None:

@@ -31,18 +31,17 @@ from tests.living.models import SUBJECTS, Subject, build
 
 PROMPTS = 6
 """Different requests of all trials."""
+_IN_PROMPT = 0.25
+"""The part of the disturbances that come while the prompt is computed."""
 
 
 def drawn(seed: int, number: int, subject: Subject, victims: Sequence[str], requests: int) -> Trial:
     """The trial of a number."""
     rng = Random(f"{seed}/{number}")
-    return Trial(
-        number,
-        rng.choice(victims),
-        rng.randint(1, subject.tokens * 3 // 4),
-        rng.uniform(0.0, 0.003),
-        tuple(rng.randrange(PROMPTS) for _ in range(requests)),
-    )
+    at = 0 if rng.random() < _IN_PROMPT else rng.randint(1, subject.tokens * 3 // 4)
+    delay_s = rng.uniform(0.0, 0.003 if at else 0.03)
+    seeds = tuple(rng.randrange(PROMPTS) for _ in range(requests))
+    return Trial(number, rng.choice(victims), at, delay_s, seeds)
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
