@@ -90,7 +90,7 @@ def test_a_killed_device(build: Path, victim: str) -> None:
 
 @pytest.mark.parametrize("victim", ["a", "b", "c"])
 def test_a_stopped_device(build: Path, victim: str) -> None:
-    with launch_local(build, floor_s=FLOOR_S) as ring, ring.client() as client:
+    with launch_local(build, floor_s=FLOOR_S, rejoin_s=0.0) as ring, ring.client() as client:
         client.generate([1], 2)
         os.kill(ring.pids[victim], signal.SIGSTOP)
         began = time.monotonic()
@@ -112,7 +112,7 @@ def test_a_device_that_hangs_but_answers_sockets(tmp_path: Path) -> None:
         "    engine.NullEngine.run = lambda *_: time.sleep(60)\n"
     )
     path = os.pathsep.join(filter(None, (str(hang), os.environ.get("PYTHONPATH"))))
-    with launch_local(build, floor_s=FLOOR_S, env={"PYTHONPATH": path}) as ring, ring.client() as client:
+    with launch_local(build, floor_s=FLOOR_S, rejoin_s=0.0, env={"PYTHONPATH": path}) as ring, ring.client() as client:
         began = time.monotonic()
         with pytest.raises(RunError, match=r"no progress for 1\.0 s in step 0: .*b computes") as caught:
             client.generate([1], 2)
