@@ -1,7 +1,7 @@
 """Checks of a plan.json, made once, so that all later steps may rely on it.
 
 Two checks. What a simulation needs, `predicted` where it is there, must be what `partc.plan.evaluate` finds for the
-problem and the assignment; so it cannot lack anything. What a report shows besides, `answer` and `overlap`, must be
+problem and the assignment; so it cannot lack anything. What a report shows besides, `answer`, `overlap` and `survival`, must be
 of the form in which partc writes it. Every complaint names the key.
 """
 
@@ -49,6 +49,7 @@ def read_answer(plan: Mapping[str, Any], problem: Problem, where: str) -> tuple[
     try:
         _check_answer(Section(plan["answer"], where, ("answer",)))
         _check_overlap(Section(plan, where).section("overlap"), problem)
+        _check_survival(Section(plan, where).section("survival"), problem)
         return Plan.from_json(plan["answer"]), convert(plan["predicted"], Predicted)
     except ConfigError as error:
         raise PlanError(error.message, where=error.where, hint=AGAIN) from error
@@ -99,6 +100,13 @@ def _check_overlap(overlap: Section, problem: Problem) -> None:
             indices = entry.require(key, key)
             if not isinstance(indices, list) or not all(_is_index(item, problem) for item in indices):
                 raise entry.error("expected a list of sub-modules", key)
+
+
+def _check_survival(survival: Section, problem: Problem) -> None:
+    for entry in (*survival.sections("losses"), *survival.sections("mirrors")):
+        entry.text("text")
+        if entry.text("device") not in problem.device_of:
+            raise entry.error("expected one of the devices", "device")
 
 
 def _is_index(value: object, problem: Problem) -> bool:

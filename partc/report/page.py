@@ -58,6 +58,17 @@ class Unused:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """What the loss of one device would mean."""
+
+    device: str
+    tone: str
+    text: Figure
+    mirrors: tuple[Figure, ...]
+    """Who keeps its caches, too."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """A batch that was tried."""
 
@@ -92,6 +103,7 @@ def render(subject: Subject) -> str:
             compared=compared_rows(plan, measured) if measured else [],
             binding=_binding(plan),
             unused=_unused(plan),
+            losses=_losses(plan),
             changes=_changes(plan),
             shown=_SHOWN,
             batches=_batches(plan),
@@ -186,6 +198,29 @@ def _unused(plan: Plan) -> list[Unused]:
         )
         for place, name in enumerate(plan.devices)
         if name not in plan.used
+    ]
+
+
+def _losses(plan: Plan) -> list[Lost]:
+    """One entry a device in use but the source; empty where nobody asked."""
+    survival = plan.data.get("survival") or {}
+    mirrors = survival.get("mirrors", [])
+
+    def said(kind: str, index: int) -> Figure:
+        return plan.figure("text", pointer("survival", kind, index, "text"))
+
+    return [
+        Lost(
+            device=entry["device"],
+            tone=f"d{plan.devices.index(entry['device'])}",
+            text=said("losses", index),
+            mirrors=tuple(
+                said("mirrors", place)
+                for place, item in enumerate(mirrors)
+                if item["device"] == entry["device"]
+            ),
+        )
+        for index, entry in enumerate(survival.get("losses", []))
     ]
 
 

@@ -113,7 +113,7 @@ def plans() -> Mapping[str, Json]:
 
 
 def _with_notes(plan: Json) -> Json:
-    """With what the planner adds for `max_batch: auto`, and the overlap pass."""
+    """With what the planner adds for `max_batch: auto` and `survive: one`, and the overlap pass."""
     rates = [(1, 100.0), (2, 180.0), (4, 4 / plan["answer"]["value"]), (8, None)]
     plan["answer"]["explain"]["batch"] = [
         {"batch": size, "value": None, "tokens_per_s": rate, "feasible": rate is not None}
@@ -122,6 +122,11 @@ def _with_notes(plan: Json) -> Json:
     plan["overlap"] = plain(
         overlap_of(read_problem(plan["problem"]), stages_of(plan["answer"]["assignment"]))
     )
+    lost, holder = plan["answer"]["assignment"][-1], plan["answer"]["assignment"][0]
+    plan["survival"] = {
+        "losses": [{"device": lost, "text": f"if {lost} is lost: 7.20 ms per token on {holder}"}],
+        "mirrors": [{"device": lost, "text": f"{holder} keeps the caches of {lost} up to date"}],
+    }
     return plan
 
 

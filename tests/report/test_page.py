@@ -173,6 +173,16 @@ def test_batches_and_overlap(tmp_path: Path) -> None:
         assert _numbers(unmovable) == entry["unmovable"]
 
 
+def test_losses(tmp_path: Path) -> None:
+    plan = PLANS["with notes"]
+    text = page_of(plan, tmp_path)
+    lost = plan["survival"]["losses"][0]["device"]
+    assert f"if {lost} is lost: 7.20 ms per token" in text
+    assert 'data-path="/survival/losses/0/text"' in text
+    assert 'data-path="/survival/mirrors/0/text"' in text
+    assert "may be lost" not in page_of(PLANS["latency"], tmp_path)
+
+
 def _numbers(text: str) -> list[int]:
     """The whole numbers that `0–3, 7` stands for."""
     ends = [part.split("–") for part in text.split(", ") if part != "none"]
@@ -209,6 +219,7 @@ def _without(*names: str) -> Callable[[dict[str, Any]], object]:
         (_without("answer", "assignment"), "not feasible"),
         (_without("predicted", "phases", "0", "latency_s"), "damaged"),
         (lambda plan: plan["predicted"].update(phases=[]), "damaged"),
+        (lambda plan: plan.update(survival={"losses": [{"device": "x", "text": "y"}]}), "one of the devices"),
         (lambda plan: plan["predicted"]["memory"][0].update(needed_bytes="x"), "damaged"),
     ],
 )
