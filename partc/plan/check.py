@@ -1,8 +1,8 @@
 """Checks of a plan.json, made once, so that all later steps may rely on it.
 
 Two checks. What a simulation needs, `predicted` where it is there, must be what `partc.plan.evaluate` finds for the
-problem and the assignment; so it cannot lack anything. What a report shows besides, `answer`, `overlap` and `survival`, must be
-of the form in which partc writes it. Every complaint names the key.
+problem and the assignment; so it cannot lack anything. What a report shows besides, `answer`, `overlap` and
+`survival`, must be of the form in which partc writes it. Every complaint names the key.
 """
 
 from __future__ import annotations

@@ -112,7 +112,10 @@ def test_a_device_that_hangs_but_answers_sockets(tmp_path: Path) -> None:
         "    engine.NullEngine.run = lambda *_: time.sleep(60)\n"
     )
     path = os.pathsep.join(filter(None, (str(hang), os.environ.get("PYTHONPATH"))))
-    with launch_local(build, floor_s=FLOOR_S, rejoin_s=0.0, env={"PYTHONPATH": path}) as ring, ring.client() as client:
+    with (
+        launch_local(build, floor_s=FLOOR_S, rejoin_s=0.0, env={"PYTHONPATH": path}) as ring,
+        ring.client() as client,
+    ):
         began = time.monotonic()
         with pytest.raises(RunError, match=r"no progress for 1\.0 s in step 0: .*b computes") as caught:
             client.generate([1], 2)
