@@ -35,6 +35,7 @@ from partc.cli.report import report_command
 from partc.cli.run import run_command
 from partc.cli.simulate import simulate_command
 from partc.cli.verify import verify_command
+from partc.cli.watch import watch_command
 from partc.errors import PartcError
 from partc.format.plain_files import utf8
 
@@ -45,6 +46,7 @@ COMMANDS = (
     lower_command,
     opt_command,
     run_command,
+    watch_command,
     verify_command,
     report_command,
     keys_command,

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from partc.format import build, messages, placement, readings
+from partc.format import build, messages, placement, readings, status
 from partc.format import message_parts as parts
 from partc.format.digests import canonical_json
 from partc.format.program import INSTRUCTIONS, Instruction
@@ -49,7 +49,10 @@ def message_tables() -> str:
     for kind in kinds:
         if kind.__struct_fields__:
             lines += ["", f"**`{_tag(kind)}`**: {_summary(kind)}", "", *field_table(kind)]
-    for part in (parts.Row, parts.TensorSpec, parts.Opening, parts.Sampling, parts.Problem):
+    held = (parts.Row, parts.TensorSpec, parts.Opening, parts.Sampling, parts.Problem)
+    watched = (status.Vitals, readings.Readings, status.Work)
+    rings = (status.RingStatus, status.DeviceStatus, status.Steps, status.Change)
+    for part in (*held, *watched, *rings):
         lines += ["", f"**{part.__name__}**: {_summary(part)}", "", *field_table(part)]
     return "\n".join(lines)
 

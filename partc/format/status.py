@@ -57,7 +57,7 @@ class Vitals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     queue: Count = 0
     """Those of them that could go on, and wait for its engine."""
     links: dict[str, bool] = {}
-    """Device that it sends to → whether the link stands."""
+    """Device that it sends to, and the source → whether the link stands."""
 
 
 class DeviceStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

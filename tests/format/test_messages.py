@@ -59,8 +59,8 @@ def values_of(kind: inspect.Type) -> st.SearchStrategy[Any]:
     match kind:
         case inspect.IntType(ge=least, le=most):
             return st.integers(-(2**63) if least is None else least, 2**64 - 1 if most is None else most)
-        case inspect.FloatType():
-            return st.floats(allow_nan=False)
+        case inspect.FloatType(ge=least, le=most):
+            return st.floats(least, most, allow_nan=False)
         case inspect.BoolType():
             return st.booleans()
         case inspect.NoneType():
@@ -75,6 +75,8 @@ def values_of(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.one_of([values_of(each) for each in types])
         case inspect.VarTupleType(item_type=item, min_length=least):
             return st.lists(values_of(item), min_size=least or 0, max_size=3).map(tuple)
+        case inspect.TupleType(item_types=items):
+            return st.tuples(*map(values_of, items))
         case inspect.DictType(key_type=key, value_type=value):
             return st.dictionaries(values_of(key), values_of(value), max_size=3)
         case inspect.StructType(cls=cls):

@@ -21,11 +21,12 @@ what    := "loaded" [ epoch ] | "unloadable" epoch problem | "tick"
          | "from" origin [ "as" user ] ":" message        `as`: the name that the key of the connection belongs to
          | "unreadable" origin                            a message arrived whose header cannot be read
          | "computed" [ name=value … ]                    outputs of `compute`, or of `draw`: token=[7]
+         | "sensors" [ name=value, … ]                    readings of the sensors: battery=0.29
          | "failed" problem                               what was to be computed failed
          | "read"                                         the rows that `read` asked for
          | "stands"                                       short for all that leads to a ring that stands (2)
          | "steps" N                                      short for N requests of one step (3)
-command := "->" ( origin ":" message | "compute" … | "draw" … | "announce" | "leave" [ problem ]
+command := "->" ( origin ":" message | "compute" … | "draw" … | "sensors" | "announce" | "leave" [ problem ]
          | "load" … | "release" … | "reset" … | "read" … | "write" … | "connect" device [ address ] )
 origin  := device                            the connection that this device opened to it
          | "@" device                        a connection that this one opened; further ones are @device' and so on
@@ -55,12 +56,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import numpy as np
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.format.message_parts import Problem, Sampling
 from partc.format.program import Recv
+from partc.format.readings import Readings
 from partc.runtime.core.commands import (
     Announce,
     Command,
@@ -70,6 +73,7 @@ from partc.runtime.core.commands import (
     Leave,
     Load,
     ReadRows,
+    ReadSensors,
     Release,
     Reset,
     Send,
@@ -88,6 +92,7 @@ from partc.runtime.core.events import (
     Received,
     Rejected,
     RowsRead,
+    SensorsRead,
     Tick,
     Unreadable,
 )
@@ -184,6 +189,8 @@ class _Player:
                 return Unreadable(_origin(rest), RunError("a message that cannot be read", cause="refused"))
             case "computed":
                 return self._computed(rest)
+            case "sensors":
+                return SensorsRead(msgspec.convert(parse_call(f"sensors({rest})").named, Readings))
             case "failed":
                 return ComputeFailed(read_problem(rest).error())
             case _:
@@ -255,6 +262,8 @@ class _Player:
                 if sampling != Sampling():
                     named["sampling"] = print_value(difference(sampling, Sampling()))
                 return "draw " + print_call("logits", (), named)
+            case ReadSensors():
+                return "sensors"
             case Announce():
                 return "announce"
             case Load(epoch, names):

@@ -13,6 +13,7 @@
 | `ticket`, `plan`, `placement` | a text stands for its bytes, filled up with zeros |
 | `problem` | its cause, or `cause(where)`; message and hint are for people, so they are a comment |
 | `values` of `crossed`, `trace`, `result` | names alone; shapes are not written |
+| `vitals`, `ring` | as their structs say; `epoch` and `placement` of a ring are those of the role |
 | `timings`, `stats` | `steps` alone is written: how many rows the table has |
 | `requests` | of `prepare`: slot 0; of `commit`: greedy, without a trace, in slot 0, from its beginning |
 | `stands_still`, `waits` | false, true |
@@ -45,11 +46,13 @@ from partc.format.messages import (
     Prepared,
     Rows,
     Stats,
+    Status,
     Timings,
     Want,
 )
 from partc.format.placement import Placement, placement_json, read_placement
 from partc.format.role import Role
+from partc.format.status import RingStatus, Vitals
 from partc.runtime.core.commands import Frame
 from tests.golden.trace_setting import COMPILED, Setting
 from tests.golden.trace_values import Call, TraceError, print_call, print_value
@@ -63,6 +66,7 @@ _SIMPLE = {
     "elapsed_s": 0.0, "doing": "", "info": {}, "columns": ("step",), "max_new_tokens": 1, "v": 2, "address": "",
     "known": (), "replayed": 0, "mismatches": 0, "have": (), "holders": {}, "addresses": {}, "requests": (),
     "begin": 0, "part": 0, "parts": 1, "row": 0, "position": 0, "from_step": 0, "stands_still": False, "waits": True,
+    "ends": False, "reason": "",
 }  # fmt: skip
 
 
@@ -108,6 +112,8 @@ def read_message(call: Call, setting: Setting, sender: str) -> tuple[Message, li
         fields["finish"] = [""] * len(fields["tokens"])
     if kind.__name__ == "Result" and "finish" not in fields:
         fields["finish"] = ["length"] * len(fields["tokens"])
+    if "ring" in fields:
+        fields["ring"] = {**_in_force(setting), **fields["ring"]}
     return _converted(fields, kind), _zeros(specs)
 
 
@@ -127,6 +133,9 @@ def print_message(message: Message, frames: Sequence[Frame], setting: Setting, s
         if key in _NEVER or (key in defaults and value == defaults[key]):
             continue
         named[key] = _name_of(value.hex(), setting, epoch) if key == "placement" else _print_field(key, value)
+    if isinstance(message, Status):
+        known = _in_force(setting)
+        named["ring"] = print_value({k: v for k, v in _told(message.ring).items() if known.get(k) != v})
     if isinstance(message, Timings | Stats):
         named["steps"] = str(message.values[0].shape[0])
         named.pop("values")
@@ -313,6 +322,8 @@ def _print_field(key: str, value: Any) -> str:
         return print_problem(value)
     if isinstance(value, Sampling):
         return print_value(difference(value, Sampling()))
+    if isinstance(value, Vitals | RingStatus):
+        return print_value(_told(value))
     if key == "values":
         return print_value([spec.name for spec in value])
     if key == "have":
@@ -320,6 +331,24 @@ def _print_field(key: str, value: Any) -> str:
     if key == "requests":
         return print_value([_unusual(item, _ITEMS[type(item)]) for item in value])
     return print_value(value)
+
+
+def _in_force(setting: Setting) -> dict[str, Any]:
+    """What a ring has of its placement, where nothing is written."""
+    return {"epoch": setting.role.epoch, "placement": setting.role.placement_id}
+
+
+def _told(value: Any) -> Any:
+    """Data of structs, without what has its default."""
+    if isinstance(value, tuple):
+        return [_told(item) for item in value]
+    if not isinstance(value, msgspec.Struct) or value.__struct_config__.array_like:
+        return msgspec.to_builtins(value)
+    return {
+        field.name: _told(getattr(value, field.name))
+        for field in msgspec.structs.fields(value)
+        if field.required or getattr(value, field.name) not in (field.default, {})
+    }
 
 
 def difference(item: msgspec.Struct, default: msgspec.Struct) -> dict[str, Any]:

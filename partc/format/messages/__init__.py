@@ -13,6 +13,7 @@ ring        the source and the other devices
 changes     changes of placement, and the rows that move for them
 clients     clients and the source
 measuring   clients and a device that measures
+watching    those who watch a ring
 ```
 """
 
@@ -37,15 +38,17 @@ from partc.format.messages.clients import (
 from partc.format.messages.links import Ack, Data, Hello, Refuse, Welcome
 from partc.format.messages.measuring import Join, Joined, Measure, Measured
 from partc.format.messages.ring import Close, Crossed, Fail, Ping, Pong, Ready, Shutdown, Timings, Unready
+from partc.format.messages.watching import Sense, Sensed, Status, Watch
 
 AnyMessage = Union[  # noqa: UP007  (get_args needs it so)
     Hello, Welcome, Refuse, Data, Ack, Ready, Unready, Close, Fail, Timings, Crossed, Ping, Pong, Shutdown,
     Prepare, Prepared, Commit, Abort, Want, Rows,
     Submit, Token, Stats, Trace, Result, Error, Cancel, Place, Placed, Resume, Measure, Measured, Join, Joined,
+    Watch, Sense, Sensed, Status,
 ]  # fmt: skip
 """Every kind of message."""
 
-SourceReply = Token | Stats | Trace | Result | Error | Placed | Pong
+SourceReply = Token | Stats | Trace | Result | Error | Placed | Pong | Status
 """Messages of the source to a client that was welcomed."""
 MeasuringReply = Measured | Joined | Error | Pong
 """Messages of a measuring device to a client that was welcomed."""
@@ -84,14 +87,18 @@ __all__ = [
     "Result",
     "Resume",
     "Rows",
+    "Sense",
+    "Sensed",
     "Shutdown",
     "SourceReply",
     "Stats",
+    "Status",
     "Submit",
     "Timings",
     "Token",
     "Trace",
     "Unready",
     "Want",
+    "Watch",
     "Welcome",
 ]

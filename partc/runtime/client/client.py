@@ -31,13 +31,16 @@ from partc.format.messages import (
     Shutdown,
     SourceReply,
     Stats,
+    Status,
     Submit,
     Token,
     Trace,
+    Watch,
 )
 from partc.format.messages import Result as Ended
 from partc.format.placement import Placement, placement_json
 from partc.format.role import Role, source_role
+from partc.format.status import RingStatus
 from partc.runtime.client.connection import Connection
 from partc.runtime.client.placing import Answered, Placing
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
@@ -129,6 +132,7 @@ class Client(Connection):
         self._requests: dict[bytes, Request] = {}
         self._placings: dict[bytes, Placing] = {}
         """Ticket of a placement that was asked for → what came of it."""
+        self._watching: dict[bytes, Callable[[RingStatus], None]] = {}
         self._asked = self._heard
 
     @classmethod
@@ -270,18 +274,42 @@ class Client(Connection):
             self._pump(min(self._floor_s / 4, float("inf") if end is None else end - now))
             self._check_alive()
 
-    def place(self, placement: Placement, on_end: Answered | None = None) -> Placing:
+    def place(self, placement: Placement, on_end: Answered | None = None, reason: str = "") -> Placing:
         """Ask for another placement of the build; requests in flight go on under it.
 
         Args:
             placement: its epoch does not count.
             on_end: called with the outcome, while somebody waits.
+            reason: in words, for those who watch.
         """
         placing = Placing(self, secrets.token_bytes(16), on_end)
         text = canonical_json(placement_json(placement)).encode()
-        self.tell(Place(ticket=placing.ticket), split_frames(memoryview(text)))
+        self.tell(Place(ticket=placing.ticket, reason=reason), split_frames(memoryview(text)))
         self._placings[placing.ticket] = placing
         return placing
+
+    def watch(self, period_s: float, on_status: Callable[[RingStatus], None]) -> bytes:
+        """Be told how the ring is, every `period_s` seconds while somebody waits or listens; a ticket for `unwatch`."""
+        ticket = secrets.token_bytes(16)
+        self._watching[ticket] = on_status
+        self.tell(Watch(ticket=ticket, period_s=period_s))
+        return ticket
+
+    def unwatch(self, ticket: bytes) -> None:
+        """End what `watch` began."""
+        if self._watching.pop(ticket, None) is not None:
+            self.tell(Watch(ticket=ticket, period_s=0))
+
+    def listen(self, seconds: float) -> None:
+        """Handle messages until one has come, or for so long.
+
+        Raises:
+            RunError: the ring is gone.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self._pump(min(seconds, self._floor_s / 4))
+        self._check_alive()
 
     def shutdown(self) -> None:
         """Ask all runners of the ring to end."""
@@ -326,8 +354,13 @@ class Client(Connection):
                 if request is not None:
                     self._end(request, self._explain(problem.error()))
                 self._placed(ticket, problem.error())
+                if self._watching.pop(ticket, None) is not None:
+                    raise problem.error()
             case Placed(ticket=ticket):
                 self._placed(ticket, message)
+            case Status(ticket=ticket, ring=ring):
+                if (on_status := self._watching.get(ticket)) is not None:
+                    on_status(ring)
             case Pong():
                 pass  # `Connection` has noted the sign of life
             case _:

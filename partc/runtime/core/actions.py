@@ -180,6 +180,8 @@ class Wish(Struct, frozen=True):
     origin: Origin
     ticket: bytes
     placement: Placement
+    reason: str
+    """As in `place`."""
     asked: float
     """When it was."""
 

@@ -177,7 +177,7 @@ class Changes:
 
     def place(self, origin: Origin, place: Place, placement: Placement, now: float) -> Iterator[Action]:
         """A client asks for a placement; `review` begins the change."""
-        wish = Wish(origin, place.ticket, placement, now)
+        wish = Wish(origin, place.ticket, placement, place.reason, now)
         try:
             self._check(placement)
         except PartcError as error:

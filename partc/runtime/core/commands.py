@@ -99,6 +99,10 @@ class Connect(Struct, frozen=True):
     """HOST:PORT; empty: as it was given at start."""
 
 
+class ReadSensors(Struct, frozen=True):
+    """Read the sensors as soon as that delays nothing, and answer with `SensorsRead`."""
+
+
 class Announce(Struct, frozen=True):
     """Tell whoever started this process that the ring stands (the source), or this device's part of it."""
 
@@ -109,4 +113,10 @@ class Leave(Struct, frozen=True):
     error: PartcError | None = None
 
 
-Command = Send | Compute | Draw | Load | Release | Reset | ReadRows | WriteRows | Connect | Announce | Leave
+Command = (
+    Send | Compute | Draw | Load | Release | Reset | ReadRows | WriteRows | Connect | ReadSensors | Announce | Leave
+)  # fmt: skip
+COMMANDS = (
+    Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce, Leave,
+)  # fmt: skip
+"""The same for `isinstance`: a union that is made anew costs a step of a ring 1 µs."""

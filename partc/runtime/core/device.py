@@ -22,8 +22,11 @@
 | `place`, `resume` | ignored | a change is begun; a client gets what it missed |
 | `fail`, `timings`, `crossed` | ignored | schedule |
 | `submit`, `cancel` | ignored | schedule |
+| `watch`, `sensed` | ignored | ring monitor: the last `sensed` brings `status` |
+| `sense` | the sensors are to be read, or times are not kept any more | |
 | `shutdown` | the device leaves | every device is told before |
 | computed | the step goes on: sends, next sub-module, end | progress; a token begins the next step |
+| sensors read | the source hears `sensed` | |
 | compute failed | the request ends; the source hears `fail` | the client hears `error` |
 | tick | due acknowledgements leave | requests without progress end: `stalled` |
 
@@ -71,22 +74,10 @@ from partc.runtime.core.actions import (
     Tell,
 )  # fmt: skip
 from partc.runtime.core.changes import Changes
-from partc.runtime.core.commands import (
-    Announce,
-    Command,
-    Compute,
-    Connect,
-    Draw,
-    Leave,
-    Load,
-    ReadRows,
-    Release,
-    Reset,
-    Send,
-    WriteRows,
-)  # fmt: skip
+from partc.runtime.core.commands import COMMANDS, Command, Compute, Leave, Send
 from partc.runtime.core.links import Links
 from partc.runtime.core.membership import Membership
+from partc.runtime.core.monitor import Monitor, RingMonitor
 from partc.runtime.core.preparation import Preparation
 from partc.runtime.core.reports import crossed, timings
 from partc.runtime.core.request import Script
@@ -95,9 +86,6 @@ from partc.runtime.core.schedule import Schedule
 from partc.runtime.core.source import Source
 from partc.runtime.core.start import Start
 from partc.runtime.core.transfer import Transfer
-
-_COMMANDS = (Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, Announce, Leave)
-"""A union that is made anew costs a step of a ring 1 µs."""
 
 
 class Device:
@@ -109,6 +97,7 @@ class Device:
         self.links = Links(role, start.incarnation, start.info)
         self.membership = Membership(role, start.incarnation)
         self.requests = Requests(Script.of(role))
+        self.monitor = Monitor(self.links, self.requests)
         self.transfer = Transfer(role, self.requests, self.links, start.patience_s)
         self.preparation = Preparation(role, start.incarnation, self.links, self.requests, self.transfer)
         self.source: Source | None = None
@@ -124,7 +113,8 @@ class Device:
             changes = Changes(
                 role, (role.placement, *start.contingencies), self.links.addresses, start.patience_s
             )
-            self.source = Source(schedule, changes, self.links, self.membership)
+            monitor = RingMonitor(self.links, schedule)
+            self.source = Source(schedule, changes, self.links, self.membership, monitor)
             schedule.absent = self.membership.absent(self.links.missing)
 
     @property
@@ -168,7 +158,7 @@ class Device:
         """Take each action to its part; what follows from it comes before the next one."""
         # The list is complete before any of it is acted on, so no part is called while it is at work.
         for action in list(actions):
-            if isinstance(action, _COMMANDS):
+            if isinstance(action, COMMANDS):
                 if isinstance(action, Compute) and action.resets:
                     self.transfer.reset(action.slot)
                 commands.append(action)
@@ -226,9 +216,12 @@ class Device:
             case events.Computed(values, seconds):
                 if self.source is not None and self.requests.computing is not None:
                     self.source.schedule.moved(self.requests.computing, now)
+                self.monitor.computed(seconds)
                 return self.requests.computed(values, seconds, now)
             case events.ComputeFailed(error):
                 return self.requests.failed(error)
+            case events.SensorsRead(readings):
+                return self.monitor.read(readings)
             case events.Tick():
                 return ()
             case events.RowsRead(rows):
@@ -317,6 +310,7 @@ class Device:
     def _lost(self, lost: Lost, now: float) -> Iterator[Action]:
         if self.source is not None:
             if lost.peer == messages.CLIENT:
+                self.source.monitor.watchers.left(lost.origin)
                 yield from self.source.schedule.away(lost.origin, now)
             else:
                 yield from self.source.lost(lost.peer, lost.origin, now)
@@ -383,6 +377,7 @@ class Device:
         """A placement is in force."""
         self.role = self.transfer.role = role
         self.requests.resume(Script.of(role), commit.requests, now)
+        self.monitor.adopt()
         self.transfer.forget()
         yield from self.preparation.adopt(role)
         yield from self.links.adopt(role)
@@ -407,11 +402,19 @@ class Device:
                 return [Leave()] if from_source else ()
             case messages.Prepare() | messages.Commit() | messages.Abort() as order:
                 return self._from_source(order, heard, now) if from_source else ()
-            case messages.Submit() | messages.Cancel() | messages.Place() | messages.Resume() as asked:
+            case messages.Sense() as sense:
+                return self.monitor.sense(sense) if from_source else ()
+            case (
+                messages.Submit()
+                | messages.Cancel()
+                | messages.Place()
+                | messages.Resume()
+                | messages.Watch()
+            ) as asked:
                 return source.asked(heard, asked, now) if source is not None and from_client else ()
             case (
                 messages.Ready() | messages.Unready() | messages.Fail() | messages.Timings() | messages.Crossed()
-                | messages.Pong() | messages.Prepared()
+                | messages.Pong() | messages.Prepared() | messages.Sensed()
             ) as report:  # fmt: skip
                 return source.told(heard, report, now) if source is not None and not from_client else ()
             case messages.Want() as want:
@@ -422,9 +425,11 @@ class Device:
                 return ()  # the links have them
             case (
                 messages.Token() | messages.Stats() | messages.Trace() | messages.Result() | messages.Error()
-                | messages.Placed() | messages.Measure() | messages.Measured() | messages.Join() | messages.Joined()
+                | messages.Placed() | messages.Status()
             ):  # fmt: skip
-                return ()  # for clients, and for devices that measure
+                return ()  # for clients
+            case messages.Measure() | messages.Measured() | messages.Join() | messages.Joined():
+                return ()  # for devices that measure
             case unknown:
                 assert_never(unknown)
 

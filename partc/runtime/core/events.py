@@ -9,6 +9,7 @@ from msgspec import Struct
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.messages import AnyMessage
+from partc.format.readings import Readings
 
 Origin = str | bytes
 """The other end of a connection: the device that this one connected to, or the route of a connection to this one."""
@@ -86,11 +87,17 @@ class ComputeFailed(Struct, frozen=True):
     error: PartcError
 
 
+class SensorsRead(Struct, frozen=True):
+    """The result of a `ReadSensors` command."""
+
+    readings: Readings
+
+
 class Tick(Struct, frozen=True):
     """The time that `Device.deadline` named has come."""
 
 
 Event = (
     Loaded | LoadFailed | RowsRead | Connected | Disconnected | Rejected | Received | Unreadable | Computed
-    | ComputeFailed | Tick
+    | ComputeFailed | SensorsRead | Tick
 )  # fmt: skip

@@ -9,6 +9,7 @@ from partc.format.messages import Pong
 from partc.format.role import Role
 from partc.runtime.core.job import Job
 from partc.runtime.core.liveness import patience_s, step_s
+from partc.runtime.core.watch import Meter
 
 
 @dataclass(slots=True)
@@ -18,6 +19,8 @@ class Patience:
     role: Role
     floor_s: float
     """The shortest patience with a silent ring, seconds."""
+    pace: Meter | None = None
+    """Times of steps, while somebody watches."""
     _slowest: dict[str, float] = field(default_factory=dict)
     """Phase → seconds of its slowest step."""
     _heard: dict[str, tuple[float, Pong]] = field(default_factory=dict)
@@ -25,6 +28,8 @@ class Patience:
 
     def took(self, phase: str, seconds: float) -> None:
         """A step is over."""
+        if self.pace is not None:
+            self.pace.took("", phase, seconds)
         self._slowest[phase] = max(self._slowest.get(phase, 0.0), seconds)
 
     def answered(self, device: str, pong: Pong, now: float) -> None:

@@ -218,6 +218,12 @@ class Request:
         return None if awaited is None else (self._under_way.step, awaited)
 
     @property
+    def works_at(self) -> tuple[str, str]:
+        """(sub-module or `sample`, phase) of what is computed."""
+        item = self._program[self._at]
+        return (item.submodule if isinstance(item, Run) else "sample"), self._phase
+
+    @property
     def began_s(self) -> float:
         """When the step under way began."""
         return self._timing.started_s

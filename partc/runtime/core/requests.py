@@ -84,6 +84,21 @@ class Requests:
             if request.steps:
                 yield from (Held(number, name, request.steps) for name in submodules)
 
+    @property
+    def works_at(self) -> tuple[str, str]:
+        """(sub-module or `sample`, phase) of what the engine computes; empty texts: it rests."""
+        return ("", "") if self._computing is None else self._computing.works_at
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are open."""
+        return len(self._open)
+
+    @property
+    def queue(self) -> int:
+        """Requests that could go on, and wait for the engine."""
+        return sum(request.state is State.READY for request in self._open.values())
+
     def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> list[Action]:
         """Start a step whose inputs are here (on the source), once the request's last one is over here."""
         try:

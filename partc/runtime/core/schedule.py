@@ -187,7 +187,7 @@ class Schedule:
     def resume(self, origin: Origin, resume: Resume, now: float) -> Iterator[Action]:
         """A client is back: it gets what it missed."""
         job, ending = self._orphans.take(resume.ticket) or (None, None)
-        job = job or next((job for job in self._jobs() if job.ticket == resume.ticket), None)
+        job = job or next((job for job in self.jobs() if job.ticket == resume.ticket), None)
         if job is None:
             error = RunError("this request is not known here", hint="send it again", cause="refused")
             yield Send(origin, Error(ticket=resume.ticket, problem=Problem.of(error)))
@@ -202,7 +202,7 @@ class Schedule:
 
     def away(self, origin: Origin, now: float) -> Iterator[Action]:
         """A client's connection is broken: its requests wait for it for a while."""
-        for job in self._jobs():
+        for job in self.jobs():
             if job.origin != origin:
                 continue
             if self.linger_s:
@@ -213,7 +213,7 @@ class Schedule:
 
     def cancel(self, origin: Origin, cancel: Cancel, now: float) -> Iterator[Action]:
         """End a client's request."""
-        for job in self._jobs():
+        for job in self.jobs():
             if job.origin == origin and cancel.ticket == job.ticket:
                 yield from self._fail(job, RunError("the request was cancelled"), now)
 
@@ -352,11 +352,12 @@ class Schedule:
         for job in [*self._running.values(), *self._reporting.values()]:
             yield from self._fail(job, error, now)
 
-    def _jobs(self) -> list[Job]:
+    def jobs(self) -> list[Job]:
+        """All requests that wait, run, or are reported on."""
         return [*self._waiting, *self._running.values(), *self._reporting.values()]
 
     def _check_new(self, origin: Origin, submit: Submit) -> None:
-        if any(job.origin == origin and job.ticket == submit.ticket for job in self._jobs()):
+        if any(job.origin == origin and job.ticket == submit.ticket for job in self.jobs()):
             raise RunError(f"request {submit.ticket.hex()[:8]} is being worked on already")
         if len(self._waiting) >= _MOST_QUEUED:
             message = f"{_MOST_QUEUED} requests are waiting already"

@@ -24,9 +24,11 @@ from partc.format.messages import (
     Prepared,
     Ready,
     Resume,
+    Sensed,
     Submit,
     Timings,
     Unready,
+    Watch,
 )
 from partc.format.placement import read_placement
 from partc.runtime.core.actions import (
@@ -43,11 +45,12 @@ from partc.runtime.core.changes import Changes, placed
 from partc.runtime.core.commands import Send
 from partc.runtime.core.links import Links
 from partc.runtime.core.membership import Membership
+from partc.runtime.core.monitor import RingMonitor
 from partc.runtime.core.schedule import Schedule
 
-Report = Ready | Unready | Fail | Timings | Crossed | Pong | Prepared
+Report = Ready | Unready | Fail | Timings | Crossed | Pong | Prepared | Sensed
 """Messages of devices to the source."""
-Asked = Submit | Cancel | Place | Resume
+Asked = Submit | Cancel | Place | Resume | Watch
 """Messages of clients to the source."""
 
 
@@ -59,6 +62,7 @@ class Source:
     changes: Changes
     links: Links
     membership: Membership
+    monitor: RingMonitor
 
     # -- clients
 
@@ -71,6 +75,8 @@ class Source:
                 yield from self.schedule.cancel(heard.origin, message, now)
             case Resume():
                 yield from self.schedule.resume(heard.origin, message, now)
+            case Watch():
+                yield from self.monitor.watch(heard.origin, message, now)
             case Place():
                 yield from self._place(heard, message, now)
             case _:
@@ -101,6 +107,8 @@ class Source:
                     yield from schedule.crossed(report, heard.frames)
             case Pong():
                 schedule.patience.answered(heard.peer, report, now)
+            case Sensed():
+                self.monitor.sensed(heard.peer, report, now)
             case Prepared(problem=problem):
                 yield from self.changes.prepared(heard.peer, report, schedule.is_at_rest, now)
                 if problem is not None:
@@ -157,6 +165,7 @@ class Source:
     def replaced(self, replaced: Replaced, now: float) -> Iterator[Action]:
         """A placement follows that does without devices that were lost, or does not need what they forgot."""
         self.schedule.whole(now)
+        self.monitor.replaced(replaced)
         yield from self.schedule.count_losses(replaced.devices, now)
 
     def adopt(self, adopt: Adopt, now: float) -> Iterator[Action]:
@@ -168,6 +177,7 @@ class Source:
         )
         self.membership.adopt(role, self.links.devices)
         schedule.adopt(role)
+        self.monitor.adopt(adopt, now)
         for device, incarnation in adopt.participants.items():
             message = Commit(epoch=role.epoch, incarnation=incarnation, requests=resumptions)
             yield Tell(device, message)
@@ -179,6 +189,7 @@ class Source:
         """What can wait until the next step is on its way, and what its time has come for."""
         yield from self.schedule.tell()
         yield from self.schedule.look(now)
+        yield from self.monitor.look(now)
         if self.changes.is_stopping and self.schedule.is_at_rest:
             yield from self.changes.at_rest(self.schedule.reached())
         due = self.changes.due
@@ -190,7 +201,7 @@ class Source:
     @property
     def due(self) -> float | None:
         """When `catch_up` must be called."""
-        dues = (self.schedule.due, self.changes.due)
+        dues = (self.schedule.due, self.changes.due, self.monitor.due)
         return min((due for due in dues if due is not None), default=None)
 
     # -- inner workings

@@ -8,6 +8,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, assert_never
 
 from partc.errors import PartcError, RunError
@@ -20,6 +21,7 @@ from partc.runtime.shell.addresses import address_towards, first_peers, known_ad
 from partc.runtime.shell.keys import load_device_keys
 from partc.runtime.shell.limits import frame_limit, header_limit
 from partc.runtime.shell.loader import Loader
+from partc.runtime.shell.sensors import Sensors
 from partc.runtime.shell.settings import Settings, stop_signals
 from partc.runtime.shell.spin_wait import SpinWait
 from partc.runtime.shell.standby import Standby
@@ -70,6 +72,8 @@ class Runner:
         self._spin_wait: SpinWait[Event] = SpinWait(self._transport.poll)
         self._standby: Standby
         self._stopping = False
+        self._sensing = False
+        """Whether the sensors are to be read."""
         self._input = b""
 
     def serve(self) -> None:
@@ -120,7 +124,7 @@ class Runner:
                 self._spin_wait.end()
             self._do_work()
             self._spin_wait.begin()
-        self._perform(self._device.catch_up(time.monotonic()))
+        self._catch_up()
 
     def _do_work(self) -> None:
         """One sub-module at most, and what follows it at once: tokens are drawn, and rows are read and written."""
@@ -136,7 +140,15 @@ class Runner:
         """A turn of the loop while a step is computed."""
         for event in self._transport.poll(0.0):
             self._take(event)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Do what nobody waits for: the next step is on its way, or under computation."""
         self._perform(self._device.catch_up(time.monotonic()))
+        if self._sensing:
+            self._sensing = False
+            self._on(events.SensorsRead(self._sensors.read()))
+            self._perform(self._device.catch_up(time.monotonic()))
 
     def _events(self) -> Sequence[Event]:
         if self._work:
@@ -180,6 +192,8 @@ class Runner:
             match command:
                 case commands.Send(origin, message, frames):
                     self._transport.send(origin, message, frames)
+                case commands.ReadSensors():
+                    self._sensing = True
                 case commands.Announce():
                     what = "the ring is complete" if self._role.is_source else "linked"
                     self._tell({"ready": True}, f"{self._role.device}: {what}")
@@ -199,6 +213,11 @@ class Runner:
         if error is not None:
             raise error
         self.stop()
+
+    @cached_property
+    def _sensors(self) -> Sensors:
+        """Found when somebody watches for the first time."""
+        return Sensors()
 
     # -- connections to other devices
 

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from partc.errors import InternalError, PartcError, RunError
 from partc.format.dtypes import Array
+from partc.format.readings import Readings
 from partc.format.role import Role
 from partc.runtime.core.commands import (
     Announce,
@@ -18,13 +19,22 @@ from partc.runtime.core.commands import (
     Leave,
     Load,
     ReadRows,
+    ReadSensors,
     Release,
     Reset,
     Send,
     WriteRows,
 )
 from partc.runtime.core.device import Device
-from partc.runtime.core.events import Computed, ComputeFailed, Event, Loaded, RowsRead, Tick
+from partc.runtime.core.events import (
+    Computed,
+    ComputeFailed,
+    Event,
+    Loaded,
+    RowsRead,
+    SensorsRead,
+    Tick,
+)
 from partc.runtime.core.sampling import sample
 from partc.runtime.core.start import Start
 from partc.runtime.engines.contract import Engine
@@ -56,6 +66,8 @@ class Node:
         self.alive = True
         self.error: PartcError | None = None
         """Why it has left."""
+        self.readings = Readings()
+        """Of its sensors."""
         self.device = Device(role, start, clock.now)
         self._engine, self._clock, self._network = engine, clock, network
         self._seconds, self._observe, self._load_s = seconds, observe, load_s
@@ -98,6 +110,8 @@ class Node:
                 self._network.send(self, origin, message, frames)
             case Compute() | Draw():
                 self._compute(command)
+            case ReadSensors():
+                self._clock.after(0.0, partial(self.take, SensorsRead(self.readings)))
             case Announce():
                 pass
             case Leave(error):

@@ -1,0 +1,102 @@
+"""The table of `partc watch`: a ring as it is, in 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+
+from partc.cli.status_feed import Line, device_s
+from partc.cli.tables import table
+from partc.config.units import format_bytes, format_seconds
+from partc.format.readings import LimitName, Readings
+from partc.format.status import Change, DeviceStatus
+
+_MISSING = "-"
+_SHOWN_CHANGES = 3
+_COLUMNS = ("device", "modules", "step", "plan", "queue", "own", "free", "temp", "power", "links")
+
+
+def status_blocks(line: Line) -> list[Table | str]:
+    """The table, and below it what deserves words."""
+    ring = line.ring
+    rows = [_row(device, line) for device in ring.devices]
+    title = f"Ring at {line.time}, epoch {ring.epoch} ({_MISSING} not known, + plugged in)"
+    return [
+        table(title, _COLUMNS, rows, right=_COLUMNS[2:]),
+        _pace(line),
+        *(text for device in ring.devices for text in _remarks(device)),
+        *(_change(change) for change in ring.changes[-_SHOWN_CHANGES:]),
+    ]
+
+
+def _row(device: DeviceStatus, line: Line) -> Sequence[str]:
+    measured, planned = device_s(device, line.phase), line.planned_s.get(device.device)
+    vitals = device.vitals
+    readings = Readings() if vitals is None else vitals.readings
+    return [
+        device.device,
+        " ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in device.submodules),
+        _MISSING if measured is None else format_seconds(measured),
+        _MISSING if planned is None else format_seconds(planned),
+        _MISSING if vitals is None else str(vitals.queue),
+        _bytes(readings.memory_own_bytes),
+        _bytes(readings.memory_available_bytes),
+        _MISSING if readings.temperature_c is None else f"{readings.temperature_c:.0f} C",
+        _power(readings),
+        _MISSING if vitals is None else f"{sum(vitals.links.values())}/{len(vitals.links)}",
+    ]
+
+
+def _bytes(count: int | None) -> str:
+    return _MISSING if count is None else format_bytes(count)
+
+
+def _power(readings: Readings) -> str:
+    charge = _MISSING if readings.battery is None else f"{readings.battery:.0%}"
+    return f"{charge}+" if readings.is_plugged else charge
+
+
+def _pace(line: Line) -> str:
+    """`5.80 ms per token (plan: 5.74 ms); requests: 1 in flight, 0 waiting`."""
+    ring = line.ring
+    unit = "token" if line.phase == "decode" else "step"
+    found = [steps.seconds for steps in ring.steps if steps.phase == line.phase]
+    pace = f"{format_seconds(found[0])} per {unit}" if found else f"no {unit} so far"
+    predicted = ring.predicted.get(f"{line.phase}_s")
+    plan = "" if predicted is None else f" (plan: {format_seconds(predicted)})"
+    return f"{pace}{plan}; requests: {ring.running} in flight, {ring.waiting} waiting"
+
+
+def _remarks(device: DeviceStatus) -> Iterator[str]:
+    """What is wrong with a device."""
+    name, vitals = device.device, device.vitals
+    if not device.is_present:
+        yield f"{name}: not connected"
+    elif device.answer_s is None:
+        last = "" if device.age_s is None else f"; the last one came {format_seconds(device.age_s)} ago"
+        yield f"{name}: no answer{last}"
+    if vitals is None:
+        return
+    for peer, stands in vitals.links.items():
+        if not stands:
+            yield f"{name}: no link to {peer}"
+    for limit in vitals.reached:
+        yield f"{name}: limit reached: {limit} ({_reading(limit, vitals.readings)})"
+
+
+def _reading(limit: LimitName, readings: Readings) -> str:
+    match limit:
+        case "battery":
+            return _power(readings)
+        case "temperature":
+            return _MISSING if readings.temperature_c is None else f"{readings.temperature_c:.1f} C"
+        case "memory":
+            return f"{_bytes(readings.memory_available_bytes)} available"
+
+
+def _change(change: Change) -> str:
+    return (
+        f"epoch {change.epoch}, {format_seconds(change.age_s)} ago: {change.cause}; "
+        f"requests stood still for {format_seconds(change.stopped_s)}"
+    )

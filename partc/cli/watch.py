@@ -1,0 +1,105 @@
+"""`partc watch`: a ring as it is, again and again."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from partc.cli.options import FILE, example, json_option, refuse
+
+if TYPE_CHECKING:
+    from partc.cli.status_feed import Line
+    from partc.format.status import RingStatus
+
+
+@click.command(
+    "watch",
+    short_help="Show a ring while it runs.",
+    epilog=example(
+        "partc watch build",
+        "partc watch build --connect 192.0.2.5:5555 --every 10s",
+        "partc watch build --once --json",
+        "partc watch --feed kept.jsonl",
+    ),
+)
+@click.argument("build", type=FILE, default="build")
+@click.option(
+    "--connect",
+    default="auto",
+    metavar="HOST:PORT",
+    help="The source of the ring; auto (the default): the local ring that runs, else the address in devices.yaml.",
+)
+@click.option("--every", default="1s", show_default=True, metavar="TIME", help="Time between two looks.")
+@click.option("--once", is_flag=True, help="Look once.")
+@click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
+@click.option(
+    "--feed", metavar="FILE", help="Show what --json has written, instead of a ring; - reads stdin."
+)
+@json_option("one line for each look")
+def watch_command(
+    build: Path, connect: str, every: str, once: bool, insecure: bool, feed: str | None, as_json: bool
+) -> None:
+    """Show the devices of BUILD's ring: time of a step beside the plan's, queue, memory, temperature, battery, links.
+
+    Times are medians of the last 32 steps since somebody began to watch. Nobody pays for it when nobody watches.
+    """
+    from partc.config.units import parse_seconds
+
+    refuse(feed is not None and as_json, "--feed excludes --json")
+    period_s = parse_seconds(every, where="--every", allow_zero=False)
+    lines = _ring(build, connect, period_s, insecure) if feed is None else _kept(feed)
+    with _shown(as_json) as show:
+        for line in islice(lines, 1 if once else None):
+            show(line)
+
+
+def _ring(build: Path, connect: str, period_s: float, insecure: bool) -> Iterator[Line]:
+    from partc.cli.load import load_build
+    from partc.cli.status_feed import make_line, planned_times
+    from partc.runtime.client.client import Client
+    from partc.runtime.client.ring_file import source_address
+
+    load_build(build)
+    plan = planned_times(build)
+    address, insecure = source_address(build, connect, insecure=insecure)
+    with Client.connect(build, address, insecure=insecure) as client:
+        came: deque[RingStatus] = deque()
+        client.watch(period_s, came.append)
+        while True:
+            client.listen(period_s)
+            while came:
+                yield make_line(came.popleft(), plan)
+
+
+def _kept(feed: str) -> Iterator[Line]:
+    from partc.cli.load import read_text
+    from partc.cli.status_feed import read_lines
+
+    return read_lines(read_text(feed, "--feed FILE reads a file").splitlines(), feed)
+
+
+@contextmanager
+def _shown(as_json: bool) -> Iterator[Callable[[Line], None]]:
+    """How a line is shown: as JSON, in place on a terminal, or one table below the other."""
+    from partc.cli.status_feed import write_line
+    from partc.cli.status_table import status_blocks
+    from partc.cli.tables import show
+
+    if as_json:
+        yield lambda line: click.echo(write_line(line))
+    elif not sys.stdout.isatty():
+        yield lambda line: show(*status_blocks(line), "")
+    else:
+        from rich.console import Console, Group
+        from rich.live import Live
+
+        console = Console(highlight=False, emoji=False, markup=False)
+        with Live(console=console, auto_refresh=False) as live:
+            yield lambda line: live.update(Group(*status_blocks(line)), refresh=True)

@@ -1,0 +1,45 @@
+"""Messages of those who watch a ring."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from partc.format.fields import Ticket
+from partc.format.messages.base import Message
+from partc.format.status import RingStatus, Vitals
+
+
+class Watch(Message, frozen=True, kw_only=True):
+    """The client wants to be told how the ring is, by `status`."""
+
+    route: ClassVar[str] = "client → source"
+    ticket: Ticket
+    period_s: Annotated[float, Meta(ge=0, le=86400)]
+    """Seconds from one status to the next, 0.1 at least; 0: no more."""
+
+
+class Sense(Message, frozen=True, kw_only=True):
+    """The device shall tell how it is, by `sensed`, and keep the times of its sub-modules from now on."""
+
+    route: ClassVar[str] = "source → device"
+    ends: bool = False
+    """Nobody watches any more: neither is wanted."""
+
+
+class Sensed(Message, frozen=True, kw_only=True):
+    """The device as it is."""
+
+    route: ClassVar[str] = "device → source"
+    vitals: Vitals
+    """Its sensors, the times of its sub-modules, its requests and links."""
+
+
+class Status(Message, frozen=True, kw_only=True):
+    """The ring as it is."""
+
+    route: ClassVar[str] = "source → client"
+    ticket: Ticket
+    ring: RingStatus
+    """All devices, requests, and the last changes."""

@@ -1,0 +1,169 @@
+"""Watching: the vitals of a device, and at the source the status of the ring for those who watch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from partc.errors import RunError
+from partc.format.message_parts import Problem
+from partc.format.messages import Error, Sense, Sensed, Status, Watch
+from partc.format.readings import Readings, reached
+from partc.format.role import Role
+from partc.format.status import KEPT_CHANGES, Change, DeviceStatus, RingStatus, Vitals
+from partc.runtime.core.actions import Action, Adopt, Broadcast, Replaced, Tell
+from partc.runtime.core.commands import ReadSensors, Send
+from partc.runtime.core.events import Origin
+from partc.runtime.core.links import Links, peers_of
+from partc.runtime.core.requests import Requests
+from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.watch import Meter, Watchers
+
+
+@dataclass(slots=True)
+class Monitor:
+    """What a device tells of itself while somebody watches."""
+
+    links: Links
+    requests: Requests
+    meter: Meter | None = None
+    """Times of its sub-modules; None: nobody watches."""
+
+    def computed(self, seconds: float) -> None:
+        """The engine has done what it works at; to be told before the requests are."""
+        if self.meter is not None:
+            self.meter.took(*self.requests.works_at, seconds)
+
+    def sense(self, sense: Sense) -> Iterator[Action]:
+        """The source asks how this device is, or does not want to know any more."""
+        self.meter = None if sense.ends else self.meter or Meter()
+        if not sense.ends:
+            yield ReadSensors()
+
+    def read(self, readings: Readings) -> Iterator[Action]:
+        """The sensors have been read."""
+        role, missing = self.requests.script.role, self.links.missing
+        vitals = Vitals(
+            readings=readings,
+            reached=tuple(reached(role.build.limits, readings)),
+            work=() if self.meter is None else self.meter.work(),
+            requests=self.requests.in_flight,
+            queue=self.requests.queue,
+            links={peer: peer not in missing for peer in peers_of(role)},
+        )
+        yield Tell(role.source, Sensed(vitals=vitals))
+
+    def adopt(self) -> None:
+        """Another placement is in force: times of the one before say nothing of it."""
+        if self.meter is not None:
+            self.meter = Meter()
+
+
+@dataclass(slots=True)
+class RingMonitor:
+    """What the source tells those who watch."""
+
+    links: Links
+    schedule: Schedule
+    watchers: Watchers = field(default_factory=Watchers)
+    _changes: deque[tuple[float, Change]] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))
+    """When each was made, on the source's clock."""
+    _cause: str = ""
+    """The cause of the change that is being prepared."""
+
+    @property
+    def due(self) -> float | None:
+        """When `look` must be called."""
+        return self.watchers.due
+
+    # -- clients and devices
+
+    def watch(self, origin: Origin, watch: Watch, now: float) -> Iterator[Action]:
+        """A client begins to watch, or ends."""
+        try:
+            self.watchers.watch(origin, watch, now)
+        except RunError as error:
+            yield Send(origin, Error(ticket=watch.ticket, problem=Problem.of(error)))
+
+    def sensed(self, device: str, sensed: Sensed, now: float) -> None:
+        """A device has answered."""
+        if self.watchers.is_watched:
+            self.watchers.sensed(device, sensed.vitals, now)
+
+    # -- changes of placement
+
+    def replaced(self, replaced: Replaced) -> None:
+        """Devices were lost, or came back without memory; a change follows."""
+        self._cause = f"lost {', '.join(replaced.devices)}"
+
+    def adopt(self, adopt: Adopt, now: float) -> None:
+        """A placement is in force."""
+        cause = self._cause if adopt.wish is None else adopt.wish.reason or "a client asked for it"
+        self._cause = ""
+        change = Change(epoch=adopt.role.epoch, age_s=0.0, cause=cause, stopped_s=adopt.stopped_s)
+        self._changes.append((now, change))
+        if self.watchers.is_watched:
+            self.schedule.patience.pace = Meter()
+
+    # -- rounds
+
+    def look(self, now: float) -> Iterator[Action]:
+        """Ask all devices where it is time for that, and tell those who watch once the answers are here."""
+        watchers, schedule = self.watchers, self.schedule
+        if not watchers.is_watched:
+            return
+        if watchers.has_ended():
+            schedule.patience.pace = None
+            yield from self._ask(Sense(ends=True))
+        elif watchers.begins({self._role.device, *self.links.devices}, now):
+            schedule.patience.pace = schedule.patience.pace or Meter()
+            yield from self._ask(Sense())
+        else:
+            for watcher in watchers.answered(now):
+                yield Send(watcher.origin, Status(ticket=watcher.ticket, ring=self._status(now)))
+
+    # -- inner workings
+
+    @property
+    def _role(self) -> Role:
+        return self.schedule.role
+
+    def _ask(self, sense: Sense) -> Iterator[Action]:
+        yield Broadcast(sense)
+        yield Tell(self._role.device, sense)
+
+    def _status(self, now: float) -> RingStatus:
+        placement, pace = self._role.placement, self.schedule.patience.pace
+        # A job that waits has no number yet, and one that is over waits for reports.
+        jobs = [job for job in self.schedule.jobs() if not job.reports]
+        return RingStatus(
+            epoch=placement.epoch,
+            placement=placement.placement_id,
+            predicted=dict(placement.predicted),
+            steps=() if pace is None else pace.steps(),
+            running=sum(job.number >= 0 for job in jobs),
+            waiting=sum(job.number < 0 for job in jobs),
+            tokens_left=sum(job.max_new_tokens - job.step for job in jobs),
+            devices=tuple(self._device(name, now) for name in self._names()),
+            changes=tuple(replace(change, age_s=now - made) for made, change in self._changes),
+        )
+
+    def _names(self) -> list[str]:
+        """The devices of the ring in the order of a step, then the others."""
+        placement = self._role.placement
+        return list(dict.fromkeys([*placement.ring, *sorted(placement.addresses)]))
+
+    def _device(self, name: str, now: float) -> DeviceStatus:
+        placement, told = self._role.placement, self.watchers.told.get(name)
+        stages = placement.stages.get("decode") or placement.stages["prefill"]
+        return DeviceStatus(
+            device=name,
+            submodules=tuple(stage.submodules for stage in stages if name in stage.devices),
+            is_present=name == self._role.device or name in self.links.devices,
+            age_s=None if told is None else now - told.at,
+            answer_s=None if told is None else told.answer_s,
+            vitals=None if told is None else told.vitals,
+        )

@@ -1,0 +1,152 @@
+"""`partc watch` on rings of real processes, with a battery and a thermal zone made up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.cli.main import run
+from partc.format.build import BUILD_FILE
+from partc.format.status import RingStatus
+from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.client.ring_file import told_in_file
+from partc.runtime.shell.sensors import ROOT_VARIABLE
+from tests.runtime.bundles import language_model, reseal
+from tests.runtime.fake_system import FakeSystem
+
+LIMITS = {
+    "b": {"battery": 0.3, "temperature_c": None, "memory_bytes": None},
+    "c": {"battery": None, "temperature_c": 80.0, "memory_bytes": None},
+}
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> FakeSystem:
+    made = FakeSystem(tmp_path_factory.mktemp("system"))
+    made.battery(83)
+    made.temperature(41)
+    return made
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = language_model("null").write(tmp_path_factory.mktemp("watch") / "build")
+    for name, limits in LIMITS.items():
+        reseal(made / "devices" / name / BUILD_FILE, limits=limits)
+    return made
+
+
+@pytest.fixture(scope="module")
+def ring(build: Path, system: FakeSystem) -> Iterator[LocalRing]:
+    variables = {ROOT_VARIABLE: str(system.root)}
+    with launch_local(build, env=variables) as made, told_in_file(build, made.source, insecure=False):
+        yield made
+
+
+def look(build: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What `partc watch --once --json` prints of each device."""
+    assert run(["watch", str(build), "--once", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    return {device["device"]: device for device in json.loads(line)["ring"]["devices"]}
+
+
+def test_limits_that_are_reached(
+    ring: LocalRing, build: Path, system: FakeSystem, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found() -> dict[str, list[str]]:
+        devices = look(build, capsys)
+        return {name: device["vitals"]["reached"] for name, device in devices.items()}
+
+    assert found() == {"a": [], "b": [], "c": []}
+    system.battery(29)
+    assert found() == {"a": [], "b": ["battery"], "c": []}
+    system.temperature(85)
+    assert found() == {"a": [], "b": ["battery"], "c": ["temperature"]}
+    system.battery(29, "Charging")
+    system.temperature(60)
+    assert found() == {"a": [], "b": [], "c": []}
+
+
+def test_readings_that_are_missing_are_null(
+    ring: LocalRing, build: Path, system: FakeSystem, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system.battery(50)
+    system.temperature(40)
+    for device in look(build, capsys).values():
+        assert device["is_present"]
+        assert device["answer_s"] < 1
+        assert device["vitals"]["readings"] == {
+            "memory_available_bytes": None,
+            "memory_own_bytes": None,
+            "cpu_pressure": None,
+            "memory_pressure": None,
+            "temperature_c": 40.0,
+            "battery": 0.5,
+            "is_plugged": False,
+        }
+        assert all(device["vitals"]["links"].values())
+
+
+def test_the_table_of_a_ring(ring: LocalRing, build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["watch", str(build), "--connect", ring.source, "--once"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    rows = [line.split() for line in shown.splitlines()]
+    assert [row[:2] for row in rows if row and row[0] in ring.addresses] == [
+        ["a", "0"],
+        ["b", "1"],
+        ["c", "2"],
+    ]
+
+
+def test_times_are_measured_while_somebody_watches(ring: LocalRing) -> None:
+    came: list[RingStatus] = []
+    with ring.client() as client:
+        ticket = client.watch(0.1, came.append)
+        before = client.generate([1, 2], 20, ignore_eos=True).tokens
+        while not came or not came[-1].steps or came[-1].running:
+            client.listen(1.0)
+        client.unwatch(ticket)
+        assert client.generate([1, 2], 20, ignore_eos=True).tokens == before
+        last = len(came)
+        client.listen(0.5)
+        assert len(came) == last, "nobody watches any more"
+    steps = {pace.phase: pace for pace in came[-1].steps}
+    assert (steps["prefill"].steps, steps["decode"].steps) == (1, 19)
+    for device in came[-1].devices:
+        assert device.vitals is not None
+        runs = {(work.submodule, work.phase): work.runs for work in device.vitals.work}
+        (first, last_submodule) = device.submodules[0]
+        assert first == last_submodule
+        assert runs[f"part_{first}", "decode"] == 19
+        assert ("sample", "decode") in runs or device.device != "c"
+        assert (
+            sum(work.seconds for work in device.vitals.work if work.phase == "decode")
+            < steps["decode"].seconds
+        )
+
+
+def test_a_device_that_hangs_is_shown_without_an_answer(
+    build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with launch_local(build) as ring, told_in_file(build, ring.source, insecure=False):
+        os.kill(ring.pids["b"], signal.SIGSTOP)
+        try:
+            devices = look(build, capsys)
+        finally:
+            os.kill(ring.pids["b"], signal.SIGCONT)
+        assert devices["b"]["vitals"] is devices["b"]["answer_s"] is None
+        assert devices["a"]["vitals"] is not None
+        assert look(build, capsys)["b"]["vitals"] is not None
+
+
+def test_no_ring_runs(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = language_model("null").write(tmp_path / "build")
+    assert run(["watch", str(copy)]) == 1
+    assert "the address of the source is not known" in capsys.readouterr().err
