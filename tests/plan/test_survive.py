@@ -171,6 +171,15 @@ def test_every_lost_submodule_is_copied_once() -> None:
     assert lost_b.predicted is not None
 
 
+def test_names_of_many_devices() -> None:
+    parts = tuple(Submodule(10, dict.fromkeys("abcd", 1.0), disk_bytes=8) for _ in range(4))
+    links = tuple(Link(a, b, 1e9, 0.0) for a, b in itertools.permutations("abcd", 2))
+    edges = tuple(Edge(j, j + 1, 1.0) for j in range(3))
+    problem = Problem("throughput", "a", tuple(Device(name, 20) for name in "abcd"), parts, links, edges)
+    (*_, lost_d) = survive_one(problem, stages_of("abcd"), same_tokens=lambda old, new: True).losses
+    assert "on a, b and c" in lost_d.text
+
+
 def test_other_devices_may_say_something_else() -> None:
     (first, _) = survive_one(*three(), same_tokens=lambda old, new: (old, new) != ("b", "c")).losses
     assert not first.same_tokens

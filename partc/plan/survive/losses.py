@@ -136,6 +136,7 @@ def _fatal(lost: str, reason: str) -> Loss:
 
 def _text(lost: str, value: str, stages: Stages, disk: Mapping[str, float], keeps: bool) -> str:
     """`if board is lost: 7.20 ms per token on phone and old; 1.30 GiB more disk on old; the same tokens`."""
-    names = " and ".join(dict.fromkeys(stage.device for stage in stages))
+    *others, last = dict.fromkeys(stage.device for stage in stages)
+    names = " and ".join(filter(None, (", ".join(others), last)))
     more = [f"{format_bytes(count)} more disk on {name}" for name, count in disk.items()]
     return "; ".join([f"if {lost} is lost: {value} on {names}", *more, _SAME if keeps else _OTHER])
