@@ -14,6 +14,9 @@ Count = Annotated[int, Meta(ge=0)]
 Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
 """A SHA-256."""
 Text = Annotated[str, Meta(max_length=FRAME_LIMIT)]
+LONGEST_CAUSE = 300
+Cause = Annotated[str, Meta(max_length=LONGEST_CAUSE)]
+"""Words for those who watch: several lie in one message."""
 
 Session = Annotated[int, Meta(ge=0, description="This life of the sender's end of the link.")]
 Epoch = Annotated[int, Meta(ge=0, description="Epoch of the placement in force.")]

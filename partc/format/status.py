@@ -7,13 +7,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from partc.format import fields
-from partc.format.fields import Count, Text
+from partc.format.fields import Count
 from partc.format.readings import LimitName, Readings
 
 WINDOW = 32
 """Last runs, or last steps, whose median counts."""
 
-KEPT_CHANGES = 16
+KEPT_CHANGES = 8
 """Last changes of placement that are told."""
 
 Seconds = Annotated[float, Meta(ge=0)]
@@ -83,7 +83,7 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     epoch: fields.Epoch
     age_s: Seconds
     """Seconds since it was made."""
-    cause: Text
+    cause: fields.Cause
     """Why, for people: the device that was lost, or what whoever asked for it said."""
     stopped_s: Seconds
     """Seconds for which requests stood still."""
@@ -108,4 +108,4 @@ class RingStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     devices: tuple[DeviceStatus, ...]
     """Those of the ring in the order of a step, then the others."""
     changes: tuple[Change, ...] = ()
-    """The last 16 changes, the newest last."""
+    """The last 8 changes, the newest last."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from partc.cli.main import run
 from partc.format.build import BUILD_FILE
 from partc.format.status import RingStatus
 from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.client.results import Tokens
 from partc.runtime.client.ring_file import told_in_file
 from partc.runtime.shell.sensors import ROOT_VARIABLE
 from tests.runtime.bundles import language_model, reseal
@@ -144,6 +146,26 @@ def test_a_device_that_hangs_is_shown_without_an_answer(
         assert devices["b"]["vitals"] is devices["b"]["answer_s"] is None
         assert devices["a"]["vitals"] is not None
         assert look(build, capsys)["b"]["vitals"] is not None
+
+
+def test_a_loss_is_told_with_its_cause(build: Path) -> None:
+    came: list[RingStatus] = []
+    with launch_local(build) as ring, ring.client() as client:
+        undisturbed = client.generate([1, 2], 20, ignore_eos=True).tokens
+        client.watch(0.1, came.append)
+
+        def kill_once(tokens: Tokens) -> None:
+            if tokens.step == 5:
+                os.kill(ring.pids["b"], signal.SIGKILL)
+
+        assert client.generate([1, 2], 20, ignore_eos=True, on_token=kill_once).tokens == undisturbed
+        end = time.monotonic() + 10
+        while not (came and came[-1].changes) and time.monotonic() < end:
+            client.listen(1.0)
+    (change,) = came[-1].changes
+    assert (change.epoch, change.cause) == (1, "lost b")
+    assert came[-1].epoch == 1
+    assert 0 < change.stopped_s < 10
 
 
 def test_no_ring_runs(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from partc.format import fields
-from partc.format.fields import Count, Text, Ticket
+from partc.format.fields import Count, Ticket
 from partc.format.message_parts import Reason, Sampling, Tensors, TensorSpec
 from partc.format.messages.base import Message
 
@@ -105,7 +105,7 @@ class Place(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "client → source"
     ticket: Ticket
-    reason: Text = ""
+    reason: fields.Cause = ""
     """Why, in words for those who watch."""
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from partc.errors import PartcError, RunError
 from partc.format.digests import canonical_json
 from partc.format.dtypes import Array
+from partc.format.fields import LONGEST_CAUSE
 from partc.format.frames import join_tensors, split_frames, to_frame
 from partc.format.message_parts import Sampling
 from partc.format.messages import (
@@ -284,7 +285,7 @@ class Client(Connection):
         """
         placing = Placing(self, secrets.token_bytes(16), on_end)
         text = canonical_json(placement_json(placement)).encode()
-        self.tell(Place(ticket=placing.ticket, reason=reason), split_frames(memoryview(text)))
+        self.tell(Place(ticket=placing.ticket, reason=reason[:LONGEST_CAUSE]), split_frames(memoryview(text)))
         self._placings[placing.ticket] = placing
         return placing
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from partc.errors import RunError
+from partc.format.fields import LONGEST_CAUSE
 from partc.format.message_parts import Problem
 from partc.format.messages import Error, Sense, Sensed, Status, Watch
 from partc.format.readings import Readings, reached
@@ -97,7 +98,7 @@ class RingMonitor:
 
     def replaced(self, replaced: Replaced) -> None:
         """Devices were lost, or came back without memory; a change follows."""
-        self._cause = f"lost {', '.join(replaced.devices)}"
+        self._cause = f"lost {', '.join(replaced.devices)}"[:LONGEST_CAUSE]
 
     def adopt(self, adopt: Adopt, now: float) -> None:
         """A placement is in force."""
