@@ -9,10 +9,7 @@ from partc.balance.events import WINDOW_STEPS, Window
 from partc.config.units import format_bytes
 from partc.format.placement import Stage, Stages
 from partc.format.readings import LimitName, Limits, Readings
-from partc.format.status import DeviceStatus, RingStatus, Steps, Vitals
-
-SAMPLE = "sample"
-"""The choice of tokens among the works of a device."""
+from partc.format.status import SAMPLE, DeviceStatus, RingStatus, Steps, Vitals
 
 
 class Windows:

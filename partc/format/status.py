@@ -10,6 +10,8 @@ from partc.format import fields
 from partc.format.fields import Count
 from partc.format.readings import LimitName, Readings
 
+SAMPLE = "sample"
+"""Stands for the choice of tokens among sub-modules."""
 WINDOW = 32
 """Last runs, or last steps, whose median counts."""
 

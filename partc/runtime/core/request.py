@@ -27,6 +27,7 @@ from partc.format.dtypes import Array, as_float32
 from partc.format.message_parts import Resumption, Sampling
 from partc.format.program import CHUNK, REPLAY, Emit, Instruction, Message, Program, Recv, Run, Sample, Send
 from partc.format.role import Role
+from partc.format.status import SAMPLE
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
 from partc.runtime.core.step import MOST_FORCED, Step
@@ -221,7 +222,7 @@ class Request:
     def works_at(self) -> tuple[str, str]:
         """(sub-module or `sample`, phase) of what is computed."""
         item = self._program[self._at]
-        return (item.submodule if isinstance(item, Run) else "sample"), self._phase
+        return (item.submodule if isinstance(item, Run) else SAMPLE), self._phase
 
     @property
     def began_s(self) -> float:
