@@ -103,7 +103,7 @@ class Measured:
         made, starts, ends = 0, [], []
         for request, steps in zip(self.record.requests, self.steps, strict=True):
             if lasted := steps.lasted:
-                began = request.timings[self.source].column("started_s")
+                began = steps.timings[self.source].column("started_s")
                 starts.append(began[0])
                 ends.append(began[-1] + list(lasted.values())[-1])
                 made += len(lasted) * (request.batch if self.plan.unit == "token" else 1)
@@ -201,7 +201,7 @@ class Measured:
                     yield self._compared(device, False, phase.phase, predicted, times)
 
     def _column(self, device: str, name: str, phase: str) -> Array:
-        tables = [item.timings[device] for item in self.record.requests if device in item.timings]
+        tables = [steps.timings[device] for steps in self.steps if device in steps.timings]
         parts = [
             table.column(name)[[self._phase(int(step)) == phase for step in table.column("step")]]
             for table in tables

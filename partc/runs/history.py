@@ -75,8 +75,8 @@ def _readable(files: Sequence[Path], plan_id: str, ring: set[str]) -> tuple[list
             skipped.append(
                 f"{file.name} is of another build (plan {record.plan_id[:12]}, not {plan_id[:12]})"
             )
-        elif any(set(request.timings) != ring for request in record.requests):
-            skipped.append(f"{file.name} lacks times of a device, or has those of another ring")
+        elif any(not ring <= set(request.timings) for request in record.requests):
+            skipped.append(f"{file.name} lacks the times of a device")
         else:
             records.append(record)
     return records, skipped

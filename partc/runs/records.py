@@ -1,7 +1,7 @@
 """Run records: what every device and link really took, one JSON file a run in `build/runs/`.
 
 ```
-{"format": "partc-run/1", "plan_id": …, "started": "2026-01-31T12:00:00Z", "local": true,
+{"format": "partc-run/2", "plan_id": …, "started": "2026-01-31T12:00:00Z", "local": true,
  "requests": [{"prompt_tokens", "new_tokens", "batch", "elapsed_s",
                "timings": {device: {"columns": […], "table": [[…]]}}}]}
 ```
@@ -29,11 +29,11 @@ from partc.errors import BundleError, ConfigError
 from partc.format.json_text import read_json
 from partc.runtime.client.results import Result, Timings
 
-FORMAT = "partc-run/1"
+FORMAT = "partc-run/2"
 RUNS = "runs"
 KEPT = 20
 """Records that stay; a new one pushes out the oldest."""
-COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes")
+COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes", "epoch")
 """Columns of every device; behind them `wait_s:PEER` for every link."""
 WAIT = "wait_s:"
 _NAME = re.compile(r"(\d{8}T\d{6})-(\d+)\.json")

@@ -3,11 +3,13 @@
 A device records for each step when its first message came (on the source: when the step began), how long it
 computed, queued and waited. With one clock for all runners the rest follows: a stage ends after its start,
 its queueing, its waiting and its computing; a message took from the end of its sender to its arrival.
+
+Only steps under the placement as it was compiled count: after a move, or a loss, devices do other work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,13 +41,22 @@ class Steps:
     source: str
 
     @cached_property
+    def timings(self) -> Mapping[str, Timings]:
+        """Device → its times, under the placement as compiled."""
+        return {name: _as_compiled(table) for name, table in self.request.timings.items()}
+
+    @cached_property
     def lasted(self) -> dict[int, float]:
         """Step → seconds on the source's clock: until the next begins; of the last one, until its token is there."""
-        timings = self.request.timings.get(self.source)
+        timings = self.timings.get(self.source)
         if timings is None:
             return {}
         own = timings.column("compute_s") + timings.column("queue_s") + waits(timings)
         return _by_step(timings, np.append(np.diff(timings.column("started_s")), own[-1:]))
+
+    def is_whole(self, step: int, ring: Iterable[str]) -> bool:
+        """Whether every device of the ring told of a step; one that was lost has forgotten what it did before."""
+        return all(step in self.computed_s.get(device, {}) for device in ring)
 
     def overlaps(self, other: Steps) -> bool:
         """Whether both requests were under way at once."""
@@ -58,7 +69,7 @@ class Steps:
     def works(self) -> Mapping[int, Mapping[str, Work]]:
         """Step → device → its work there."""
         steps: dict[int, dict[str, Work]] = {}
-        for device, timings in self.request.timings.items():
+        for device, timings in self.timings.items():
             for work in self._works_of(device, timings):
                 steps.setdefault(work.step, {})[device] = work
         return steps
@@ -66,16 +77,14 @@ class Steps:
     @cached_property
     def computed_s(self) -> Mapping[str, Mapping[int, float]]:
         """Device → step → seconds of computing."""
-        return {
-            name: _by_step(table, table.column("compute_s")) for name, table in self.request.timings.items()
-        }
+        return {name: _by_step(table, table.column("compute_s")) for name, table in self.timings.items()}
 
     @cached_property
     def between_s(self) -> Mapping[int, float]:
         """Step → seconds in which no device computed, or would have but for another request."""
         busy = [
             _by_step(table, table.column("compute_s") + table.column("queue_s"))
-            for table in self.request.timings.values()
+            for table in self.timings.values()
         ]
         return {
             step: max(0.0, lasted - sum(one.get(step, 0.0) for one in busy))
@@ -88,7 +97,7 @@ class Steps:
 
         From the arrival of a step to the end of its computing there, without computing, queueing and waiting.
         """
-        return {name: self._own_of(name, table) for name, table in self.request.timings.items()}
+        return {name: self._own_of(name, table) for name, table in self.timings.items()}
 
     def own_of(self, device: str, step: int) -> float | None:
         """`own_s` of one device and step; None for the last step, and for a device that took no part."""
@@ -124,7 +133,7 @@ class Steps:
     @property
     def _span(self) -> tuple[float, float]:
         """When it began and ended, on the source's clock."""
-        started = self.request.timings[self.source].column("started_s")
+        started = self.timings[self.source].column("started_s")
         return float(started[0]), float(started[-1] + list(self.lasted.values())[-1])
 
     def _own_of(self, device: str, timings: Timings) -> dict[int, float]:
@@ -133,7 +142,12 @@ class Steps:
         elsewhere = waited[:-1] if device == self.source else waited[1:]
         busy = (timings.column("compute_s") + timings.column("queue_s"))[:-1]
         left = np.maximum(np.diff(timings.column("started_s")) - busy - elsewhere, 0.0)
-        return _by_step(timings, left)
+        follows = np.diff(timings.column("step")) == 1
+        return {
+            step: own
+            for (step, own), one in zip(_by_step(timings, left).items(), follows, strict=True)
+            if one
+        }
 
     def _works_of(self, device: str, timings: Timings) -> Iterator[Work]:
         """Waiting before the first message of a step came is no part of the step here."""
@@ -141,7 +155,10 @@ class Steps:
         free: float | None = None
         columns = [timings.column(name) for name in ("step", "started_s", "queue_s", "compute_s")]
         for step, started, queued, computed, waited in zip(*columns, waited_s, strict=True):
-            before = 0.0 if free is None else max(0.0, started - free)
+            # The very first step is waited for from its first message on; what came before that of others is not told
+            # where a device has forgotten its steps.
+            unknown = waited if step else 0.0
+            before = unknown if free is None else max(0.0, started - free)
             start = started + queued + max(0.0, waited - before)
             free = start + computed
             yield Work(device, int(step), float(started), float(start), float(start + computed))
@@ -151,6 +168,10 @@ def waits(timings: Timings) -> Array:
     """(steps,) seconds of waiting for any message."""
     columns = [timings.column(name) for name in timings.columns if name.startswith(WAIT)]
     return np.sum(columns, axis=0) if columns else np.zeros(len(timings.table))
+
+
+def _as_compiled(timings: Timings) -> Timings:
+    return Timings(timings.columns, timings.table[timings.column("epoch") == 0])
 
 
 def _by_step(timings: Timings, values: Array) -> dict[int, float]:

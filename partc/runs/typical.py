@@ -69,7 +69,7 @@ def typical_steps(history: History) -> Typical:
             (steps, number, seconds)
             for steps in fitting
             for number, seconds in steps.lasted.items()
-            if min(number, last) == place
+            if min(number, last) == place and steps.is_whole(number, history.build.roles)
         ]
         overlaps = place < last and history.is_in_parts
         phases.append(TypicalSteps(timeline, tuple(_middle(lasted)), overlaps))

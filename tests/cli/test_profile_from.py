@@ -107,7 +107,7 @@ def test_runs_of_an_earlier_build_are_passed_over(build: Path, capsys: pytest.Ca
     notes = dict(note.split(maxsplit=1) for note in found["notes"] if "priced" not in note)
     assert "is of another build (plan 5e5e5e5e5e5e, not " in notes["20250101T000000-0.json"]
     assert "not a run record" in notes["20250101T000001-0.json:"]
-    assert "lacks times of a device" in notes["20250101T000002-0.json"]
+    assert "lacks the times of a device" in notes["20250101T000002-0.json"]
 
 
 def test_runs_that_tell_nothing(build: Path, capsys: pytest.CaptureFixture[str]) -> None:

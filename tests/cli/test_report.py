@@ -124,7 +124,7 @@ def test_only_so_many_runs_are_kept(build: Path) -> None:
 
 def _break_record(build: Path) -> Path:
     file = build / "runs" / "29990131T120000-0.json"
-    file.write_text('{"format": "partc-run/1"}')
+    file.write_text('{"format": "partc-run/2"}')
     return file
 
 

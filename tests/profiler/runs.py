@@ -45,21 +45,26 @@ class Truth:
         prompt: int = PROMPT,
         began: float = 100.0,
         slow: Sequence[int] = (),
+        moved: int | None = None,
         clocks: Mapping[str, float] | None = None,
     ) -> RequestRecord:
-        """A request; steps in `slow` take 10 s longer, and `clocks` are what devices' clocks are ahead."""
+        """A request; steps in `slow` take 10 s longer, `clocks` are what devices' clocks are ahead.
+
+        From step `moved` on it runs under another placement, and takes 100 times as long.
+        """
         tables: dict[str, list[list[float]]] = {name: [] for name in self.computing}
         names, now = list(self.computing), began
         idle: dict[str, float] = {}
         for step in range(tokens):
             phase = min(step, 1)
+            epoch = int(moved is not None and step >= moved)
             for name in names:
-                computing, arrived = self.computing[name][phase], now
+                computing, arrived = self.computing[name][phase] * 100**epoch, now
                 waited = 0.0 if name == names[0] or not step else arrived - idle[name]
                 idle[name] = arrived + self.own[name] + computing
                 now = idle[name] + self.links[name][phase]
                 ahead = (clocks or {}).get(name, 0.0)
-                tables[name].append([step, arrived + ahead, computing, 0.0, 10.0, 10.0, waited])
+                tables[name].append([step, arrived + ahead, computing, 0.0, 10.0, 10.0, epoch, waited])
             now += 10.0 * (step in slow)
             tables[names[0]][-1][-1] = now - idle[names[0]]
         columns = (*COLUMNS, f"{WAIT}peer")

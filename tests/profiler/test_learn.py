@@ -24,6 +24,7 @@ from partc.profiler.learn import Learnt, learn
 from partc.profiler.learn_links import fit_link
 from partc.runs.history import History
 from partc.runs.records import RunRecord
+from partc.runtime.client.results import Timings
 from passes.partition_graph import problem_of
 from tests.passes.models import decoder
 from tests.profiler.runs import Truth, history_of, run_of
@@ -182,6 +183,27 @@ def test_a_few_slow_steps_change_nothing(
     learnt = learn(module, devices, [history(module, devices, run_of(TWO.request(24, slow=slow)))])
     phases = planned(module, written(learnt, module, devices, tmp_path), split(module, 3))
     assert phases[1].latency_s == pytest.approx(TWO.step_s(1), rel=1e-3)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_steps_under_another_placement_do_not_count(
+    module: Module, devices: DevicesConfig, tmp_path: Path, forgets: bool
+) -> None:
+    """They are many more and much longer; a device that was lost tells of none before."""
+    request = TWO.request(40, moved=9)
+    if forgets:
+        board = request.timings["board"]
+        kept = Timings(board.columns, board.table[board.table[:, 0] >= 5])
+        request = replace(request, timings={**request.timings, "board": kept})
+    learnt = learn(module, devices, [history(module, devices, run_of(request), run_of(TWO.request()))])
+    phases = planned(module, written(learnt, module, devices, tmp_path), split(module, 3))
+    for place, phase in enumerate(phases):
+        assert phase.latency_s == pytest.approx(TWO.step_s(place), rel=1e-3), phase.phase
+
+
+def test_runs_after_a_move_alone_tell_nothing(module: Module, devices: DevicesConfig) -> None:
+    with pytest.raises(UserError, match="none went beyond its first token"):
+        learn(module, devices, [history(module, devices, run_of(TWO.request(moved=0)))])
 
 
 def test_a_link_is_learnt_for_both_ways_where_they_were_given_alike(

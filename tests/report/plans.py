@@ -153,7 +153,7 @@ def record_of(plan: Json, requests: int = 1, tokens: int = 6, scale: float = 1.0
         )
     started = "2026-01-31T12:00:00Z"
     return {
-        "format": "partc-run/1",
+        "format": "partc-run/2",
         "plan_id": "0" * 64,
         "started": started,
         "local": True,
@@ -178,7 +178,16 @@ def _timings(plan: Json, run: Any, number: int, device: str, scale: float) -> Js
         else:
             waited = max(arrivals) - (began if idle is None else idle)
         idle = span.end_s
-        row = [span.step, scale * began, scale * (span.end_s - span.start_s), 0.0, 10, 20, scale * waited]
+        row = [span.step, scale * began, scale * (span.end_s - span.start_s), 0.0, 10, 20, 0, scale * waited]
         table.append([float(item) for item in row])
-    columns = ["step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes", "wait_s:peers"]
+    columns = [
+        "step",
+        "started_s",
+        "compute_s",
+        "queue_s",
+        "sent_bytes",
+        "received_bytes",
+        "epoch",
+        "wait_s:peers",
+    ]
     return {"columns": columns, "table": table}

@@ -16,8 +16,17 @@ from partc.runs.records import KEPT, read_record, record_files, write_record
 from partc.runtime.client.results import Result, Timings
 
 WHEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
-COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes", "wait_s:board")
-TABLE = np.array([[0, 10.5, 0.25, 0, 100, 8, 0.5], [1, 11.5, 0.125, 0, 50, 8, 0.25]])
+COLUMNS = (
+    "step",
+    "started_s",
+    "compute_s",
+    "queue_s",
+    "sent_bytes",
+    "received_bytes",
+    "epoch",
+    "wait_s:board",
+)
+TABLE = np.array([[0, 10.5, 0.25, 0, 100, 8, 0, 0.5], [1, 11.5, 0.125, 0, 50, 8, 1, 0.25]])
 
 
 def result() -> Result:
@@ -87,7 +96,7 @@ def _drop(name: str) -> Callable[[dict[str, Any]], None]:
         lambda data: data["requests"][0]["timings"]["phone"]["table"][0].__setitem__(1, float("nan")),
         lambda data: data["requests"][0]["timings"]["phone"].update(columns=[]),
         lambda data: data["requests"][0]["timings"]["phone"]["columns"].reverse(),
-        lambda data: data["requests"][0]["timings"]["phone"]["columns"].__setitem__(6, "wait_s"),
+        lambda data: data["requests"][0]["timings"]["phone"]["columns"].__setitem__(7, "wait_s"),
         lambda data: data["requests"][0]["timings"]["phone"]["table"][0].__setitem__(2, -0.25),
         lambda data: data["requests"][0]["timings"]["phone"]["table"][0].__setitem__(2, "x"),
         lambda data: data["requests"][0]["timings"]["phone"]["table"][0].__setitem__(0, 0.5),

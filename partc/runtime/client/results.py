@@ -26,7 +26,7 @@ class Timings:
     """The times of every step on one device."""
 
     columns: tuple[str, ...]
-    """step, started_s, compute_s, queue_s, sent_bytes, received_bytes, and wait_s:PEER for every link."""
+    """step, started_s, compute_s, queue_s, sent_bytes, received_bytes, epoch, and wait_s:PEER for every link."""
     table: Array
     """(steps, columns), float64."""
 

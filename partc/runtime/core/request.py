@@ -255,7 +255,7 @@ class Request:
         self._values.update(inputs)
         self._inbox, self._came, self._emitted, self._waiting_since = {}, set(), {}, None
         number = max(0, step.step + 1 - len(self._ends)) if step.phase in ("decode", REPLAY) else 0
-        self._timing = Timing(self.number, number, started_s=now)
+        self._timing = Timing(self.number, number, started_s=now, epoch=script.role.epoch)
         if self._awaited() is None:
             self._wake(now)
         else:

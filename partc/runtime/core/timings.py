@@ -9,7 +9,7 @@ import numpy as np
 
 from partc.format.dtypes import Array
 
-_FIXED_COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes")
+_FIXED_COLUMNS = ("step", "started_s", "compute_s", "queue_s", "sent_bytes", "received_bytes", "epoch")
 
 
 @dataclass(slots=True)
@@ -28,6 +28,8 @@ class Timing:
     received_bytes: int = 0
     wait_s: dict[str, float] = field(default_factory=dict)
     """Peer → seconds in which this request could only wait for its message."""
+    epoch: int = 0
+    """Epoch of the placement under which it ran; of its last part, where these had several."""
 
     def add(self, later: Timing) -> None:
         """Count a later part of the same step as well."""
@@ -35,6 +37,7 @@ class Timing:
         self.queue_s += later.queue_s
         self.sent_bytes += later.sent_bytes
         self.received_bytes += later.received_bytes
+        self.epoch = max(self.epoch, later.epoch)
         for peer, seconds in later.wait_s.items():
             self.wait_s[peer] = self.wait_s.get(peer, 0.0) + seconds
 

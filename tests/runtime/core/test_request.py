@@ -293,6 +293,17 @@ def test_no_more_steps_are_known_before_their_time_than_a_prompt_has_parts_and_f
     assert (Script.of(roles()["c"]).most_steps, Script.of(roles()["c"]).most_early) == (9, 18)
 
 
+def test_a_step_tells_under_which_placement_it_ran() -> None:
+    role = roles()["b"]
+    request = request_on(Role(role.build, replace(role.placement, epoch=3)))
+    deliver(request, "a", "hidden_1")
+    advance(request)
+    compute(request, "hidden_2")
+    advance(request)
+    (timing,) = request.timings
+    assert timing.epoch == 3
+
+
 def test_where_the_time_went() -> None:
     """Seconds: begins at 10, waits for `embed` until 12 (the very first step did not wait for its first message)."""
     request = request_on("c", idle_since=3.0)
