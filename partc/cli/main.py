@@ -27,6 +27,7 @@ from partc import __version__, interrupts
 from partc.cli.compile import compile_command
 from partc.cli.keys import keys_command
 from partc.cli.lower import lower_command
+from partc.cli.move import move_command
 from partc.cli.opt import opt_command
 from partc.cli.options import example
 from partc.cli.plan import plan_command
@@ -47,6 +48,7 @@ COMMANDS = (
     opt_command,
     run_command,
     watch_command,
+    move_command,
     verify_command,
     report_command,
     keys_command,

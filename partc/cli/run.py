@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,11 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long requests wait for a device that is lost.  [default: 60; 0 with --no-restart]",
 )
+@click.option(
+    "--balance/--no-balance",
+    default=True,
+    help="Move sub-modules while it runs, where that makes it faster or a device is at its limit.",
+)
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option("--timing", is_flag=True, help="Print the time of each device and link to stderr.")
 @click.option(
@@ -122,6 +127,7 @@ def run_command(
     connect: str | None,
     restart: bool,
     rejoin: float | None,
+    balance: bool,
     insecure: bool,
     timing: bool,
     record: bool,
@@ -131,6 +137,7 @@ def run_command(
 
     Several prompts are in flight at once. A model that does not generate prints its outputs.
     """
+    from partc.cli.balance import balanced
     from partc.cli.load import load_build
     from partc.cli.places import check_file
     from partc.cli.requests import check_task, prompt_texts, read_prompts, read_tensors
@@ -155,7 +162,11 @@ def run_command(
     live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
-    with _client(build, connect, LocalSettings(insecure, restart=restart, rejoin_s=rejoin)) as client:
+    settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin)
+    with (
+        _client(build, connect, settings) as client,
+        balanced(client, build) if balance else nullcontext(),
+    ):
         results = _generate(client, asked, inputs, count, sampling, listen)
     if output is not None:
         write_outputs(output, results)

@@ -1,0 +1,67 @@
+"""The balancer of `partc run`: it watches the ring while that generates, and moves sub-modules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from partc.config.units import format_seconds
+from partc.errors import PartcError, PlanError
+
+if TYPE_CHECKING:
+    from partc.balance.ring import Order, RingBalancer
+    from partc.format.messages import Placed
+    from partc.format.status import RingStatus
+    from partc.runtime.client.client import Client
+
+LOOK_S = 0.5
+"""Time between two states of the ring."""
+
+
+@contextmanager
+def balanced(client: Client, build: Path) -> Iterator[None]:
+    """Balance the ring of a build while somebody waits for requests; where nothing can move, nothing is watched."""
+    balancer = _balancer(build)
+    if balancer is None:
+        yield
+        return
+    ticket = client.watch(LOOK_S, partial(_look, client, balancer))
+    try:
+        yield
+    finally:
+        client.unwatch(ticket)
+
+
+def _balancer(build: Path) -> RingBalancer | None:
+    """None where no piece lies on two disks, or the build has no plan."""
+    from partc.balance.artifacts import read_artifacts
+    from partc.balance.ring import RingBalancer
+
+    try:
+        artifacts = read_artifacts(build)
+    except PlanError:
+        return None
+    return RingBalancer(artifacts) if any(len(piece.holders) > 1 for piece in artifacts.pieces) else None
+
+
+def _look(client: Client, balancer: RingBalancer, ring: RingStatus) -> None:
+    order = balancer.on_status(ring, time.monotonic())
+    if order is not None:
+        client.place(order.placement, partial(_answered, balancer, order))
+
+
+def _answered(balancer: RingBalancer, order: Order, outcome: Placed | PartcError) -> None:
+    now = time.monotonic()
+    if isinstance(outcome, PartcError):
+        balancer.refused(outcome.message, now)
+        click.echo(f"note: not moved: {order.text}: {outcome.message}", err=True)
+        return
+    balancer.placed(outcome.seconds, now)
+    took, stopped = format_seconds(outcome.seconds), format_seconds(outcome.stopped_s)
+    click.echo(f"moved {order.text}; it took {took}, requests stood still for {stopped}", err=True)
