@@ -53,7 +53,7 @@ def _balancer(build: Path) -> RingBalancer | None:
 def _look(client: Client, balancer: RingBalancer, ring: RingStatus) -> None:
     order = balancer.on_status(ring, time.monotonic())
     if order is not None:
-        client.place(order.placement, partial(_answered, balancer, order))
+        client.place(order.placement, partial(_answered, balancer, order), reason=order.text)
 
 
 def _answered(balancer: RingBalancer, order: Order, outcome: Placed | PartcError) -> None:

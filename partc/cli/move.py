@@ -53,6 +53,7 @@ def move_command(
     """
     from partc.balance.artifacts import read_artifacts
     from partc.balance.by_hand import change_to
+    from partc.balance.ring import moved_text
     from partc.cli.load import load_build
 
     load_build(build)  # says what was meant, where that is no build
@@ -62,7 +63,8 @@ def move_command(
         return
     with _client(build, connect, insecure) as client:
         change = change_to(artifacts, _stages_now(client), span, device)
-        placing = client.place(change.placement)
+        what = moved_text(artifacts.shape, change.before, change.after)
+        placing = client.place(change.placement, reason=f"by hand: {what}")
         client.wait([placing])
     _print(change, placing.result(), as_json)
 
