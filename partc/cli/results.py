@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Labels = Sequence[str] | None
 _WAIT = "wait_s:"
-_COUNTS = ("step", "sent_bytes", "received_bytes")
+_COUNTS = ("step", "sent_bytes", "received_bytes", "epoch")
 
 
 def print_tokens(step: Tokens, prompt: str = "") -> None:

@@ -45,6 +45,12 @@ class Steps:
         """Device → its times, under the placement as compiled."""
         return {name: _as_compiled(table) for name, table in self.request.timings.items()}
 
+    @property
+    def moved(self) -> int:
+        """The number of its steps under another placement."""
+        source = self.request.timings.get(self.source)
+        return 0 if source is None else len(source.table) - len(self.timings[self.source].table)
+
     @cached_property
     def lasted(self) -> dict[int, float]:
         """Step → seconds on the source's clock: until the next begins; of the last one, until its token is there."""

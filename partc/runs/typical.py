@@ -60,6 +60,8 @@ def typical_steps(history: History) -> Typical:
     problem = history.case.problem
     notes: list[str] = []
     requests = _of_batch(_alone(history, notes), problem.batch, notes)
+    if moved := sum(one.moved for one in requests):
+        notes.append(f"{moved} steps after a move or a loss do not count: their placement was another one")
     timelines = [follow_step(problem, phase, history.case.stages) for phase in problem.steps]
     last = len(timelines) - 1
     phases = []

@@ -53,8 +53,8 @@ def test_timing_goes_to_stderr(build: Path, capsys: pytest.CaptureFixture[str]) 
     (request,) = json.loads(shown.out)["requests"]
     assert set(request["timings"]) == {path.name for path in (build / "devices").iterdir()}
     for columns in request["timings"].values():
-        counts = columns["step"] + columns["sent_bytes"] + columns["received_bytes"]
-        assert all(isinstance(count, int) for count in counts)
+        counts = [columns[name] for name in ("step", "sent_bytes", "received_bytes", "epoch")]
+        assert all(isinstance(count, int) for column in counts for count in column)
     assert "Computing" in shown.err
     assert "Waiting" in shown.err
     assert max(map(len, shown.err.splitlines())) <= 80
