@@ -206,6 +206,8 @@ class Loss(Struct, frozen=True, kw_only=True):
     """Seconds (latency) or steps per second (throughput) after the loss."""
     bytes: dict[str, Number] = field(default_factory=dict)
     """Device → weights of others that lie on its disk for this loss."""
+    load_s: Number | None = None
+    """Seconds until the last survivor has read what it takes over from its disk; None: not known."""
     same_tokens: bool = False
     """Whether the tokens stay the same: each new owner computes as the old one. Else a request goes on with what it
     has, and what follows may differ."""

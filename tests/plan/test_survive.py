@@ -171,6 +171,15 @@ def test_every_lost_submodule_is_copied_once() -> None:
     assert lost_b.predicted is not None
 
 
+def test_loading_takes_as_long_as_the_slowest_disk() -> None:
+    """a and c have to read 8 bytes each when b is lost; of c it is not known how long that takes."""
+    problem, stages = three()
+    first, _ = survive_one(problem, stages, lambda old, new: True, reads={"a": 4.0, "c": 2.0}).losses
+    assert first.load_s == 4.0
+    assert "; 4.00 s to load it; " in first.text
+    assert survive_one(problem, stages, lambda old, new: True, reads={"a": 4.0}).losses[0].load_s is None
+
+
 def test_names_of_many_devices() -> None:
     parts = tuple(Submodule(10, dict.fromkeys("abcd", 1.0), disk_bytes=8) for _ in range(4))
     links = tuple(Link(a, b, 1e9, 0.0) for a, b in itertools.permutations("abcd", 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from partc.config.units import format_bytes
+from partc.config.units import format_bytes, format_seconds
 from partc.errors import PlanError
 from partc.format.placement import Stages, assignment_of
 from partc.ir.plan import Loss, Survival
@@ -26,7 +26,12 @@ _SAME, _OTHER = "the same tokens", "tokens may differ from there on, what was sa
 
 
 def survive_one(
-    problem: Problem, stages: Stages, same_tokens: SameTokens, where: str | None = None
+    problem: Problem,
+    stages: Stages,
+    same_tokens: SameTokens,
+    where: str | None = None,
+    *,
+    reads: Mapping[str, float] = {},
 ) -> Survival:
     """The copies with the least disk by which the loss of any one device but the source is survived.
 
@@ -38,6 +43,7 @@ def survive_one(
         stages: the plan; storage holds it.
         same_tokens: of two devices, for what is promised.
         where: the file that errors name.
+        reads: device → bytes per second at which it reads its disk, where that is known.
 
     Raises:
         PlanError: storage stands in the way; names the device.
@@ -56,7 +62,7 @@ def survive_one(
     copies = _copies(own, best.values())
     return Survival(
         losses=tuple(
-            _survived(problem, own, found.lost, best[found.lost], same_tokens)
+            _survived(problem, own, found.lost, best[found.lost], same_tokens, reads)
             if found.lost in best
             else _fatal(found.lost, reasons[found.lost])
             for found in every
@@ -108,10 +114,20 @@ def _added(problem: Problem, own: Holding, name: str, more: frozenset[int]) -> f
     return problem.disk_of(have | more) - problem.disk_of(have)
 
 
-def _survived(problem: Problem, own: Holding, lost: str, stages: Stages, same_tokens: SameTokens) -> Loss:
+def _survived(
+    problem: Problem,
+    own: Holding,
+    lost: str,
+    stages: Stages,
+    same_tokens: SameTokens,
+    reads: Mapping[str, float],
+) -> Loss:
     evaluation = evaluate(problem, stages)
     assert evaluation.value is not None
-    disk = {name: _added(problem, own, name, more) for name, more in _copies(own, [stages]).items()}
+    taken = _copies(own, [stages])
+    disk = {name: _added(problem, own, name, more) for name, more in taken.items()}
+    loading = {name: problem.disk_of(more) / reads[name] for name, more in taken.items() if name in reads}
+    load_s = max(loading.values(), default=0.0) if loading.keys() == taken.keys() else None
     owner = {j: name for name, indices in own.items() for j in indices}
     keeps = all(
         same_tokens(owner[j], stage.device)
@@ -124,8 +140,9 @@ def _survived(problem: Problem, own: Holding, lost: str, stages: Stages, same_to
         assignment=assignment_of(stages),
         value=evaluation.value,
         bytes=disk,
+        load_s=load_s,
         same_tokens=keeps,
-        text=_text(lost, say_value(problem, evaluation.value), stages, disk, keeps),
+        text=_text(lost, say_value(problem, evaluation.value), stages, disk, load_s, keeps),
         predicted=evaluation.predicted,
     )
 
@@ -134,9 +151,12 @@ def _fatal(lost: str, reason: str) -> Loss:
     return Loss(device=lost, constraint=reason, text=f"if {lost} is lost, nothing helps: {reason}")
 
 
-def _text(lost: str, value: str, stages: Stages, disk: Mapping[str, float], keeps: bool) -> str:
+def _text(
+    lost: str, value: str, stages: Stages, disk: Mapping[str, float], load_s: float | None, keeps: bool
+) -> str:
     """`if board is lost: 7.20 ms per token on phone and old; 1.30 GiB more disk on old; the same tokens`."""
     *others, last = dict.fromkeys(stage.device for stage in stages)
     names = " and ".join(filter(None, (", ".join(others), last)))
     more = [f"{format_bytes(count)} more disk on {name}" for name, count in disk.items()]
+    more += [f"{format_seconds(load_s)} to load it"] if load_s else []
     return "; ".join([f"if {lost} is lost: {value} on {names}", *more, _SAME if keeps else _OTHER])

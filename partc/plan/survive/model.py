@@ -30,7 +30,9 @@ def survival_of(
         return _way(devices.devices[old]) == _way(devices.devices[new])
 
     stages = module.plan.stages
-    found = survive_one(problem, stages, same_tokens, where)
+    known = ((name, device.storage_bandwidth_bytes_per_s) for name, device in devices.devices.items())
+    reads = {name: speed for name, speed in known if speed is not None}
+    found = survive_one(problem, stages, same_tokens, where, reads=reads)
     rows = [_rows(module.info, part) for part in module.submodules or ()]
     mirrors = choose_mirrors(problem, stages, found.losses, rows, devices.mirror, where)
     return replace(found, mirrors=mirrors)
