@@ -1,6 +1,6 @@
 """The reason why no plan is possible: the first constraint that cannot be met on its own.
 
-A reason begins with the kind of the constraint and a colon: memory, links, times or source.
+A reason begins with the kind of the constraint and a colon: memory, storage, links, times or source.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ def why_infeasible(problem: Problem, is_feasible: IsFeasible) -> str:
         _source_cannot_start(problem)
         or _homeless_submodule(problem)
         or _too_little_memory(problem)
+        or _too_little_storage(problem, is_feasible)
         or _lifted(problem, is_feasible)
     )
 
@@ -56,6 +57,23 @@ def _lifted(problem: Problem, is_feasible: IsFeasible) -> str:
             "memory and links: neither more memory alone nor every link alone would do, both together would"
         )
     return "memory, links and times cannot be met together; which of them would have to give was not found"
+
+
+def _too_little_storage(problem: Problem, is_feasible: IsFeasible) -> str | None:
+    """Storage, where there would be a plan without its limits."""
+    limits = [
+        (device.storage_bytes, device.name) for device in problem.devices if device.storage_bytes is not None
+    ]
+    if not limits or not is_feasible(without_storage_limits(problem)):
+        return None
+    least, name = min(limits)
+    weights = format_bytes(problem.disk_of(range(len(problem.submodules))))
+    return f"storage: the weights, {weights} in all, do not fit the disks; the least is {format_bytes(least)} ({name})"
+
+
+def without_storage_limits(problem: Problem) -> Problem:
+    """The problem with disks that hold anything."""
+    return replace(problem, devices=tuple(replace(device, storage_bytes=None) for device in problem.devices))
 
 
 def without_memory_limits(problem: Problem) -> Problem:

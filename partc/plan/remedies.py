@@ -18,6 +18,7 @@ def problem_remedy(problem: Problem, constraint: str) -> str:
     """The remedy for a user who wrote a planning problem."""
     remedies = {
         "memory": "raise `memory_bytes` of a device, add a device, or cut into finer sub-modules",
+        "storage": "raise `storage_bytes` of a device, or add a device",
         "links": "add the missing link to `links`, or raise `memory_bytes` of devices that are linked",
         "times": "add a time to `time_s` of the sub-module for a device that may run it",
         "source": f"add `{problem.source}` to `time_s` of sub-module 0, or choose another source",
@@ -30,6 +31,7 @@ def model_remedy(
 ) -> str:
     """The remedy for a user who wrote model.yaml and devices.yaml."""
     remedies = {
+        "storage": "raise `storage` of a device in devices.yaml, add a device, or quantise the weights",
         "links": "add the missing link to `links` of devices.yaml, or give linked devices more memory",
         "times": "remove the pin or ban that leaves it no device",
         "source": f"remove the pin or ban that takes it from {devices.source}, or choose another source",

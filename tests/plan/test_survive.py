@@ -225,3 +225,5 @@ def test_the_plan_itself_respects_storage() -> None:
     assert stages is not None
     assert {stage.last - stage.first for stage in stages} == {1}
     assert "of storage" in evaluate(problem, stages_of("aaabbb")).violations[0]
+    reason = solve(three(storage=12)[0], explained=False).constraint
+    assert reason == "storage: the weights, 48 B in all, do not fit the disks; the least is 12 B (a)"

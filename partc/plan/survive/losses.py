@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from partc.config.units import format_bytes, format_seconds
 from partc.errors import PlanError
@@ -13,7 +12,7 @@ from partc.plan.effort import QUESTION
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import is_feasible, seek_best
 from partc.plan.exact.solution import Solution, cost_of
-from partc.plan.infeasible import why_infeasible
+from partc.plan.infeasible import why_infeasible, without_storage_limits
 from partc.plan.problem import Problem
 from partc.plan.survive.copies import choose_copies
 from partc.plan.survive.options import Holding, Option, Options, holding_of, options_without, within
@@ -75,8 +74,7 @@ def survive_one(
 
 def _reason(found: Options, where: str | None) -> str:
     """Why nothing helps against a loss; an error where storage alone stands in the way."""
-    devices = tuple(replace(device, storage_bytes=None) for device in found.problem.devices)
-    unlimited = replace(found.problem, devices=devices)
+    unlimited = without_storage_limits(found.problem)
     if is_feasible(unlimited):
         raise _no_room(found.lost, where)
     return why_infeasible(unlimited, is_feasible)
