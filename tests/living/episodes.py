@@ -12,11 +12,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from partc.balance.artifacts import read_artifacts
+from partc.format.placement import Placement, stages_of
 from partc.runtime.client import keeper
 from partc.runtime.client.launch import LocalRing, launch_local
 from tests.living.forwarder import Forwarder
 
 PATIENCE_S, REJOIN_S = 1.0, 8.0
+CHANGE_S = 30.0
+"""A move is over by then."""
+INSIDE_S = 0.1
+"""A move takes about so long."""
 LINK_BYTES_PER_S = 12.5e6
 """A link of 100 Mbit/s."""
 
@@ -25,6 +31,7 @@ LINK_BYTES_PER_S = 12.5e6
 class Ground:
     """A ring, and the forwarders in front of its devices."""
 
+    build: Path
     ring: LocalRing
     links: Mapping[str, Forwarder] = field(default_factory=dict)
     """Device → the link by which all others reach it."""
@@ -82,11 +89,34 @@ def _hang_up(ground: Ground, victim: str, rng: Random) -> None:
         time.sleep(rng.uniform(0.0, 0.3))
 
 
+def _move(ground: Ground, victim: str, rng: Random) -> None:
+    with ground.ring.client() as client:
+        client.place(_drawn(ground.build, rng)).result(CHANGE_S)
+
+
+def _kill_inside_a_move(ground: Ground, victim: str, rng: Random) -> None:
+    """The move comes into force, or is given up for the loss."""
+    with ground.ring.client() as client:
+        placing = client.place(_drawn(ground.build, rng))
+        client.wait([placing], rng.uniform(0.0, INSIDE_S))
+        os.kill(ground.ring.pids[victim], signal.SIGKILL)
+        client.wait([placing], CHANGE_S)
+
+
+def _drawn(build: Path, rng: Random) -> Placement:
+    """One of the placements that the pieces on the disks allow."""
+    artifacts = read_artifacts(build)
+    drawn = [(rng.choice(sorted(piece.holders)), piece) for piece in artifacts.pieces]
+    return artifacts.place(stages_of([name for name, piece in drawn for _ in piece.indices]))
+
+
 EPISODES = {
     "kill": Episode(_kill, "kill -9, started again"),
     "lose": Episode(
         _kill, "kill -9, and nobody starts it again", restart=False, survive="one", spares_ring=False
     ),
+    "move": Episode(_move, "another placement, drawn from those that the disks allow", survive="one"),
+    "move-kill": Episode(_kill_inside_a_move, "kill -9 inside such a move, started again", survive="one"),
     "stop": Episode(_stop, "SIGSTOP, SIGCONT after a while", may_fail=True),
     "cut": Episode(
         _cut, "a link carries nothing in one direction for a while", may_fail=True, has_links=True
@@ -111,4 +141,4 @@ def ground(build: Path, episode: Episode, ports: Iterator[int]) -> Iterator[Grou
             "floor_s": PATIENCE_S,
             "rejoin_s": REJOIN_S,
         }
-        yield Ground(stack.enter_context(launch_local(build, **options)), links)
+        yield Ground(build, stack.enter_context(launch_local(build, **options)), links)
