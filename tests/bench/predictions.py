@@ -132,7 +132,7 @@ def write_inputs(place: Path, name: str, count: int, options: argparse.Namespace
     """model.yaml and devices.yaml."""
     model, devices = place / "model.yaml", place / "devices.yaml"
     model.write_text(
-        f"{MODELS[name]}\ntask: text-generation\ndtype: float32\nmax_sequence: {options.prompt + 2 * GENERATE}\n"
+        f"{MODELS[name]}\ntask: text-generation\ndtype: float32\nmax_sequence: {max(256, options.prompt + GENERATE)}\n"
         f"workload: {{prompt: {options.prompt}, generate: {GENERATE}}}\n"
     )
     lines = [
