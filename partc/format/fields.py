@@ -21,6 +21,9 @@ Cause = Annotated[str, Meta(max_length=LONGEST_CAUSE)]
 Session = Annotated[int, Meta(ge=0, description="This life of the sender's end of the link.")]
 Epoch = Annotated[int, Meta(ge=0, description="Epoch of the placement in force.")]
 NextEpoch = Annotated[int, Meta(ge=1, description="Epoch of the placement that follows.")]
+NextPlacement = Annotated[
+    bytes, Meta(min_length=32, max_length=32, description="`placement_id` of the placement that follows.")
+]
 Address = Annotated[str, Meta(max_length=300)]
 SubmoduleName = Annotated[str, Meta(description="Name of the sub-module.")]
 PlacementId = Annotated[

@@ -95,6 +95,8 @@ def read_message(call: Call, setting: Setting, sender: str) -> tuple[Message, li
     if kind in (Prepare, Commit):
         usual = _ITEMS[Reached if kind is Prepare else Resumption]
         fields["requests"] = [{**usual, **item} for item in fields["requests"]]
+    if kind is Place:
+        fields.pop("placement")
     if kind in (Prepare, Place):
         return _converted(fields, kind), _text(setting.placement(call.named["placement"], epoch))
     if kind is Rows:

@@ -10,7 +10,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from tests.runtime.roles import both, null_engine, roles_of
 
 DEVICES = ("a", "b", "c", "d")
 PIECES = 6
+LENGTH = 56
 REJOIN_S = 20.0
 _END_S = 90.0
 """After the last thing that goes wrong, everything must have ended within this time."""
@@ -61,7 +62,8 @@ class Fault:
 
     at_s: float
     kind: str
-    """`crash`, `cut`, `mute` (one direction carries nothing), `stall` (a process stands still), `move`."""
+    """`crash`, `source` (the source crashes), `cut`, `mute` (one direction carries nothing), `stall` (a process stands
+    still), `move`."""
     device: str
     pause_s: float = 0.0
     """Until it is over; for ever: infinity."""
@@ -84,17 +86,9 @@ class Life:
     @property
     def last_s(self) -> float:
         """When the last thing is asked for or goes wrong."""
-        pauses = [fault.pause_s if fault.pause_s < 1e6 else 0.0 for fault in self.faults]
+        pauses = [fault.pause_s if fault.pause_s < 1e6 else 3.0 for fault in self.faults]
         ends = [fault.at_s + pause for fault, pause in zip(self.faults, pauses, strict=True)]
         return max([*(ask.at_s for ask in self.asks), *ends])
-
-
-@dataclass
-class Tally:
-    """What happened, over many lives."""
-
-    lives: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
 
 
 def life(seed: int) -> Life:
@@ -122,12 +116,14 @@ def life(seed: int) -> Life:
 
 def _ask(rng: random.Random) -> Ask:
     rows = rng.randint(1, 2)
-    prompts = tuple(tuple(rng.randint(4, 16) for _ in range(rng.randint(1, 9))) for _ in range(rows))
-    return Ask(rng.random() * 2, prompts, rng.randint(2, 15), rng.choice([0.0, 1.0]))
+    prompts = tuple(tuple(rng.randint(4, 16) for _ in range(rng.choice([1, 4, 9, 20]))) for _ in range(rows))
+    return Ask(rng.random() * 2, prompts, rng.choice([2, 4, 8, 8, 15, 36]), rng.choice([0.0, 1.0]))
 
 
 def _fault(rng: random.Random) -> Fault:
-    kind = rng.choice(["crash", "crash", "crash", "cut", "mute", "stall", "move", "move"])
+    kind = rng.choice(
+        ["crash"] * 6 + ["cut", "cut", "mute", "mute", "stall", "stall"] + ["move"] * 4 + ["source"]
+    )
     device = rng.choice(DEVICES[1:])
     peer = rng.choice([name for name in DEVICES if name != device])
     pause = rng.choice([0.0, 0.05, 0.5, 3.0, 12.0, float("inf")])
@@ -193,7 +189,9 @@ def placement_of(assignment: Assignment) -> Placement:
 @cache
 def roles() -> Mapping[str, Role]:
     """The roles of all devices in the base placement; each has all pieces."""
-    plain = roles_of(programs_of(BASE), max_batch=2, max_requests=2, prompt_chunk=3, eos=(3,))
+    plain = roles_of(
+        programs_of(BASE), max_batch=2, max_requests=2, prompt_chunk=8, eos=(3,), max_sequence=LENGTH
+    )
     pieces = {module.name: module for role in plain.values() for module in role.build.submodules}
     values = {name: kind for role in plain.values() for name, kind in role.build.values.items()}
     every = tuple(pieces[name] for name in sorted(pieces))
@@ -264,11 +262,25 @@ def play(life: Life, observe: Observer = unobserved) -> Counter[str]:
                 raise Violation(f"{ask}: {answer.result.mismatches} mismatches")
         elif answer.problem is not None:
             counts[answer.problem.cause] += 1
+    _check_healed(ring)
     counts["moves"] += sum(placed for placed in ring.client.placed)
     source = ring.nodes[ring.source].device.source
     assert source is not None
     counts["changes"] += source.changes.role.epoch
     return counts
+
+
+def _check_healed(ring: Ring) -> None:
+    """What went wrong is over: the ring serves the next request, if all devices are there, or a placement without."""
+    for name, node in ring.nodes.items():
+        if not node.alive:
+            ring.restart(name, 0.0)
+    ring.run(ring.clock.now + REJOIN_S)
+    prompts: tuple[tuple[int, ...], ...] = ((5, 6, 7, 8),)
+    answer = ring.client.submit(prompts, 3)
+    ring.run(ring.clock.now + _END_S, until=lambda: answer.done)
+    if answer.result is None or answer.result.tokens != expected(prompts, 3, 0.0):
+        raise Violation(f"the next request: {answer.result or answer.problem}")
 
 
 def _submit(ring: Ring, ask: Ask, asked: dict[Ask, Answer]) -> None:
@@ -283,6 +295,9 @@ def _do(ring: Ring, fault: Fault) -> None:
         case "crash":
             if ring.nodes[name].alive:
                 ring.restart(name, over) if over < 1e6 else ring.nodes[name].kill()
+        case "source":
+            if ring.nodes[ring.source].alive:
+                ring.restart(ring.source, min(over, 3.0))
         case "cut":
             ring.network.cut(name, fault.peer)
             ring.network.cut(fault.peer, name)
@@ -310,18 +325,6 @@ def _check(ask: Ask, answer: Answer) -> None:
         raise Violation(f"{ask} is told {told}, and then {answer.result.tokens}, not {right}")
     if answer.problem is not None and answer.problem.cause not in ("lost-peer", "stalled"):
         raise Violation(f"{ask} fails without a reason: {answer.problem}")
-
-
-def play_all(seeds: Sequence[int]) -> tuple[Counter[str], dict[int, str]]:
-    """Run many lives: what happened in all, and what did not hold, by seed."""
-    counts: Counter[str] = Counter()
-    bad: dict[int, str] = {}
-    for seed in seeds:
-        try:
-            counts += play(life(seed))
-        except Exception as error:
-            bad[seed] = f"{type(error).__name__}: {error}"
-    return counts, bad
 
 
 def _print(now: float, device: str, event: Event, commands: Sequence[Command]) -> None:

@@ -32,6 +32,7 @@ def roles_of(
     types: Mapping[str, TensorType] = {},
     eos: tuple[int, ...] = (),
     predicted: Mapping[str, float] = {},
+    max_sequence: int = LENGTH,
     others: Sequence[Programs] = (),
 ) -> dict[str, Role]:
     """The roles of all devices.
@@ -41,7 +42,7 @@ def roles_of(
     run in `others` as well, which are placements that may follow.
     """
     model = Model(
-        name="tiny", task="text-generation", dtype="float32", max_sequence=LENGTH, max_batch=max_batch,
+        name="tiny", task="text-generation", dtype="float32", max_sequence=max_sequence, max_batch=max_batch,
         max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
         labels=None, prompt_chunk=prompt_chunk,
     )  # fmt: skip
@@ -77,7 +78,9 @@ def _build(
     phases = [programs for placement in placements for programs in placement.parsed.values()]
     items = [item for programs in phases for item in programs.get(device, ())]
     names = {name for item in items for name in (*item.reads, *item.writes)}
-    modules = {item.submodule: _submodule(item) for item in items if isinstance(item, Run)}
+    modules = {
+        item.submodule: _submodule(item, model.max_sequence) for item in items if isinstance(item, Run)
+    }
     return Build(
         plan_id=PLAN,
         device=device,
@@ -96,8 +99,8 @@ def _build(
     )
 
 
-def _submodule(item: Run) -> Submodule:
-    state = State(f"{item.submodule}.state", "state", "state.out", "float32", ("batch", LENGTH, 4))
+def _submodule(item: Run, length: int) -> Submodule:
+    state = State(f"{item.submodule}.state", "state", "state.out", "float32", ("batch", length, 4))
     return Submodule(item.submodule, "", (), item.inputs, item.outputs, (state,))
 
 

@@ -101,13 +101,16 @@ def changes(role: Role) -> list[AnyMessage]:
     return [
         Prepare(
             epoch=MOST,
+            placement=bytes(32),
             addresses=dict.fromkeys(role.addresses, "x" * 300),
             holders=dict.fromkeys(pieces, "a"),
             requests=tuple(Reached(MOST, MOST, MOST) for _ in requests),
             stands_still=False,
         ),
         Prepared(epoch=MOST, incarnation=MOST, have=have),
-        Commit(epoch=MOST, incarnation=MOST, requests=tuple(resumption for _ in requests)),
+        Commit(
+            epoch=MOST, placement=bytes(32), incarnation=MOST, requests=tuple(resumption for _ in requests)
+        ),
     ]
 
 

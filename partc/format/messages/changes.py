@@ -21,6 +21,7 @@ class Prepare(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "source → device"
     epoch: fields.NextEpoch
+    placement: fields.NextPlacement
     addresses: Annotated[dict[str, str], Meta(max_length=256)]
     """Device → HOST:PORT where it is not where the placement says."""
     holders: Annotated[dict[str, str], Meta(max_length=4096)]
@@ -48,6 +49,7 @@ class Commit(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "source → device"
     epoch: fields.NextEpoch
+    placement: fields.NextPlacement
     incarnation: fields.Incarnation
     """Incarnation of the receiver as it told in `prepared`."""
     requests: tuple[Resumption, ...]

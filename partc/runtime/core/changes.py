@@ -59,6 +59,8 @@ class Member:
     incarnation: int
     epoch: int
     """Of the placement that it runs."""
+    placement: bytes
+    """Its id."""
 
 
 @dataclass(slots=True)
@@ -118,10 +120,10 @@ class Changes:
 
     # -- what the source learns
 
-    def greeted(self, device: str, incarnation: int, epoch: int) -> None:
+    def greeted(self, device: str, member: Member) -> None:
         """A device is connected, or the source itself has loaded."""
-        self.members[device] = Member(incarnation, epoch)
-        self.highest = max(self.highest, epoch)
+        self.members[device] = member
+        self.highest = max(self.highest, member.epoch)
         self._suspects.discard(device)
 
     def gone(self, device: str) -> None:
@@ -161,7 +163,7 @@ class Changes:
             yield from self.give_up(RunError("a device was lost meanwhile", cause="lost-peer"))
         missing = [name for name in self.role.ring if name not in self._present]
         forgetful = [name for name in self.role.ring if name not in missing and self._has_forgotten(name)]
-        if not reached and not missing and all(self.members[n].epoch == self.role.epoch for n in forgetful):
+        if not reached and not missing and all(self._is_in_force(self.members[name]) for name in forgetful):
             forgetful = []  # there is nothing to remember
         if missing or forgetful:
             yield from self._replace(missing, forgetful, reached, now)
@@ -264,7 +266,11 @@ class Changes:
         """Whether a device that is present does not know the placement in force, or lost what it had in it."""
         member = self.members[device]
         known = self._in_force.get(device, member.incarnation)
-        return member.epoch != self.role.epoch or member.incarnation != known
+        return not self._is_in_force(member) or member.incarnation != known
+
+    def _is_in_force(self, member: Member) -> bool:
+        """Whether a device runs the placement in force; a former life of the source may have given out its epoch."""
+        return (member.epoch, member.placement.hex()) == (self.role.epoch, self.role.placement_id)
 
     def _stands(self, reached: Sequence[Reached], now: float) -> Iterator[Action]:
         """The placement in force stands: go on with it, or with what was asked for."""
@@ -327,6 +333,7 @@ class Changes:
         text = canonical_json(placement_json(change.role.placement)).encode()
         message = Prepare(
             epoch=change.epoch,
+            placement=bytes.fromhex(change.role.placement_id),
             addresses=dict(self.addresses),
             holders=self._holders(change),
             requests=tuple(reached),
@@ -350,7 +357,7 @@ class Changes:
         self._in_force = {name: change.asked[name] for name in change.role.ring}
         self._losses = {}
         for name, incarnation in change.asked.items():
-            self.members[name] = Member(incarnation, change.epoch)
+            self.members[name] = Member(incarnation, change.epoch, bytes.fromhex(change.role.placement_id))
         have = {
             (device, held.request, held.submodule): held.steps
             for device, prepared in change.prepared.items()

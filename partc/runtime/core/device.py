@@ -297,7 +297,7 @@ class Device:
         if self.membership.state is membership.State.LOADING:
             self.membership.loaded()
             if self.source is not None:
-                self.source.changes.greeted(self.role.device, self.membership.incarnation, self.role.epoch)
+                self.source.loaded(self.membership.incarnation)
             yield from self._look(now)
         yield from self.preparation.look(now)
 

@@ -101,8 +101,7 @@ class Receiver(Generic[T]):
 
     def expect(self, epoch: int, window: int) -> None:
         """A change to this epoch is prepared: its frames are kept until `restart`."""
-        if self._following != (epoch, window):
-            self._following, self._early = (epoch, window), {}
+        self._following, self._early = (epoch, window), {}
 
     def restart(self) -> list[T]:
         """The epoch that is prepared is in force; the frames of it that may be handed on now, in order."""

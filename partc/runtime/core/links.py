@@ -57,6 +57,8 @@ class LinkState(Enum):
 class _Outgoing:
     sender: Sender[tuple[Data, Sequence[Frame]]]
     state: LinkState = LinkState.DOWN
+    incarnation: int | None = None
+    """The life of the receiver that was last heard of."""
 
 
 @dataclass(slots=True)
@@ -283,7 +285,14 @@ class Links:
             link.origin = event.origin
             epoch, expected = link.receiver.epoch, link.receiver.acknowledgement()
         info, first = dict(self.info), self.first_request
-        welcome = Welcome(name=self.role.device, epoch=epoch, next=expected, first_request=first, info=info)
+        welcome = Welcome(
+            name=self.role.device,
+            incarnation=self.incarnation,
+            epoch=epoch,
+            next=expected,
+            first_request=first,
+            info=info,
+        )
         return [*lost, Send(event.origin, welcome), *self._greeted(hello)]
 
     def _greeted(self, hello: Hello) -> Iterator[Action]:
@@ -313,7 +322,7 @@ class Links:
             builds = role.plan_id[:12], hello.plan.hex()[:12]
             message = f"{role.device} runs build {builds[0]}, {name} has build {builds[1]}"
             raise RunError(message, hint=_BUILD_HINT, cause="refused")
-        if hello.epoch == role.epoch and hello.placement.hex() != role.placement_id:
+        if hello.epoch == role.epoch == 0 and hello.placement.hex() != role.placement_id:
             message = f"{name} has another placement of this build than {role.device}"
             raise RunError(message, hint=_BUILD_HINT, cause="refused")
 
@@ -325,8 +334,10 @@ class Links:
     def _welcomed(self, peer: str, message: Welcome) -> list[Action]:
         out = self._out[peer]
         sender = out.sender
+        is_known = out.incarnation in (None, message.incarnation)
+        out.incarnation = message.incarnation
         if message.epoch == sender.epoch:
-            if not sender.can_resume(message.next):
+            if not (is_known and sender.can_resume(message.next)):  # a new life has no use for what it lost
                 sender.restart(next(self._sessions), sender.epoch)
                 return [Send(peer, self._hello(out))]
             sender.acknowledge(sender.session, sender.epoch, message.next)
@@ -338,7 +349,7 @@ class Links:
 
     def _data(self, peer: str, data: Data, frames: Sequence[memoryview], now: float) -> list[Action]:
         link = self._in.get(peer)
-        if link is None and data.epoch != self.role.epoch:
+        if link is None and (data.epoch or self.role.epoch):
             return []  # it has not come to the placement in force yet, or is ahead
         if link is None:
             raise RunError(f"{peer} sends no data here", cause="refused")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from partc.errors import PartcError, RunError
-from partc.format.message_parts import Problem
+from partc.format.message_parts import Held, Problem
 from partc.format.messages import Abort, Commit, Prepare, Prepared
 from partc.format.placement import read_placement
 from partc.format.role import Role, check_role
@@ -68,7 +68,7 @@ class Preparation:
         """The source asks for it."""
         if message.epoch <= self.role.epoch or message.epoch < self._epoch:
             return
-        if message.epoch > self._epoch:
+        if self._next is None or message.placement.hex() != self._next.placement_id:
             try:
                 self._next = self._read(message, text)
             except PartcError as error:
@@ -104,19 +104,15 @@ class Preparation:
         if self.links.missing_for(self._next):
             return
         self.state = State.PREPARED
-        kept = [name for name in self._next.running if name in self.role.running]
-        have = (*self.requests.held(kept), *self.transfer.held())
-        message = Prepared(epoch=self._epoch, incarnation=self.incarnation, have=have)
+        message = Prepared(epoch=self._epoch, incarnation=self.incarnation, have=self._have(self._next))
         yield Tell(self.role.source, message)
 
     def commit(self, commit: Commit) -> Role | None:
         """The role that is in force now; None where another life of this device is meant, or another change."""
-        if self.state is not State.PREPARED or (commit.epoch, commit.incarnation) != (
-            self._epoch,
-            self.incarnation,
-        ):
+        role = self._next
+        if self.state is not State.PREPARED or role is None or commit.incarnation != self.incarnation:
             return None
-        return self._next
+        return role if commit.placement.hex() == role.placement_id else None
 
     def adopt(self, role: Role) -> Iterator[Action]:
         """A role is in force: what it does not run is released."""
@@ -138,10 +134,15 @@ class Preparation:
     def _read(self, message: Prepare, text: bytes) -> Role:
         """The role to come; raises BundleError or RunError where it does not fit the build."""
         role = Role(self.role.build, read_placement(text, "prepare"))
-        if role.epoch != message.epoch:
-            raise RunError(f"the placement has the epoch {role.epoch}, not {message.epoch}", cause="bug")
+        if (role.epoch, role.placement_id) != (message.epoch, message.placement.hex()):
+            raise RunError(f"the placement is not that of epoch {message.epoch}", cause="bug")
         check_role(role, "prepare")
         return role
+
+    def _have(self, role: Role) -> tuple[Held, ...]:
+        """The watermarks of what the device runs already, and of what it fetched."""
+        kept = [name for name in role.running if name in self.role.running]
+        return (*self.requests.held(kept), *self.transfer.held())
 
     def _load(self, role: Role) -> Iterator[Action]:
         coming = {name for names in self._under_way.values() for name in names}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
 from partc.errors import PartcError
@@ -41,7 +42,7 @@ from partc.runtime.core.actions import (
     Stalled,
     Tell,
 )
-from partc.runtime.core.changes import Changes, placed
+from partc.runtime.core.changes import Changes, Member, placed
 from partc.runtime.core.commands import Send
 from partc.runtime.core.links import Links
 from partc.runtime.core.membership import Membership
@@ -116,6 +117,12 @@ class Source:
             case _:
                 assert_never(report)
 
+    def loaded(self, incarnation: int) -> None:
+        """The source itself has loaded."""
+        role = self.changes.role
+        own = Member(incarnation, role.epoch, bytes.fromhex(role.placement_id))
+        self.changes.greeted(role.device, own)
+
     def first_request(self, hello: Hello) -> int:
         """Requests below this number are over for whoever greets: for a new life all that have begun."""
         remembers = self.changes.remembers(hello.name, hello.incarnation)
@@ -123,7 +130,7 @@ class Source:
 
     def greeted(self, hello: Hello, now: float) -> Iterator[Action]:
         """A device is connected."""
-        self.changes.greeted(hello.name, hello.incarnation, hello.epoch)
+        self.changes.greeted(hello.name, Member(hello.incarnation, hello.epoch, hello.placement))
         yield from self.look(now)
 
     def lost(self, device: str, origin: str | bytes, now: float) -> Iterator[Action]:
@@ -171,15 +178,17 @@ class Source:
     def adopt(self, adopt: Adopt, now: float) -> Iterator[Action]:
         """A prepared placement is in force."""
         schedule, role = self.schedule, adopt.role
-        owners = [(device, name) for device, names in role.placement.running.items() for name in names]
-        resumptions, repeated = schedule.rewind(
-            lambda number: min(adopt.have.get((device, number, name), 0) for device, name in owners)
-        )
+        resumptions, repeated = schedule.rewind(partial(_watermark, adopt))
         self.membership.adopt(role, self.links.devices)
         schedule.adopt(role)
         self.monitor.adopt(adopt, now)
         for device, incarnation in adopt.participants.items():
-            message = Commit(epoch=role.epoch, incarnation=incarnation, requests=resumptions)
+            message = Commit(
+                epoch=role.epoch,
+                placement=bytes.fromhex(role.placement_id),
+                incarnation=incarnation,
+                requests=resumptions,
+            )
             yield Tell(device, message)
         schedule.absent = ()
         yield from schedule.go_on(now)
@@ -214,3 +223,9 @@ class Source:
             return
         yield from self.changes.place(heard.origin, message, placement, now)
         yield from self.look(now)
+
+
+def _watermark(adopt: Adopt, request: int) -> int:
+    """Steps whose rows the owners of all sub-modules have; O(sub-modules)."""
+    owners = adopt.role.placement.running.items()
+    return min(adopt.have.get((device, request, name), 0) for device, names in owners for name in names)

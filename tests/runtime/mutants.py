@@ -1,0 +1,187 @@
+"""Mutants: the core with one of its precautions left out. Each must break something, else the precaution is useless.
+
+`python -m tests.runtime.mutants [NAME …]` tells how many seeds of `tests.runtime.living` it took for each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from partc.format.message_parts import Held, Reached
+from partc.format.role import Role
+from partc.runtime.core import job, source
+from partc.runtime.core.changes import Changes, Member
+from partc.runtime.core.link import Receiver
+from partc.runtime.core.links import Links
+from partc.runtime.core.preparation import Preparation
+from partc.runtime.core.requests import Requests
+from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.transfer import Transfer
+from tests.runtime.living import life, play
+
+Patch = AbstractContextManager[Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One precaution less."""
+
+    name: str
+    patches: Sequence[Patch]
+    seeds: int
+    """Within so many it is caught."""
+
+
+def caught_at(mutant: Mutant) -> tuple[int, str] | None:
+    """The first seed that tells a mutant from the core, and how; None: none does."""
+    with ExitStack() as stack:
+        for each in mutant.patches:
+            stack.enter_context(each)
+        for seed in range(mutant.seeds):
+            try:
+                play(life(seed))
+            except Exception as error:
+                return seed, f"{type(error).__name__}: {error}"
+    return None
+
+
+def mutants() -> list[Mutant]:
+    """All of them, freshly made: a patch is used once."""
+    return [Mutant(name, patches, seeds) for name, (patches, seeds) in _all().items()]
+
+
+def _all() -> Mapping[str, tuple[list[Patch], int]]:
+    return {
+        "no incarnation": (
+            [
+                patch.object(Links, "_hello", _nameless_hello),
+                patch.object(Links, "_welcomed", _of_any_life),
+                patch.object(Changes, "greeted", _nameless_greeting),
+                patch.object(Changes, "prepared", _nameless_prepared),
+                patch.object(Preparation, "commit", _for_anybody),
+            ],
+            3000,
+        ),
+        "no epoch check": ([patch.object(Receiver, "accept", _of_any_epoch)], 3000),
+        "highest row": ([patch.object(Requests, "held", _highest)], 3000),
+        "replayed tokens emitted": ([patch.object(Schedule, "emitted", _always_new)], 3000),
+        "no watermark": ([patch.object(source, "_watermark", _no_watermark)], 3000),
+        "amnesia that lies": ([patch.object(Preparation, "_have", _lies)], 3000),
+        "rows without their request": (
+            [
+                patch.object(Transfer, "_fetch", _of_the_slot),
+                patch.object(Transfer, "forget", _nothing),
+                patch.object(Transfer, "reset", _nothing),
+            ],
+            3000,
+        ),
+        "COMMIT not repeated": ([patch.object(Changes, "_has_forgotten", _by_life_alone)], 3000),
+        "epoch reset at the source": ([patch.object(Changes, "greeted", _own_epoch_alone)], 3000),
+        "watermark in rows": ([patch.object(Requests, "held", _in_rows)], 3000),
+        "forced steps without a bound": ([patch.object(job, "MOST_FORCED", 10**6)], 3000),
+    }
+
+
+_hello, _greeted, _prepared = Links._hello, Changes.greeted, Changes.prepared
+_commit, _accept, _emitted = Preparation.commit, Receiver.accept, Schedule.emitted
+_fetch, _welcomed = Transfer._fetch, Links._welcomed
+
+
+def _nothing(self: object, *_: object) -> None:
+    """Nothing is done."""
+
+
+def _nameless_hello(self: Links, out: Any) -> Any:
+    return replace(_hello(self, out), incarnation=0)
+
+
+def _of_any_life(self: Links, peer: str, message: Any) -> Any:
+    return _welcomed(self, peer, replace(message, incarnation=0))
+
+
+def _nameless_greeting(self: Changes, device: str, member: Member) -> None:
+    _greeted(self, device, Member(0, member.epoch, member.placement))
+
+
+def _nameless_prepared(self: Changes, device: str, message: Any, *rest: Any) -> Any:
+    return _prepared(self, device, replace(message, incarnation=0), *rest)
+
+
+def _for_anybody(self: Preparation, commit: Any) -> Any:
+    return _commit(self, replace(commit, incarnation=self.incarnation))
+
+
+def _of_any_epoch(self: Receiver[Any], epoch: int, session: int, seq: int, frame: Any) -> Any:
+    return _accept(self, self.epoch, session, seq, frame)
+
+
+def _highest(self: Requests, submodules: Sequence[str]) -> Iterator[Held]:
+    """The step under way counts as soon as it has begun."""
+    for number, request in self._open.items():
+        steps = request.steps + (request._step is not None)
+        if steps:
+            yield from (Held(number, name, steps) for name in submodules)
+
+
+def _in_rows(self: Requests, submodules: Sequence[str]) -> Iterator[Held]:
+    """Rows count instead of steps."""
+    for number, request in self._open.items():
+        if request.steps:
+            rows = max(request.position(request.steps))
+            yield from (Held(number, name, rows) for name in submodules)
+
+
+def _always_new(self: Schedule, step: Any, values: Any, now: float) -> Any:
+    """Whatever is drawn is told."""
+    found = self._running.get(step.request)
+    if found is None or step.step >= found.reached:
+        return _emitted(self, step, values, now)
+    known = found.drawn
+    found.drawn = known[: max(0, step.step + 1 - len(found.prompt))]
+    return _emitted(self, step, values, now)
+
+
+def _no_watermark(adopt: Any, request: int) -> int:
+    return 10**6
+
+
+def _lies(self: Preparation, role: Role) -> tuple[Held, ...]:
+    """The device says that it has what is asked for."""
+    assert self._message is not None
+    return tuple(
+        Held(each.request, name, each.step) for each in self._message.requests for name in role.running
+    )
+
+
+def _of_the_slot(self: Transfer, reached: Reached, submodule: str, message: Any, now: float) -> Any:
+    """Rows that another request left in the slot count."""
+    for (_, name), fetch in list(self._fetches.items()):
+        if name == submodule and fetch.reached.slot == reached.slot and fetch.have:
+            made = list(_fetch(self, reached, submodule, message, now))
+            self._fetches[reached.request, submodule].have = min(fetch.have, reached.step)
+            return made
+    return _fetch(self, reached, submodule, message, now)
+
+
+def _by_life_alone(self: Changes, device: str) -> bool:
+    member = self.members[device]
+    return member.incarnation != self._in_force.get(device, member.incarnation)
+
+
+def _own_epoch_alone(self: Changes, device: str, member: Member) -> None:
+    highest = self.highest
+    _greeted(self, device, member)
+    self.highest = highest
+
+
+if __name__ == "__main__":
+    for mutant in mutants():
+        if not sys.argv[1:] or mutant.name in sys.argv[1:]:
+            print(mutant.name, caught_at(mutant), sep=": ", flush=True)
