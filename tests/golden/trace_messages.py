@@ -96,7 +96,7 @@ def read_message(call: Call, setting: Setting, sender: str) -> tuple[Message, li
         usual = _ITEMS[Reached if kind is Prepare else Resumption]
         fields["requests"] = [{**usual, **item} for item in fields["requests"]]
     if kind is Place:
-        fields.pop("placement")
+        fields.pop("placement", None)
     if kind in (Prepare, Place):
         return _converted(fields, kind), _text(setting.placement(call.named["placement"], epoch))
     if kind is Rows:
@@ -127,8 +127,10 @@ def print_message(message: Message, frames: Sequence[Frame], setting: Setting, s
     epoch = getattr(message, "epoch", 0)
     defaults = _defaults(type(message), setting, sender, epoch)
     named = {}
-    if isinstance(message, Prepare | Place):
+    if isinstance(message, Place):
         named["placement"] = _name_of(read_placement(b"".join(frames), name).placement_id, setting, epoch)
+    if isinstance(message, Prepare):
+        del defaults["placement"]
     if isinstance(message, Rows):
         defaults.update(_of_rows(message.submodule, message.parts))
     for key, value in msgspec.structs.asdict(message).items():
@@ -263,7 +265,7 @@ def _opening(rows: Sequence[Row]) -> list[Opening]:
 def _placement(call: Call, setting: Setting, epoch: int) -> dict[str, bytes]:
     """The field that names a placement by its digest, where a name is given."""
     name = call.named.get("placement")
-    if name is None or call.name in ("prepare", "place"):
+    if name is None or call.name == "place":
         return {}
     if name in setting.placements:
         return {"placement": bytes.fromhex(setting.placement(name, epoch).placement_id)}

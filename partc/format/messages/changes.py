@@ -20,8 +20,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     """
 
     route: ClassVar[str] = "source → device"
-    epoch: fields.NextEpoch
     placement: fields.NextPlacement
+    epoch: fields.NextEpoch
     addresses: Annotated[dict[str, str], Meta(max_length=256)]
     """Device → HOST:PORT where it is not where the placement says."""
     holders: Annotated[dict[str, str], Meta(max_length=4096)]
@@ -48,8 +48,8 @@ class Commit(Message, frozen=True, kw_only=True):
     """The prepared placement is in force. A device that is not `incarnation` any more ignores it."""
 
     route: ClassVar[str] = "source → device"
-    epoch: fields.NextEpoch
     placement: fields.NextPlacement
+    epoch: fields.NextEpoch
     incarnation: fields.Incarnation
     """Incarnation of the receiver as it told in `prepared`."""
     requests: tuple[Resumption, ...]

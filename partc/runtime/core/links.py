@@ -143,8 +143,9 @@ class Links:
         self.role, self.headers = role, Headers(role)
         self._in = {name: self._in[name] for name in role.receive}
         for name in peers_of(role):
-            sender = self._out[name].sender
-            sender.restart(sender.session, role.epoch, out_window(role, name))
+            out = self._out[name]
+            out.sender.restart(out.sender.session, role.epoch, out_window(role, name))
+            out.incarnation = None  # whichever life has adopted it as well
         return [
             self._delivered(peer, *each)
             for peer, link in self._in.items()
