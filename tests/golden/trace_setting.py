@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from partc.format.placement import Placement, seal_placement
 from partc.format.role import Role
 from partc.runtime.core.start import Start
 from tests.golden.trace_values import TraceError
-from tests.runtime.roles import Programs, both, placement_of, roles_of
+from tests.runtime.roles import Programs, chain, placement_of, roles_of
 
 COMPILED = "compiled"
 """Name of the placement with which the device starts."""
@@ -78,34 +78,6 @@ def _parse(device: str, text: str) -> tuple[dict[str, list[str]], Programs]:
         else:
             key, *facts[key] = line.replace(",", " , ").split()
     if "chain" in facts:
-        return facts, _chain(facts.pop("chain"))
+        return facts, chain(" ".join(facts.pop("chain")))
     texts = {phase: "\n".join(lines) for phase, lines in own.items()}
     return facts, {name: texts if name == device else dict.fromkeys(texts, "") for name in facts.pop("ring")}
-
-
-def _chain(words: list[str]) -> Programs:
-    """The programs of a chain of sub-modules, `DEVICE SUBMODULE …, DEVICE …`."""
-    stages = [stage.split() for stage in " ".join(words).split(" , ")]
-    owners = [(device, name) for device, *names in stages for name in names]
-    source, last = owners[0][0], owners[-1][0]
-    lines: dict[str, list[str]] = {device: [] for device, _ in owners}
-    for before, (device, name), behind in zip([None, *owners], owners, [*owners[1:], None], strict=False):
-        lines[device] += _stage(before, device, name, behind)
-    lines[last].append("sample logits -> token")
-    if last != source:
-        lines[last].append(f"send token to {source}")
-        lines[source].append(f"recv token from {last}")
-    lines[source].append("emit token")
-    return {device: both("\n".join(program)) for device, program in lines.items()}
-
-
-def _stage(
-    before: tuple[str, str] | None, device: str, name: str, behind: tuple[str, str] | None
-) -> Iterator[str]:
-    """One sub-module, with the messages around it."""
-    read = "input_ids" if before is None else f"{before[1]}_out"
-    if before is not None and before[0] != device:
-        yield f"recv {read} from {before[0]}"
-    yield f"run {name} ({read}) -> ({'logits' if behind is None else f'{name}_out'})"
-    if behind is not None and behind[0] != device:
-        yield f"send {name}_out to {behind[0]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from partc.format.build import Build, EngineSpec, Memory, Model, Port, State, Submodule, TensorType
@@ -137,6 +137,34 @@ def null_engine(role: Role) -> Engine:
 def both(text: str) -> dict[str, str]:
     """One program for both phases."""
     return {"prefill": text, "decode": text}
+
+
+def chain(text: str) -> Programs:
+    """The programs of a chain of sub-modules: `DEVICE SUBMODULE …, DEVICE …`, the source first."""
+    stages = [stage.split() for stage in text.split(",")]
+    owners = [(device, name) for device, *names in stages for name in names]
+    source, last = owners[0][0], owners[-1][0]
+    lines: dict[str, list[str]] = {device: [] for device, _ in owners}
+    for before, (device, name), behind in zip([None, *owners], owners, [*owners[1:], None], strict=False):
+        lines[device] += _stage(before, device, name, behind)
+    lines[last].append("sample logits -> token")
+    if last != source:
+        lines[last].append(f"send token to {source}")
+        lines[source].append(f"recv token from {last}")
+    lines[source].append("emit token")
+    return {device: both("\n".join(program)) for device, program in lines.items()}
+
+
+def _stage(
+    before: tuple[str, str] | None, device: str, name: str, behind: tuple[str, str] | None
+) -> Iterator[str]:
+    """One sub-module, with the messages around it."""
+    read = "input_ids" if before is None else f"{before[1]}_out"
+    if before is not None and before[0] != device:
+        yield f"recv {read} from {before[0]}"
+    yield f"run {name} ({read}) -> ({'logits' if behind is None else f'{name}_out'})"
+    if behind is not None and behind[0] != device:
+        yield f"send {name}_out to {behind[0]}"
 
 
 THREE: Programs = {
