@@ -353,6 +353,7 @@ class Changes:
 
     def _commit(self, change: Change, now: float) -> Iterator[Action]:
         self.change, self.state, self.role = None, State.SETTLED, change.role
+        stopped_s = now - self._stopped if self._is_held else 0.0
         self._is_held = self._is_cut_short = False
         self._in_force = {name: change.asked[name] for name in change.role.ring}
         self._losses = {}
@@ -363,7 +364,7 @@ class Changes:
             for device, prepared in change.prepared.items()
             for held in prepared.have
         }
-        yield Adopt(change.role, change.asked, have, change.wish, now - self._stopped)
+        yield Adopt(change.role, change.asked, have, change.wish, stopped_s)
 
     def _check(self, placement: Placement) -> None:
         """Raise RunError or BundleError where a placement cannot be gone over to."""

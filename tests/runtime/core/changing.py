@@ -1,0 +1,111 @@
+"""Changes of placement: small rings, and what their parts are told, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from partc.format.digests import canonical_json
+from partc.format.frames import split_frames
+from partc.format.message_parts import Held, Problem, Reached
+from partc.format.messages import Message, Place, Prepare, Prepared
+from partc.format.placement import Placement, placement_json, seal_placement
+from partc.format.role import Role
+from partc.runtime.core.actions import Action, Tell
+from partc.runtime.core.changes import Changes
+from tests.runtime.roles import chain, placement_of, roles_of
+
+COMPILED = chain("a p0, b p1, c p2")
+WITHOUT_B = chain("a p0 p1, c p2")
+WITHOUT_C = chain("a p0, b p1 p2")
+WITH_D = chain("a p0, b p1, d p2")
+DEVICES = ("a", "b", "c", "d")
+PATIENCE_S = 5.0
+TICKET = b"ticket of place "
+REACHED = (Reached(40, 0, 3),)
+"""Of the only request in flight."""
+CLIENT = b"client"
+
+A = TypeVar("A")
+M = TypeVar("M", bound=Message)
+
+
+def role_of(device: str = "a", max_batch: int = 1, prompt_chunk: int | None = None) -> Role:
+    """A device of the ring a, b, c; it holds all that it runs in any placement, and d is idle."""
+    others = (WITHOUT_B, WITHOUT_C, WITH_D)
+    return roles_of(COMPILED, others=others, max_requests=2, max_batch=max_batch, prompt_chunk=prompt_chunk)[
+        device
+    ]
+
+
+def without_b(epoch: int = 0) -> Placement:
+    """A placement of a and c."""
+    return seal_placement(replace(placement_of(WITHOUT_B, DEVICES), epoch=epoch))
+
+
+def without_c(epoch: int = 0) -> Placement:
+    """A placement of a and b."""
+    return seal_placement(replace(placement_of(WITHOUT_C, DEVICES), epoch=epoch))
+
+
+def with_d(epoch: int = 0) -> Placement:
+    """A placement of a, b and d."""
+    return seal_placement(replace(placement_of(WITH_D, DEVICES), epoch=epoch))
+
+
+def compiled(epoch: int = 0) -> Placement:
+    """The placement of a, b and c."""
+    return seal_placement(replace(role_of().placement, epoch=epoch))
+
+
+def text_of(placement: Placement) -> bytes:
+    """The text that `prepare` and `place` carry."""
+    return canonical_json(placement_json(placement)).encode()
+
+
+def frames_of(placement: Placement) -> list[memoryview]:
+    """The same in frames."""
+    return split_frames(memoryview(text_of(placement)))
+
+
+def changes_of(*known: Placement) -> Changes:
+    """Changes of the source, before any device is connected; the contingencies are `known`."""
+    role = role_of()
+    return Changes(role, (role.placement, *known), {}, PATIENCE_S)
+
+
+def standing(*known: Placement) -> Changes:
+    """The ring stands: a, b and c have the incarnations 1, 2 and 3."""
+    changes = changes_of(*known)
+    for incarnation, device in enumerate(("a", "b", "c"), start=1):
+        changes.greeted(device, incarnation, epoch=0)
+    assert list(changes.review((), (), 0.0)) == []
+    return changes
+
+
+def only(kind: type[A], actions: Iterable[object]) -> list[A]:
+    """The actions of a kind."""
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def told(kind: type[M], actions: Iterable[Action]) -> dict[str, M]:
+    """Device → the message of a kind that it is told."""
+    found = only(Tell, actions)
+    return {tell.device: tell.message for tell in found if isinstance(tell.message, kind)}
+
+
+def prepared(epoch: int, incarnation: int, *have: Held, problem: Problem | None = None) -> Prepared:
+    """The answer to PREPARE."""
+    return Prepared(epoch=epoch, incarnation=incarnation, have=have, problem=problem)
+
+
+def prepare(epoch: int, *requests: Reached, stands_still: bool = False, **holders: str) -> Prepare:
+    """A question whether a device can change over; the holders are those of sub-modules."""
+    return Prepare(epoch=epoch, addresses={}, holders=holders, requests=requests, stands_still=stands_still)
+
+
+def place() -> Place:
+    """A client's wish."""
+    return Place(ticket=TICKET)
