@@ -161,15 +161,14 @@ class Transfer:
 
     def wanted(self, origin: Origin, want: Want) -> Iterator[Action]:
         """Answer a question, or keep it until its step is over; one that cannot be answered is ignored."""
-        request = self.requests.request(want.request)
-        steps = 0 if request is None or want.submodule not in self.role.running else request.steps
-        if request is None or steps <= want.begin:
+        request = self.requests.request(want.request) if want.submodule in self.role.running else None
+        if request is None or request.steps <= want.begin:
             if request is not None and want.waits:
                 self._waiting.append((origin, want))
             else:
                 yield Send(origin, _rows(want, want.begin, 0))
             return
-        end = min(want.end or steps, steps)
+        end = min(want.end or request.steps, request.steps)
         states = self.role.submodules[want.submodule].states
         parts = list(_parts(states, request.position(want.begin), request.position(end)))
         if want.part >= len(parts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -101,9 +101,13 @@ def prepared(epoch: int, incarnation: int, *have: Held, problem: Problem | None 
     return Prepared(epoch=epoch, incarnation=incarnation, have=have, problem=problem)
 
 
-def prepare(epoch: int, *requests: Reached, stands_still: bool = False, **holders: str) -> Prepare:
+def prepare(
+    epoch: int, *requests: Reached, stands_still: bool = False, holders: Mapping[str, str] = {}
+) -> Prepare:
     """A question whether a device can change over; the holders are those of sub-modules."""
-    return Prepare(epoch=epoch, addresses={}, holders=holders, requests=requests, stands_still=stands_still)
+    return Prepare(
+        epoch=epoch, addresses={}, holders=dict(holders), requests=requests, stands_still=stands_still
+    )
 
 
 def place() -> Place:

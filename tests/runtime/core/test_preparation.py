@@ -54,10 +54,8 @@ class End:
         self.links._welcomed(peer, welcome(peer))
         return list(self.end.look(1.0))
 
-    def prepare(
-        self, placement: Placement, *requests: Reached, now: float = 1.0, **holders: str
-    ) -> list[Action]:
-        message = prepare(placement.epoch, *requests, **holders)
+    def prepare(self, placement: Placement, *requests: Reached, now: float = 1.0) -> list[Action]:
+        message = prepare(placement.epoch, *requests)
         return list(self.end.prepare(message, text_of(placement), now))
 
     def loaded(self, epoch: int) -> list[Action]:
@@ -188,7 +186,7 @@ def test_a_failure_that_does_not_matter_any_more() -> None:
 
 def test_fetching_rows() -> None:
     end = End()
-    list(end.end.prepare(prepare(1, Reached(40, 0, 3), p2="c"), text_of(without_c(1)), 1.0))
+    list(end.end.prepare(prepare(1, Reached(40, 0, 3), holders={"p2": "c"}), text_of(without_c(1)), 1.0))
     (want,) = only(Send, end.loaded(1))
     assert isinstance(want.message, Want)
     assert (want.origin, want.message.submodule, want.message.request) == ("c", "p2", 40)
@@ -293,7 +291,7 @@ def test_a_change_before_everything_is_loaded() -> None:
     transfer = Transfer(role, requests, links, PATIENCE_S)
     preparation = Preparation(role, INCARNATION, links, requests, transfer)
     assert list(preparation.prepare(prepare(1), text_of(compiled(1)), 1.0)) == []
-    assert preparation.state is State.LOADING
     list(preparation.loaded(0))
+    assert not preparation.is_fetching
     list(preparation.look(1.0))
-    assert preparation.state is State.FETCHING
+    assert preparation.is_fetching, "its links do not stand"
