@@ -340,9 +340,10 @@ class Schedule:
                 continue
             error = self.patience.stalled(job, patience)
             if self.rejoin_s and job.helped_at != job.step:
+                silent = self.patience.silent(job)
                 job.helped_at = job.step
                 job.progress.moved(now)
-                yield Stalled(self.patience.silent(job), error)
+                yield Stalled(silent, error)
             else:
                 yield from self._fail(job, error, now)
 
