@@ -20,6 +20,7 @@ from tests.runtime.roles import chain, placement_of, roles_of
 COMPILED = chain("a p0, b p1, c p2")
 WITHOUT_B = chain("a p0 p1, c p2")
 WITHOUT_C = chain("a p0, b p1 p2")
+MOVED = chain("a p0, c p1 p2")
 WITH_D = chain("a p0, b p1, d p2")
 DEVICES = ("a", "b", "c", "d")
 PATIENCE_S = 5.0
@@ -34,7 +35,7 @@ M = TypeVar("M", bound=Message)
 
 def role_of(device: str = "a", max_batch: int = 1, prompt_chunk: int | None = None) -> Role:
     """A device of the ring a, b, c; it holds all that it runs in any placement, and d is idle."""
-    others = (WITHOUT_B, WITHOUT_C, WITH_D)
+    others = (WITHOUT_B, WITHOUT_C, MOVED, WITH_D)
     return roles_of(COMPILED, others=others, max_requests=2, max_batch=max_batch, prompt_chunk=prompt_chunk)[
         device
     ]
@@ -48,6 +49,11 @@ def without_b(epoch: int = 0) -> Placement:
 def without_c(epoch: int = 0) -> Placement:
     """A placement of a and b."""
     return seal_placement(replace(placement_of(WITHOUT_C, DEVICES), epoch=epoch))
+
+
+def moved(epoch: int = 0) -> Placement:
+    """A placement of a and c, where the source has no more to do than before."""
+    return seal_placement(replace(placement_of(MOVED, DEVICES), epoch=epoch))
 
 
 def with_d(epoch: int = 0) -> Placement:
