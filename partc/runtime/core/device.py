@@ -3,7 +3,7 @@
 | event | any device | the source besides |
 | --- | --- | --- |
 | loaded | `ready` once all links stand; a change goes on | waiting requests open once all devices are ready |
-| load failed | `abort` | the change is given up |
+| load failed | `prepared` with the reason; the change is dropped | the change is given up |
 | rows read | `rows` | |
 | connected | the link greets | |
 | disconnected | the link is down: values wait for it (1) | a change begins, or requests wait, or end: `lost-peer` (2) |
@@ -16,7 +16,7 @@
 | `close` | the request ends; its timings are reported | ignored |
 | `ping` | `pong` | |
 | `ready`, `unready`, `pong` | ignored | membership, liveness |
-| `prepare`, `commit`, `abort` | the change is prepared, in force, or given up | `abort` alone: the change is given up |
+| `prepare`, `commit`, `abort` | the change is prepared, in force, or dropped | so are its own; others are ignored |
 | `prepared` | ignored | the last one leads to COMMIT, or to a stop at step boundaries |
 | `want`, `rows` | rows go out, or come in | |
 | `place`, `resume` | ignored | a change is begun; a client gets what it missed |

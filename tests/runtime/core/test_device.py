@@ -381,3 +381,14 @@ def test_the_table_has_every_event_and_every_message_to_a_device() -> None:
     assert [event for event in events if not re.search(rf"^\| (.*, )?{event}\b", table, re.MULTILINE)] == [
         "received"
     ]
+
+
+def test_the_table_has_nothing_else() -> None:
+    """Every name in its first column is that of an event or a message, and stands there once."""
+    table = device_module.__doc__ or ""
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")][2:]
+    names = [name.strip() for row in rows for name in row.split(",")]
+    events = {re.sub(r"(?<=[a-z])(?=[A-Z])", " ", event.__name__).lower() for event in get_args(Event)}
+    messages = {f"`{kind.__struct_config__.tag}`" for kind in get_args(AnyMessage)}
+    assert set(names) - events - messages == set()
+    assert len(names) == len(set(names))

@@ -16,7 +16,7 @@ from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES, Array
 from partc.format.frames import to_frame
 from partc.format.message_parts import Opening, Sampling, TensorSpec
-from partc.format.messages import Submit
+from partc.format.messages import Crossed, Submit
 from partc.format.role import Role
 from partc.runtime.core.job import Call, Job, read_job
 from partc.runtime.core.liveness import Progress
@@ -201,3 +201,139 @@ def test_a_job_alone() -> None:
     job.tokens, job.finish = [[]], [""]
     assert job.take([4]) == (4,)
     assert job.finished
+
+
+# -- steps that are computed again
+
+
+def drawn(job: Job, *tokens: int) -> None:
+    """Tokens have come round the ring."""
+    for token in tokens:
+        job.take([token])
+        job.drawn.append(np.array([token]))
+
+
+def running(prompt: list[int], *tokens: int, prompt_chunk: int | None = None) -> Job:
+    """A request that has come so far that these tokens are known, and whose next step is under way."""
+    role = roles(prompt_chunk=prompt_chunk)["a"] if prompt_chunk else roles()["a"]
+    job = read(submit(prompt, max_new_tokens=12), role=role)
+    calls_of(job, role)
+    for token in tokens:
+        drawn(job, token)
+        list(job.calls())
+    return job
+
+
+def shapes(calls: Sequence[Call]) -> list[tuple[int, str, tuple[int, ...], list[list[int]]]]:
+    """(step, phase, position, tokens) of each."""
+    return [(step.step, step.phase, step.position, inputs["input_ids"].tolist()) for step, inputs in calls]
+
+
+@pytest.mark.parametrize(
+    ("step", "phase", "ends"),
+    [(0, "", ()), (1, "prefill", ((3,),)), (2, "decode", ((3,),)), (4, "decode", ((3,),))],
+)
+def test_a_step_to_go_on_from(step: int, phase: str, ends: tuple[tuple[int, ...], ...]) -> None:
+    """It comes with all that a device must know that has not seen the steps before."""
+    job = running([1, 2, 5], 7, 8, 9, 10)
+    assert job.reached == 4
+    resumption = job.rewind(step)
+    assert (resumption.step, resumption.phase, resumption.ends) == (step, phase, ends)
+    assert (resumption.request, resumption.slot, job.replayed) == (0, 0, 4 - step)
+
+
+def test_forced_steps_have_the_shapes_of_the_first_time() -> None:
+    job = running([1, 2, 5], 7, 8, 9)
+    before = shapes([job._call(step) for step in range(4)])
+    job.rewind(0)
+    assert shapes(list(job.calls())) == [(0, "prefill", (0,), [[1, 2, 5]])]
+    again = shapes(list(job.calls()))
+    assert again == [(1, "replay", (3,), [[7]]), (2, "decode", (4,), [[8]])], (
+        "the last known token is compared"
+    )
+    assert [(step, position, ids) for step, _, position, ids in before[1:3]] == [
+        (step, position, ids) for step, _, position, ids in again
+    ]
+    assert shapes(list(job.calls())) == [(3, "decode", (5,), [[9]])]
+
+
+def test_every_eighth_forced_step_is_waited_for() -> None:
+    """A device keeps room for so many that it has not come to."""
+    job = running([1], *range(3, 14))
+    job.rewind(1)
+    assert [[step.phase for step, _ in job.calls()] for _ in range(3)] == [
+        ["replay"] * 7 + ["decode"],
+        ["replay", "decode"],
+        ["decode"],
+    ]
+
+
+def test_a_request_goes_on_in_the_middle_of_its_forced_steps() -> None:
+    """Another loss while they are computed: those that every device has need not be computed a third time."""
+    job = running([1], *range(3, 14))
+    job.rewind(1)
+    list(job.calls())
+    job.rewind(5)
+    assert [step.step for step, _ in job.calls()] == [5, 6, 7, 8]
+    assert job.replayed == 10 + 6
+
+
+def test_the_parts_of_a_prompt_are_steps_of_their_own() -> None:
+    job = running(PROMPT, 7, prompt_chunk=CHUNK)
+    assert job.reached == 3
+    resumption = job.rewind(1)
+    assert (resumption.phase, resumption.ends) == ("chunk", ((3,),))
+    assert [(step, phase) for step, phase, _, _ in shapes(list(job.calls()))] == [
+        (1, "chunk"),
+        (2, "prefill"),
+    ]
+
+
+def test_a_prompt_whose_token_is_not_known_has_not_reached_a_step() -> None:
+    job = running([1, 2, 5])
+    assert (job.reached, job.step) == (0, 0)
+    assert job.rewind(0).ends == ()
+    assert [phase for _, phase, _, _ in shapes(list(job.calls()))] == ["prefill"]
+
+
+def test_what_a_client_is_told_again() -> None:
+    """With the reasons for which sequences had ended by then."""
+    job = read(submit([1], [2], max_new_tokens=2))
+    for row in ([EOS, 6], [9, 7]):
+        job.take(row)
+        job.drawn.append(np.array(row))
+    assert job.told(0) == ((EOS, 6), ("stop", ""))
+    assert job.told(1) == ((None, 7), ("stop", "length"))
+
+
+def test_tensors_of_a_traced_request_are_told_once() -> None:
+    job = read(submit([1]))
+    values = (TensorSpec("h", "float32", (1,)),)
+    crossed = Crossed(request=0, device="b", peer="a", step=0, values=values)
+    assert job.is_news(crossed)
+    assert not job.is_news(crossed), "its step was computed again"
+    assert job.is_news(Crossed(request=0, device="b", peer="a", step=1, values=values))
+    assert job.is_news(Crossed(request=0, device="b", peer="a", step=0, values=()))
+
+
+# -- tokens that are known
+
+
+def test_known_tokens_are_forced() -> None:
+    job = read(submit([1, 2], max_new_tokens=5, known=((7, 8),)))
+    assert (job.tokens, job.step) == ([[7, 8]], 2)
+    assert [step.phase for step, _ in calls_of(job, roles()["a"])] == ["prefill"]
+    assert [step.phase for step, _ in job.calls()] == ["decode"]
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (((7,), (8,)), "2 known answers for 1 prompts"),
+        (((EOS, 7),), "end before their last one"),
+        (((7, 8, 9, 10, 11),), "or are complete"),
+    ],
+)
+def test_known_tokens_that_cannot_be(known: tuple[tuple[int, ...], ...], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        read(submit([1, 2], max_new_tokens=5, known=known))

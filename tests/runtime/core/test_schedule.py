@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from partc.errors import RunError
-from partc.format.message_parts import TensorSpec
-from partc.format.messages import Cancel, Crossed, Error, Result, Stats, Token, Trace
+from partc.format.message_parts import Reached, TensorSpec
+from partc.format.messages import Cancel, Crossed, Error, Result, Resume, Stats, Token, Trace
 from partc.runtime.core.actions import Begin, End, Failed
 from partc.runtime.core.commands import Send
 from partc.runtime.core.step import Step
@@ -277,3 +277,164 @@ def test_a_device_that_is_lost_ends_all_that_has_begun() -> None:
     assert only(Begin, actions) == []
     schedule.absent = ()
     assert begun(schedule.pump(2.0)).request == 104
+
+
+def test_a_device_that_is_lost_is_waited_for() -> None:
+    schedule = schedule_of(rejoin_s=10.0)
+    ask(schedule)
+    assert list(schedule.lost(("b",), 1.0)) == []
+    assert told(Error, schedule.look(10.9)) == []
+    assert list(schedule.lost(("c",), 5.0)) == [], "the wait for the first one goes on"
+    (error,) = told(Error, schedule.look(11.0))
+    assert error.problem.message == "b closed its connection and did not come back within 10 s"
+
+
+def test_a_device_that_is_back_is_not_waited_for() -> None:
+    schedule = schedule_of(rejoin_s=10.0)
+    ask(schedule)
+    list(schedule.lost(("b",), 1.0))
+    schedule.whole(9.0)
+    assert told(Error, schedule.look(13.9)) == [], "patience begins anew"
+
+
+# -- changes of placement
+
+
+def test_requests_that_are_held_stop_at_their_boundaries() -> None:
+    schedule = schedule_of()
+    step = begun(ask(schedule))
+    schedule.hold(at_once=False)
+    assert ask(schedule, 2) == [], "nothing is opened"
+    assert not schedule.is_at_rest
+    actions = emit(schedule, step, 4)
+    assert len(told(Token, actions)) == 1
+    assert only(Begin, actions) == []
+    assert schedule.is_at_rest
+    assert [each.step.step for each in only(Begin, schedule.go_on(2.0))] == [1, 0]
+
+
+def test_requests_that_are_held_at_once_wait_for_nothing() -> None:
+    """Nor are they stalled, however long it takes."""
+    schedule = schedule_of()
+    ask(schedule)
+    schedule.hold(at_once=True)
+    assert schedule.is_at_rest
+    assert told(Error, schedule.look(100.0)) == []
+
+
+def test_where_requests_are() -> None:
+    schedule = schedule_of()
+    first = begun(ask(schedule, 1, max_new_tokens=5))
+    ask(schedule, 2)
+    emit(schedule, first, 4)
+    assert schedule.reached() == (Reached(100, 0, 1), Reached(101, 1, 0))
+    assert schedule.first_number == 100
+
+
+def test_each_request_goes_on_from_its_watermark() -> None:
+    """Never from behind what is known."""
+    schedule = schedule_of()
+    step = begun(ask(schedule, 1, max_new_tokens=9))
+    for token in (4, 5, 6):
+        step = begun(emit(schedule, step, token))
+    ask(schedule, 2, max_new_tokens=9)
+    schedule.hold(at_once=True)
+    resumptions, repeated = schedule.rewind(lambda number: {100: 1, 101: 7}[number])
+    assert [(each.request, each.slot, each.step, each.phase) for each in resumptions] == [
+        (100, 0, 1, "prefill"),
+        (101, 1, 0, ""),
+    ]
+    assert repeated == 2
+    steps = [begin.step for begin in only(Begin, schedule.go_on(2.0))]
+    assert [(step.request, step.step, step.phase) for step in steps] == [
+        (100, 1, "replay"),
+        (100, 2, "decode"),
+        (101, 0, "prefill"),
+    ]
+
+
+def test_forced_tokens_are_compared_and_not_told() -> None:
+    schedule = schedule_of()
+    step = begun(ask(schedule, max_new_tokens=3))
+    step = begun(emit(schedule, step, 4))
+    emit(schedule, step, 5)
+    list(schedule.tell())
+    schedule.hold(at_once=True)
+    schedule.rewind(lambda number: 0)
+    again = begun(schedule.go_on(2.0))
+    actions = emit(schedule, again, 9)
+    assert told(Token, [*actions, *schedule.tell()]) == []
+    actions = emit(schedule, begun(actions), 5)
+    actions = emit(schedule, begun(actions), 6)
+    assert [token.step for token in told(Token, actions)] == [2]
+    for device in ("a", "b", "c"):
+        actions = list(schedule.reported(timings(100, device), (), 3.0))
+    (result,) = told(Result, actions)
+    assert (result.tokens, result.replayed, result.mismatches) == (((4, 5, 6),), 2, 1)
+
+
+def test_a_request_during_which_a_device_is_lost_twice() -> None:
+    schedule = schedule_of()
+    ask(schedule, 1)
+    assert list(schedule.count_losses(("b", "c"), 1.0)) == []
+    ask(schedule, 2)
+    actions = list(schedule.count_losses(("c",), 2.0))
+    assert [error.ticket for error in told(Error, actions)] == [ticket(1)]
+    assert told(Error, actions)[0].problem.where == "c"
+
+
+# -- clients that come back
+
+
+def test_a_client_that_is_away_for_a_while() -> None:
+    """Its request goes on; what it missed comes at once, and what follows as ever."""
+    schedule = schedule_of(linger_s=30.0)
+    step = begun(ask(schedule, max_new_tokens=4))
+    step = begun(emit(schedule, step, 4))
+    assert list(schedule.away(CLIENT_ROUTE, 1.0)) == []
+    step = begun(emit(schedule, step, 5))
+    assert list(schedule.tell()) == []
+    actions = list(schedule.resume(b"client 2", Resume(ticket=ticket(1), from_step=0), 2.0))
+    assert [(token.step, token.tokens) for token in told(Token, actions)] == [(0, (4,)), (1, (5,))]
+    emit(schedule, step, 6)
+    assert [send.origin for send in only(Send, schedule.tell())] == [b"client 2"]
+
+
+def test_a_client_that_missed_nothing() -> None:
+    """Tokens that wait for it to be told are told before, on its former connection."""
+    schedule = schedule_of(linger_s=30.0)
+    step = begun(emit(schedule, begun(ask(schedule, max_new_tokens=4)), 4))
+    emit(schedule, step, 5)
+    actions = only(Send, schedule.resume(b"client 2", Resume(ticket=ticket(1), from_step=2), 2.0))
+    assert [send.origin for send in actions] == [CLIENT_ROUTE]
+    assert list(schedule.away(CLIENT_ROUTE, 3.0)) == [], "it has no requests any more"
+
+
+def test_the_end_of_a_request_is_kept_for_its_client() -> None:
+    schedule = schedule_of(linger_s=30.0)
+    ask(schedule)
+    list(schedule.away(CLIENT_ROUTE, 1.0))
+    assert told(Error, schedule.fail(Failed(100, RunError("x")), 2.0)) == []
+    resume = Resume(ticket=ticket(1), from_step=0)
+    (error,) = told(Error, schedule.resume(b"client 2", resume, 3.0))
+    assert error.problem.message == "x"
+    (error,) = told(Error, schedule.resume(b"client 2", resume, 3.0))
+    assert "not known here" in error.problem.message
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_client_that_stays_away(has_ended: bool) -> None:
+    """Its request ends, or is forgotten if it has ended."""
+    schedule = schedule_of(linger_s=3.0)
+    step = begun(ask(schedule, max_new_tokens=1))
+    list(schedule.away(CLIENT_ROUTE, 1.0))
+    if has_ended:
+        emit(schedule, step, 4)
+        for device in ("a", "b", "c"):
+            list(schedule.reported(timings(100, device), (), 1.0))
+    actions = list(schedule.look(4.0))
+    assert only(End, actions) == ([] if has_ended else [End(100, report=False)])
+    (error,) = told(Error, schedule.resume(b"client 2", Resume(ticket=ticket(1), from_step=0), 5.0))
+    assert "not known here" in error.problem.message
+    list(schedule.look(5.0))
+    assert schedule.due is None
