@@ -111,7 +111,7 @@ class Schedule:
     def whole(self, now: float) -> None:
         """Whatever was lost is there again, or is replaced."""
         if self._rejoin.since is not None:
-            self._rejoin.since = None
+            self._rejoin.since, self.incomplete_since = None, now
             for job in self._running.values():
                 job.progress.moved(now)
 
@@ -416,12 +416,21 @@ class Schedule:
         yield from self.pump(now)
 
     def _give_up_waiting(self, now: float) -> Iterator[Action]:
-        for job in list(self._waiting):
-            if now >= max(job.submitted, self.incomplete_since) + max(self.floor_s, self.rejoin_s):
+        for job in self._awaiting:
+            if now >= self._most_awaited(job):
                 names = ", ".join(self.absent)
                 hint = "start its partc-runner, and see that addresses and keys are those of this build"
                 message = f"{names} has not joined the ring"
                 yield from self._fail(job, RunError(message, where=names, hint=hint, cause="lost-peer"), now)
+
+    @property
+    def _awaiting(self) -> list[Job]:
+        """The requests that wait for a complete ring; those that run as well, since a link may never come back."""
+        return [*self._waiting, *(self._running.values() if self.rejoin_s else ())]
+
+    def _most_awaited(self, job: Job) -> float:
+        """When a request has waited long enough for a complete ring."""
+        return max(job.submitted, self.incomplete_since) + max(self.floor_s, self.rejoin_s)
 
     @property
     def _stepping(self) -> list[Job]:
@@ -444,5 +453,4 @@ class Schedule:
         for job in self._reporting.values():
             yield job.progress.expires(_REPORT_S)
         if self.absent:
-            for job in self._waiting:
-                yield max(job.submitted, self.incomplete_since) + max(self.floor_s, self.rejoin_s)
+            yield from map(self._most_awaited, self._awaiting)

@@ -154,7 +154,9 @@ class Source:
     def look(self, now: float) -> Iterator[Action]:
         """Find out whether the ring stands, and what must change; what has waited for it opens."""
         schedule, missing = self.schedule, self.links.missing
-        schedule.absent = self.membership.absent(missing)
+        was_complete, schedule.absent = not schedule.absent, self.membership.absent(missing)
+        if was_complete:
+            schedule.incomplete_since = now
         if not schedule.absent:
             yield from self.membership.look(missing, schedule.next_number)
         yield from self.changes.review(schedule.absent, schedule.reached(), now)
