@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from partc.errors import RunError
@@ -95,3 +96,10 @@ class Rejoin:
         hint = "see what its runner says, start it again, and repeat the request"
         waited = f" and did not come back within {self.limit_s:g} s" if self.limit_s else ""
         return RunError(f"{names} closed its connection{waited}", where=names, hint=hint, cause="lost-peer")
+
+
+def not_joined(devices: Sequence[str]) -> RunError:
+    """About devices for which a complete ring waits."""
+    names = ", ".join(devices)
+    hint = "start its partc-runner, and see that addresses and keys are those of this build"
+    return RunError(f"{names} has not joined the ring", where=names, hint=hint, cause="lost-peer")

@@ -43,7 +43,7 @@ from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.orphans import Orphans
-from partc.runtime.core.patience import Patience, Rejoin
+from partc.runtime.core.patience import Patience, Rejoin, not_joined
 from partc.runtime.core.step import Step, announced
 
 _MOST_QUEUED = 1024
@@ -338,9 +338,8 @@ class Schedule:
             patience = self.patience.of(job, len(self._running))
             if not job.in_flight or now < job.progress.expires(patience):
                 continue
-            error = self.patience.stalled(job, patience)
+            error, silent = self.patience.stalled(job, patience), self.patience.silent(job)
             if self.rejoin_s and job.helped_at != job.step:
-                silent = self.patience.silent(job)
                 job.helped_at = job.step
                 job.progress.moved(now)
                 yield Stalled(silent, error)
@@ -416,12 +415,8 @@ class Schedule:
         yield from self.pump(now)
 
     def _give_up_waiting(self, now: float) -> Iterator[Action]:
-        for job in self._awaiting:
-            if now >= self._most_awaited(job):
-                names = ", ".join(self.absent)
-                hint = "start its partc-runner, and see that addresses and keys are those of this build"
-                message = f"{names} has not joined the ring"
-                yield from self._fail(job, RunError(message, where=names, hint=hint, cause="lost-peer"), now)
+        for job in [job for job in self._awaiting if now >= self._most_awaited(job)]:
+            yield from self._fail(job, not_joined(self.absent), now)
 
     @property
     def _awaiting(self) -> list[Job]:
