@@ -14,7 +14,7 @@ from partc.format.messages import Message, Place, Prepare, Prepared
 from partc.format.placement import Placement, placement_json, seal_placement
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Tell
-from partc.runtime.core.changes import Changes
+from partc.runtime.core.changes import Changes, Member
 from tests.runtime.roles import chain, placement_of, roles_of
 
 COMPILED = chain("a p0, b p1, c p2")
@@ -71,6 +71,11 @@ def text_of(placement: Placement) -> bytes:
     return canonical_json(placement_json(placement)).encode()
 
 
+def id_of(placement: Placement) -> bytes:
+    """Its digest."""
+    return bytes.fromhex(placement.placement_id)
+
+
 def frames_of(placement: Placement) -> list[memoryview]:
     """The same in frames."""
     return split_frames(memoryview(text_of(placement)))
@@ -82,11 +87,16 @@ def changes_of(*known: Placement) -> Changes:
     return Changes(role, (role.placement, *known), {}, PATIENCE_S)
 
 
+def greet(changes: Changes, device: str, incarnation: int, epoch: int = 0) -> None:
+    """A device is connected, which runs the compiled placement under some epoch."""
+    changes.greeted(device, Member(incarnation, epoch, id_of(compiled(epoch))))
+
+
 def standing(*known: Placement) -> Changes:
     """The ring stands: a, b and c have the incarnations 1, 2 and 3."""
     changes = changes_of(*known)
     for incarnation, device in enumerate(("a", "b", "c"), start=1):
-        changes.greeted(device, incarnation, epoch=0)
+        greet(changes, device, incarnation)
     assert list(changes.review((), (), 0.0)) == []
     return changes
 
@@ -108,11 +118,19 @@ def prepared(epoch: int, incarnation: int, *have: Held, problem: Problem | None 
 
 
 def prepare(
-    epoch: int, *requests: Reached, stands_still: bool = False, holders: Mapping[str, str] = {}
+    placement: Placement,
+    *requests: Reached,
+    stands_still: bool = False,
+    holders: Mapping[str, str] = {},
 ) -> Prepare:
     """A question whether a device can change over; the holders are those of sub-modules."""
     return Prepare(
-        epoch=epoch, addresses={}, holders=dict(holders), requests=requests, stands_still=stands_still
+        epoch=placement.epoch,
+        placement=id_of(placement),
+        addresses={},
+        holders=dict(holders),
+        requests=requests,
+        stands_still=stands_still,
     )
 
 

@@ -20,6 +20,7 @@ from tests.runtime.core.changing import (
     changes_of,
     compiled,
     frames_of,
+    greet,
     only,
     place,
     prepared,
@@ -46,7 +47,7 @@ def lose(changes: Changes, device: str) -> list[Action]:
 def restart(changes: Changes, device: str, incarnation: int = 9, epoch: int = 0) -> list[Action]:
     """A device is back without its memory."""
     changes.gone(device)
-    changes.greeted(device, incarnation, epoch)
+    greet(changes, device, incarnation, epoch)
     return review(changes)
 
 
@@ -79,7 +80,7 @@ def asked(actions: list[Action]) -> set[str]:
 
 def test_a_ring_that_has_never_stood_waits_for_its_devices() -> None:
     changes = changes_of(without_b())
-    changes.greeted("a", 1, 0)
+    greet(changes, "a", 1, 0)
     assert list(changes.review(("b", "c"), (), 0.0)) == []
     assert changes.state is State.SETTLED
 
@@ -115,7 +116,7 @@ def test_settled_a_return_without_memory() -> None:
 def test_settled_a_return_with_memory() -> None:
     changes = standing()
     changes.gone("b")
-    changes.greeted("b", INCARNATION["b"], 0)
+    greet(changes, "b", INCARNATION["b"], 0)
     assert review(changes) == []
     assert changes.state is State.SETTLED
 
@@ -124,7 +125,7 @@ def test_settled_nothing_is_to_be_remembered() -> None:
     """No request is in flight, so a new life that has the placement in force can take its place at once."""
     changes = standing()
     changes.gone("b")
-    changes.greeted("b", 9, 0)
+    greet(changes, "b", 9, 0)
     assert list(changes.review((), (), 1.0)) == []
     assert changes.remembers("b", 9)
 
@@ -135,7 +136,7 @@ def test_settled_a_device_that_had_no_commit() -> None:
     restart(changes, "b")
     answer(changes, "a", "b", "c")
     changes.gone("c")
-    changes.greeted("c", INCARNATION["c"], epoch=0)
+    greet(changes, "c", INCARNATION["c"], epoch=0)
     actions = list(changes.review((), (), 3.0))
     assert asked(actions) == {"a", "b", "c"}
     assert told(Prepare, actions)["a"].epoch == 2
@@ -207,7 +208,7 @@ def test_a_request_that_stands_still_though_everybody_answers() -> None:
 def test_broken_its_return_with_memory() -> None:
     changes = standing()
     lose(changes, "b")
-    changes.greeted("b", INCARNATION["b"], 0)
+    greet(changes, "b", INCARNATION["b"], 0)
     assert review(changes, absent=("b",)) == [], "it is not ready yet"
     assert review(changes) == [Mended()]
     assert changes.state is State.SETTLED
@@ -216,7 +217,7 @@ def test_broken_its_return_with_memory() -> None:
 def test_broken_its_return_without_memory() -> None:
     changes = standing()
     lose(changes, "b")
-    changes.greeted("b", 9, 0)
+    greet(changes, "b", 9, 0)
     actions = review(changes)
     assert actions[:2] == [Replaced(("b",)), Hold(at_once=True)]
     assert changes.state is State.PREPARING
@@ -225,7 +226,7 @@ def test_broken_its_return_without_memory() -> None:
 def test_broken_another_device_makes_a_placement_possible() -> None:
     changes = standing(with_d())
     assert lose(changes, "c") == [Broken(("c",))]
-    changes.greeted("d", 4, 0)
+    greet(changes, "d", 4, 0)
     assert asked(review(changes)) == {"a", "b", "d"}
 
 
@@ -299,14 +300,14 @@ def test_preparing_another_loss_leaves_no_placement() -> None:
     actions = lose(changes, "c")
     assert set(told(Abort, actions)) == {"a", "b", "c"}
     assert actions[-1] == Broken(("c",))
-    changes.greeted("c", INCARNATION["c"], 0)
+    greet(changes, "c", INCARNATION["c"], 0)
     assert asked(review(changes)) == {"a", "b", "c"}
 
 
 def test_preparing_a_device_that_is_no_participant_does_not_matter() -> None:
     changes = standing(without_b())
     lose(changes, "b")
-    changes.greeted("d", 4, 0)
+    greet(changes, "d", 4, 0)
     changes.gone("d")
     assert review(changes) == []
 
@@ -366,7 +367,7 @@ def test_at_rest_without_a_stop() -> None:
 def test_stopping_a_participant_is_lost() -> None:
     """Nothing was cut short: the placement in force goes on where it can."""
     changes = stopping()
-    changes.greeted("c", INCARNATION["c"], 0)
+    greet(changes, "c", INCARNATION["c"], 0)
     changes.stalled(["c"])
     actions = review(changes)
     assert set(told(Abort, actions)) == {"a", "b", "c"}
@@ -421,7 +422,7 @@ def test_a_device_that_left_the_ring_is_not_missed() -> None:
 def test_an_epoch_is_higher_than_any_that_was_heard_of() -> None:
     """Also than those of the source's former life."""
     changes = standing()
-    changes.greeted("d", 4, epoch=7)
+    greet(changes, "d", 4, epoch=7)
     assert told(Prepare, restart(changes, "b"))["b"].epoch == 8
 
 

@@ -22,6 +22,7 @@ from partc.runtime.core.transfer import Transfer
 from tests.runtime.core.changing import (
     PATIENCE_S,
     compiled,
+    id_of,
     only,
     prepare,
     role_of,
@@ -55,7 +56,7 @@ class End:
         return list(self.end.look(1.0))
 
     def prepare(self, placement: Placement, *requests: Reached, now: float = 1.0) -> list[Action]:
-        message = prepare(placement.epoch, *requests)
+        message = prepare(placement, *requests)
         return list(self.end.prepare(message, text_of(placement), now))
 
     def loaded(self, epoch: int) -> list[Action]:
@@ -77,8 +78,8 @@ def abort(epoch: int) -> Abort:
     return Abort(epoch=epoch, problem=Problem("lost-peer", "x"))
 
 
-def commit(epoch: int, incarnation: int = INCARNATION) -> Commit:
-    return Commit(epoch=epoch, incarnation=incarnation, requests=())
+def commit(placement: Placement, incarnation: int = INCARNATION) -> Commit:
+    return Commit(epoch=placement.epoch, placement=id_of(placement), incarnation=incarnation, requests=())
 
 
 # -- none
@@ -113,18 +114,22 @@ def test_none_an_epoch_that_is_over() -> None:
     assert end.end.state is State.NONE
 
 
+OTHER_BUILD = seal_placement(replace(compiled(1), plan_id="0" * 64))
+
+
 @pytest.mark.parametrize(
-    ("placement", "message"),
+    ("asked", "sent", "message"),
     [
-        (seal_placement(replace(compiled(1), plan_id="0" * 64)), "of different builds"),
-        (replace(compiled(1), plan_id="0" * 64), "damaged"),
-        (compiled(2), "the placement has the epoch 2, not 1"),
+        (OTHER_BUILD, OTHER_BUILD, "of different builds"),
+        (compiled(1), replace(compiled(1), plan_id="0" * 64), "damaged"),
+        (compiled(1), compiled(2), "the placement is not that of epoch 1"),
+        (compiled(1), without_c(1), "the placement is not that of epoch 1"),
     ],
-    ids=["another build", "damaged", "another epoch"],
+    ids=["another build", "damaged", "another epoch", "another placement"],
 )
-def test_none_a_placement_that_does_not_fit(placement: Placement, message: str) -> None:
+def test_none_a_placement_that_does_not_fit(asked: Placement, sent: Placement, message: str) -> None:
     end = End()
-    answer = the(list(end.end.prepare(prepare(1), text_of(placement), 1.0)))
+    answer = the(list(end.end.prepare(prepare(asked), text_of(sent), 1.0)))
     assert answer.problem is not None
     assert message in answer.problem.message
     assert end.end.state is State.NONE
@@ -186,7 +191,11 @@ def test_a_failure_that_does_not_matter_any_more() -> None:
 
 def test_fetching_rows() -> None:
     end = End()
-    list(end.end.prepare(prepare(1, Reached(40, 0, 3), holders={"p2": "c"}), text_of(without_c(1)), 1.0))
+    list(
+        end.end.prepare(
+            prepare(without_c(1), Reached(40, 0, 3), holders={"p2": "c"}), text_of(without_c(1)), 1.0
+        )
+    )
     (want,) = only(Send, end.loaded(1))
     assert isinstance(want.message, Want)
     assert (want.origin, want.message.submodule, want.message.request) == ("c", "p2", 40)
@@ -216,7 +225,7 @@ def test_prepared_commit() -> None:
     end = End()
     end.prepare(without_c(1))
     end.loaded(1)
-    role = end.end.commit(commit(1))
+    role = end.end.commit(commit(without_c(1)))
     assert role is not None
     assert role.placement == without_c(1)
     assert list(end.end.adopt(role)) == []
@@ -228,24 +237,26 @@ def test_prepared_what_is_not_run_any_more_is_released() -> None:
     end = End()
     end.prepare(without_c(1))
     end.loaded(1)
-    role = end.end.commit(commit(1))
+    role = end.end.commit(commit(without_c(1)))
     assert role is not None
     list(end.end.adopt(role))
     end.prepare(compiled(2))
-    again = end.end.commit(commit(2))
+    again = end.end.commit(commit(compiled(2)))
     assert again is not None
     assert list(end.end.adopt(again)) == [Release(("p2",))]
 
 
 @pytest.mark.parametrize(
-    "order", [commit(1, incarnation=7), commit(2)], ids=["another life", "another epoch"]
+    "order",
+    [commit(compiled(1), incarnation=7), commit(compiled(2)), commit(without_c(1))],
+    ids=["another life", "another epoch", "another placement"],
 )
 def test_prepared_a_commit_that_is_not_meant(order: Commit) -> None:
     end = End()
     end.prepare(compiled(1))
     assert end.end.commit(order) is None
     assert end.end.state is State.PREPARED
-    assert end.end.commit(commit(1)) is not None
+    assert end.end.commit(commit(compiled(1))) is not None
 
 
 @pytest.mark.parametrize("state", [State.NONE, State.LOADING, State.FETCHING])
@@ -254,7 +265,7 @@ def test_a_commit_before_its_time(state: State) -> None:
     if state is not State.NONE:
         end.prepare(without_c(1) if state is State.LOADING else with_d(1))
     assert end.end.state is state
-    assert end.end.commit(commit(1)) is None
+    assert end.end.commit(commit(without_c(1))) is None
 
 
 # -- abort, and higher epochs
@@ -272,7 +283,7 @@ def test_abort(is_loaded: bool) -> None:
     actions += [] if is_loaded else list(end.end.loaded(1))
     assert actions == [Release(("p2",))]
     assert end.end.state is State.NONE
-    assert end.end.commit(commit(1)) is None
+    assert end.end.commit(commit(without_c(1))) is None
 
 
 def test_a_higher_epoch_takes_the_place() -> None:
@@ -280,8 +291,8 @@ def test_a_higher_epoch_takes_the_place() -> None:
     end.prepare(compiled(1))
     assert the(end.prepare(compiled(3))).epoch == 3
     assert end.prepare(compiled(2)) == [], "it is late"
-    assert end.end.commit(commit(1)) is None
-    assert end.end.commit(commit(3)) is not None
+    assert end.end.commit(commit(compiled(1))) is None
+    assert end.end.commit(commit(compiled(3))) is not None
 
 
 def test_a_change_before_everything_is_loaded() -> None:
@@ -290,7 +301,7 @@ def test_a_change_before_everything_is_loaded() -> None:
     links, requests = Links(role, INCARNATION), Requests(Script.of(role))
     transfer = Transfer(role, requests, links, PATIENCE_S)
     preparation = Preparation(role, INCARNATION, links, requests, transfer)
-    assert list(preparation.prepare(prepare(1), text_of(compiled(1)), 1.0)) == []
+    assert list(preparation.prepare(prepare(compiled(1)), text_of(compiled(1)), 1.0)) == []
     list(preparation.loaded(0))
     assert not preparation.is_fetching
     list(preparation.look(1.0))

@@ -77,7 +77,9 @@ class Life:
 
     def connect(self, name: str) -> list[Command]:
         self.on(Connected(name))
-        return self.receive(Welcome(name=name, epoch=0, next=0, info={}), name)
+        return self.receive(
+            Welcome(name=name, incarnation=INCARNATIONS[name], epoch=0, next=0, info={}), name
+        )
 
     def greet(self, name: str, incarnation: int = 0, route: bytes = b"", epoch: int = 0) -> list[Command]:
         life = incarnation or INCARNATIONS[name]
@@ -259,9 +261,35 @@ def test_a_link_that_never_comes_back_between_devices_that_answer() -> None:
         epoch = life.device.source.changes.highest  # type: ignore[union-attr]
         life.prepared(epoch, Held(40, "p2", 2), route=b"c", incarnation=3)
         errors += sent(Error, life.on(Tick(), after_s=1.0))
-    assert [(error.problem.cause, error.problem.where) for error in errors] == [("lost-peer", "b")]
+    assert [(error.problem.cause, error.problem.where) for error in errors] == [("lost-peer", "b -> c")]
     assert life.now == pytest.approx(200.0)
     assert not life.device.has_requests
+
+
+def test_a_link_of_the_source_that_never_comes_back() -> None:
+    life = Life()
+    life.running()
+    life.on(Disconnected("b"))
+    errors: list[Error] = []
+    for _ in range(70):
+        errors += sent(Error, life.receive(Pong(token=0, computing=False, doing=""), b"b"))
+        errors += sent(Error, life.receive(Pong(token=0, computing=False, doing=""), b"c"))
+        errors += sent(Error, life.on(Tick(), after_s=1.0))
+    assert [(error.problem.cause, error.problem.where) for error in errors] == [("lost-peer", "a -> b")]
+
+
+def test_a_device_that_loads_for_long_is_no_link_that_is_cut() -> None:
+    """It is lost, and its consumer says so; the change takes as long as it takes."""
+    life = Life([without_b()])
+    life.running()
+    life.on(Disconnected(b"b"))
+    life.receive(Unready(lost="b"), b"c")
+    for _ in range(100):
+        life.receive(Pong(token=0, computing=False, doing=""), b"c")
+        assert sent(Error, life.on(Tick(), after_s=1.0)) == []
+    life.connect("c")
+    life.prepared(1, Held(40, "p2", 2), route=b"c", incarnation=3)
+    assert len(sent(Commit, life.on(Loaded(1)))) == 1
 
 
 # -- moves

@@ -64,7 +64,7 @@ class End:
     ) -> list[Action]:
         """The change to the placement in which b runs p1 and p2, or d runs p2."""
         placement = without_c(epoch) if self.role.device == "b" else with_d(epoch)
-        message = prepare(epoch, *requests, stands_still=stands_still, holders=holders)
+        message = prepare(placement, *requests, stands_still=stands_still, holders=holders)
         return list(self.transfer.begin(Role(self.role.build, placement), message, 1.0))
 
     def came(
@@ -421,7 +421,7 @@ def test_both_ends_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     taker.links._names[b"b"] = "b"
     actions = list(
         taker.transfer.begin(
-            Role(taker.role.build, with_d(1)), prepare(1, Reached(40, 0, 3), holders={"p2": "b"}), 1.0
+            Role(taker.role.build, with_d(1)), prepare(with_d(1), Reached(40, 0, 3), holders={"p2": "b"}), 1.0
         )
     )
     while questions_left := [s.message for s in only(Send, actions) if isinstance(s.message, Want)]:
