@@ -98,6 +98,41 @@ class Rejoin:
         return RunError(f"{names} closed its connection{waited}", where=names, hint=hint, cause="lost-peer")
 
 
+@dataclass(slots=True)
+class Cut:
+    """The wait for links between devices that are both there: a network that carries nothing one way may never heal."""
+
+    limit_s: float
+    """How long requests wait, seconds."""
+    since: float | None = None
+    """When the first of them was noticed; None: all links stand."""
+    links: Sequence[tuple[str, str]] = ()
+    """(sender, receiver) of each."""
+
+    def found(self, links: Sequence[tuple[str, str]], now: float) -> bool:
+        """Note what is cut now; whether the wait begins."""
+        begins = bool(links) and self.since is None
+        self.since = now if begins else self.since if links else None
+        self.links = links
+        return begins
+
+    @property
+    def ends(self) -> float | None:
+        """When it is over; None: nobody waits."""
+        return None if self.since is None else self.since + self.limit_s
+
+    def is_over(self, now: float) -> bool:
+        """Whether nobody waits any longer."""
+        return self.ends is not None and now >= self.ends
+
+    def error(self) -> RunError:
+        """About a link that does not come back."""
+        sender, receiver = self.links[0]
+        message = f"{sender} has not reached {receiver} for {self.limit_s:g} s, though both are there"
+        hint = f"see that {sender} may connect to the address of {receiver} (a firewall, another network)"
+        return RunError(message, where=f"{sender} -> {receiver}", hint=hint, cause="lost-peer")
+
+
 def not_joined(devices: Sequence[str]) -> RunError:
     """About devices for which a complete ring waits."""
     names = ", ".join(devices)

@@ -43,7 +43,7 @@ from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.orphans import Orphans
-from partc.runtime.core.patience import Patience, Rejoin, not_joined
+from partc.runtime.core.patience import Cut, Patience, Rejoin, not_joined
 from partc.runtime.core.step import Step, announced
 
 _MOST_QUEUED = 1024
@@ -76,6 +76,7 @@ class Schedule:
     _reporting: dict[int, Job] = field(default_factory=dict)
     _orphans: Orphans = field(init=False)
     _rejoin: Rejoin = field(init=False)
+    _cut: Cut = field(init=False)
     _untold: list[Send] = field(default_factory=list)
     """Tokens that clients are to be told of."""
     _free: list[int] = field(init=False)
@@ -87,6 +88,7 @@ class Schedule:
     def __post_init__(self) -> None:
         self._free = list(range(self.role.model.max_requests))[::-1]
         self._orphans, self._rejoin = Orphans(self.linger_s), Rejoin(self.rejoin_s)
+        self._cut = Cut(max(self.floor_s, self.rejoin_s))
         self.adopt(self.role)
 
     # -- the ring
@@ -108,10 +110,14 @@ class Schedule:
         if not self.rejoin_s:
             yield from self._give_up(now)
 
+    def cut(self, links: Sequence[tuple[str, str]], now: float) -> None:
+        """The links that are down between devices that are both there."""
+        self._look_again = now if self._cut.found(links, now) else self._look_again
+
     def whole(self, now: float) -> None:
         """Whatever was lost is there again, or is replaced."""
         if self._rejoin.since is not None:
-            self._rejoin.since, self.incomplete_since = None, now
+            self._rejoin.since = None
             for job in self._running.values():
                 job.progress.moved(now)
 
@@ -320,8 +326,8 @@ class Schedule:
         yield from self._look_at_running(now)
         for job in self._orphans.expired(now):
             yield from self._fail(job, RunError("its client did not come back"), now)
-        if self.absent:
-            yield from self._give_up_waiting(now)
+        for job in [job for job in self._waiting if self.absent and now >= self._most_awaited(job)]:
+            yield from self._fail(job, not_joined(self.absent), now)
         yield from self._ask(now)
         # Steps move deadlines all the time: looking at them at each would cost more than being a little late.
         soonest = min(self._deadlines(), default=None)
@@ -334,6 +340,8 @@ class Schedule:
             if now >= self._rejoin.ends:
                 yield from self._give_up(now)
             return
+        for job in list(self._running.values()) if self._cut.is_over(now) else ():
+            yield from self._fail(job, self._cut.error(), now)
         for job in list(self._running.values()):
             patience = self.patience.of(job, len(self._running))
             if not job.in_flight or now < job.progress.expires(patience):
@@ -414,15 +422,6 @@ class Schedule:
         yield from self._end(job, Error(ticket=job.ticket, problem=Problem.of(error)))
         yield from self.pump(now)
 
-    def _give_up_waiting(self, now: float) -> Iterator[Action]:
-        for job in [job for job in self._awaiting if now >= self._most_awaited(job)]:
-            yield from self._fail(job, not_joined(self.absent), now)
-
-    @property
-    def _awaiting(self) -> list[Job]:
-        """The requests that wait for a complete ring; those that run as well, since a link may never come back."""
-        return [*self._waiting, *(self._running.values() if self.rejoin_s else ())]
-
     def _most_awaited(self, job: Job) -> float:
         """When a request has waited long enough for a complete ring."""
         return max(job.submitted, self.incomplete_since) + max(self.floor_s, self.rejoin_s)
@@ -441,11 +440,12 @@ class Schedule:
             yield Broadcast(Ping())
 
     def _deadlines(self) -> Iterator[float]:
-        yield from (due for due in (self._rejoin.ends, self._orphans.due) if due is not None)
+        ends = (self._rejoin.ends, self._orphans.due, self._cut.ends if self._running else None)
+        yield from (due for due in ends if due is not None)
         for job in self._stepping if self._rejoin.since is None else ():
             yield job.progress.expires(self.patience.of(job, len(self._running)))
             yield max(job.progress.since, self._asked_at) + self.floor_s / 4
         for job in self._reporting.values():
             yield job.progress.expires(_REPORT_S)
         if self.absent:
-            yield from map(self._most_awaited, self._awaiting)
+            yield from map(self._most_awaited, self._waiting)

@@ -6,8 +6,8 @@ actions for the device. `docs/wire.md` tells the whole of a change from the view
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
 
@@ -64,6 +64,8 @@ class Source:
     links: Links
     membership: Membership
     monitor: RingMonitor
+    _unready: dict[str, str] = field(default_factory=dict)
+    """Device → the one to which its link is down."""
 
     # -- clients
 
@@ -92,10 +94,12 @@ class Source:
         schedule = self.schedule
         match report:
             case Ready(next_request=number):
+                self._unready.pop(heard.peer, None)
                 self.membership.ready(heard.peer, heard.origin)
                 schedule.seen(number)
                 yield from self.look(now)
-            case Unready():
+            case Unready(lost=peer):
+                self._unready[heard.peer] = peer
                 self.membership.left(heard.peer, heard.origin)
                 yield from self.look(now)
             case Fail(request=number, earlier=earlier, problem=problem):
@@ -154,9 +158,8 @@ class Source:
     def look(self, now: float) -> Iterator[Action]:
         """Find out whether the ring stands, and what must change; what has waited for it opens."""
         schedule, missing = self.schedule, self.links.missing
-        was_complete, schedule.absent = not schedule.absent, self.membership.absent(missing)
-        if was_complete:
-            schedule.incomplete_since = now
+        schedule.absent = self.membership.absent(missing)
+        schedule.cut(self._cut_links(missing), now)
         if not schedule.absent:
             yield from self.membership.look(missing, schedule.next_number)
         yield from self.changes.review(schedule.absent, schedule.reached(), now)
@@ -216,6 +219,12 @@ class Source:
         return min((due for due in dues if due is not None), default=None)
 
     # -- inner workings
+
+    def _cut_links(self, missing: Sequence[str]) -> list[tuple[str, str]]:
+        """The links that are down, of those between devices that are both connected to the source."""
+        own = [(self.membership.role.device, name) for name in missing]
+        present = self.changes.members
+        return [link for link in (*own, *self._unready.items()) if present.keys() >= set(link)]
 
     def _place(self, heard: Heard, message: Place, now: float) -> Iterator[Action]:
         try:
