@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from partc import __version__, interrupts
+from partc import __version__
 from partc.errors import PartcError, RunError
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 from partc.runtime.shell.settings import Settings, has_port
@@ -47,7 +47,6 @@ _REFUSED = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a device until it is stopped; the exit code."""
     options = _parser().parse_args(arguments)
-    interrupts.begin()
     try:
         return _run(options)
     except PartcError as error:
@@ -57,8 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _bug(error, options.stdio)
         hint = "see that it is there, and that this user may read it"
         return _fail(RunError(str(error.strerror), where=str(error.filename), hint=hint), options.stdio)
-    except KeyboardInterrupt:
-        return 0
     except Exception as error:
         return _bug(error, options.stdio)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from partc.runtime.shell.settings import stop_signals
 from tests.families.check import devices_file
 from tests.frontend.onnx_mutants import write_network
 from tests.runtime.bundles import language_model
@@ -67,6 +70,56 @@ def test_an_interrupt_at_any_moment_of_a_runner(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
         assert (process.returncode, said) in ((0, ""), (130, "interrupted\n")), f"after {delay:.2f} s: {said}"
+
+
+_DEAF = f"""{_START}
+import sys, time
+from partc.runtime.shell.transport import Transport
+def listen(transport, address):
+    print("starting", flush=True)
+    try:
+        time.sleep(30)
+    except BaseException:
+        pass  # as C code may do that calls Python and does not look at errors
+    return address
+Transport.listen = listen
+from partc.runtime.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")]
+)
+def test_a_signal_ends_a_runner_that_starts(number: int, code: int, said: str, tmp_path: Path) -> None:
+    """It has nothing to clean up, so no exception is raised, which could vanish, or leave a socket half made."""
+    device = language_model("null").write(tmp_path / "build") / "devices" / "a"
+    peers = [f"--peer={name}=127.0.0.1:9" for name in "bc"]
+    process = _start(
+        _DEAF, tmp_path, "--bundle", str(device), "--insecure", "--listen", "127.0.0.1:0", *peers
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "starting\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=20) == ("", said)
+    assert process.returncode == code
+
+
+def test_a_signal_while_the_loop_takes_over_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    install = signal.signal
+
+    def interrupted(number: int, handler: Any) -> Any:
+        before = install(number, handler)
+        if number == signal.SIGINT and handler is not before and not asked:
+            asked.append(number)
+            signal.raise_signal(number)
+        return before
+
+    asked: list[int] = []
+    monkeypatch.setattr(signal, "signal", interrupted)
+    with stop_signals() as told:
+        assert asked
+        assert select.select([told], [], [], 0.0)[0]
 
 
 _SLOW = """

@@ -50,13 +50,15 @@ def has_port(text: str) -> bool:
 def stop_signals() -> Iterator[socket.socket]:
     """A socket that becomes readable at SIGTERM or SIGINT.
 
-    An exception out of a signal handler may strike, and vanish, in a destructor; a byte in a socket does not.
+    An exception out of a signal handler may strike, and vanish, in a destructor or in C code that drops it; a byte in a
+    socket does not. Before this a signal ends the process at once (`partc.interrupts`): there is nothing to clean up.
     """
     reader, writer = socket.socketpair()
     with reader, writer:
         writer.setblocking(False)
-        before = {number: signal.signal(number, _nothing) for number in (signal.SIGTERM, signal.SIGINT)}
+        # First the socket: a signal that came between the two steps the other way round would leave no trace.
         descriptor = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        before = {number: signal.signal(number, _nothing) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield reader
         finally:
