@@ -12,6 +12,9 @@ import pytest
 
 from partc.cli.main import run
 from partc.config.devices import load_devices
+from partc.format.placement import stages_of
+from partc.plan.evaluate import evaluate
+from partc.plan.problem_json import read_problem
 from partc.runs.records import record_files
 
 pytestmark = pytest.mark.hf
@@ -50,24 +53,17 @@ def test_the_next_plan_has_the_times_of_the_runs(build: Path, capsys: pytest.Cap
     plan = report(capsys)
     times = plan["answer"]["explain"]["times"]
     assert 3 * times["measured"] == 2 * times["of"], "of two devices of three"
-    assert plan["answer"]["value"] == pytest.approx(_took(found, plan), rel=0.01)
-
-
-def _took(found: dict[str, Any], plan: dict[str, Any]) -> Any:
-    """What the runs took by the figures of the profile, if the plan is the one that ran."""
-    assignment = plan["answer"]["assignment"]
-    ring = list(dict.fromkeys(assignment))
-    ran = {name: one["observed"][0] for name, one in found["devices"].items()}
-    for name in ring:
-        first, last = assignment.index(name), len(assignment) - 1 - assignment[::-1].index(name)
-        assert ran[name]["submodules"] == [[first, last]], "alike devices, and memory for this plan alone"
-    links = [found["links"][f"{a}->{b}"] for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
-    sizes = [message["bytes"] for message in plan["predicted"]["phases"][0]["messages"]]
-    messages = sum(
-        link["latency_s"] + size / link["bandwidth_bytes_per_s"]
-        for link, size in zip(links, sizes, strict=True)
-    )
-    return messages + sum(one["computed_s"] for one in ran.values())
+    # On a busy machine the next plan may be another one: the one that ran comes out at what it took.
+    ran = json.loads((build / "plan.json").read_text())["answer"]["assignment"]
+    (step,) = evaluate(read_problem(plan["problem"]), stages_of(ran)).phases
+    observed = {name: one["observed"][0] for name, one in found["devices"].items()}
+    for stage in step.stages:
+        assert observed[stage.device]["submodules"] == [[stage.first, stage.last]]
+        assert stage.seconds == pytest.approx(observed[stage.device]["computed_s"], rel=1e-3)
+    for message in step.messages:
+        link = found["links"][f"{message.sender}->{message.receiver}"]
+        took = link["latency_s"] + message.bytes / link["bandwidth_bytes_per_s"]
+        assert message.seconds == pytest.approx(took, rel=0.01)
 
 
 def test_tables_for_people(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
