@@ -28,14 +28,19 @@ PEER = "127.0.0.1:9"
         ("192.0.2.7:5555", "phone.example", "phone.example:5555"),
         ("192.0.2.7:5555", "198.51.100.4:80", "198.51.100.4:80"),
         ("192.0.2.7:5555", "[2001:db8::1]", "[2001:db8::1]:5555"),
-        ("0.0.0.0:5555", None, "127.0.0.1:5555"),
-        ("*:5555", None, "127.0.0.1:5555"),
-        ("[::]:5555", None, "127.0.0.1:5555"),
+        ("0.0.0.0:5555", None, ""),
+        ("*:5555", None, ""),
+        ("[::]:5555", None, ""),
         ("0.0.0.0:5555", "198.51.100.4", "198.51.100.4:5555"),
     ],
 )
 def test_the_address_towards_a_peer(listening: str, advertised: str | None, found: str) -> None:
     assert address_towards(PEER, listening, advertised) == found
+
+
+def test_a_device_on_all_interfaces_tells_the_one_towards_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partc.runtime.shell.addresses._local_host", lambda peer: "192.0.2.9")
+    assert address_towards("192.0.2.1:9", "0.0.0.0:5555", None) == "192.0.2.9:5555"
 
 
 def test_a_peer_that_cannot_be_resolved_leaves_the_address_open() -> None:

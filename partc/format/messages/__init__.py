@@ -37,11 +37,22 @@ from partc.format.messages.clients import (
 )
 from partc.format.messages.links import Ack, Data, Hello, Refuse, Welcome
 from partc.format.messages.measuring import Join, Joined, Measure, Measured
-from partc.format.messages.ring import Close, Crossed, Fail, Ping, Pong, Ready, Shutdown, Timings, Unready
+from partc.format.messages.ring import (
+    Addresses,
+    Close,
+    Crossed,
+    Fail,
+    Ping,
+    Pong,
+    Ready,
+    Shutdown,
+    Timings,
+    Unready,
+)
 from partc.format.messages.watching import Sense, Sensed, Status, Watch
 
 AnyMessage = Union[  # noqa: UP007  (get_args needs it so)
-    Hello, Welcome, Refuse, Data, Ack, Ready, Unready, Close, Fail, Timings, Crossed, Ping, Pong, Shutdown,
+    Hello, Welcome, Refuse, Data, Ack, Ready, Unready, Addresses, Close, Fail, Timings, Crossed, Ping, Pong, Shutdown,
     Prepare, Prepared, Commit, Abort, Want, Rows,
     Submit, Token, Stats, Trace, Result, Error, Cancel, Place, Placed, Resume, Measure, Measured, Join, Joined,
     Watch, Sense, Sensed, Status,
@@ -60,6 +71,7 @@ __all__ = [
     "VERSION",
     "Abort",
     "Ack",
+    "Addresses",
     "AnyMessage",
     "Cancel",
     "Close",

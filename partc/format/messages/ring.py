@@ -31,6 +31,14 @@ class Unready(Message, frozen=True, kw_only=True):
     """Device at its other end."""
 
 
+class Addresses(Message, frozen=True, kw_only=True):
+    """Where devices are. A phone that returns has another address; whoever sends to it connects there."""
+
+    route: ClassVar[str] = "source → device"
+    addresses: Annotated[dict[str, str], Meta(max_length=256)]
+    """Device → HOST:PORT, of those that told one in `hello`."""
+
+
 class Close(Message, frozen=True, kw_only=True):
     """The request is over."""
 

@@ -15,6 +15,7 @@
 | `ack` | the link drops what arrived | |
 | `close` | the request ends; its timings are reported | ignored |
 | `ping` | `pong` | |
+| `addresses` | links to devices that are elsewhere now are connected there | ignored |
 | `ready`, `unready`, `pong` | ignored | membership, liveness |
 | `prepare`, `commit`, `abort` | the change is prepared, in force, or dropped | so are its own; others are ignored |
 | `prepared` | ignored | the last one leads to COMMIT, or to a stop at step boundaries |
@@ -400,6 +401,8 @@ class Device:
                 if from_client:
                     return [Broadcast(messages.Shutdown()), Leave()]
                 return [Leave()] if from_source else ()
+            case messages.Addresses(addresses=addresses):
+                return self.links.moved(addresses) if from_source else ()
             case messages.Prepare() | messages.Commit() | messages.Abort() as order:
                 return self._from_source(order, heard, now) if from_source else ()
             case messages.Sense() as sense:

@@ -26,10 +26,20 @@ from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_frame
 from partc.format.message_parts import Problem
-from partc.format.messages import CLIENT, Ack, Data, Hello, Refuse, Welcome
+from partc.format.messages import CLIENT, Ack, Addresses, Data, Hello, Refuse, Welcome
 from partc.format.program import Program
 from partc.format.role import Role
-from partc.runtime.core.actions import Action, Delivered, Failed, Greeted, Heard, Linked, Lost, Misfit
+from partc.runtime.core.actions import (
+    Action,
+    Broadcast,
+    Delivered,
+    Failed,
+    Greeted,
+    Heard,
+    Linked,
+    Lost,
+    Misfit,
+)
 from partc.runtime.core.commands import Connect, Frame, Send
 from partc.runtime.core.events import Origin, Received, Unreadable
 from partc.runtime.core.headers import Headers
@@ -122,21 +132,25 @@ class Links:
         out = self._out.get(device)
         return device if out is not None and out.state is LinkState.UP else self.devices.get(device)
 
-    def connect(self, device: str, address: str) -> Iterator[Action]:
+    def connect(self, device: str) -> Iterator[Action]:
         """See to it that a connection to a device comes to stand; nothing where there is one, or will be."""
-        if device not in self._out or self.addresses.get(device, "") != address:
-            if address:
-                self.addresses[device] = address
-            self._out.setdefault(device, self._new_out(device))
-            yield Connect(device, address)
+        if device not in self._out:
+            self._out[device] = self._new_out(device)
+            yield Connect(device, self.addresses.get(device, ""))
+
+    def moved(self, addresses: Mapping[str, str]) -> Iterator[Action]:
+        """Devices are at these addresses now, HOST:PORT."""
+        for device, address in addresses.items():
+            yield from self._found(device, address)
 
     def prepare(self, role: Role, addresses: Mapping[str, str]) -> Iterator[Action]:
         """A placement will follow: connect to whom it sends to, and keep early messages."""
         for name in role.receive:
             link = self._in[name] = self._in.get(name) or self._new_in(name)
             link.receiver.expect(role.epoch, in_window(role, name))
+        yield from self.moved(addresses)
         for name in peers_of(role):
-            yield from self.connect(name, addresses.get(name, self.addresses.get(name, "")))
+            yield from self.connect(name)
 
     def adopt(self, role: Role) -> list[Action]:
         """The placement is in force: all links count from 0 again; what came early is delivered."""
@@ -297,14 +311,25 @@ class Links:
         return [*lost, Send(event.origin, welcome), *self._greeted(hello)]
 
     def _greeted(self, hello: Hello) -> Iterator[Action]:
-        """Note who a device is, and where; one that came back elsewhere is connected to there."""
+        """Note who a device is, and where; the source tells the others."""
         if hello.name == CLIENT:
             return
-        if hello.address and hello.address != self.addresses.get(hello.name, ""):
-            if hello.name in self._out:
-                yield from self.connect(hello.name, hello.address)
-            self.addresses[hello.name] = hello.address
+        is_news = hello.address not in ("", self.addresses.get(hello.name))
+        yield from self._found(hello.name, hello.address)
+        if self.role.is_source and self.addresses:
+            message = Addresses(addresses=dict(self.addresses))
+            yield Broadcast(message) if is_news else Send(self._callers[hello.name][0], message)
         yield Greeted(hello)
+
+    def _found(self, device: str, address: str) -> Iterator[Action]:
+        """A device can be reached at an address; a link that stands stays, unless the device was elsewhere before."""
+        before = self.addresses.get(device, "")
+        if address in ("", before):
+            return
+        self.addresses[device] = address
+        out = self._out.get(device)
+        if out is not None and (before or out.state is LinkState.DOWN):
+            yield Connect(device, address)
 
     def _check_greeting(self, hello: Hello, user: str | None) -> None:
         """Hold a greeting against key, build and placement.

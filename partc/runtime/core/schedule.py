@@ -5,7 +5,7 @@
 | waiting for a slot and a complete ring | `pump` → running; patience, `cancel` → over |
 | running | the last token → reporting; patience, a failure, `cancel` → over |
 | reporting (its slot is free again) | the last device's timings, or 1 s → over |
-| over, but its client is away | `resume`, `linger_s` → forgotten |
+| over, but its client may not know | `linger_s` → forgotten |
 
 A running request stands at a step boundary from time to time. While the schedule is held (`hold`), none goes beyond its
 boundary; `rewind` says from where each goes on in another placement, and `go_on` lets it.
@@ -38,11 +38,11 @@ from partc.format.messages import (
 )
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed, Stalled
-from partc.runtime.core.commands import Frame, Send
+from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
-from partc.runtime.core.orphans import Orphans
+from partc.runtime.core.orphans import Ending, Orphans, missed, unknown
 from partc.runtime.core.patience import Cut, Patience, Rejoin, not_joined
 from partc.runtime.core.step import Step, announced
 
@@ -180,9 +180,13 @@ class Schedule:
     def submit(
         self, origin: Origin, submit: Submit, frames: Sequence[memoryview], now: float
     ) -> Iterator[Action]:
-        """Take a request; whatever is wrong with it is answered at once."""
+        """Take a request; whatever is wrong with it is answered at once. One that is known already is resumed."""
+        if self._orphans.find(submit.ticket, self.jobs()) is not None:
+            heard = max(map(len, submit.known), default=0)
+            yield from self.resume(origin, Resume(ticket=submit.ticket, from_step=heard))
+            return
         try:
-            self._check_new(origin, submit)
+            self._check_room()
             job = read_job(origin, submit, frames, self.role, now)
         except RunError as error:
             yield Send(origin, Error(ticket=submit.ticket, problem=Problem.of(error)))
@@ -190,21 +194,16 @@ class Schedule:
         self._waiting.append(job)
         yield from self.pump(now)
 
-    def resume(self, origin: Origin, resume: Resume, now: float) -> Iterator[Action]:
+    def resume(self, origin: Origin, resume: Resume) -> Iterator[Action]:
         """A client is back: it gets what it missed."""
-        job, ending = self._orphans.take(resume.ticket) or (None, None)
-        job = job or next((job for job in self.jobs() if job.ticket == resume.ticket), None)
-        if job is None:
-            error = RunError("this request is not known here", hint="send it again", cause="refused")
-            yield Send(origin, Error(ticket=resume.ticket, problem=Problem.of(error)))
+        found = self._orphans.find(resume.ticket, self.jobs())
+        if found is None:
+            yield Send(origin, unknown(resume.ticket))
             return
+        job, ending = found
         yield from self.tell()
         job.origin = origin
-        for token in range(resume.from_step, job.step):
-            tokens, finish = job.told(token)
-            yield Send(origin, Token(ticket=job.ticket, step=token, tokens=tokens, finish=finish))
-        if ending is not None:
-            yield Send(origin, *ending)
+        yield from missed(job, ending, origin, resume.from_step)
 
     def away(self, origin: Origin, now: float) -> Iterator[Action]:
         """A client's connection is broken: its requests wait for it for a while."""
@@ -325,7 +324,7 @@ class Schedule:
             yield from self._answer(job, now)
         yield from self._look_at_running(now)
         for job in self._orphans.expired(now):
-            yield from self._fail(job, RunError("its client did not come back"), now)
+            yield from self._fail(job, self._orphans.error(), now)
         for job in [job for job in self._waiting if self.absent and now >= self._most_awaited(job)]:
             yield from self._fail(job, not_joined(self.absent), now)
         yield from self._ask(now)
@@ -364,9 +363,7 @@ class Schedule:
         """All requests that wait, run, or are reported on."""
         return [*self._waiting, *self._running.values(), *self._reporting.values()]
 
-    def _check_new(self, origin: Origin, submit: Submit) -> None:
-        if any(job.origin == origin and job.ticket == submit.ticket for job in self.jobs()):
-            raise RunError(f"request {submit.ticket.hex()[:8]} is being worked on already")
+    def _check_room(self) -> None:
         if len(self._waiting) >= _MOST_QUEUED:
             message = f"{_MOST_QUEUED} requests are waiting already"
             raise RunError(message, hint="send it again later", cause="refused")
@@ -402,14 +399,14 @@ class Schedule:
             mismatches=job.mismatches,
             values=announced(job.outputs.items(), self.role.types),
         )
-        yield from self._end(job, result, [to_frame(array) for array in job.outputs.values()])
+        yield from self._end(job, (result, [to_frame(array) for array in job.outputs.values()]), now)
 
-    def _end(self, job: Job, message: Result | Error, frames: Sequence[Frame] = ()) -> Iterator[Send]:
-        """Tell the client, or keep it until it is back."""
+    def _end(self, job: Job, ending: Ending, now: float) -> Iterator[Send]:
+        """Tell the client, and keep it in case the client is away; outputs may be too large for that."""
         if job.origin is not None:
-            yield Send(job.origin, message, frames)
-        else:
-            self._orphans.keep(job, (message, frames))
+            yield Send(job.origin, *ending)
+        if self.linger_s and (job.origin is None or self.role.model.task == GENERATION):
+            self._orphans.ended(job, ending, now)
 
     def _fail(self, job: Job, error: PartcError, now: float) -> Iterator[Action]:
         yield from self.tell()
@@ -419,7 +416,7 @@ class Schedule:
             self._release(job)
             self._reporting.pop(job.number, None)
             yield End(job.number, report=False)
-        yield from self._end(job, Error(ticket=job.ticket, problem=Problem.of(error)))
+        yield from self._end(job, (Error(ticket=job.ticket, problem=Problem.of(error)), ()), now)
         yield from self.pump(now)
 
     def _most_awaited(self, job: Job) -> float:

@@ -77,7 +77,7 @@ class Source:
             case Cancel():
                 yield from self.schedule.cancel(heard.origin, message, now)
             case Resume():
-                yield from self.schedule.resume(heard.origin, message, now)
+                yield from self.schedule.resume(heard.origin, message)
             case Watch():
                 yield from self.monitor.watch(heard.origin, message, now)
             case Place():

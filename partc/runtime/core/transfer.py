@@ -221,7 +221,7 @@ class Transfer:
     def _ask(self, fetch: _Fetch) -> Iterator[Action]:
         way = self.links.way_to(fetch.holder)
         if way is None:
-            yield from self.links.connect(fetch.holder, self.links.addresses.get(fetch.holder, ""))
+            yield from self.links.connect(fetch.holder)
             return
         want = Want(
             epoch=self._epoch, request=fetch.reached.request, submodule=fetch.submodule, begin=fetch.have,

@@ -52,7 +52,9 @@ def first_peers(role: Role) -> list[str]:
 
 
 def address_towards(peer: str, listening: str, advertised: str | None) -> str:
-    """HOST:PORT at which this device can be reached from a peer; empty where the system does not tell.
+    """HOST:PORT at which a peer and its neighbours can reach this device; empty where the system does not tell.
+
+    A peer on this machine is reached over loopback, where nobody else reaches this device.
 
     Args:
         peer: HOST:PORT of the peer.
@@ -65,7 +67,7 @@ def address_towards(peer: str, listening: str, advertised: str | None) -> str:
     if not _is_every(host):
         return listening
     local = _local_host(peer)
-    return local and f"{local}:{port}"
+    return "" if not local or ipaddress.ip_address(local.strip("[]")).is_loopback else f"{local}:{port}"
 
 
 def require_loopback(address: str) -> None:
