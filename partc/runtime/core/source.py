@@ -149,6 +149,7 @@ class Source:
         """A request stands still: whoever does not answer counts as lost; else all go on from what they have."""
         self.changes.stalled(stalled.silent)
         if stalled.silent:
+            self.schedule.incomplete_since = now
             yield from self.look(now)
         else:
             yield from self.changes.begin_anew(self.schedule.reached(), now)

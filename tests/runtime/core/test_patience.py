@@ -39,6 +39,15 @@ def test_patience_grows_with_what_a_step_takes() -> None:
     assert len(told(Error, schedule.look(15.3))) == 1
 
 
+def test_patience_does_not_grow_with_the_time_that_a_device_was_lost() -> None:
+    schedule = schedule_of()
+    step = begun(ask(schedule, 1, max_new_tokens=1))
+    schedule.incomplete_since = 1.0
+    emit(schedule, step, 4, now=3.0)
+    ask(schedule, 2, now=3.0)
+    assert len(told(Error, schedule.look(8.3))) == 1
+
+
 def test_patience_grows_with_what_is_predicted() -> None:
     """4 × 2 s × 2 requests that take turns."""
     role = changed(roles()["a"], predicted={"prefill_s": 2.0, "decode_s": 0.1})
