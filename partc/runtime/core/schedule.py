@@ -244,7 +244,9 @@ class Schedule:
         job = self._running.get(step.request)
         if job is None:
             return
-        if job.started >= self.incomplete_since:  # else it tells how long a device was lost, not what steps take
+        if (
+            job.started >= self.incomplete_since
+        ):  # else it tells how long a device was lost, not what steps take
             self.patience.took(step.phase, now - job.started)
         job.progress.moved(now)
         job.in_flight = False
