@@ -1,0 +1,57 @@
+"""Lives of rings (`tests.runtime.living`), and mutants that must not survive them (`tests.runtime.mutants`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.runtime.living import life, play
+from tests.runtime.mutants import caught_at, mutants
+
+_EACH = 100
+_SLOW = ("highest row",)
+"""Mutants that take thousands of seeds."""
+
+
+def _play(seeds: range) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            counts += play(life(seed))
+        except Exception as error:
+            pytest.fail(f"seed {seed}: {error} (python -m tests.runtime.living {seed})")
+    return counts
+
+
+@pytest.mark.parametrize("first", range(0, 2000, _EACH))
+def test_tokens_stay_right_whatever_happens(first: int) -> None:
+    counts = _play(range(first, first + _EACH))
+    assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(2000, 100_000, 1000))
+def test_tokens_stay_right_over_many_lives(first: int) -> None:
+    _play(range(first, first + 1000))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each.name, marks=[pytest.mark.soak] if each.name in _SLOW else []) for each in mutants()],
+)
+def test_a_mutant_is_caught(name: str) -> None:
+    (mutant,) = (each for each in mutants() if each.name == name)
+    assert caught_at(mutant) is not None
+
+
+def test_a_life_goes_the_same_way_again() -> None:
+    def happened(seed: int) -> list[str]:
+        lines: list[str] = []
+        play(
+            life(seed),
+            lambda now, device, event, commands: lines.append(f"{now} {device} {event} {commands}"),
+        )
+        return lines
+
+    assert happened(7) == happened(7)
