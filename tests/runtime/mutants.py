@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from partc.format.message_parts import Held, Reached
 from partc.format.role import Role
 from partc.runtime.core import job, source
+from partc.runtime.core.actions import Action
 from partc.runtime.core.changes import Changes, Member
 from partc.runtime.core.link import Receiver
 from partc.runtime.core.links import Links
@@ -82,7 +83,13 @@ def _all() -> Mapping[str, tuple[list[Patch], int]]:
             ],
             3000,
         ),
-        "COMMIT not repeated": ([patch.object(Changes, "_has_forgotten", _by_life_alone)], 3000),
+        "COMMIT not repeated": (
+            [
+                patch.object(Changes, "_has_forgotten", _by_life_alone),
+                patch.object(Changes, "begin_anew", _no_actions),
+            ],
+            3000,
+        ),
         "epoch reset at the source": ([patch.object(Changes, "greeted", _own_epoch_alone)], 3000),
         "watermark in rows": ([patch.object(Requests, "held", _in_rows)], 3000),
         "forced steps without a bound": ([patch.object(job, "MOST_FORCED", 10**6)], 3000),
@@ -96,6 +103,10 @@ _fetch, _welcomed = Transfer._fetch, Links._welcomed
 
 def _nothing(self: object, *_: object) -> None:
     """Nothing is done."""
+
+
+def _no_actions(self: object, *_: object) -> Iterator[Action]:
+    return iter(())
 
 
 def _nameless_hello(self: Links, out: Any) -> Any:

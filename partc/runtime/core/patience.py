@@ -138,3 +138,10 @@ def not_joined(devices: Sequence[str]) -> RunError:
     names = ", ".join(devices)
     hint = "start its partc-runner, and see that addresses and keys are those of this build"
     return RunError(f"{names} has not joined the ring", where=names, hint=hint, cause="lost-peer")
+
+
+def lost_twice(device: str) -> RunError:
+    """About a device that a request may have brought down."""
+    hint = "see what its runner says before you repeat the request"
+    message = f"{device} was lost twice while this request ran"
+    return RunError(message, where=device, hint=hint, cause="lost-peer")

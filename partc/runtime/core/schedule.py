@@ -43,7 +43,7 @@ from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.orphans import Ending, Orphans, missed, unknown
-from partc.runtime.core.patience import Cut, Patience, Rejoin, not_joined
+from partc.runtime.core.patience import Cut, Patience, Rejoin, lost_twice, not_joined
 from partc.runtime.core.step import Step, announced
 
 _MOST_QUEUED = 1024
@@ -127,10 +127,7 @@ class Schedule:
             for job in list(self._running.values()):
                 job.losses[device] += 1
                 if job.losses[device] > 1:
-                    message = f"{device} was lost twice while this request ran"
-                    hint = "see what its runner says before you repeat the request"
-                    error = RunError(message, where=device, hint=hint, cause="lost-peer")
-                    yield from self._fail(job, error, now)
+                    yield from self._fail(job, lost_twice(device), now)
 
     # -- changes of placement
 
