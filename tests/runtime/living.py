@@ -330,11 +330,16 @@ def _check(life: Life, ask: Ask, answer: Answer) -> None:
 
 
 def _may_fail(life: Life) -> bool:
-    """Whether a request may end: the source is lost, the same device twice, or one for which there is no other."""
+    """Whether a request may end: the source is lost, the same device twice, or one for which there is no other, or
+    that was not there yet."""
     lost = [fault.device for fault in life.faults if fault.kind == "crash"]
     for_ever = [fault.device for fault in life.faults if fault.kind == "crash" and fault.pause_s > 1e6]
     has_source = any(fault.kind == "source" for fault in life.faults)
-    return has_source or len(lost) > len(set(lost)) or len(for_ever) > life.has_contingencies
+    early = any(
+        fault.kind == "crash" and fault.at_s < life.load_s + 1 and fault.pause_s > 1e6
+        for fault in life.faults
+    )
+    return early or has_source or len(lost) > len(set(lost)) or len(for_ever) > life.has_contingencies
 
 
 def _print(now: float, device: str, event: Event, commands: Sequence[Command]) -> None:

@@ -69,8 +69,8 @@ class Job:
     """(device, sender, step, values) of the tensors that a traced request was told of."""
     losses: Counter[str] = field(default_factory=Counter)
     """Device → how often it was lost while this request ran."""
-    helped_at: int = -1
-    """The token for which everything was begun anew after a stall."""
+    _stood: tuple[int, float] = (-1, 0.0)
+    """The token that was waited for when the request last stood still, and since when."""
     started: float = 0.0
     outputs: Mapping[str, Array] = field(default_factory=dict)
     reports: set[str] = field(default_factory=set)
@@ -102,6 +102,12 @@ class Job:
     def reached(self) -> int:
         """Steps that are over: their values are known."""
         return len(self.prompt) - 1 + len(self.drawn) if self.drawn else 0
+
+    def stands_since(self, now: float) -> float:
+        """Since when the request stands still: `now`, or an earlier time if no token has come since."""
+        if self._stood[0] != self.step:
+            self._stood = self.step, now
+        return self._stood[1]
 
     def told(self, token: int) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
         """The tokens of a step as the client is told, and why each sequence has ended by then."""

@@ -346,8 +346,7 @@ class Schedule:
             if not job.in_flight or now < job.progress.expires(patience):
                 continue
             error, silent = self.patience.stalled(job, patience), self.patience.silent(job)
-            if self.rejoin_s and job.helped_at != job.step:
-                job.helped_at = job.step
+            if self.rejoin_s and now < job.stands_since(job.progress.since) + self.rejoin_s:
                 job.progress.moved(now)
                 yield Stalled(silent, error)
             else:
