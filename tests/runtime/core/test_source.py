@@ -230,7 +230,7 @@ def test_a_device_that_does_not_answer_counts_as_lost() -> None:
 
 
 def test_a_stall_although_everybody_answers() -> None:
-    """Everything is begun anew from the watermarks, once for a token."""
+    """Everything is begun anew from the watermarks, until the time for a return is over."""
     life = Life()
     life.running(steps=1)
     commands = stall(life)
@@ -238,7 +238,11 @@ def test_a_stall_although_everybody_answers() -> None:
     life.prepared(1, Held(40, "p1", 1), route=b"b", incarnation=2)
     life.prepared(1, Held(40, "p2", 1), route=b"c", incarnation=3)
     life.on(Computed([np.zeros((1, 1, HIDDEN_WIDTH), np.float32)], 0.1))
-    (error,) = sent(Error, stall(life))
+    assert [message.epoch for message in sent(Prepare, stall(life))] == [2, 2]
+    life.prepared(2, Held(40, "p1", 1), route=b"b", incarnation=2)
+    life.prepared(2, Held(40, "p2", 1), route=b"c", incarnation=3)
+    life.on(Computed([np.zeros((1, 1, HIDDEN_WIDTH), np.float32)], 0.1))
+    (error,) = sent(Error, life.on(Tick(), after_s=60.0))
     assert error.problem.cause == "stalled"
 
 
