@@ -105,6 +105,14 @@ if TYPE_CHECKING:
     default=True,
     help="Move sub-modules while it runs, where that makes it faster or a device is at its limit.",
 )
+@click.option(
+    "--linger",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    default=30.0,
+    show_default="30",
+    help="How long requests wait for a source that is out of reach; local runners wait as long for clients.",
+)
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option("--timing", is_flag=True, help="Print the time of each device and link to stderr.")
 @click.option(
@@ -127,6 +135,7 @@ def run_command(
     connect: str | None,
     restart: bool,
     rejoin: float | None,
+    linger: float,
     balance: bool,
     insecure: bool,
     timing: bool,
@@ -162,7 +171,7 @@ def run_command(
     live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
-    settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin)
+    settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin, linger_s=linger)
     with (
         _client(build, connect, settings) as client,
         balanced(client, build) if balance else nullcontext(),
@@ -197,7 +206,7 @@ def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterat
     insecure = settings.insecure
     if connect is not None:
         address, insecure = source_address(build, connect, insecure=insecure)
-        with Client.connect(build, address, insecure=insecure) as client:
+        with Client.connect(build, address, insecure=insecure, linger_s=settings.linger_s) as client:
             yield client
         return
     with progress_bar() as bar:

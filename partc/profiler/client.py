@@ -78,7 +78,9 @@ class Fleet:
         end = time.monotonic() + CONNECT_S
         while True:
             try:
-                return Client.reach(role, self.keys, self.addresses[devices[0]], floor_s=CONNECT_S)
+                return Client.reach(
+                    role, self.keys, self.addresses[devices[0]], floor_s=CONNECT_S, linger_s=0.0
+                )
             except RunError:
                 # Until it has changed over it refuses whoever means the ring.
                 if time.monotonic() >= end:

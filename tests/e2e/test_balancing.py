@@ -11,8 +11,9 @@ import pytest
 
 from partc.cli.balance import balanced
 from partc.cli.main import run
-from partc.runtime.client.client import Client, Request
+from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.client.request import Request
 from tests.runtime.fake_system import FakeSystem
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]

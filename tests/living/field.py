@@ -16,7 +16,8 @@ from statistics import median
 
 from partc.errors import PartcError
 from partc.format.message_parts import Sampling
-from partc.runtime.client.client import Client, Request
+from partc.runtime.client.client import Client
+from partc.runtime.client.request import Request
 from partc.runtime.client.results import Result, Tokens
 from tests.living.episodes import PATIENCE_S, REJOIN_S, Episode, Ground, ground
 from tests.living.models import Subject

@@ -2,6 +2,10 @@
 
 One thread uses a client: whoever waits for one request handles the messages of all of them meanwhile, so
 several requests in flight need no threads.
+
+A connection may break, and stand again: a network has gaps. The source waits as well, so the client asks for what it
+missed (`resume`), and its requests go on as if nothing had been. Only a source that was started anew knows nothing of
+them.
 """
 
 from __future__ import annotations
@@ -9,7 +13,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, assert_never
 
@@ -23,7 +26,6 @@ from partc.format.frames import join_tensors, split_frames, to_frame
 from partc.format.message_parts import Sampling
 from partc.format.messages import (
     AnyMessage,
-    Cancel,
     Error,
     Ping,
     Place,
@@ -37,6 +39,7 @@ from partc.format.messages import (
     Token,
     Trace,
     Watch,
+    Welcome,
 )
 from partc.format.messages import Result as Ended
 from partc.format.placement import Placement, placement_json
@@ -44,10 +47,11 @@ from partc.format.role import Role, source_role
 from partc.format.status import RingStatus
 from partc.runtime.client.connection import Connection
 from partc.runtime.client.placing import Answered, Placing
+from partc.runtime.client.request import Request
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
-from partc.runtime.client.text import TextStream, Tokenizer
+from partc.runtime.client.text import Tokenizer
 from partc.runtime.core.inputs import GENERATION, check_prompts, check_tensors, specs_of
-from partc.runtime.core.liveness import LEAST_PATIENCE_S, patience_s, step_s
+from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, patience_s, step_s
 from partc.runtime.shell.keys import Keys, load_client_keys
 
 Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
@@ -56,56 +60,6 @@ Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 Explain = Callable[[PartcError], PartcError]
 
 GREEDY = Sampling()
-
-
-@dataclass(slots=True)
-class Request:
-    """A request in flight."""
-
-    client: Client
-    ticket: bytes
-    prompts: Sequence[Sequence[int]]
-    """Token ids."""
-    streams: Sequence[TextStream]
-    """The text of each sequence, for prompts of text."""
-    on_token: Callable[[Tokens], None] | None
-    expected_s: float
-    """Seconds that its longest step may take by the plan."""
-    texts: list[str] = field(default_factory=list)
-    """The text of each sequence so far, for prompts of text."""
-    timings: dict[str, Timings] = field(default_factory=dict)
-    trace: list[Crossing] = field(default_factory=list)
-    outcome: Result | PartcError | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended, well or badly."""
-        return self.outcome is not None
-
-    def result(self, timeout_s: float | None = None) -> Result:
-        """Wait for the end.
-
-        Raises:
-            RunError: the request failed, or has not ended within `timeout_s`.
-        """
-        self.client.wait([self], timeout_s)
-        if isinstance(self.outcome, Result):
-            return self.outcome
-        if self.outcome is None:
-            hint = "wait for it again, or cancel it"
-            raise RunError(f"no result within {timeout_s} s", hint=hint, cause="stalled")
-        raise self.outcome
-
-    def cancel(self) -> None:
-        """Ask for an end; `result` raises then."""
-        self.client.tell(Cancel(ticket=self.ticket))
-
-    def take(self, message: Token) -> list[str]:
-        """Take the tokens of a step; the text that is certain now, per sequence."""
-        rows = zip(self.streams, message.tokens, message.finish, strict=False)
-        pieces = [_piece(stream, token, bool(finish)) for stream, token, finish in rows]
-        self.texts = [text + piece for text, piece in zip(self.texts, pieces, strict=True)]
-        return pieces
 
 
 class Client(Connection):
@@ -122,6 +76,7 @@ class Client(Connection):
         keys: Keys | None,
         address: str,
         floor_s: float,
+        linger_s: float,
         explain: Explain = lambda error: error,
         tokenizer: Tokenizer | None = None,
     ) -> None:
@@ -129,11 +84,14 @@ class Client(Connection):
         super().__init__(role, keys, address, floor_s)
         self._tokenizer = tokenizer or Tokenizer(None)
         self._floor_s = floor_s
+        self._linger_s = linger_s
         self._explain = explain
+        self._life: int | None = None
+        """The incarnation of the source that knows the requests."""
         self._requests: dict[bytes, Request] = {}
         self._placings: dict[bytes, Placing] = {}
         """Ticket of a placement that was asked for → what came of it."""
-        self._watching: dict[bytes, Callable[[RingStatus], None]] = {}
+        self._watching: dict[bytes, tuple[Watch, Callable[[RingStatus], None]]] = {}
         self._asked = self._heard
 
     @classmethod
@@ -144,6 +102,7 @@ class Client(Connection):
         *,
         insecure: bool = False,
         floor_s: float = LEAST_PATIENCE_S,
+        linger_s: float = LINGER_S,
         explain: Explain = lambda error: error,
     ) -> Client:
         """Connect to the ring of a build.
@@ -153,6 +112,7 @@ class Client(Connection):
             address: HOST:PORT of the source device; None takes the one in devices.yaml.
             insecure: neither encrypt nor authenticate; loopback only.
             floor_s: how long the source may be silent at least, seconds.
+            linger_s: how long requests wait for a source that is out of reach, seconds.
             explain: turns an error into a better one (the launcher knows what its runners said).
 
         Raises:
@@ -162,7 +122,9 @@ class Client(Connection):
         keys = None if insecure else load_client_keys(build_dir)
         role = source_role(build_dir)
         tokenizer = Tokenizer(build_dir / "devices" / role.device)
-        return cls.reach(role, keys, address, floor_s=floor_s, explain=explain, tokenizer=tokenizer)
+        return cls.reach(
+            role, keys, address, floor_s=floor_s, linger_s=linger_s, explain=explain, tokenizer=tokenizer
+        )
 
     @classmethod
     def reach(
@@ -172,6 +134,7 @@ class Client(Connection):
         address: str | None = None,
         *,
         floor_s: float = LEAST_PATIENCE_S,
+        linger_s: float = LINGER_S,
         explain: Explain = lambda error: error,
         tokenizer: Tokenizer | None = None,
     ) -> Client:
@@ -180,13 +143,19 @@ class Client(Connection):
         if not found:
             hint = "give its address, or `address` in devices.yaml"
             raise RunError("the address of the source is not known", where=role.source, hint=hint)
-        client = cls(role, keys, found, floor_s, explain, tokenizer)
+        client = cls(role, keys, found, floor_s, linger_s, explain, tokenizer)
         try:
             client._await_welcome(floor_s, "start its partc-runner, and see that the address is right")
         except BaseException:
             client.close()
             raise
         return client
+
+    def close(self) -> None:
+        """Hang up; requests in flight are cancelled."""
+        for request in self._requests.values():
+            request.cancel()
+        super().close()
 
     def generate(
         self, prompts: Prompts, max_new_tokens: int, sampling: Sampling = GREEDY, **options: Any
@@ -240,17 +209,8 @@ class Client(Connection):
         if any(token < 0 for token in ends):
             raise RunError(f"token {min(ends)} is below 0", where="stop", hint="token ids count from 0")
         streams = texts and self.role.model.task == GENERATION
-        request = Request(
-            client=self,
-            ticket=secrets.token_bytes(16),
-            prompts=ids,
-            streams=[self._tokenizer.stream(prompt) for prompt in ids] if streams else [],
-            on_token=on_token,
-            expected_s=self._expected_s(ids, arrays),
-            texts=["" for _ in ids] if streams else [],
-        )
         submit = Submit(
-            ticket=request.ticket,
+            ticket=secrets.token_bytes(16),
             prompts=tuple(map(tuple, ids)),
             max_new_tokens=max_new_tokens,
             sampling=sampling,
@@ -259,7 +219,18 @@ class Client(Connection):
             trace=trace,
             values=specs_of(arrays, self.role.types),
         )
-        self.tell(submit, [to_frame(array) for array in arrays.values()])
+        request = Request(
+            client=self,
+            ticket=submit.ticket,
+            prompts=ids,
+            streams=[self._tokenizer.stream(prompt) for prompt in ids] if streams else [],
+            on_token=on_token,
+            expected_s=self._expected_s(ids, arrays),
+            submit=submit,
+            frames=[to_frame(array) for array in arrays.values()],
+            texts=["" for _ in ids] if streams else [],
+        )
+        self.tell(submit, request.frames)
         self._requests[request.ticket] = request
         return request
 
@@ -291,10 +262,10 @@ class Client(Connection):
 
     def watch(self, period_s: float, on_status: Callable[[RingStatus], None]) -> bytes:
         """Be told how the ring is, every `period_s` seconds while somebody waits or listens; a ticket for `unwatch`."""
-        ticket = secrets.token_bytes(16)
-        self._watching[ticket] = on_status
-        self.tell(Watch(ticket=ticket, period_s=period_s))
-        return ticket
+        watch = Watch(ticket=secrets.token_bytes(16), period_s=period_s)
+        self._watching[watch.ticket] = watch, on_status
+        self.tell(watch)
+        return watch.ticket
 
     def unwatch(self, ticket: bytes) -> None:
         """End what `watch` began."""
@@ -334,13 +305,51 @@ class Client(Connection):
         now = time.monotonic()
         expected = [request.expected_s for request in self._requests.values()]
         patience = patience_s(max(expected, default=0.0) * len(expected), self._floor_s)
+        patience = max(patience, self._linger_s)
         if now - self._heard >= patience:
-            hint = "see whether it hangs, start its runner again, and repeat the request"
-            message = f"no sign of life for {patience:.1f} s"
-            self._fail(RunError(message, where=self.role.source, hint=hint, cause="stalled"))
+            self._fail(self._silent(patience))
         elif now - max(self._heard, self._asked) >= self._floor_s / 4:
             self._asked = now
             self.tell(Ping())
+
+    def _silent(self, patience: float) -> RunError:
+        """The reason why a source is given up from which nothing has come for so long."""
+        source = self.role.source
+        if self._welcome is None:
+            message = f"{source} closed its connection, and was out of reach for {patience:.1f} s"
+            return RunError(message, where=source, hint=self.gone_hint, cause="lost-peer")
+        hint = "see whether it hangs, start its runner again, and repeat the request"
+        return RunError(f"no sign of life for {patience:.1f} s", where=source, hint=hint, cause="stalled")
+
+    def _broke(self) -> None:
+        """Wait for the source; whether a placement came into force meanwhile, nobody tells."""
+        if not self._linger_s:
+            super()._broke()
+            return
+        self._welcome = None
+        source = self.role.source
+        for ticket in list(self._placings):
+            hint = "partc watch tells which placement is in force"
+            message = f"{source} closed its connection before it told the outcome"
+            self._placed(ticket, RunError(message, where=source, hint=hint, cause="lost-peer"))
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        super()._welcomed(welcome)
+        before, self._life = self._life, welcome.incarnation
+        if before is None:
+            return
+        for watch, _ in self._watching.values():
+            self.tell(watch)
+        for request in list(self._requests.values()):
+            if before == welcome.incarnation:
+                request.ask_again()
+            else:
+                self._end(request, self._forgotten())
+
+    def _forgotten(self) -> RunError:
+        message = f"{self.role.source} was started anew, and does not know this request"
+        hint = "see what its runner says, and repeat the request"
+        return RunError(message, where=self.role.source, hint=hint, cause="lost-peer")
 
     def _take(self, message: AnyMessage, frames: Sequence[memoryview]) -> None:
         if not isinstance(message, SourceReply):
@@ -360,8 +369,8 @@ class Client(Connection):
             case Placed(ticket=ticket):
                 self._placed(ticket, message)
             case Status(ticket=ticket, ring=ring):
-                if (on_status := self._watching.get(ticket)) is not None:
-                    on_status(ring)
+                if (watching := self._watching.get(ticket)) is not None:
+                    watching[1](ring)
             case Pong():
                 pass  # `Connection` has noted the sign of life
             case _:
@@ -371,7 +380,10 @@ class Client(Connection):
         self, request: Request, message: Token | Stats | Trace | Ended, frames: Sequence[memoryview]
     ) -> None:
         match message:
-            case Token():
+            case Token(step=step) if step < request.steps:
+                pass  # told twice, around a gap
+            case Token(step=step):
+                assert step == request.steps, f"token {step} came, {request.steps} is awaited"
                 texts = request.take(message)
                 if request.on_token is not None:
                     self._call(request, Tokens(message.step, list(message.tokens), texts))
@@ -380,7 +392,7 @@ class Client(Connection):
             case Trace(device=device, peer=peer, step=step, values=specs):
                 request.trace.append(Crossing(device, peer, step, join_tensors(specs, frames)))
             case Ended():
-                self._end(request, _result(request, message, frames))
+                self._end(request, request.finish(message, frames))
             case _:
                 assert_never(message)
 
@@ -420,23 +432,3 @@ def _prompts(prompts: Prompts) -> tuple[list[str], list[list[int]]]:
     if items and all(isinstance(item, int | np.integer) for item in items):
         items = [items]
     return [], [[int(token) for token in item] for item in items]
-
-
-def _result(request: Request, ended: Ended, frames: Sequence[memoryview]) -> Result:
-    return Result(
-        prompts=request.prompts,
-        tokens=[list(tokens) for tokens in ended.tokens],
-        texts=request.texts,
-        finish=list(ended.finish),
-        outputs=join_tensors(ended.values, frames),
-        elapsed_s=ended.elapsed_s,
-        timings=request.timings,
-        trace=request.trace,
-    )
-
-
-def _piece(stream: TextStream, token: int | None, is_last: bool) -> str:
-    if token is None:
-        return ""
-    piece = stream.push(token)
-    return piece + stream.finish() if is_last else piece

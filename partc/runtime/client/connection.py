@@ -60,7 +60,7 @@ class Connection(ABC):
         self.close()
 
     def close(self) -> None:
-        """Hang up; a source cancels the requests of whoever does."""
+        """Hang up."""
         self._transport.close()
 
     def tell(self, message: Message, frames: Sequence[memoryview] = ()) -> None:
@@ -114,13 +114,21 @@ class Connection(ABC):
             case Unreadable(error=error):
                 self._fail(error)
             case Disconnected() if self._welcome is not None:
-                message = f"{device} closed its connection"
-                self._fail(RunError(message, where=device, hint=self.gone_hint, cause="lost-peer"))
+                self._broke()
             case Rejected():
                 message = f"{device} does not take this client's key"
                 self._fail(RunError(message, where="keys", hint=self.key_hint, cause="refused"))
             case _:
                 pass
+
+    def _broke(self) -> None:
+        """The connection is closed, which was welcomed."""
+        message = f"{self.role.device} closed its connection"
+        self._fail(RunError(message, where=self.role.device, hint=self.gone_hint, cause="lost-peer"))
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        """The device takes what it is told from now on; again after every break."""
+        self._welcome = welcome
 
     def _hello(self) -> Hello:
         role = self.role
@@ -136,7 +144,7 @@ class Connection(ABC):
     def _message(self, event: Received) -> None:
         match event.message:
             case Welcome() as welcome:
-                self._welcome = welcome
+                self._welcomed(welcome)
             case Refuse(problem=problem):
                 self._fail(problem.error())
             case message:

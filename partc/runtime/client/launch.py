@@ -119,12 +119,16 @@ class LocalRing:
         self.close(at_once=error is not None)
 
     def client(self) -> Client:
-        """A connection to the ring; errors tell what a runner said that ended."""
+        """A connection to the ring; errors tell what a runner said that ended.
+
+        It does not wait for a source that is out of reach: there are no gaps within a machine, so it has ended.
+        """
         return Client.connect(
             self._build,
             self.source,
             insecure=self._settings.insecure,
             floor_s=self._settings.floor_s,
+            linger_s=0.0,
             explain=self.explain,
         )
 

@@ -75,17 +75,19 @@ class _Outgoing:
     socket: zmq.Socket[bytes]
     monitor: zmq.Socket[bytes]
     up: bool = False
+    has_stood: bool = False
     failures: int = 0
 
     def fails_for_good(self, event: int) -> bool:
         """Whether a failed handshake will fail again.
 
         Without detail, the other end hung up in the middle: it cannot read what we encrypted for another key,
-        or it was just being stopped. The first happens again at every try.
+        or it was just being stopped. The first happens again at every try. Once a connection has stood, it is the
+        second, or a router in between that reaches nobody: it may last.
         """
         if event & _HANDSHAKE_FAILED:
             return True
-        self.failures += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        self.failures += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and not self.has_stood
         return self.failures >= _AUTH_TRIES
 
 
@@ -347,7 +349,7 @@ class Transport:
         for name, out in self._outgoing.items():
             for event, _ in _monitored(out.monitor) if out.monitor in ready else ():
                 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                    out.up, out.failures = True, 0
+                    out.up = out.has_stood = True
                     before.append(Connected(name))
                 elif event == zmq.EVENT_DISCONNECTED and out.up:
                     out.up = False

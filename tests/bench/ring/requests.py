@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from partc.runtime.client.client import Client, Request
+from partc.runtime.client.client import Client
+from partc.runtime.client.request import Request
 from partc.runtime.client.results import Result, Tokens
 
 Seconds = npt.NDArray[np.float64]
