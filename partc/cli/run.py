@@ -110,8 +110,8 @@ if TYPE_CHECKING:
     type=click.FloatRange(0),
     metavar="SECONDS",
     default=30.0,
-    show_default="30",
-    help="How long requests wait for a source that is out of reach; local runners wait as long for clients.",
+    help="How long requests wait for a source that is out of reach; local runners wait as long for clients.  "
+    "[default: 30]",
 )
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option("--timing", is_flag=True, help="Print the time of each device and link to stderr.")
