@@ -159,6 +159,12 @@ class Role:
         return _once(item.submodule for item in self._instructions() if isinstance(item, Run))
 
     @cached_property
+    def mirrored(self) -> Mapping[str, str]:
+        """Sub-module that the programs run → the other device that keeps a copy of its rows."""
+        keepers = self.placement.mirrors
+        return {name: keepers[name] for name in self.running if keepers.get(name, self.device) != self.device}
+
+    @cached_property
     def receive(self) -> tuple[str, ...]:
         """Devices that it receives from."""
         return _once(message.device for item in self._instructions() for message in item.awaits)

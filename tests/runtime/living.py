@@ -81,6 +81,7 @@ class Life:
     compute_s: float
     load_s: float
     has_contingencies: bool
+    is_mirrored: bool
     seed: int
 
     @property
@@ -104,13 +105,14 @@ def life(seed: int) -> Life:
         notice_s=rng.choice([0.0, 0.1, 1.0]),
     )
     return Life(
-        asks,
-        faults,
-        conditions,
-        rng.choice([0.001, 0.02, 0.1]),
-        rng.choice([0.0, 0.05, 1.0]),
-        rng.random() < 0.5,
-        seed,
+        asks=asks,
+        faults=faults,
+        conditions=conditions,
+        compute_s=rng.choice([0.001, 0.02, 0.1]),
+        load_s=rng.choice([0.0, 0.05, 1.0]),
+        has_contingencies=rng.random() < 0.5,
+        is_mirrored=rng.random() < 0.5,
+        seed=seed,
     )
 
 
@@ -171,9 +173,9 @@ def programs_of(assignment: Assignment) -> dict[str, dict[str, str]]:
 
 
 @cache
-def placement_of(assignment: Assignment) -> Placement:
+def placement_of(assignment: Assignment, mirrored: bool = False) -> Placement:
     """A placement of the pieces; every device may join."""
-    role = roles()[DEVICES[0]]
+    role = next(iter(plain_roles().values()))
     programs = programs_of(assignment)
     ring = tuple(programs)
     return seal_placement(
@@ -181,21 +183,38 @@ def placement_of(assignment: Assignment) -> Placement:
             role.placement,
             ring=ring,
             stages=dict.fromkeys(("prefill", "decode"), stages_of(assignment)),
+            mirrors=_mirrors(assignment) if mirrored else {},
             programs={phase: {n: programs[n][phase] for n in ring} for phase in ("prefill", "decode")},
         )
     )
 
 
+def _mirrors(assignment: Assignment) -> dict[str, str]:
+    """Each piece is kept by the device that has it after the loss of its own, or by any other."""
+    spare = dict(zip(DEVICES[1:], WITHOUT, strict=True))
+    takers = {f"p{k}": spare[device][k] for k, device in enumerate(assignment) if device in spare}
+    return {name: taker for name, taker in takers.items() if taker != assignment[int(name[1:])]}
+
+
 @cache
-def roles() -> Mapping[str, Role]:
-    """The roles of all devices in the base placement; each has all pieces."""
-    plain = roles_of(
+def plain_roles() -> Mapping[str, Role]:
+    """The roles of all devices with nothing but their own pieces."""
+    return roles_of(
         programs_of(BASE), max_batch=2, max_requests=2, prompt_chunk=16, eos=(3,), max_sequence=LENGTH
     )
+
+
+@cache
+def roles(mirrored: bool = False) -> Mapping[str, Role]:
+    """The roles of all devices in the base placement; each has all pieces."""
+    plain = plain_roles()
     pieces = {module.name: module for role in plain.values() for module in role.build.submodules}
     values = {name: kind for role in plain.values() for name, kind in role.build.values.items()}
     every = tuple(pieces[name] for name in sorted(pieces))
-    return {name: role.changed(submodules=every, values=values) for name, role in plain.items()}
+    base = placement_of(BASE, mirrored)
+    return {
+        name: Role(role.changed(submodules=every, values=values).build, base) for name, role in plain.items()
+    }
 
 
 # -- playing
@@ -203,7 +222,7 @@ def roles() -> Mapping[str, Role]:
 
 def new_ring(life: Life | None = None, observe: Observer = unobserved) -> Ring:
     """The ring of a life; None: a quiet one."""
-    made = roles()
+    made = roles(life is not None and life.is_mirrored)
     if life is None:
         return Ring(made, lambda name: null_engine(made[name]))
     return Ring(
@@ -213,7 +232,9 @@ def new_ring(life: Life | None = None, observe: Observer = unobserved) -> Ring:
         conditions=life.conditions,
         observe=observe,
         rejoin_s=REJOIN_S,
-        contingencies=tuple(map(placement_of, WITHOUT)) if life.has_contingencies else (),
+        contingencies=tuple(placement_of(each, life.is_mirrored) for each in WITHOUT)
+        if life.has_contingencies
+        else (),
         load_s=life.load_s,
         seed=life.seed,
     )
@@ -306,7 +327,7 @@ def _do(ring: Ring, fault: Fault) -> None:
         case "stall":
             ring.nodes[name].stall(over)
         case "move":
-            ring.client.place(placement_of(fault.assignment))
+            ring.client.place(placement_of(fault.assignment, fault.pause_s > 0))
         case _:
             raise ValueError(fault.kind)
 

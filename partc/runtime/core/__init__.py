@@ -25,6 +25,7 @@ schedule     all requests at the source
 changes      the placement in force and the next one, at the source
 source       composes what the source has besides
 transfer     rows of states on their way to another device
+copies       copies of other devices' rows
 preparation  the placement that a device prepares
 start        facts about a process that the build does not know
 device       composes them; its docstring is the table state × event

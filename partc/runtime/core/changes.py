@@ -343,13 +343,11 @@ class Changes:
             yield Tell(device, message, split_frames(memoryview(text)))
 
     def _holders(self, change: Change) -> dict[str, str]:
-        """Sub-module → the device that runs it now, where that has not forgotten."""
-        return {
-            submodule: device
-            for device, submodules in self.role.placement.running.items()
-            if device in self._present and not self._has_forgotten(device)
-            for submodule in submodules
-        }
+        """Sub-module → the device that runs it now, or else keeps a copy of its rows, where that has not forgotten."""
+        placement = self.role.placement
+        running = ((name, device) for device, names in placement.running.items() for name in names)
+        known = {device for device in self._present if not self._has_forgotten(device)}
+        return {name: device for name, device in (*placement.mirrors.items(), *running) if device in known}
 
     def _commit(self, change: Change, now: float) -> Iterator[Action]:
         self.change, self.state, self.role = None, State.SETTLED, change.role

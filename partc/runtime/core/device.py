@@ -252,6 +252,8 @@ class Device:
             yield from self.links.acknowledgements(now)
         if self.transfer.has_waiting:
             yield from self.transfer.stepped()
+        if self.transfer.mirrors:
+            yield from self.transfer.mirror()
         if self.preparation.is_fetching:
             self.transfer.look(now)
             yield from self.preparation.look(now)
@@ -270,6 +272,7 @@ class Device:
     def _end(self, action: End, now: float) -> Iterator[Action]:
         assert self.source is not None
         steps = self.requests.close(action.request)
+        self.transfer.close(action.request)
         if action.report:
             message, frames = timings(self.role, action.request, steps)
             yield from self.source.schedule.reported(message, frames, now)
@@ -376,10 +379,10 @@ class Device:
 
     def _adopt(self, role: Role, commit: messages.Commit, now: float) -> Iterator[Action]:
         """A placement is in force."""
-        self.role = self.transfer.role = role
+        self.role = role
         self.requests.resume(Script.of(role), commit.requests, now)
         self.monitor.adopt()
-        self.transfer.forget()
+        self.transfer.adopt(role)
         yield from self.preparation.adopt(role)
         yield from self.links.adopt(role)
         if self.source is None:
@@ -444,5 +447,6 @@ class Device:
 
     def _closed(self, close: messages.Close) -> Iterator[Action]:
         steps = self.requests.close(close.request)
+        self.transfer.close(close.request)
         if close.report:
             yield Send(self.role.source, *timings(self.role, close.request, steps))

@@ -74,6 +74,11 @@ class Requests:
         request = self._open.get(number)
         return None if request is None else request.steps
 
+    @property
+    def numbers(self) -> list[int]:
+        """The requests that are open here."""
+        return list(self._open)
+
     def request(self, number: int) -> Request | None:
         """A request that is open here."""
         return self._open.get(number)

@@ -27,6 +27,7 @@ from partc.format.messages import Prepare, Rows, Want
 from partc.format.role import Role
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import ReadRows, Reset, Send, WriteRows
+from partc.runtime.core.copies import Copies
 from partc.runtime.core.events import Origin
 from partc.runtime.core.links import Links
 from partc.runtime.core.liveness import Progress
@@ -79,6 +80,25 @@ class Transfer:
     """Questions for steps that are not over."""
     _reading: deque[tuple[Origin, Rows]] = field(default_factory=deque)
     """Answers whose rows are being read."""
+    copies: Copies = field(init=False)
+    _sent: dict[Key, int] = field(default_factory=dict)
+    """Steps whose rows the device has that keeps a copy."""
+
+    def __post_init__(self) -> None:
+        self.copies = Copies(self.role)
+
+    def adopt(self, role: Role) -> None:
+        """Another placement is in force."""
+        self.role = role
+        self.copies.adopt(role)
+        self._sent.clear()
+        self.forget()
+
+    def close(self, request: int) -> None:
+        """A request is over."""
+        self.copies.close(request)
+        for key in [key for key in self._sent if key[0] == request]:
+            del self._sent[key]
 
     # -- the receiving end
 
@@ -121,6 +141,9 @@ class Transfer:
         Raises:
             RunError: it does not fit the state.
         """
+        if rows.epoch == self.role.epoch and rows.parts:
+            self.copies.take(rows, _checked(rows, frames, self.role))
+            return
         fetch = self._fetches.get((rows.request, rows.submodule))
         if fetch is None or (rows.epoch, rows.begin, rows.part) != (self._epoch, fetch.have, fetch.part):
             return
@@ -131,7 +154,7 @@ class Transfer:
             return
         array = _checked(rows, frames, self.role)
         slot = fetch.reached.slot
-        yield from self._take_slot(slot, rows)
+        yield from self._take_slot(slot, rows.request, rows.sequences)
         yield WriteRows(rows.submodule, slot, rows.state, rows.row, rows.position, array)
         fetch.asked.moved(now)
         fetch.part, fetch.end = rows.part + 1, rows.end
@@ -196,7 +219,46 @@ class Transfer:
         for origin, want in waiting:
             yield from self.wanted(origin, want)
 
+    @property
+    def mirrors(self) -> bool:
+        """Whether another device keeps copies of rows of this one."""
+        return bool(self.role.mirrored)
+
+    def mirror(self) -> Iterator[Action]:
+        """Send the rows of steps that are over to the devices that keep copies; one part of each at a time."""
+        for submodule, keeper in self.role.mirrored.items():
+            for number in self.requests.numbers:
+                yield from self._mirror(number, submodule, keeper)
+
     # -- inner workings
+
+    def _mirror(self, number: int, submodule: str, keeper: str) -> Iterator[Action]:
+        request, key = self.requests.request(number), (number, submodule)
+        sent, way = self._sent.get(key, 0), self.links.way_to(keeper)
+        if request is None or request.steps <= sent:
+            return
+        if way is None:
+            yield from self.links.connect(keeper)
+            return
+        self._sent[key] = request.steps
+        want = Want(
+            epoch=self.role.epoch,
+            request=number,
+            submodule=submodule,
+            begin=sent,
+            end=request.steps,
+            part=0,
+            waits=False,
+        )
+        states = self.role.submodules[submodule].states
+        parts = list(_parts(states, request.position(sent), request.position(request.steps)))
+        for part, (state, row, begin, stop) in enumerate(parts):
+            sequences = len(request.position(request.steps))
+            rows = _rows(
+                want, request.steps, len(parts), sequences=sequences, state=state, row=row, position=begin
+            )
+            self._reading.append((way, replace(rows, part=part)))
+            yield ReadRows(submodule, request.slot, state, row, begin, stop)
 
     def _is_here(self, request: int, submodule: str) -> bool:
         return submodule in self.role.running and self.requests.request(request) is not None
@@ -210,6 +272,8 @@ class Transfer:
             fetch = _Fetch(reached, submodule, holder, not message.stands_still, Progress(now), have)
             fetch.given_up = holder in ("", self.role.device)
             self._fetches[key] = fetch
+            if holder == self.role.device:
+                yield from self._from_copy(fetch)
         states = self.role.submodules[submodule].states
         if not states:
             fetch.have = reached.step  # there is nothing to fetch
@@ -229,11 +293,22 @@ class Transfer:
         )  # fmt: skip
         yield Send(way, want)
 
-    def _take_slot(self, slot: int, rows: Rows) -> Iterator[Action]:
+    def _take_slot(self, slot: int, request: int, sequences: int) -> Iterator[Action]:
         """The states of a slot begin anew before the first rows of a request that has not begun here."""
-        if self.requests.request(rows.request) is None and self._begun.get(slot) != rows.request:
-            self._begun[slot] = rows.request
-            yield Reset(slot, {**self.role.dims, "batch": rows.sequences})
+        if self.requests.request(request) is None and self._begun.get(slot) != request:
+            self._begun[slot] = request
+            yield Reset(slot, {**self.role.dims, "batch": sequences})
+
+    def _from_copy(self, fetch: _Fetch) -> Iterator[Action]:
+        """Write the rows of which this device keeps a copy."""
+        request, slot = fetch.reached.request, fetch.reached.slot
+        copy = self.copies.of(request, fetch.submodule)
+        if copy is None or not copy.have:
+            return
+        fetch.have = min(copy.have, fetch.reached.step)
+        yield from self._take_slot(slot, request, copy.sequences)
+        for state, row, rows in copy.all_rows():
+            yield WriteRows(fetch.submodule, slot, state, row, 0, rows)
 
 
 def _rows(
