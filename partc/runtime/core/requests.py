@@ -79,6 +79,11 @@ class Requests:
         """The requests that are open here."""
         return list(self._open)
 
+    def in_slot(self, slot: int) -> int | None:
+        """The request that is open in a slot."""
+        number = self._slots.get(slot, -1)
+        return number if number in self._open else None
+
     def request(self, number: int) -> Request | None:
         """A request that is open here."""
         return self._open.get(number)

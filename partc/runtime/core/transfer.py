@@ -95,10 +95,10 @@ class Transfer:
         self.forget()
 
     def close(self, request: int) -> None:
-        """A request is over."""
+        """A request is over: its slot belongs to another one soon."""
         self.copies.close(request)
-        for key in [key for key in self._sent if key[0] == request]:
-            del self._sent[key]
+        self._sent = {key: steps for key, steps in self._sent.items() if key[0] != request}
+        self._fetches = {key: fetch for key, fetch in self._fetches.items() if key[0] != request}
 
     # -- the receiving end
 
@@ -152,8 +152,10 @@ class Transfer:
         if not rows.parts or rows.end <= rows.begin:
             fetch.given_up = True
             return
-        array = _checked(rows, frames, self.role)
         slot = fetch.reached.slot
+        if self.requests.in_slot(slot) not in (None, rows.request):
+            return  # its end has not been told of, but it is over
+        array = _checked(rows, frames, self.role)
         yield from self._take_slot(slot, rows.request, rows.sequences)
         yield WriteRows(rows.submodule, slot, rows.state, rows.row, rows.position, array)
         fetch.asked.moved(now)
