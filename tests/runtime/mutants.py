@@ -63,7 +63,6 @@ def _all() -> Mapping[str, tuple[list[Patch], int]]:
         "no incarnation": (
             [
                 patch.object(Links, "_hello", _nameless_hello),
-                patch.object(Links, "_welcomed", _of_any_life),
                 patch.object(Changes, "greeted", _nameless_greeting),
                 patch.object(Changes, "prepared", _nameless_prepared),
                 patch.object(Preparation, "commit", _for_anybody),
@@ -98,7 +97,7 @@ def _all() -> Mapping[str, tuple[list[Patch], int]]:
 
 _hello, _greeted, _prepared = Links._hello, Changes.greeted, Changes.prepared
 _commit, _accept, _emitted = Preparation.commit, Receiver.accept, Schedule.emitted
-_fetch, _welcomed = Transfer._fetch, Links._welcomed
+_fetch = Transfer._fetch
 
 
 def _nothing(self: object, *_: object) -> None:
@@ -111,10 +110,6 @@ def _no_actions(self: object, *_: object) -> Iterator[Action]:
 
 def _nameless_hello(self: Links, out: Any) -> Any:
     return replace(_hello(self, out), incarnation=0)
-
-
-def _of_any_life(self: Links, peer: str, message: Any) -> Any:
-    return _welcomed(self, peer, replace(message, incarnation=0))
 
 
 def _nameless_greeting(self: Changes, device: str, member: Member) -> None:

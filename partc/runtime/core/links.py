@@ -67,8 +67,6 @@ class LinkState(Enum):
 class _Outgoing:
     sender: Sender[tuple[Data, Sequence[Frame]]]
     state: LinkState = LinkState.DOWN
-    incarnation: int | None = None
-    """The life of the receiver that was last heard of."""
 
 
 @dataclass(slots=True)
@@ -104,12 +102,18 @@ class Links:
     """Route of a connection to this device → who is at its other end."""
     _callers: dict[str, tuple[Origin, int]] = field(init=False, default_factory=dict)
     """Device → its last connection to this one, and its session."""
+    _is_alone: bool = field(init=False)
+    """Whether the source has not welcomed this device yet. Links repeat what was lost with a device's former life, and
+    only the source knows which requests those belong to."""
+    _unanswered: list[Received] = field(init=False, default_factory=list)
+    """Greetings that came before."""
     _sessions: Iterator[int] = field(init=False)
 
     def __post_init__(self) -> None:
         role = self.role
         # Sessions of two lives of a device differ because its incarnations do.
         self._sessions = itertools.count(self.incarnation % 2**48)
+        self._is_alone = not role.is_source
         self._out = {name: self._new_out(name) for name in peers_of(role)}
         self._in = {name: self._new_in(name) for name in role.receive}
         self.headers = Headers(role)
@@ -159,7 +163,6 @@ class Links:
         for name in peers_of(role):
             out = self._out[name]
             out.sender.restart(out.sender.session, role.epoch, out_window(role, name))
-            out.incarnation = None  # whichever life has adopted it as well
         return [
             self._delivered(peer, *each)
             for peer, link in self._in.items()
@@ -182,7 +185,9 @@ class Links:
         if isinstance(origin, str):
             self._out[origin].state = LinkState.DOWN
             yield Lost(origin, origin)
-        elif (name := self._names.pop(origin, None)) is not None:
+        else:
+            self._unanswered = [event for event in self._unanswered if event.origin != origin]
+        if isinstance(origin, bytes) and (name := self._names.pop(origin, None)) is not None:
             yield Lost(name, origin)
 
     def rejected(self, peer: str) -> Iterator[Action]:
@@ -268,6 +273,9 @@ class Links:
         message, origin = event.message, event.origin
         peer = self._name_of(origin)
         match message:
+            case Hello() if self._is_alone:
+                self._unanswered.append(event)
+                return ()
             case Hello():
                 return self._welcome(event, message)
             case _ if peer is None:
@@ -302,7 +310,6 @@ class Links:
         info, first = dict(self.info), self.first_request
         welcome = Welcome(
             name=self.role.device,
-            incarnation=self.incarnation,
             epoch=epoch,
             next=expected,
             first_request=first,
@@ -360,10 +367,8 @@ class Links:
     def _welcomed(self, peer: str, message: Welcome) -> list[Action]:
         out = self._out[peer]
         sender = out.sender
-        is_known = out.incarnation in (None, message.incarnation)
-        out.incarnation = message.incarnation
         if message.epoch == sender.epoch:
-            if not (is_known and sender.can_resume(message.next)):  # a new life has no use for what it lost
+            if not sender.can_resume(message.next):
                 sender.restart(next(self._sessions), sender.epoch)
                 return [Send(peer, self._hello(out))]
             sender.acknowledge(sender.session, sender.epoch, message.next)
@@ -371,7 +376,15 @@ class Links:
         return [
             *(Send(peer, data, frames) for _, (data, frames) in sender.unacknowledged()),
             Linked(peer, message.first_request),
+            *(self._answers() if peer == self.role.source else ()),
         ]
+
+    def _answers(self) -> Iterator[Action]:
+        """The source has said which requests are over: now others may send values."""
+        early, self._unanswered = self._unanswered, []
+        self._is_alone = False
+        for event in early:
+            yield from self.received(event, 0.0)
 
     def _data(self, peer: str, data: Data, frames: Sequence[memoryview], now: float) -> list[Action]:
         link = self._in.get(peer)
