@@ -30,7 +30,7 @@ DEVICES = ("a", "b", "c", "d")
 PIECES = 6
 LENGTH = 72
 REJOIN_S = 20.0
-_END_S = 90.0
+_END_S = 300.0
 """After the last thing that goes wrong, everything must have ended within this time."""
 
 Assignment = tuple[str, ...]
@@ -83,6 +83,12 @@ class Life:
     has_contingencies: bool
     is_mirrored: bool
     seed: int
+
+    @property
+    def last_join_s(self) -> float:
+        """When the ring stands at the latest, if nothing is lost."""
+        stalls = [fault.at_s + fault.pause_s for fault in self.faults if fault.kind in ("stall", "mute")]
+        return max([self.load_s, *(end for end in stalls if end > self.load_s)]) + 1
 
     @property
     def last_s(self) -> float:
@@ -357,7 +363,7 @@ def _may_fail(life: Life) -> bool:
     for_ever = [fault.device for fault in life.faults if fault.kind == "crash" and fault.pause_s > 1e6]
     has_source = any(fault.kind == "source" for fault in life.faults)
     early = any(
-        fault.kind == "crash" and fault.at_s < life.load_s + 1 and fault.pause_s > 1e6
+        fault.kind == "crash" and fault.at_s < life.last_join_s and fault.pause_s > 1e6
         for fault in life.faults
     )
     return early or has_source or len(lost) > len(set(lost)) or len(for_ever) > life.has_contingencies

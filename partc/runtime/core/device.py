@@ -97,7 +97,7 @@ class Device:
         self.role = role
         self.links = Links(role, start.incarnation, start.info)
         self.membership = Membership(role, start.incarnation)
-        self.requests = Requests(Script.of(role))
+        self.requests = Requests(Script.of(role), opens=False)
         self.monitor = Monitor(self.links, self.requests)
         self.transfer = Transfer(role, self.requests, self.links, start.patience_s)
         self.preparation = Preparation(role, start.incarnation, self.links, self.requests, self.transfer)
@@ -307,6 +307,7 @@ class Device:
 
     def _linked(self, peer: str, first_request: int, now: float) -> Iterator[Action]:
         self.requests.close_below(first_request)
+        self.requests.opens |= peer == self.role.source
         yield from self._look(now)
         yield from self.transfer.linked(peer)
         yield from self.preparation.look(now)

@@ -102,18 +102,12 @@ class Links:
     """Route of a connection to this device → who is at its other end."""
     _callers: dict[str, tuple[Origin, int]] = field(init=False, default_factory=dict)
     """Device → its last connection to this one, and its session."""
-    _is_alone: bool = field(init=False)
-    """Whether the source has not welcomed this device yet. Links repeat what was lost with a device's former life, and
-    only the source knows which requests those belong to."""
-    _unanswered: list[Received] = field(init=False, default_factory=list)
-    """Greetings that came before."""
     _sessions: Iterator[int] = field(init=False)
 
     def __post_init__(self) -> None:
         role = self.role
         # Sessions of two lives of a device differ because its incarnations do.
         self._sessions = itertools.count(self.incarnation % 2**48)
-        self._is_alone = not role.is_source
         self._out = {name: self._new_out(name) for name in peers_of(role)}
         self._in = {name: self._new_in(name) for name in role.receive}
         self.headers = Headers(role)
@@ -185,9 +179,7 @@ class Links:
         if isinstance(origin, str):
             self._out[origin].state = LinkState.DOWN
             yield Lost(origin, origin)
-        else:
-            self._unanswered = [event for event in self._unanswered if event.origin != origin]
-        if isinstance(origin, bytes) and (name := self._names.pop(origin, None)) is not None:
+        elif (name := self._names.pop(origin, None)) is not None:
             yield Lost(name, origin)
 
     def rejected(self, peer: str) -> Iterator[Action]:
@@ -273,9 +265,6 @@ class Links:
         message, origin = event.message, event.origin
         peer = self._name_of(origin)
         match message:
-            case Hello() if self._is_alone:
-                self._unanswered.append(event)
-                return ()
             case Hello():
                 return self._welcome(event, message)
             case _ if peer is None:
@@ -376,15 +365,7 @@ class Links:
         return [
             *(Send(peer, data, frames) for _, (data, frames) in sender.unacknowledged()),
             Linked(peer, message.first_request),
-            *(self._answers() if peer == self.role.source else ()),
         ]
-
-    def _answers(self) -> Iterator[Action]:
-        """The source has said which requests are over: now others may send values."""
-        early, self._unanswered = self._unanswered, []
-        self._is_alone = False
-        for event in early:
-            yield from self.received(event, 0.0)
 
     def _data(self, peer: str, data: Data, frames: Sequence[memoryview], now: float) -> list[Action]:
         link = self._in.get(peer)

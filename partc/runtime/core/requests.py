@@ -32,6 +32,9 @@ class Requests:
     """Every request that this device was ever told of has a lower number."""
     first_request: int = 0
     """Requests below this number are over."""
+    opens: bool = True
+    """Whether requests may begin. Links repeat what was lost with a former life of this device, and only the source's
+    welcome tells which requests that belongs to; it begins no new ones before."""
     _open: dict[int, Request] = field(default_factory=dict)
     _slots: dict[int, int] = field(default_factory=dict)
     """Slot → the last request that had it."""
@@ -128,7 +131,7 @@ class Requests:
         request = self._open.get(step.request)
         try:
             if request is None:
-                if self.script.role.is_source or step.opening is None or self._is_over(step):
+                if not self.opens or step.opening is None or self._is_over(step):
                     return []
                 request = self._admit(step, now)
             before = request.state

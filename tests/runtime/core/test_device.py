@@ -320,6 +320,7 @@ def test_messages_for_the_source_are_ignored_elsewhere(message: AnyMessage) -> N
 def test_only_the_source_closes_and_shuts_down(message: AnyMessage) -> None:
     """From other devices they are ignored."""
     life = Life("c")
+    life.link("a")
     life.greeted("a")
     life.greeted("b")
     life.receive(*arrived(data("embed"), b"a"))
@@ -362,6 +363,7 @@ def test_the_source_is_lost(origin: Origin) -> None:
 def test_a_producer_is_lost() -> None:
     """disconnected: its consumer goes on; the producer itself tells the source."""
     life = Life("c")
+    life.link("a")
     for name in ("a", "b"):
         life.greeted(name)
     life.receive(*arrived(data("embed"), b"a"))

@@ -229,6 +229,7 @@ def test_later_steps_of_an_unknown_request_are_dropped() -> None:
 
 def test_the_source_opens_nothing_for_a_message(net: Network) -> None:
     """After a restart, it is sent what its former life had not acknowledged."""
+    net.source.opens = False
     net.put("a", "c", step_of(0, 0), TOKEN)
     assert not net.source.any_open
     net.open(1)
