@@ -349,7 +349,7 @@ def test_a_problem_of_an_unknown_cause_is_refused() -> None:
 
 def test_facts_of_a_device() -> None:
     facts: dict[str, bool | int | float | str] = {"patience_s": 5.0, "cores": 4, "arch": "x", "ok": True}
-    message = Welcome(name="a", epoch=0, next=0, info=facts)
+    message = Welcome(name="a", incarnation=1, epoch=0, next=0, info=facts)
     assert decode(encode(message), FRAME_LIMIT) == message
     with pytest.raises(RunError):
         decode(msgpack.packb({**fields_of(message), "info": {str(n): n for n in range(65)}}), FRAME_LIMIT)

@@ -448,7 +448,7 @@ def test_a_frame_beyond_the_cap_closes_the_connection(build: Path) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Welcome(name="client", epoch=0, next=0, info={}), Refuse(problem=Problem("refused", ""))],
+    [Welcome(name="client", incarnation=1, epoch=0, next=0, info={}), Refuse(problem=Problem("refused", ""))],
     ids=["welcome", "refuse"],
 )
 def test_answers_of_a_client_to_nothing(build: Path, message: Message) -> None:

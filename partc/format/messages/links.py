@@ -37,6 +37,7 @@ class Welcome(Message, frozen=True, kw_only=True):
     route: ClassVar[str] = "back"
     name: str
     """Device that answers."""
+    incarnation: fields.Incarnation
     epoch: fields.Epoch
     next: Count
     """`seq` that it awaits on this link, in `epoch`."""

@@ -204,7 +204,7 @@ class Device:
                 return self._tell(device, message, frames, now)
             case Stalled() | Hold() | Broken() | Mended() | Replaced() | Adopt():
                 assert source is not None, "only the source decides"
-                return self._decided(action, source, now)
+                return source.decided(action, now)
             case _:
                 assert_never(action)
 
@@ -332,26 +332,6 @@ class Device:
             yield from self.membership.look(self.links.missing, self.requests.next_request)
 
     # -- changes of placement
-
-    def _decided(
-        self, action: Stalled | Hold | Broken | Mended | Replaced | Adopt, source: Source, now: float
-    ) -> Iterable[Action]:
-        match action:
-            case Stalled():
-                return source.stalled(action, now)
-            case Hold(at_once):
-                source.schedule.hold(at_once=at_once)
-                return ()
-            case Broken():
-                return source.broken(action, now)
-            case Mended():
-                return source.mended(now)
-            case Replaced():
-                return source.replaced(action, now)
-            case Adopt():
-                return source.adopt(action, now)
-            case _:
-                assert_never(action)
 
     def _tell(
         self, device: str, message: messages.Message, frames: Sequence[Frame], now: float

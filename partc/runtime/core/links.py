@@ -299,6 +299,7 @@ class Links:
         info, first = dict(self.info), self.first_request
         welcome = Welcome(
             name=self.role.device,
+            incarnation=self.incarnation,
             epoch=epoch,
             next=expected,
             first_request=first,

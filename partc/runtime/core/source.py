@@ -38,6 +38,8 @@ from partc.runtime.core.actions import (
     Broken,
     Failed,
     Heard,
+    Hold,
+    Mended,
     Replaced,
     Stalled,
     Tell,
@@ -66,6 +68,27 @@ class Source:
     monitor: RingMonitor
     _unready: dict[str, str] = field(default_factory=dict)
     """Device → the one to which its link is down."""
+
+    def decided(
+        self, action: Stalled | Hold | Broken | Mended | Replaced | Adopt, now: float
+    ) -> Iterable[Action]:
+        """What follows from a decision about the placement, or from a request that stands still."""
+        match action:
+            case Stalled():
+                return self.stalled(action, now)
+            case Hold(at_once):
+                self.schedule.hold(at_once=at_once)
+                return ()
+            case Broken():
+                return self.broken(action, now)
+            case Mended():
+                return self.mended(now)
+            case Replaced():
+                return self.replaced(action, now)
+            case Adopt():
+                return self.adopt(action, now)
+            case _:
+                assert_never(action)
 
     # -- clients
 

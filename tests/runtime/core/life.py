@@ -61,7 +61,7 @@ class Life:
     def link(self, peer: str, expected: int = 0) -> list[Command]:
         """A connection of this device comes up, and is welcomed."""
         self.on(Connected(peer))
-        return self.receive(Welcome(name=peer, epoch=0, next=expected, info={}), peer)
+        return self.receive(Welcome(name=peer, incarnation=1, epoch=0, next=expected, info={}), peer)
 
 
 def sent(kind: type[M], commands: Iterable[Command]) -> list[M]:

@@ -80,7 +80,7 @@ class End:
 
 
 def welcome(peer: str, expected: int = 0) -> Welcome:
-    return Welcome(name=peer, epoch=0, next=expected, info={})
+    return Welcome(name=peer, incarnation=1, epoch=0, next=expected, info={})
 
 
 def data(seq: int, name: str = "hidden_1", request: int | None = None, **changes: Any) -> Data:

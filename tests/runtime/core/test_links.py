@@ -26,12 +26,14 @@ from tests.runtime.returning import returning_model
 def test_a_greeting_is_answered() -> None:
     end = End(greeted_by=None)
     assert end.receive(hello("a")) == [Greeted(hello("a"))]
-    assert end.last() == Welcome(name="b", epoch=0, next=0, info={"patience_s": 5.0})
+    assert end.last() == Welcome(name="b", incarnation=1, epoch=0, next=0, info={"patience_s": 5.0})
     end.data(0)
     assert end.receive(hello("a"), origin=b"another route") == [Lost("a", ROUTE), Greeted(hello("a"))]
-    assert end.last() == Welcome(name="b", epoch=0, next=1, info={"patience_s": 5.0}), "the session goes on"
+    assert end.last() == Welcome(name="b", incarnation=1, epoch=0, next=1, info={"patience_s": 5.0}), (
+        "the session goes on"
+    )
     end.receive(hello("a", session=10), origin=b"another route")
-    assert end.last() == Welcome(name="b", epoch=0, next=0, info={"patience_s": 5.0})
+    assert end.last() == Welcome(name="b", incarnation=1, epoch=0, next=0, info={"patience_s": 5.0})
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_all_devices_and_clients_connect_to_the_source() -> None:
     end = End("a", greeted_by=None)
     for name in ("b", "c", CLIENT):
         end.receive(hello(name), origin=name.encode(), user=name)
-        assert end.last() == Welcome(name="a", epoch=0, next=0, info={"patience_s": 5.0})
+        assert end.last() == Welcome(name="a", incarnation=1, epoch=0, next=0, info={"patience_s": 5.0})
 
 
 def test_messages_before_a_greeting_are_ignored() -> None:

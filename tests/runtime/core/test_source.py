@@ -77,7 +77,7 @@ class Life:
 
     def connect(self, name: str) -> list[Command]:
         self.on(Connected(name))
-        return self.receive(Welcome(name=name, epoch=0, next=0, info={}), name)
+        return self.receive(Welcome(name=name, incarnation=1, epoch=0, next=0, info={}), name)
 
     def greet(self, name: str, incarnation: int = 0, route: bytes = b"", epoch: int = 0) -> list[Command]:
         life = incarnation or INCARNATIONS[name]
