@@ -6,7 +6,7 @@ actions for the device. `docs/wire.md` tells the whole of a change from the view
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
