@@ -359,7 +359,9 @@ def _check(life: Life, ask: Ask, answer: Answer) -> None:
 def _may_fail(life: Life) -> bool:
     """Whether a request may end: the source is lost, the same device twice, or one for which there is no other, or
     that was not there yet."""
-    lost = [fault.device for fault in life.faults if fault.kind == "crash"]
+    lost = [
+        name for fault in life.faults if fault.kind != "move" for name in {fault.device, _other_end(fault)}
+    ]
     for_ever = [fault.device for fault in life.faults if fault.kind == "crash" and fault.pause_s > 1e6]
     has_source = any(fault.kind == "source" for fault in life.faults)
     early = any(
@@ -367,6 +369,11 @@ def _may_fail(life: Life) -> bool:
         for fault in life.faults
     )
     return early or has_source or len(lost) > len(set(lost)) or len(for_ever) > life.has_contingencies
+
+
+def _other_end(fault: Fault) -> str:
+    """The other device that may count as lost."""
+    return fault.peer if fault.kind in ("cut", "mute") and fault.peer != DEVICES[0] else fault.device
 
 
 def _print(now: float, device: str, event: Event, commands: Sequence[Command]) -> None:

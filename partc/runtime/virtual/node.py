@@ -88,7 +88,7 @@ class Node:
 
     def stall(self, seconds: float) -> None:
         """Stand still, as a stopped process does: whatever happens is noticed afterwards."""
-        self._stalled_until = self._clock.now + seconds
+        self._stalled_until = max(self._stalled_until, self._clock.now + seconds)
 
     def take(self, event: Event) -> None:
         """Give an event to the core, and do what it asks for."""
