@@ -129,9 +129,9 @@ def _of_any_epoch(self: Receiver[Any], epoch: int, session: int, seq: int, frame
 
 
 def _highest(self: Requests, submodules: Sequence[str]) -> Iterator[Held]:
-    """The step under way counts as soon as it has begun."""
+    """Rows of later steps count, though those of earlier ones are missing."""
     for number, request in self._open.items():
-        steps = request.steps + (request._step is not None)
+        steps = request.steps + 2
         if steps:
             yield from (Held(number, name, steps) for name in submodules)
 

@@ -125,6 +125,7 @@ class Changes:
         self.members[device] = member
         self.highest = max(self.highest, member.epoch)
         self._suspects.discard(device)
+        self._refused.clear()  # what could not be prepared may be possible now
 
     def gone(self, device: str) -> None:
         """The connection of a device is closed."""
@@ -288,6 +289,9 @@ class Changes:
     ) -> Iterator[Action]:
         if missing and not self._in_force:
             return  # the ring has never stood: they are still starting
+        if self._wish is not None:
+            yield _refusal(self._wish, RunError(f"{(*missing, *forgetful)[0]} was lost", cause="lost-peer"))
+            self._wish = None
         tried = (self.role.placement, *self.known)
         found = next((placement for placement in tried if self._can_be(placement)), None)
         if found is not None:

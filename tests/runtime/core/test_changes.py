@@ -167,6 +167,16 @@ def test_a_wish_waits_for_a_ring_that_stands() -> None:
     assert asked(review(changes)) == {"a", "b", "c"}
 
 
+def test_a_wish_that_waits_when_a_device_is_lost_is_refused() -> None:
+    changes = standing()
+    assert list(changes.place(CLIENT, place(), without_b(), 1.0)) == []
+    assert review(changes, absent=("c",)) == []
+    (refusal,) = only(Send, lose(changes, "c"))
+    assert isinstance(refusal.message, Error)
+    assert (refusal.message.problem.cause, refusal.message.problem.message) == ("lost-peer", "c was lost")
+    assert only(Tell, restart(changes, "c"))
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -333,6 +343,8 @@ def test_a_placement_that_a_device_could_not_prepare_is_not_tried_again() -> Non
     problem = Problem("bug", "out of memory", "c")
     list(changes.prepared("c", prepared(1, 3, problem=problem), False, 2.0))
     assert review(changes, absent=("b",)) == [Broken(("b",))]
+    greet(changes, "c", 4)
+    assert told(Prepare, review(changes, absent=("b",))), "a device that has started again may be able to"
 
 
 # -- stopping and closing
