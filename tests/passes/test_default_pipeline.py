@@ -21,6 +21,7 @@ def test_every_option_has_its_pass() -> None:
         "find-cuts": {"rule": "eq1"},
         "coarsen-submodules": asdict(load_passes("coarsen-submodules")[0]),
         "partition-graph": {"devices": "d.yaml", "strategy": "even"},
+        "overlap-submodules": {"devices": "d.yaml"},
         "split-graph": {"devices": "d.yaml"},
         "lower-target": {"devices": "d.yaml", "disable": "bias"},
         "emit-bundle": {"devices": "d.yaml", "output": "out", "reuse": True},

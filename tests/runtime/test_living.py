@@ -8,6 +8,7 @@ import pytest
 
 from tests.runtime.living import life, play
 from tests.runtime.mutants import caught_at, mutants
+from tests.runtime.scenarios import described
 
 _EACH = 100
 _SLOW = ("highest row",)
@@ -48,10 +49,7 @@ def test_a_mutant_is_caught(name: str) -> None:
 def test_a_life_goes_the_same_way_again() -> None:
     def happened(seed: int) -> list[str]:
         lines: list[str] = []
-        play(
-            life(seed),
-            lambda now, device, event, commands: lines.append(f"{now} {device} {event} {commands}"),
-        )
+        play(life(seed), lambda *event: lines.extend(described(*event)))
         return lines
 
     assert happened(7) == happened(7)

@@ -29,7 +29,7 @@ from partc.errors import BundleError, RunError
 from partc.format.codec import decode, encode
 from partc.format.fields import FRAME_LIMIT
 from partc.format.frames import COPY_BELOW_BYTES
-from partc.format.messages import Message
+from partc.format.messages import Data, Message
 from partc.runtime.core.events import Connected, Disconnected, Origin, Received, Rejected, Unreadable
 from partc.runtime.shell.addresses import require_loopback
 from partc.runtime.shell.descriptors import hang_up, most_silent
@@ -242,7 +242,7 @@ class Transport:
         ready = dict(self._poller.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))))
         if ready.keys() <= self._carriers.keys() and not self._incoming.closed:
             # Messages and nothing else, as in every step of a ring: the next device waits for us, so it is kept short.
-            return [message for socket in ready if (message := self._received(socket)) is not None]
+            return [message for socket in ready for message in self._until_values(socket)]
         if self._zap in ready:
             self._authenticate()
         # A connection's last message lies in its socket before the monitor tells of its end: so breaks come
@@ -320,9 +320,12 @@ class Transport:
     def _all_received(self, socket: zmq.Socket[bytes]) -> Iterator[Received | Unreadable]:
         return (self._message(socket, frames) for frames in _receive_all(socket))
 
-    def _received(self, socket: zmq.Socket[bytes]) -> Received | Unreadable | None:
-        frames = _receive(socket)
-        return None if frames is None else self._message(socket, frames)
+    def _until_values(self, socket: zmq.Socket[bytes]) -> Iterator[Received | Unreadable]:
+        """The messages up to the first that brings values to a step; the others must not pile up behind one another."""
+        for message in self._all_received(socket):
+            yield message
+            if isinstance(message, Received) and isinstance(message.message, Data):
+                return
 
     def _message(self, socket: zmq.Socket[bytes], frames: Sequence[zmq.Frame]) -> Received | Unreadable:
         name = self._carriers[socket]
