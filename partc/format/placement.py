@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from partc.errors import BundleError
 from partc.format.build import Count, Data, DeviceName, Sha256, check_format
-from partc.format.digests import data_digest
+from partc.format.digests import canonical_json, data_digest
+from partc.format.frames import split_frames
 from partc.format.json_text import parse_json
 from partc.format.program import Program, Run, parse_program
 from partc.format.program_rules import ring_problems
@@ -158,6 +159,11 @@ def load_placement(folder: Path) -> Placement:
     """
     path = folder / PLACEMENT_FILE
     return parse_placement(read_object(path), str(path))
+
+
+def placement_frames(placement: Placement) -> list[memoryview]:
+    """The text of a placement in the frames of a message; `read_placement` is the inverse."""
+    return split_frames(memoryview(canonical_json(placement_json(placement)).encode()))
 
 
 def read_placement(text: bytes, where: str) -> Placement:

@@ -56,6 +56,16 @@ class Role:
         return self.placement.placement_id
 
     @property
+    def plan_digest(self) -> bytes:
+        """`plan_id` as it travels."""
+        return bytes.fromhex(self.plan_id)
+
+    @property
+    def placement_digest(self) -> bytes:
+        """`placement_id` as it travels."""
+        return bytes.fromhex(self.placement_id)
+
+    @property
     def epoch(self) -> int:
         """0 as compiled; higher after a re-plan."""
         return self.placement.epoch

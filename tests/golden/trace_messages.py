@@ -32,9 +32,8 @@ import msgspec
 import numpy as np
 
 from partc.format.build import TensorType
-from partc.format.digests import canonical_json
 from partc.format.dtypes import DTYPES, Array
-from partc.format.frames import split_frames, to_array
+from partc.format.frames import to_array
 from partc.format.message_parts import Opening, Problem, Reached, Resumption, Row, Sampling, TensorSpec
 from partc.format.messages import (
     AnyMessage,
@@ -50,7 +49,7 @@ from partc.format.messages import (
     Timings,
     Want,
 )
-from partc.format.placement import Placement, placement_json, read_placement
+from partc.format.placement import Placement, placement_frames, read_placement
 from partc.format.role import Role
 from partc.format.status import RingStatus, Vitals
 from partc.runtime.core.commands import Frame
@@ -278,7 +277,7 @@ def _name_of(placement_id: str, setting: Setting, epoch: int) -> str:
 
 def _text(placement: Placement) -> list[memoryview]:
     """The frames of a message that carries a placement."""
-    return split_frames(memoryview(canonical_json(placement_json(placement)).encode()))
+    return placement_frames(placement)
 
 
 # -- fields

@@ -19,10 +19,9 @@ from typing import Any, ClassVar, assert_never
 import numpy as np
 
 from partc.errors import PartcError, RunError
-from partc.format.digests import canonical_json
 from partc.format.dtypes import Array
 from partc.format.fields import LONGEST_CAUSE
-from partc.format.frames import join_tensors, split_frames, to_frame
+from partc.format.frames import join_tensors, to_frame
 from partc.format.message_parts import Sampling
 from partc.format.messages import (
     AnyMessage,
@@ -42,7 +41,7 @@ from partc.format.messages import (
     Welcome,
 )
 from partc.format.messages import Result as Ended
-from partc.format.placement import Placement, placement_json
+from partc.format.placement import Placement, placement_frames
 from partc.format.role import Role, source_role
 from partc.format.status import RingStatus
 from partc.runtime.client.connection import Connection
@@ -255,8 +254,8 @@ class Client(Connection):
             reason: in words, for those who watch.
         """
         placing = Placing(self, secrets.token_bytes(16), on_end)
-        text = canonical_json(placement_json(placement)).encode()
-        self.tell(Place(ticket=placing.ticket, reason=reason[:LONGEST_CAUSE]), split_frames(memoryview(text)))
+        place = Place(ticket=placing.ticket, reason=reason[:LONGEST_CAUSE])
+        self.tell(place, placement_frames(placement))
         self._placings[placing.ticket] = placing
         return placing
 

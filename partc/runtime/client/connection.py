@@ -15,8 +15,9 @@ from typing import ClassVar, Self
 
 from partc.errors import PartcError, RunError
 from partc.format.codec import encode
-from partc.format.messages import CLIENT, AnyMessage, Hello, Message, Refuse, Welcome
+from partc.format.messages import AnyMessage, Message, Refuse, Welcome
 from partc.format.role import Role
+from partc.runtime.client.greeting import client_hello
 from partc.runtime.core.events import Connected, Disconnected, Received, Rejected, Unreadable
 from partc.runtime.shell.keys import Keys
 from partc.runtime.shell.limits import client_frame_limit, header_limit
@@ -107,7 +108,7 @@ class Connection(ABC):
         device = self.role.device
         match event:
             case Connected():
-                self.tell(self._hello())
+                self.tell(client_hello(self.role))
             case Received():
                 self._heard = time.monotonic()
                 self._message(event)
@@ -129,17 +130,6 @@ class Connection(ABC):
     def _welcomed(self, welcome: Welcome) -> None:
         """The device takes what it is told from now on; again after every break."""
         self._welcome = welcome
-
-    def _hello(self) -> Hello:
-        role = self.role
-        return Hello(
-            name=CLIENT,
-            session=0,
-            plan=bytes.fromhex(role.plan_id),
-            placement=bytes.fromhex(role.placement_id),
-            epoch=role.epoch,
-            incarnation=0,
-        )
 
     def _message(self, event: Received) -> None:
         match event.message:

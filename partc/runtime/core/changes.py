@@ -31,10 +31,9 @@ from msgspec.structs import replace
 
 from partc.errors import BundleError, PartcError, RunError
 from partc.format.digests import canonical_json
-from partc.format.frames import split_frames
 from partc.format.message_parts import Problem, Reached
 from partc.format.messages import Abort, Error, Ping, Place, Placed, Prepare, Prepared
-from partc.format.placement import Placement, placement_json, seal_placement
+from partc.format.placement import Placement, placement_frames, placement_json, seal_placement
 from partc.format.role import Role, check_role
 from partc.runtime.core.actions import Action, Adopt, Broadcast, Broken, Hold, Mended, Replaced, Tell, Wish
 from partc.runtime.core.commands import Send
@@ -334,17 +333,17 @@ class Changes:
         yield from self._ask(self.change, reached)
 
     def _ask(self, change: Change, reached: Sequence[Reached]) -> Iterator[Action]:
-        text = canonical_json(placement_json(change.role.placement)).encode()
+        frames = placement_frames(change.role.placement)
         message = Prepare(
             epoch=change.epoch,
-            placement=bytes.fromhex(change.role.placement_id),
+            placement=change.role.placement_digest,
             addresses=dict(self.addresses),
             holders=self._holders(change),
             requests=tuple(reached),
             stands_still=change.is_loss,
         )
         for device in sorted(change.asked.keys() - change.prepared.keys()):
-            yield Tell(device, message, split_frames(memoryview(text)))
+            yield Tell(device, message, frames)
 
     def _holders(self, change: Change) -> dict[str, str]:
         """Sub-module → the device that runs it now, or else keeps a copy of its rows, where that has not forgotten."""
@@ -360,7 +359,7 @@ class Changes:
         self._in_force = {name: change.asked[name] for name in change.role.ring}
         self._losses = {}
         for name, incarnation in change.asked.items():
-            self.members[name] = Member(incarnation, change.epoch, bytes.fromhex(change.role.placement_id))
+            self.members[name] = Member(incarnation, change.epoch, change.role.placement_digest)
         have = {
             (device, held.request, held.submodule): held.steps
             for device, prepared in change.prepared.items()

@@ -77,6 +77,7 @@ from partc.runtime.core.actions import (
 from partc.runtime.core.changes import Changes
 from partc.runtime.core.commands import COMMANDS, Command, Compute, Leave, Send
 from partc.runtime.core.links import Links
+from partc.runtime.core.liveness import soonest
 from partc.runtime.core.membership import Membership
 from partc.runtime.core.monitor import Monitor, RingMonitor
 from partc.runtime.core.preparation import Preparation
@@ -122,8 +123,7 @@ class Device:
     def deadline(self) -> float | None:
         """When a `Tick` is due; None: never."""
         source = None if self.source is None else self.source.due
-        dues = (self.links.due, self.transfer.due, source)
-        return min((due for due in dues if due is not None), default=None)
+        return soonest(self.links.due, self.transfer.due, source)
 
     @property
     def has_requests(self) -> bool:

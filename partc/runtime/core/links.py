@@ -44,6 +44,7 @@ from partc.runtime.core.commands import Connect, Frame, Send
 from partc.runtime.core.events import Origin, Received, Unreadable
 from partc.runtime.core.headers import Headers
 from partc.runtime.core.link import Receiver, Sender
+from partc.runtime.core.liveness import soonest
 from partc.runtime.core.step import MOST_FORCED, Step, announced
 
 _ACK_EVERY = 8
@@ -225,15 +226,15 @@ class Links:
         for link in self._in.values():
             if link.due is not None and now >= link.due:
                 yield from self._acknowledge(link)
-        self.due = min((link.due for link in self._in.values() if link.due is not None), default=None)
+        self.due = soonest(*(link.due for link in self._in.values()))
 
     def _hello(self, out: _Outgoing) -> Hello:
         role = self.role
         return Hello(
             name=role.device,
             session=out.sender.session,
-            plan=bytes.fromhex(role.plan_id),
-            placement=bytes.fromhex(role.placement_id),
+            plan=role.plan_digest,
+            placement=role.placement_digest,
             epoch=role.epoch,
             incarnation=self.incarnation,
             address=self.address,

@@ -32,6 +32,11 @@ def step_s(predicted: Mapping[str, float], phase: str, rows: int, tokens: int) -
     return predicted.get(f"{phase}_s", 0.0) * max(1.0, rows * tokens / max(1.0, planned))
 
 
+def soonest(*dues: float | None) -> float | None:
+    """The first of some times that may be none; None: there is none at all."""
+    return min((due for due in dues if due is not None), default=None)
+
+
 @dataclass(slots=True)
 class Progress:
     """When something last moved, on a clock that the caller reads."""

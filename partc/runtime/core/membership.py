@@ -93,12 +93,11 @@ class Membership:
             return
         self.state = State.COMPLETE
         if not role.is_source:
-            placement = bytes.fromhex(role.placement_id)
             yield Send(
                 role.source,
                 Ready(
                     next_request=next_request,
-                    placement=placement,
+                    placement=role.placement_digest,
                     epoch=role.epoch,
                     incarnation=self.incarnation,
                 ),

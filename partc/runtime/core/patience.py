@@ -71,24 +71,34 @@ class Patience:
 
 
 @dataclass(slots=True)
-class Rejoin:
-    """The wait for devices that were lost and that no other placement does without."""
+class Wait:
+    """The time for which requests wait until something is mended."""
 
     limit_s: float
-    """How long requests wait, seconds."""
+    """How long, seconds."""
     since: float | None = None
-    """When they were lost; None: the ring stands."""
+    """Since when; None: they do not wait."""
+
+    @property
+    def ends(self) -> float | None:
+        """When it is over; None: nobody waits."""
+        return None if self.since is None else self.since + self.limit_s
+
+    def is_over(self, now: float) -> bool:
+        """Whether nobody waits any longer."""
+        return self.ends is not None and now >= self.ends
+
+
+@dataclass(slots=True)
+class Rejoin(Wait):
+    """The wait for devices that were lost and that no other placement does without."""
+
     devices: tuple[str, ...] = ()
 
     def begin(self, devices: tuple[str, ...], now: float) -> None:
         """Devices were lost; the wait for earlier ones goes on."""
         if self.since is None:
             self.since, self.devices = now, devices
-
-    @property
-    def ends(self) -> float | None:
-        """When it is over; None: nobody waits."""
-        return None if self.since is None else self.since + self.limit_s
 
     def error(self) -> RunError:
         """About devices that did not come back."""
@@ -99,13 +109,9 @@ class Rejoin:
 
 
 @dataclass(slots=True)
-class Cut:
+class Cut(Wait):
     """The wait for links between devices that are both there: a network that carries nothing one way may never heal."""
 
-    limit_s: float
-    """How long requests wait, seconds."""
-    since: float | None = None
-    """When the first of them was noticed; None: all links stand."""
     links: Sequence[tuple[str, str]] = ()
     """(sender, receiver) of each."""
 
@@ -115,15 +121,6 @@ class Cut:
         self.since = now if begins else self.since if links else None
         self.links = links
         return begins
-
-    @property
-    def ends(self) -> float | None:
-        """When it is over; None: nobody waits."""
-        return None if self.since is None else self.since + self.limit_s
-
-    def is_over(self, now: float) -> bool:
-        """Whether nobody waits any longer."""
-        return self.ends is not None and now >= self.ends
 
     def error(self) -> RunError:
         """About a link that does not come back."""

@@ -72,11 +72,6 @@ class Requests:
             if number in self._closed:
                 self._closed.remove(number)
 
-    def steps_of(self, number: int) -> int | None:
-        """Steps of a request that are over here; None: it is not open."""
-        request = self._open.get(number)
-        return None if request is None else request.steps
-
     @property
     def numbers(self) -> list[int]:
         """The requests that are open here."""

@@ -80,7 +80,6 @@ class Schedule:
     _untold: list[Send] = field(default_factory=list)
     """Tokens that clients are to be told of."""
     _free: list[int] = field(init=False)
-    _others: tuple[str, ...] = field(init=False)
     patience: Patience = field(init=False)
     _asked_at: float = 0.0
     _look_again: float | None = 0.0
@@ -100,7 +99,6 @@ class Schedule:
     def adopt(self, role: Role) -> None:
         """Another placement is in force."""
         self.role = role
-        self._others = tuple(name for name in role.ring if name != role.device)
         self.patience = Patience(role, self.floor_s)
 
     def lost(self, gone: Sequence[str], now: float) -> Iterator[Action]:
@@ -241,9 +239,7 @@ class Schedule:
         job = self._running.get(step.request)
         if job is None:
             return
-        if (
-            job.started >= self.incomplete_since
-        ):  # else it tells how long a device was lost, not what steps take
+        if job.started >= self.incomplete_since:  # else it took as long as a device was lost
             self.patience.took(step.phase, now - job.started)
         job.progress.moved(now)
         job.in_flight = False
@@ -270,7 +266,7 @@ class Schedule:
         if job.origin is not None:
             told = Token(ticket=job.ticket, step=number, tokens=fresh, finish=tuple(job.finish))
             self._untold.append(Send(job.origin, told))
-        if job.finished or number == 0 or not self._others:
+        if job.finished or number == 0 or len(self.role.ring) == 1:
             yield from self.tell()
 
     def tell(self) -> Iterator[Action]:
@@ -335,8 +331,8 @@ class Schedule:
     # -- inner workings
 
     def _look_at_running(self, now: float) -> Iterator[Action]:
-        if self._rejoin.ends is not None:
-            if now >= self._rejoin.ends:
+        if self._rejoin.since is not None:
+            if self._rejoin.is_over(now):
                 yield from self._give_up(now)
             return
         for job in list(self._running.values()) if self._cut.is_over(now) else ():

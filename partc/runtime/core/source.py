@@ -47,6 +47,7 @@ from partc.runtime.core.actions import (
 from partc.runtime.core.changes import Changes, Member, placed
 from partc.runtime.core.commands import Send
 from partc.runtime.core.links import Links
+from partc.runtime.core.liveness import soonest
 from partc.runtime.core.membership import Membership
 from partc.runtime.core.monitor import RingMonitor
 from partc.runtime.core.schedule import Schedule
@@ -79,10 +80,10 @@ class Source:
             case Hold(at_once):
                 self.schedule.hold(at_once=at_once)
                 return ()
-            case Broken():
-                return self.broken(action, now)
+            case Broken(devices):
+                return self.schedule.lost(devices, now)
             case Mended():
-                return self.mended(now)
+                return self.schedule.go_on(now)
             case Replaced():
                 return self.replaced(action, now)
             case Adopt():
@@ -147,7 +148,7 @@ class Source:
     def loaded(self, incarnation: int) -> None:
         """The source itself has loaded."""
         role = self.changes.role
-        own = Member(incarnation, role.epoch, bytes.fromhex(role.placement_id))
+        own = Member(incarnation, role.epoch, role.placement_digest)
         self.changes.greeted(role.device, own)
 
     def first_request(self, hello: Hello) -> int:
@@ -190,14 +191,6 @@ class Source:
         if not schedule.held:
             yield from schedule.pump(now)
 
-    def broken(self, broken: Broken, now: float) -> Iterator[Action]:
-        """Devices were lost, and no placement does without them."""
-        yield from self.schedule.lost(broken.devices, now)
-
-    def mended(self, now: float) -> Iterator[Action]:
-        """The ring stands as it stood."""
-        yield from self.schedule.go_on(now)
-
     def replaced(self, replaced: Replaced, now: float) -> Iterator[Action]:
         """A placement follows that does without devices that were lost, or does not need what they forgot."""
         self.schedule.whole(now)
@@ -214,7 +207,7 @@ class Source:
         for device, incarnation in adopt.participants.items():
             message = Commit(
                 epoch=role.epoch,
-                placement=bytes.fromhex(role.placement_id),
+                placement=role.placement_digest,
                 incarnation=incarnation,
                 requests=resumptions,
             )
@@ -239,8 +232,7 @@ class Source:
     @property
     def due(self) -> float | None:
         """When `catch_up` must be called."""
-        dues = (self.schedule.due, self.changes.due, self.monitor.due)
-        return min((due for due in dues if due is not None), default=None)
+        return soonest(self.schedule.due, self.changes.due, self.monitor.due)
 
     # -- inner workings
 

@@ -31,6 +31,7 @@ from partc.runtime.core.copies import Copies
 from partc.runtime.core.events import Origin
 from partc.runtime.core.links import Links
 from partc.runtime.core.liveness import Progress
+from partc.runtime.core.request import Request
 from partc.runtime.core.requests import Requests
 
 _PART_BYTES = 256 * 1024
@@ -185,24 +186,18 @@ class Transfer:
     # -- the sending end
 
     def wanted(self, origin: Origin, want: Want) -> Iterator[Action]:
-        """Answer a question, or keep it until its step is over; one that cannot be answered is ignored."""
+        """Answer a question, without rows where there are none; or keep it until its step is over."""
         request = self.requests.request(want.request) if want.submodule in self.role.running else None
         if request is None or request.steps <= want.begin:
             if request is not None and want.waits:
                 self._waiting.append((origin, want))
             else:
-                yield Send(origin, _rows(want, want.begin, 0))
+                header = _header(want.epoch, want.request, want.submodule, want.begin, want.begin)
+                yield Send(origin, replace(header, part=want.part))
             return
         end = min(want.end or request.steps, request.steps)
-        states = self.role.submodules[want.submodule].states
-        parts = list(_parts(states, request.position(want.begin), request.position(end)))
-        if want.part >= len(parts):
-            return
-        state, row, begin, stop = parts[want.part]
-        sequences = len(request.position(end))
-        rows = _rows(want, end, len(parts), sequences=sequences, state=state, row=row, position=begin)
-        self._reading.append((origin, rows))
-        yield ReadRows(want.submodule, request.slot, state, row, begin, stop)
+        header = _header(want.epoch, want.request, want.submodule, want.begin, end)
+        yield from self._read_out(origin, request, header, want.part)
 
     def read(self, array: Array) -> Iterator[Action]:
         """The rows of the oldest answer."""
@@ -227,7 +222,7 @@ class Transfer:
         return bool(self.role.mirrored)
 
     def mirror(self) -> Iterator[Action]:
-        """Send the rows of steps that are over to the devices that keep copies; one part of each at a time."""
+        """Send the rows of steps that are over to the devices that keep copies."""
         for submodule, keeper in self.role.mirrored.items():
             for number in self.requests.numbers:
                 yield from self._mirror(number, submodule, keeper)
@@ -243,24 +238,29 @@ class Transfer:
             yield from self.links.connect(keeper)
             return
         self._sent[key] = request.steps
-        want = Want(
-            epoch=self.role.epoch,
-            request=number,
-            submodule=submodule,
-            begin=sent,
-            end=request.steps,
-            part=0,
-            waits=False,
-        )
-        states = self.role.submodules[submodule].states
-        parts = list(_parts(states, request.position(sent), request.position(request.steps)))
+        header = _header(self.role.epoch, number, submodule, sent, request.steps)
+        yield from self._read_out(way, request, header)
+
+    def _read_out(
+        self, way: Origin, request: Request, header: Rows, only: int | None = None
+    ) -> Iterator[Action]:
+        """Have the rows of some steps read, which is answered by `read`: all parts of them, or only one."""
+        ends = request.position(header.end)
+        states = self.role.submodules[header.submodule].states
+        parts = list(_parts(states, request.position(header.begin), ends))
         for part, (state, row, begin, stop) in enumerate(parts):
-            sequences = len(request.position(request.steps))
-            rows = _rows(
-                want, request.steps, len(parts), sequences=sequences, state=state, row=row, position=begin
-            )
-            self._reading.append((way, replace(rows, part=part)))
-            yield ReadRows(submodule, request.slot, state, row, begin, stop)
+            if only is None or part == only:
+                rows = replace(
+                    header,
+                    part=part,
+                    parts=len(parts),
+                    sequences=len(ends),
+                    state=state,
+                    row=row,
+                    position=begin,
+                )
+                self._reading.append((way, rows))
+                yield ReadRows(header.submodule, request.slot, state, row, begin, stop)
 
     def _is_here(self, request: int, submodule: str) -> bool:
         return submodule in self.role.running and self.requests.request(request) is not None
@@ -313,13 +313,11 @@ class Transfer:
             yield WriteRows(fetch.submodule, slot, state, row, 0, rows)
 
 
-def _rows(
-    want: Want, end: int, parts: int, *, sequences: int = 0, state: str = "", row: int = 0, position: int = 0
-) -> Rows:
-    """An answer without its rows."""
+def _header(epoch: int, request: int, submodule: str, begin: int, end: int) -> Rows:
+    """A message about some steps, without rows."""
     return Rows(
-        epoch=want.epoch, request=want.request, submodule=want.submodule, begin=want.begin, end=end, part=want.part,
-        parts=parts, sequences=sequences, state=state, row=row, position=position, values=(),
+        epoch=epoch, request=request, submodule=submodule, begin=begin, end=end, part=0, parts=0, sequences=0, state="",
+        row=0, position=0, values=(),
     )  # fmt: skip
 
 

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from partc.errors import InternalError
-from partc.format.digests import canonical_json
 from partc.format.dtypes import Array
-from partc.format.frames import join_tensors, split_frames, to_frame
+from partc.format.frames import join_tensors, to_frame
 from partc.format.message_parts import Problem, Sampling
 from partc.format.messages import (
     CLIENT,
     AnyMessage,
     Cancel,
     Error,
-    Hello,
     Message,
     Place,
     Placed,
@@ -27,8 +25,9 @@ from partc.format.messages import (
     Trace,
     Welcome,
 )
-from partc.format.placement import Placement, placement_json
+from partc.format.placement import Placement, placement_frames
 from partc.format.role import Role
+from partc.runtime.client.greeting import client_hello
 from partc.runtime.client.results import Crossing
 from partc.runtime.core.events import Connected, Disconnected, Event, Received
 from partc.runtime.core.inputs import specs_of
@@ -106,9 +105,7 @@ class VirtualClient:
     def place(self, placement: Placement) -> None:
         """Ask for a placement."""
         self._places += 1
-        text = canonical_json(placement_json(placement)).encode()
-        ticket = self._places.to_bytes(16, "little")
-        self._tell(Place(ticket=ticket), split_frames(memoryview(text)))
+        self._tell(Place(ticket=self._places.to_bytes(16, "little")), placement_frames(placement))
 
     def cancel(self, answer: Answer) -> None:
         """Ask for the end of a request."""
@@ -118,7 +115,7 @@ class VirtualClient:
         """Take what came over the connection to the source."""
         match event:
             case Connected(peer):
-                self._network.send(self, peer, self._hello(), ())
+                self._network.send(self, peer, client_hello(self._role), ())
             case Disconnected():
                 self._welcomed = False
                 self._lost()
@@ -143,11 +140,6 @@ class VirtualClient:
             self._network.send(self, self._role.source, message, frames)
         else:
             self._unsent.append((message, frames))
-
-    def _hello(self) -> Hello:
-        role = self._role
-        plan, placement = bytes.fromhex(role.plan_id), bytes.fromhex(role.placement_id)
-        return Hello(name=CLIENT, session=0, plan=plan, placement=placement, epoch=role.epoch, incarnation=0)
 
     def _lost(self) -> None:
         """The source is gone, and with it every request that was on its way to it or there."""

@@ -7,11 +7,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from partc.format.digests import canonical_json
 from partc.format.frames import split_frames
 from partc.format.message_parts import Held, Problem, Reached
 from partc.format.messages import Message, Place, Prepare, Prepared
-from partc.format.placement import Placement, placement_json, seal_placement
+from partc.format.placement import Placement, placement_frames, seal_placement
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Tell
 from partc.runtime.core.changes import Changes, Member
@@ -68,7 +67,7 @@ def compiled(epoch: int = 0) -> Placement:
 
 def text_of(placement: Placement) -> bytes:
     """The text that `prepare` and `place` carry."""
-    return canonical_json(placement_json(placement)).encode()
+    return b"".join(placement_frames(placement))
 
 
 def id_of(placement: Placement) -> bytes:
