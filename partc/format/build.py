@@ -261,7 +261,7 @@ class Build(Data, frozen=True, kw_only=True):
     overlap: Overlap | None = None
     """Sub-modules that may move to or from this device; null: not planned."""
     limits: Limits | None = None
-    """When its work shall move to other devices; null: never."""
+    """Limits at which its work shall move to other devices; null: none."""
     survives: tuple[DeviceName, ...] = ()
     """Devices after whose loss the ring goes on; the source has a placement for each in `placements/`."""
     toolkit: Mapping[str, str]

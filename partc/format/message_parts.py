@@ -79,7 +79,7 @@ class Opening(Struct, frozen=True, forbid_unknown_fields=True):
 
     request: fields.RequestNumber
     sampling: Sampling
-    """How its tokens are chosen."""
+    """The choice of its tokens."""
     trace: bool = False
     """Whether every device returns the tensors that it receives."""
 
@@ -111,7 +111,7 @@ class Resumption(Struct, frozen=True, forbid_unknown_fields=True):
     slot: Count
     """Below max_requests."""
     sampling: Sampling
-    """How its tokens are chosen."""
+    """The choice of its tokens."""
     trace: bool
     """Whether every device returns the tensors that it receives."""
     step: fields.StepNumber

@@ -49,7 +49,7 @@ class Vitals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A device as it is."""
 
     readings: Readings
-    """Of its sensors."""
+    """Values of its sensors."""
     reached: tuple[LimitName, ...] = ()
     """Limits of devices.yaml that it has reached."""
     work: tuple[Work, ...] = ()
@@ -76,7 +76,7 @@ class DeviceStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     answer_s: Seconds | None = None
     """Seconds from the source's last question to its answer; null: there was none yet."""
     vitals: Vitals | None = None
-    """As it last told."""
+    """Its vitals as it last told them."""
 
 
 class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,7 +98,7 @@ class RingStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     placement: str
     """`placement_id` of the placement in force."""
     predicted: dict[str, float] = {}
-    """As in that placement: seconds of a step round the ring."""
+    """Seconds of a step round the ring that the placement predicts."""
     steps: tuple[Steps, ...] = ()
     """Time of a step round the ring."""
     running: Count = 0

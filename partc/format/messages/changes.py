@@ -69,7 +69,7 @@ class Want(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "device → device"
     epoch: fields.Epoch
-    """Epoch of the placement in force."""
+    """Epoch of the placement that is prepared."""
     request: fields.RequestNumber
     submodule: fields.SubmoduleName
     begin: fields.StepNumber
@@ -91,13 +91,17 @@ class Rows(Message, frozen=True, kw_only=True):
 
     route: ClassVar[str] = "device → device"
     epoch: fields.Epoch
+    """Epoch that `want` named; of rows that nobody asked for, that of the placement in force."""
     request: fields.RequestNumber
     submodule: fields.SubmoduleName
     begin: fields.StepNumber
+    """The first step whose rows these are."""
     end: fields.StepNumber
+    """The one behind the last."""
     part: Count
+    """Number of the part, from 0."""
     parts: Count
-    """How many parts there are."""
+    """Number of all parts."""
     sequences: Count
     """Sequences of the request."""
     state: str

@@ -20,7 +20,7 @@ class Submit(Message, frozen=True, kw_only=True):
     max_new_tokens: Count
     """Tokens that each sequence may get."""
     sampling: Sampling
-    """How tokens are chosen."""
+    """The choice of tokens."""
     stop: tuple[Count, ...]
     """Token ids that end a sequence, besides the model's own."""
     ignore_eos: bool
@@ -62,7 +62,7 @@ class Trace(Message, frozen=True, kw_only=True):
     ticket: Ticket
     device: fields.Reporter
     peer: str
-    """As in `crossed`."""
+    """Sender of the tensors, as in `crossed`."""
     step: fields.StepNumber
     values: Tensors
 
@@ -75,7 +75,7 @@ class Result(Message, frozen=True, kw_only=True):
     tokens: tuple[tuple[Count, ...], ...]
     """Token ids that each sequence got."""
     finish: tuple[str, ...]
-    """Why each sequence ended: `stop` or `length`."""
+    """The reason why each sequence has ended: `stop` or `length`."""
     elapsed_s: float
     """Seconds since the source took the request."""
     replayed: Count = 0

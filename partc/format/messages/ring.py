@@ -32,7 +32,7 @@ class Unready(Message, frozen=True, kw_only=True):
 
 
 class Addresses(Message, frozen=True, kw_only=True):
-    """Where devices are. A phone that returns has another address; whoever sends to it connects there."""
+    """Addresses of devices. A phone that returns has another one; whoever sends to it connects there."""
 
     route: ClassVar[str] = "source → device"
     addresses: Annotated[dict[str, str], Meta(max_length=256)]

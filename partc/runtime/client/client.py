@@ -137,7 +137,7 @@ class Client(Connection):
         explain: Explain = lambda error: error,
         tokenizer: Tokenizer | None = None,
     ) -> Client:
-        """As `connect`, for a role that is in memory; without keys nothing is encrypted."""
+        """Connect as `connect` does, with a role that is in memory; without keys nothing is encrypted."""
         found = address or role.addresses.get(role.source)
         if not found:
             hint = "give its address, or `address` in devices.yaml"

@@ -208,7 +208,7 @@ class LocalRing:
                 process.popen.wait(max(0.0, end - time.monotonic()))
 
     def _shared_cores(self) -> Mapping[str, set[int]]:
-        """Where each runner may compute, if there are cores enough for all."""
+        """Device → cores on which its runner may compute, if there are enough for all."""
         roles = [load_role(self._build / "devices" / name) for name in self._role.ring]
         cores = shared_out([role.engine.threads for role in roles])
         return dict(zip(self._role.ring, cores or (), strict=False))

@@ -54,7 +54,7 @@ def running_ring(build: Path) -> RunningRing | None:
 
 
 def source_address(build: Path, connect: str, *, insecure: bool) -> tuple[str | None, bool]:
-    """Where `--connect` leads: (HOST:PORT, insecure).
+    """The address that `--connect` stands for: (HOST:PORT, insecure).
 
     `auto` is the local ring that runs now; else the address is None, which stands for the one in devices.yaml.
     """

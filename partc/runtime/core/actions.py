@@ -181,9 +181,9 @@ class Wish(Struct, frozen=True):
     ticket: bytes
     placement: Placement
     reason: str
-    """As in `place`."""
+    """Reason for the move, as `place` gives it."""
     asked: float
-    """When it was."""
+    """The time of `place`."""
 
 
 class Adopt(Struct, frozen=True):

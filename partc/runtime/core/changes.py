@@ -57,9 +57,9 @@ class Member:
 
     incarnation: int
     epoch: int
-    """Of the placement that it runs."""
+    """Epoch of the placement that it runs."""
     placement: bytes
-    """Its id."""
+    """Id of that placement."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ class Loaded(Struct, frozen=True):
     """The engine has loaded all sub-modules that the placement in force needs, or the one of a `Load`."""
 
     epoch: int = 0
-    """As in `Load`."""
+    """Epoch that `Load` named."""
 
 
 class LoadFailed(Struct, frozen=True):

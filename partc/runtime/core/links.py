@@ -127,7 +127,7 @@ class Links:
         ]
 
     def way_to(self, device: str) -> Origin | None:
-        """Where messages to a device go now; None: there is no connection either way."""
+        """The connection that messages to a device take now; None: there is none either way."""
         out = self._out.get(device)
         return device if out is not None and out.state is LinkState.UP else self.devices.get(device)
 

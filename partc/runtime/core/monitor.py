@@ -26,7 +26,7 @@ from partc.runtime.core.watch import Meter, Watchers
 
 @dataclass(slots=True)
 class Monitor:
-    """What a device tells of itself while somebody watches."""
+    """Report of a device about itself while somebody watches."""
 
     links: Links
     requests: Requests
@@ -65,7 +65,7 @@ class Monitor:
 
 @dataclass(slots=True)
 class RingMonitor:
-    """What the source tells those who watch."""
+    """Reports of the source to those who watch."""
 
     links: Links
     schedule: Schedule

@@ -15,7 +15,7 @@ from partc.runtime.core.watch import Meter
 
 @dataclass(slots=True)
 class Patience:
-    """What is known of the time that steps take, and of the devices' signs of life."""
+    """Times that steps take, and the devices' signs of life."""
 
     role: Role
     floor_s: float

@@ -146,7 +146,7 @@ class Schedule:
             job.in_flight = False
 
     def reached(self) -> tuple[Reached, ...]:
-        """Where the running requests are."""
+        """The steps that the running requests have reached."""
         return tuple(Reached(job.number, job.slot, job.reached) for job in self._running.values())
 
     def rewind(self, watermark: Callable[[int], int]) -> tuple[tuple[Resumption, ...], int]:

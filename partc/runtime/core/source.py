@@ -73,7 +73,7 @@ class Source:
     def decided(
         self, action: Stalled | Hold | Broken | Mended | Replaced | Adopt, now: float
     ) -> Iterable[Action]:
-        """What follows from a decision about the placement, or from a request that stands still."""
+        """Carry out a decision about the placement, or about a request that stands still."""
         match action:
             case Stalled():
                 return self.stalled(action, now)
@@ -217,7 +217,7 @@ class Source:
         yield from placed(adopt, repeated, now)
 
     def catch_up(self, now: float) -> Iterator[Action]:
-        """What can wait until the next step is on its way, and what its time has come for."""
+        """Do what can wait until the next step is on its way, and what is due."""
         yield from self.schedule.tell()
         yield from self.schedule.look(now)
         yield from self.monitor.look(now)

@@ -1,4 +1,4 @@
-"""Where devices are: HOST:PORT of this one as others see it, and of those that it connects to."""
+"""Addresses of devices: HOST:PORT of this one as others see it, and of those that it connects to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partc.runtime.shell.settings import Settings, has_port
 
 
 def listen_address(role: Role, settings: Settings) -> str:
-    """Where this device binds.
+    """The address that this device binds.
 
     Raises:
         RunError: neither the options nor the placement say where.

@@ -59,7 +59,7 @@ class Loader:
         self._jobs.put(job)
 
     def results(self) -> Iterator[Outcome]:
-        """What has ended since the last time.
+        """Outcomes of the jobs that have ended since the last call.
 
         Raises:
             BaseException: of `begin`, or of a bug.

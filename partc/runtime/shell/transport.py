@@ -192,7 +192,7 @@ class Transport:
             raise RunError("this is not an address", where=address, hint=hint) from None
 
     def address_of(self, name: str) -> str:
-        """Where we connect to a device."""
+        """The address at which we connect to a device."""
         return self._outgoing[name].address
 
     def watch(self, file: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the engine is asked, in the order of the commands; loading alone has a thread of its own."""
+"""Work of the engine, in the order of the commands; loading alone has a thread of its own."""
 
 from __future__ import annotations
 

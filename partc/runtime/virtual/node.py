@@ -67,7 +67,7 @@ class Node:
         self.error: PartcError | None = None
         """Why it has left."""
         self.readings = Readings()
-        """Of its sensors."""
+        """Values of its sensors."""
         self.device = Device(role, start, clock.now)
         self._engine, self._clock, self._network = engine, clock, network
         self._seconds, self._observe, self._load_s = seconds, observe, load_s
