@@ -7,9 +7,9 @@ The files in the order in which a move comes to be:
 | `pieces.py` | the pieces of the graph, the devices that hold each, and the planning problem over them |
 | `artifacts.py` | a build's folder: its pieces, and the placement of any stages that they allow |
 | `speeds.py` | measured over planned seconds of every device, smoothed |
-| `windows.py` | what a ring did in 32 steps, out of the states that it tells |
+| `windows.py` | windows of 32 steps, out of the states that a ring tells |
 | `replan.py` | the best placement that the pieces allow, and the step towards it |
-| `events.py` | what the balancer is told, and what it decides |
+| `events.py` | events and decisions of the balancer |
 | `pauses.py` | the time between two moves |
 | `balancer.py` | the rule: when to move, when to go back; named states, no I/O, no clock |
 | `ring.py` | the rule for a running ring: its states in, placements to ask for out |

@@ -34,13 +34,13 @@ class Artifacts:
     """The files of a build that a placement is made of."""
 
     problem: Problem
-    """That of plan.json."""
+    """The problem of plan.json."""
     shape: Shape
     """The sub-modules of the plan, and the layers in each."""
     builds: Mapping[str, Build]
     """Device → its build.json."""
     compiled: Placement
-    """As `partc compile` made it."""
+    """The placement that `partc compile` made."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ class Change:
     before: Stages
     after: Stages
     placement: Placement
-    """That of `after`."""
+    """The placement with the stages `after`."""
     now: Evaluation
     then: Evaluation
 

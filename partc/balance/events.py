@@ -1,4 +1,4 @@
-"""What the balancer is told, and what it decides."""
+"""Events and decisions of the balancer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Window:
 
     @property
     def seconds(self) -> Seconds:
-        """Of every device, and of what the links add, where that can be told."""
+        """The seconds of every device, and of the links where they can be told from waiting for other requests."""
         rest = self.step_s - self.fixed_s - sum(self.compute_s.values())
         return {**self.compute_s, **({LINKS: max(0.0, rest)} if self.requests <= 1 else {})}
 

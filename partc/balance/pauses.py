@@ -15,7 +15,7 @@ CALM = 4
 
 
 class Pauses:
-    """What was moved, and when; a load that comes and goes makes the pauses longer."""
+    """The pauses of one ring; a load that comes and goes makes them longer."""
 
     def __init__(self, cost_s: float) -> None:
         """`cost_s`: the cost of a move in seconds."""

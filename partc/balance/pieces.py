@@ -34,7 +34,7 @@ class Piece:
 
 
 Pieces = tuple[Piece, ...]
-"""In the order of a step; together they hold every sub-module once."""
+"""Pieces in the order of a step; together they hold every sub-module once."""
 
 
 def piece_problem(problem: Problem, pieces: Pieces) -> Problem:

@@ -39,13 +39,13 @@ class Conditions:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The last placement that was looked for."""
+    """The result of the last search for a better placement."""
 
     stages: Stages
-    """In force."""
+    """The placement in force then."""
     under: Conditions
     part: float
-    """Seconds per token of the best placement, as a part of those in force."""
+    """Seconds per token of the best placement, as a part of those of the one in force."""
 
 
 class Replanner:

@@ -154,7 +154,7 @@ def _placement(
 
 
 def _addresses(parts: Sequence[Part], devices: DevicesConfig | None) -> dict[str, str | None]:
-    """Of all devices of the build, idle ones too."""
+    """Device → its address, of all devices of the build, idle ones too."""
     return {part.device: devices.devices[part.device].address if devices else None for part in parts}
 
 

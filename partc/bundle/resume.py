@@ -174,7 +174,7 @@ class DeviceTensors(TensorStore):
         # As things were before the weight was read: a checkpoint that changes meanwhile must not match later.
         self._hashes: dict[Weight, str] = {}
         self.places: dict[str, tuple[str, int]] = {}
-        """For the record of the device."""
+        """Hash of a tensor → its file and offset, for the record of the device."""
 
     def copy(self, weight: Weight, file: BinaryIO, offset: int) -> bool:
         """See `TensorStore`."""

@@ -18,7 +18,7 @@ _COLUMNS = ("device", "modules", "step", "plan", "queue", "own", "free", "temp",
 
 
 def status_blocks(line: Line) -> list[Table | str]:
-    """The table, and below it what deserves words."""
+    """The table, and below it the pace, what is wrong, and the last changes of placement."""
     ring = line.ring
     rows = [_row(device, line) for device in ring.devices]
     title = f"Ring at {line.time}, epoch {ring.epoch} ({_MISSING} not known, + plugged in)"
@@ -69,7 +69,7 @@ def _pace(line: Line) -> str:
 
 
 def _remarks(device: DeviceStatus) -> Iterator[str]:
-    """What is wrong with a device."""
+    """Sentences about what is wrong with a device."""
     name, vitals = device.device, device.vitals
     if not device.is_present:
         yield f"{name}: not connected"

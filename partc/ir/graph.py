@@ -257,7 +257,7 @@ class Part:
 
     device: str
     graphs: list[Graph]
-    """In the order of a step. Those that the programs do not run are copies, for the loss of other devices."""
+    """The graphs in the order of a step. Those that no program of `programs` runs are copies, for losses and moves."""
     programs: dict[str, Program]
     """Phase → program; empty ones where the device is idle until another one is lost."""
     target: str = "null"

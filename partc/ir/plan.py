@@ -189,7 +189,7 @@ class Overlap(Struct, frozen=True, omit_defaults=True):
     """No choice of copies has more."""
     devices: dict[str, Holding]
     shared: tuple[Copy, ...]
-    """What there is room for in memory."""
+    """The copies that there is room for in memory."""
     borders: tuple[int, ...] = ()
     """Sub-modules before which the graph is cut besides, so that work can be moved there."""
     copies: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -230,11 +230,11 @@ class Mirror(Struct, frozen=True, kw_only=True):
     holder: str
     submodules: tuple[int, ...]
     token_bytes: Number
-    """What a token sends, for all sequences of a step."""
+    """Bytes that a token adds and the device sends, for all sequences of a step."""
     seconds: Number | None
     """The time on the link for a token; None: there is no link."""
     memory_bytes: Number
-    """What it takes on the holder, for all requests in flight."""
+    """Memory that the rows take on the holder, for all requests in flight."""
     text: str = ""
     """All of it in words."""
 

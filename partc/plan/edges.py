@@ -8,7 +8,7 @@ from partc.plan.problem import Edge
 
 
 def edges_of(module: Module, step: Step) -> tuple[Edge, ...]:
-    """What flows in one step of a mapped module, by sender and receiver."""
+    """The edges of one step of a mapped module, by sender and receiver."""
     dependencies = {**(module.sdm or {}), **(module.rdm or {})}
     return tuple(
         Edge(source, target, value.bytes(step.sizes), value.name)

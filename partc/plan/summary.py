@@ -68,7 +68,7 @@ class Summary:
     messages: tuple[MessageRow, ...]
     explain: Mapping[str, Any] = field(default_factory=dict)
     losses: tuple[str, ...] = ()
-    """What the loss of each device would mean, and whose caches are kept twice, in words; empty where nobody asked."""
+    """Sentences about the loss of each device and about caches that are kept twice; empty without `survive`."""
 
     def to_json(self) -> dict[str, object]:
         """Plain JSON with the fields of this class; messages name their ends as plan.json does."""

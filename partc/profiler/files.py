@@ -101,7 +101,7 @@ def _times(device: DeviceConfig, result: ProfileResult, name: str) -> dict[str, 
 def _learnt_times(
     device: DeviceConfig, learnt: Learnt, name: str, known: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, object]:
-    """What runs showed of a device, over what was known of it before."""
+    """The section of a device in times.json: what runs showed, over what was known before."""
     before, overheads = known.get(name, {}), learnt.overheads[name]
     return {
         **_settings(device),

@@ -71,7 +71,7 @@ class Learnt:
     requests: int
     observed: tuple[Observed, ...]
     overheads: Mapping[str, Overheads]
-    """Of every device that took part."""
+    """Device → its overheads, of all that took part."""
     times: Mapping[str, Mapping[str, dict[str, object]]]
     """Device → digest → an entry of times.json."""
     links: Mapping[tuple[str, str], LinkFigures]
@@ -135,14 +135,14 @@ def _notes(runs: Sequence[Typical], idle: Sequence[str]) -> tuple[str, ...]:
 
 
 def _own_s(device: str, runs: Sequence[Typical]) -> float:
-    """What its runner took for itself in a step of the last phase, in the mean of the builds."""
+    """Seconds that a runner takes for itself in a step of the last phase: the mean of the builds."""
     each = [found.phases[-1].mean(lambda steps, number: steps.own_of(device, number)) for found in runs]
     known = [seconds for seconds in each if seconds is not None]
     return math.fsum(known) / len(known) if known else 0.0
 
 
 def _call_s(device: str, observed: Sequence[Observed], devices: DevicesConfig) -> float:
-    """What a call of its engine takes, by the last phase of loads of different sizes; else what was known before."""
+    """Seconds of a call of the engine, by the last phase of loads of different sizes; else as it was known before."""
     phase = observed[-1].phase
     loads = [item for item in observed if (item.device, item.phase) == (device, phase) and item.seconds > 0]
     sizes = [item.priced_s / len(item.stages) for item in loads]

@@ -84,7 +84,7 @@ def _fitted(
 
 
 def _mean(found: Sequence[tuple[float, float]]) -> float:
-    """Of (seconds, weight)."""
+    """The weighted mean of (seconds, weight)."""
     return math.fsum(seconds * weight for seconds, weight in found) / math.fsum(weight for _, weight in found)
 
 

@@ -1,4 +1,4 @@
-"""What devices computed in the typical steps of runs, beside what that was priced at before."""
+"""The computing of devices in the typical steps of runs, beside its price before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Observed:
     device: str
     phase: str
     stages: tuple[Stage, ...]
-    """What it ran; the plan counts one call of the engine each."""
+    """The stages that it ran; the plan counts one call of the engine for each."""
     priced_s: float
     """The prices of its sub-modules before, without calls."""
     seconds: float

@@ -59,13 +59,13 @@ class Unused:
 
 @dataclass(frozen=True)
 class Lost:
-    """What the loss of one device would mean."""
+    """The consequences of the loss of one device."""
 
     device: str
     tone: str
     text: Figure
     mirrors: tuple[Figure, ...]
-    """Who keeps its caches, too."""
+    """Sentences about the devices that keep its caches, too."""
 
 
 @dataclass(frozen=True)

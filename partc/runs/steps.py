@@ -143,7 +143,7 @@ class Steps:
         return float(started[0]), float(started[-1] + list(self.lasted.values())[-1])
 
     def _own_of(self, device: str, timings: Timings) -> dict[int, float]:
-        """What is left of the time from step to step; the source waits within a step, the others before one."""
+        """Step → seconds that are left from step to step; the source waits within a step, the others before one."""
         waited = waits(timings)
         elsewhere = waited[:-1] if device == self.source else waited[1:]
         busy = (timings.column("compute_s") + timings.column("queue_s"))[:-1]

@@ -46,7 +46,7 @@ class Typical:
     history: History
     requests: int
     phases: tuple[TypicalSteps, ...]
-    """In the order of the plan; without steps where no request did the planned work."""
+    """The phases of the plan, in its order; without steps where no request did the planned work."""
     notes: tuple[str, ...]
     """Sentences about what did not count, and what to mind."""
 

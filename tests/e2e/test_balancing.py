@@ -15,6 +15,7 @@ from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.request import Request
 from tests.runtime.fake_system import FakeSystem
+from tests.runtime.patched import patched_runners
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 
@@ -31,7 +32,6 @@ links:
 place: {phone: layers 0-3, board: layers 4-7, old: layers 8-11}
 """
 PACE = """\
-import os, time
 from pathlib import Path
 from partc.runtime.engines.ort import OrtEngine
 
@@ -66,13 +66,12 @@ class Paced:
     """A local ring whose devices have the speed that a test says."""
 
     def __init__(self, build: Path, folder: Path) -> None:
-        (folder / "sitecustomize.py").write_text(PACE)
         self._folder = folder
         for device in ("phone", "board", "old"):
             self.slow(device, 1.0)
         self.system = FakeSystem(folder / "system")
         self.system.battery(80)
-        env = {"PYTHONPATH": str(folder), "PACE": str(folder), "PARTC_SYS": str(self.system.root)}
+        env = patched_runners(folder, PACE) | {"PACE": str(folder), "PARTC_SYS": str(self.system.root)}
         self.ring: LocalRing = launch_local(build, env=env)
 
     def slow(self, device: str, factor: float) -> None:

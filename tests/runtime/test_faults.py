@@ -29,6 +29,7 @@ from partc.runtime.shell.keys import KeyPair, Keys, load_client_keys, load_devic
 from partc.runtime.shell.limits import client_frame_limit
 from partc.runtime.shell.transport import Transport
 from tests.runtime.bundles import HIDDEN, LENGTH, PLAN, expected_tokens, language_model, reseal
+from tests.runtime.patched import patched_engines, patched_runners
 
 pytestmark = pytest.mark.ort
 
@@ -103,19 +104,8 @@ def test_a_stopped_device(build: Path, victim: str) -> None:
 def test_a_device_that_hangs_but_answers_sockets(tmp_path: Path) -> None:
     """Its loop computes for ever while ZeroMQ's own thread keeps the connections alive."""
     build = language_model("null").write(tmp_path / "build")
-    hang = tmp_path / "hang"
-    hang.mkdir()
-    (hang / "sitecustomize.py").write_text(
-        "import os, sys, time\n"
-        "if 'devices/b' in ' '.join(sys.orig_argv):\n"
-        "    from partc.runtime.engines import null as engine\n"
-        "    engine.NullEngine.run = lambda *_: time.sleep(60)\n"
-    )
-    path = os.pathsep.join(filter(None, (str(hang), os.environ.get("PYTHONPATH"))))
-    with (
-        launch_local(build, floor_s=FLOOR_S, rejoin_s=0.0, env={"PYTHONPATH": path}) as ring,
-        ring.client() as client,
-    ):
+    env = patched_engines(tmp_path / "hang", "time.sleep(60)", "b")
+    with launch_local(build, floor_s=FLOOR_S, rejoin_s=0.0, env=env) as ring, ring.client() as client:
         began = time.monotonic()
         with pytest.raises(RunError, match=r"no progress for 1\.0 s in step 0: .*b computes") as caught:
             client.generate([1], 2)
@@ -125,16 +115,8 @@ def test_a_device_that_hangs_but_answers_sockets(tmp_path: Path) -> None:
 
 def test_a_bug_in_a_runner_is_told_with_its_traceback(tmp_path: Path) -> None:
     build = language_model("null").write(tmp_path / "build")
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "sitecustomize.py").write_text(
-        "import sys\n"
-        "if 'devices/c' in ' '.join(sys.orig_argv):\n"
-        "    from partc.runtime.engines import null as engine\n"
-        "    engine.NullEngine.run = lambda *_: 1 / 0\n"
-    )
-    path = os.pathsep.join(filter(None, (str(broken), os.environ.get("PYTHONPATH"))))
-    with launch_local(build, env={"PYTHONPATH": path}) as ring, ring.client() as client:
+    env = patched_engines(tmp_path / "broken", "1 / 0", "c")
+    with launch_local(build, env=env) as ring, ring.client() as client:
         with pytest.raises(InternalError, match="the runner of c failed") as caught:
             client.generate([1], 2)
         assert "ZeroDivisionError" in caught.value.message
@@ -258,8 +240,7 @@ def test_a_device_comes_back(build: Path) -> None:
 
 def test_a_source_comes_back_with_an_earlier_clock(build: Path, tmp_path: Path) -> None:
     """The devices do not take its requests for late ones of its former life."""
-    (tmp_path / "sitecustomize.py").write_text("import time\ntime.time_ns = lambda: 10**9\n")
-    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    env = patched_runners(tmp_path / "early", "time.time_ns = lambda: 10**9")
     with launch_local(build, floor_s=15.0, restart=False) as ring:
         with ring.client() as client:
             client.generate([1], 2)
@@ -267,9 +248,7 @@ def test_a_source_comes_back_with_an_earlier_clock(build: Path, tmp_path: Path) 
         command = [sys.executable, "-m", "partc.runtime", "--bundle", str(build / "devices" / "a")]
         command += ["--listen", ring.addresses["a"]]
         command += [f"--peer={name}={ring.addresses[name]}" for name in ("b", "c")]
-        again = subprocess.Popen(
-            command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, text=True
-        )
+        again = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **env}, text=True)
         try:
             assert again.stdout is not None
             assert "listens" in again.stdout.readline()

@@ -18,7 +18,7 @@ from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.results import Tokens
 from tests.living.forwarder import Forwarder
 from tests.runtime.bundles import LENGTH, language_model
-from tests.runtime.slow import slow_runners
+from tests.runtime.patched import slow_runners
 
 FLOOR_S = 1.0
 STEP_S = 0.02

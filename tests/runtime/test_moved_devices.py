@@ -16,7 +16,7 @@ import pytest
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.results import Tokens
 from tests.runtime.bundles import LENGTH, language_model
-from tests.runtime.slow import slow_runners
+from tests.runtime.patched import slow_runners
 
 ELSEWHERE = "127.0.0.2:0"
 COUNT = LENGTH - 2

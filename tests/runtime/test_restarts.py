@@ -14,6 +14,7 @@ from partc.errors import InternalError, RunError
 from partc.runtime.client import keeper
 from partc.runtime.client.launch import LocalRing, launch_local
 from tests.runtime.bundles import LENGTH, expected_tokens, language_model
+from tests.runtime.patched import patched_engines
 from tests.runtime.test_faults import children
 
 ENOUGH_S = 20.0
@@ -126,14 +127,8 @@ def test_a_runner_that_was_asked_to_end_is_not_started_again(build: Path) -> Non
 
 def test_last_words_of_a_runner_that_was_started_again(build: Path, tmp_path: Path) -> None:
     """A bug that ends the runner at every request: what the client is told names it."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\n"
-        "if 'devices/c' in ' '.join(sys.orig_argv):\n"
-        "    from partc.runtime.engines import null as engine\n"
-        "    engine.NullEngine.run = lambda *_: 1 / 0\n"
-    )
-    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    with launch_local(build, env={"PYTHONPATH": path}) as ring, ring.client() as client:
+    env = patched_engines(tmp_path / "broken", "1 / 0", "c")
+    with launch_local(build, env=env) as ring, ring.client() as client:
         with pytest.raises(InternalError, match="the runner of c failed") as caught:
             client.generate([1], 2)
         assert "ZeroDivisionError" in caught.value.message

@@ -21,6 +21,7 @@ from partc.runtime.cli import main
 from partc.runtime.client.launch import launch_local
 from partc.runtime.shell.last_words import read_last_words, say_last_words
 from tests.runtime.bundles import expected_tokens, language_model
+from tests.runtime.patched import patched_runners
 
 pytestmark = pytest.mark.ort
 
@@ -94,17 +95,12 @@ def _cpu(pid: int) -> float:
 def test_a_runner_that_is_stopped_while_it_loads_is_not_waited_for(
     build: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, signal, sys\n"
-        "if 'devices/b' in ' '.join(sys.orig_argv):\n"
-        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
-    )
+    env = patched_runners(tmp_path / "stopped", "os.kill(os.getpid(), 19)  # SIGSTOP", "b")
     for name, seconds in (("_FIRST_WORD_S", 0.5), ("_STOPPED_S", 2.0)):
         monkeypatch.setattr(f"partc.runtime.shell.process.{name}", seconds)
-    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     began = time.monotonic()
     with pytest.raises(RunError, match="the runner of b is stopped") as caught:
-        launch_local(build, env={"PYTHONPATH": path})
+        launch_local(build, env=env)
     assert time.monotonic() - began < 20
     assert caught.value.cause == "stalled"
     assert str(caught.value.hint).startswith("let it go on: kill -CONT ")

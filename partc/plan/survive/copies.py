@@ -22,7 +22,7 @@ class Choice:
     """One option for each loss."""
 
     options: tuple[Option, ...]
-    """In the order of the losses."""
+    """The options, in the order of the losses."""
     disks: Holding
     """Device → what lies on its disk, its own and copies."""
     bytes: float

@@ -1,4 +1,4 @@
-"""The losses that a ring survives, and what each of them means."""
+"""The losses that a ring survives: the plan after each, its price, and its words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from partc.plan.values import say_value
 SameTokens = Callable[[str, str], bool]
 """Whether the second device computes just what the first one does."""
 _SAME, _OTHER = "the same tokens", "tokens may differ from there on, what was said stays"
-"""What is promised of the requests in flight."""
+"""The promise to requests in flight."""
 
 
 def survive_one(

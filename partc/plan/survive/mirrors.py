@@ -26,9 +26,9 @@ class Rows:
     """The caches of one sub-module."""
 
     token_bytes: float
-    """What a token adds to them, of all sequences of a step; all of a state that each step rewrites."""
+    """Bytes that a token adds, of all sequences of a step; a state that each step rewrites counts as a whole."""
     all_bytes: float
-    """Their size, of all requests in flight."""
+    """Bytes of all of them, of all requests in flight."""
 
 
 def choose_mirrors(
@@ -101,7 +101,7 @@ def _wanted(
 
 
 def _lack(mirror: Mirror, room: float) -> str | None:
-    """What stands in the way of a mirror, whatever the time of the link."""
+    """The reason why a mirror cannot be, whatever the time of the link; None: it can be."""
     if mirror.seconds is None:
         return f"there is no link from {mirror.device} to {mirror.holder} for its rows"
     if mirror.memory_bytes > room:

@@ -34,9 +34,9 @@ class Option:
 
     stages: Stages
     cost_s: float
-    """Seconds to be minimised, a latency or a bottleneck."""
+    """Seconds that are minimised: a latency or a bottleneck."""
     holding: Holding
-    """What it has the survivors run."""
+    """The sub-modules that each survivor runs."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Options:
 
     lost: str
     problem: Problem
-    """Of the survivors."""
+    """The planning problem of the survivors."""
     plans: tuple[Option, ...]
     are_all: bool
     """Whether no other plan is possible."""
