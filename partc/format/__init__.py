@@ -12,6 +12,7 @@ build        what a compile made and a re-plan cannot change: build.json
 placement    what a re-plan changes: placement.json
 reading      JSON into structs, with errors that name file and key
 role         one device's view of a build and a placement
+kernel_plan  the kernels of a compiled library in the order of a step: kernels.json; kernel_plan_rules its reader
 files        the files of a folder, held against their digests
 messages     one struct a message; message_parts the structs they hold, fields their common fields
 frames       tensors in the frames of a message; codec: its header

@@ -1,0 +1,136 @@
+"""kernels.json: the kernel plan of a compiled library, which lists its kernels in the order of a step.
+
+The library holds kernels alone; the plan says which of them compute a function of a sub-module, and where each finds
+its tensors. Every size is a number. Whoever runs a plan reads it once, makes the arguments of all calls, and gives them
+to `partc_run` of the library (`targets/tvm/loop/loop.c`). The file names no machine: it is the same for all platforms.
+
+docs/bundle.md describes the file; its tables and the JSON schema are made from these structs. The rules are in
+`partc.format.kernel_plan_rules`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from partc.format.build import Count, Data, DType
+from partc.format.dtypes import DTYPES
+
+KERNELS_FORMAT: Final = "partc-kernels/1"
+KERNELS_FILE = "kernels.json"
+"""It lies beside the library."""
+ALIGNMENT = 64
+"""Bytes that the address of every tensor is a multiple of: a cache line."""
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)", max_length=300)]
+Sizes = Annotated[
+    tuple[Annotated[int, Meta(ge=1, lt=2**31)], ...],
+    Meta(max_length=16, description="Size of each axis."),
+]
+Room = Literal["parameter", "constant", "arena"]
+Access = Literal["read", "write", "update"]
+
+
+class KernelTensor(Data, frozen=True):
+    """Element type and shape of a tensor without gaps."""
+
+    dtype: DType
+    shape: Sizes
+
+    @property
+    def bytes(self) -> int:
+        """Size of its data."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+
+class KernelParameter(KernelTensor, frozen=True):
+    """A tensor that a kernel takes."""
+
+    access: Access = "read"
+    """`read`; `write`: the kernel makes all of it; `update`: the kernel changes a part of it in place."""
+
+
+class Kernel(Data, frozen=True):
+    """A kernel of the library: its symbol is `__tvm_ffi_` and its name."""
+
+    parameters: tuple[KernelParameter, ...]
+    """The tensors that it takes, in order."""
+    workspace_bytes: Count = 0
+    """Memory that each thread of it takes while it runs, beside the arena."""
+
+
+class KernelConstant(KernelTensor, frozen=True):
+    """A tensor that stands in the plan itself."""
+
+    data: bytes
+    """Its elements in base64, least byte first."""
+
+
+class Place(Data, frozen=True, array_like=True):
+    """The place of a tensor."""
+
+    room: Room
+    """`parameter` of the function, `constant` of the plan, or `arena`."""
+    at: Count
+    """Number of the parameter or constant; offset in the arena, bytes."""
+
+
+class KernelCall(Data, frozen=True):
+    """One kernel, once."""
+
+    kernel: Name
+    """Its name in `kernels`."""
+    arguments: tuple[Place, ...]
+    """Where its parameters lie, in order."""
+
+
+class KernelOutput(KernelTensor, frozen=True):
+    """A result of a function. It lies there until the next call of any function."""
+
+    place: Place
+
+
+class KernelFunction(Data, frozen=True):
+    """One function of a sub-module, for one size of step."""
+
+    parameters: tuple[KernelTensor, ...]
+    """The sub-module's inputs, states and weights, in the order of build.json."""
+    arena_bytes: Count
+    """Memory for everything that lies between its parameters and outputs; a multiple of 64."""
+    calls: tuple[KernelCall, ...]
+    """One after the other; each begins when the one before has ended."""
+    outputs: tuple[KernelOutput, ...]
+    """In the order of build.json."""
+
+
+class KernelPlan(Data, frozen=True, kw_only=True):
+    """kernels.json of one library."""
+
+    format: Literal["partc-kernels/1"] = KERNELS_FORMAT
+    """Name and version of the format."""
+    kernels: Mapping[Name, Kernel]
+    """By name."""
+    constants: tuple[KernelConstant, ...]
+    """Equal ones stand once; copy each to an address that is a multiple of 64."""
+    functions: Mapping[Name, KernelFunction]
+    """By name: `part_0_b2_s64` is `part_0` for 2 sequences of up to 64 tokens."""
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory for the arena of any function: one step runs at a time."""
+        return max((function.arena_bytes for function in self.functions.values()), default=0)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory beside the arena that one thread takes at most."""
+        return max((kernel.workspace_bytes for kernel in self.kernels.values()), default=0)
+
+
+def kernel_plan_text(plan: KernelPlan) -> str:
+    """The content of kernels.json: sorted keys, no spaces, a newline at its end; equal plans give equal text."""
+    return json.dumps(msgspec.to_builtins(plan), sort_keys=True, separators=(",", ":")) + "\n"

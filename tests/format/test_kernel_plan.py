@@ -1,0 +1,218 @@
+"""Kernel plans: what the reader refuses, and that nothing it accepts leaves its memory."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.errors import BundleError
+from partc.format.kernel_plan import (
+    ALIGNMENT,
+    Kernel,
+    KernelCall,
+    KernelConstant,
+    KernelFunction,
+    KernelOutput,
+    KernelParameter,
+    KernelPlan,
+    KernelTensor,
+    Place,
+    kernel_plan_text,
+)
+from partc.format.kernel_plan_rules import load_kernel_plan, parse_kernel_plan
+
+Json = Any
+MUTATIONS = 10_000
+
+
+def row(access: str = "read", count: int = 20, dtype: str = "float32") -> KernelParameter:
+    return KernelParameter(dtype, (count,), access)  # type: ignore[arg-type]
+
+
+def call(kernel: str, *places: str) -> KernelCall:
+    rooms = {"p": "parameter", "c": "constant", "a": "arena"}
+    return KernelCall(kernel, tuple(Place(rooms[place[0]], int(place[1:])) for place in places))  # type: ignore[arg-type]
+
+
+def sample() -> KernelPlan:
+    """Two functions of five kernels; tensors of 80 bytes, so that the arena has gaps of 48."""
+    kernels = {
+        "add": Kernel((row(), row(), row("write"))),
+        "halve": Kernel((row(), row("write", 10), row("write", 10)), workspace_bytes=256),
+        "join": Kernel((row(count=10), row(count=10), row("write"))),
+        "count": Kernel((row(), row("write", 10, "int64"))),
+        "put": Kernel((row("update"), row(), row(count=10, dtype="int64"))),
+    }
+    parameters = (KernelTensor("float32", (4, 5)), KernelTensor("float32", (20,)))
+    calls = (
+        call("add", "p0", "c0", "a0"),
+        call("add", "a0", "p0", "a128"),
+        call("count", "a128", "a256"),
+        call("halve", "a0", "a384", "a448"),
+        call("put", "p1", "a128", "a256"),
+        call("join", "a448", "a384", "a0"),
+    )
+    outputs = (
+        KernelOutput("float32", (4, 5), Place("arena", 0)),
+        KernelOutput("float32", (20,), Place("parameter", 1)),
+    )
+    short = KernelFunction(parameters, 128, (call("add", "p1", "p0", "a0"),), outputs)
+    functions = {"part_0_b1_s1": short, "part_0_b1_s4": KernelFunction(parameters, 512, calls, outputs)}
+    return KernelPlan(
+        kernels=kernels, constants=(KernelConstant("float32", (20,), bytes(80)),), functions=functions
+    )  # fmt: skip
+
+
+def raw() -> Json:
+    return json.loads(kernel_plan_text(sample()))
+
+
+def test_a_plan_is_written_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.json"
+    path.write_text(kernel_plan_text(sample()))
+    plan = load_kernel_plan(path)
+    assert plan == sample()
+    assert (plan.arena_bytes, plan.workspace_bytes) == (512, 256)
+
+
+LONG = ("functions", "part_0_b1_s4")
+BAD: list[tuple[tuple[Any, ...], Json, str]] = [
+    (("format",), "partc-kernels/2", "format: 'partc-kernels/2' cannot be read"),
+    (("extra",), 1, "unknown field `extra`"),
+    (("kernels", "add", "parameters", 0, "dtype"), "float33", "kernels.add: the element type 'float33' is unknown"),
+    (("kernels", "add", "parameters", 0, "shape"), [-20], "expected `int` >= 1"),
+    (("kernels", "add", "parameters", 0, "access"), "keep", "invalid enum value 'keep'"),
+    (("constants", 0, "data"), "AAAA", "constants[0]: 3 bytes, its shape takes 80"),
+    ((*LONG, "calls", 0, "kernel"), "sub", "calls[0] (sub): there is no such kernel"),
+    ((*LONG, "calls", 0, "kernel"), "system\n", "matching regex"),
+    ((*LONG, "calls", 0, "kernel"), "count", "calls[0] (count): 3 arguments, it takes 2"),
+    ((*LONG, "calls", 0, "arguments", 0), ["parameter", 2], "there is no parameter 2"),
+    ((*LONG, "calls", 0, "arguments", 1), ["constant", 1], "there is no constant 1"),
+    ((*LONG, "calls", 0, "arguments", 1), ["constant", -1], "expected `int` >= 0"),
+    ((*LONG, "calls", 0, "arguments", 1), ["stack", 0], "invalid enum value 'stack'"),
+    ((*LONG, "calls", 0, "arguments", 2), ["parameter", 1], "parameter 1 would be overwritten"),
+    ((*LONG, "calls", 0, "arguments", 2), ["arena", 32], "offset 32 is no multiple of 64"),
+    ((*LONG, "calls", 1, "arguments", 0), ["arena", 64], "nothing has written float32[20] to offset 64"),
+    ((*LONG, "calls", 1, "arguments", 2), ["arena", 64], "overlaps offset 0"),
+    ((*LONG, "calls", 3, "arguments", 2), ["arena", 384], "overlaps offset 384"),
+    ((*LONG, "calls", 3, "arguments", 2), ["arena", 256], "calls[4] (put): nothing has written int64[10] to"),
+    ((*LONG, "calls", 4, "arguments", 0), ["constant", 0], "constant 0 would be changed"),
+    ((*LONG, "calls", 4, "arguments", 2), ["arena", 384], "nothing has written int64[10] to offset 384"),
+    ((*LONG, "parameters", 0, "shape"), [4, 4], "parameter 0 is float32[4, 4], not float32[20]"),
+    ((*LONG, "parameters", 0, "dtype"), "int32", "parameter 0 is int32[4, 5], not float32[20]"),
+    ((*LONG, "outputs", 0, "place"), ["arena", 256], "outputs[0]: nothing has written float32[4, 5] to"),
+    ((*LONG, "arena_bytes"), 448, "functions.part_0_b1_s4: arena_bytes: 448, its calls take 512"),
+    ((*LONG, "arena_bytes"), 2**52, "its calls take 512"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value", "message"), BAD, ids=[message for _, _, message in BAD])
+def test_plans_that_are_not_right(key: tuple[Any, ...], value: Json, message: str) -> None:
+    data = raw()
+    place = data
+    for step in key[:-1]:
+        place = place[step]
+    place[key[-1]] = value
+    with pytest.raises(BundleError) as caught:
+        parse_kernel_plan(data, "kernels.json")
+    assert message in caught.value.message
+    assert "compile again" in (caught.value.hint or "")
+
+
+def test_no_plan_that_is_read_leaves_its_memory() -> None:
+    """Every mutation of a plan is refused, or its calls stay within the arena and what they were given."""
+    rng, accepted = random.Random(13), 0
+    for _ in range(MUTATIONS):
+        data = raw()
+        for _ in range(rng.randint(1, 3)):
+            mutate(data, rng)
+        try:
+            plan = parse_kernel_plan(data, "kernels.json")
+        except BundleError:
+            continue
+        accepted += 1
+        for function in plan.functions.values():
+            check_memory(plan, function)
+    assert 100 < accepted < MUTATIONS / 2, "some mutations are harmless, most are not"
+
+
+def check_memory(plan: KernelPlan, function: KernelFunction) -> None:
+    """Follow a function byte by byte, which shares no code with the rules."""
+    sizes = {
+        "parameter": [tensor.bytes for tensor in function.parameters],
+        "constant": [len(constant.data) for constant in plan.constants],
+    }
+    arena = [""] * function.arena_bytes
+    for number, made in enumerate(function.calls):
+        for place, parameter in zip(made.arguments, plan.kernels[made.kernel].parameters, strict=True):
+            if place.room != "arena":
+                assert parameter.access != "write" and sizes[place.room][place.at] == parameter.bytes
+                assert parameter.access == "read" or place.room == "parameter"
+                continue
+            assert place.at % ALIGNMENT == 0 and place.at + parameter.bytes <= len(arena)
+            if parameter.access != "write":
+                assert len(set(arena[place.at : place.at + parameter.bytes])) == 1 and arena[place.at]
+        for index, (place, parameter) in enumerate(
+            zip(made.arguments, plan.kernels[made.kernel].parameters, strict=True)
+        ):
+            if parameter.access == "write":
+                arena[place.at : place.at + parameter.bytes] = [f"{number}.{index}"] * parameter.bytes
+
+
+def mutate(data: Json, rng: random.Random) -> None:
+    """Change one leaf, or leave out, repeat or exchange items of one list or mapping."""
+    where, key = rng.choice(list(_places(data)))
+    change: Callable[[Json, Json, random.Random], None] = rng.choice(
+        [_leaf, _leaf, _leaf, _drop, _copy, _swap]
+    )
+    change(where, key, rng)
+
+
+def _places(data: Json) -> Iterator[tuple[Json, Json]]:
+    for key in range(len(data)) if isinstance(data, list) else list(data):
+        yield data, key
+        if isinstance(data[key], list | dict):
+            yield from _places(data[key])
+
+
+def _leaf(where: Json, key: Json, rng: random.Random) -> None:
+    value = where[key]
+    if isinstance(value, int):
+        where[key] = rng.choice(
+            [value + rng.choice([-64, -1, 1, 4, 64]), value * 2, rng.randrange(512), 2**40, -1]
+        )
+    elif isinstance(value, str):
+        words = [
+            "read",
+            "write",
+            "update",
+            "arena",
+            "parameter",
+            "constant",
+            "float32",
+            "int64",
+            "add",
+            "put",
+            "",
+        ]
+        where[key] = rng.choice(words)
+
+
+def _drop(where: Json, key: Json, rng: random.Random) -> None:
+    del where[key]
+
+
+def _copy(where: Json, key: Json, rng: random.Random) -> None:
+    other = rng.randrange(len(where)) if isinstance(where, list) else rng.choice(list(where))
+    where[key] = copy.deepcopy(where[other])
+
+
+def _swap(where: Json, key: Json, rng: random.Random) -> None:
+    other = rng.randrange(len(where)) if isinstance(where, list) else rng.choice(list(where))
+    where[key], where[other] = where[other], where[key]
