@@ -85,10 +85,13 @@ class Life:
     seed: int
 
     @property
-    def last_join_s(self) -> float:
-        """When the ring stands at the latest, if nothing is lost."""
-        stalls = [fault.at_s + fault.pause_s for fault in self.faults if fault.kind in ("stall", "mute")]
-        return max([self.load_s, *(end for end in stalls if end > self.load_s)]) + 1
+    def stands_s(self) -> float:
+        """When the ring stands at the latest, if nothing is lost for ever: what is away before then comes back."""
+        stands = self.load_s + 1
+        for fault in sorted(self.faults, key=lambda fault: fault.at_s):
+            if fault.kind in ("crash", "stall", "mute") and fault.at_s < stands and fault.pause_s < 1e6:
+                stands = max(stands, fault.at_s + fault.pause_s + self.load_s + 1)
+        return stands
 
     @property
     def last_s(self) -> float:
@@ -365,8 +368,7 @@ def _may_fail(life: Life) -> bool:
     for_ever = [fault.device for fault in life.faults if fault.kind == "crash" and fault.pause_s > 1e6]
     has_source = any(fault.kind == "source" for fault in life.faults)
     early = any(
-        fault.kind == "crash" and fault.at_s < life.last_join_s and fault.pause_s > 1e6
-        for fault in life.faults
+        fault.kind == "crash" and fault.at_s < life.stands_s and fault.pause_s > 1e6 for fault in life.faults
     )
     return early or has_source or len(lost) > len(set(lost)) or len(for_ever) > life.has_contingencies
 

@@ -227,10 +227,10 @@ class Device:
                 return ()
             case events.RowsRead(rows):
                 return self.transfer.read(rows)
-            case events.Loaded(epoch):
-                return self._loaded(epoch, now)
-            case events.LoadFailed(epoch, error):
-                return self.preparation.failed(epoch, error)
+            case events.Loaded():
+                return self._loaded(now)
+            case events.LoadFailed(error=error):
+                return self.preparation.failed(error)
             case events.Connected(peer, address):
                 return self.links.connected(peer, address)
             case events.Disconnected(origin):
@@ -296,8 +296,8 @@ class Device:
             self.role.source, messages.Fail(request=failed.request, earlier=failed.earlier, problem=problem)
         )
 
-    def _loaded(self, epoch: int, now: float) -> Iterator[Action]:
-        yield from self.preparation.loaded(epoch)
+    def _loaded(self, now: float) -> Iterator[Action]:
+        yield from self.preparation.loaded()
         if self.membership.state is membership.State.LOADING:
             self.membership.loaded()
             if self.source is not None:

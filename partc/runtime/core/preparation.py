@@ -7,12 +7,13 @@
 | fetching | links are missing, or rows | all are there: PREPARED → prepared |
 | prepared | PREPARED is told | `prepare` with later steps → fetching; `commit` → none |
 
-A higher epoch takes the place of the one that is prepared; `abort` leads to none. What was loaded for nothing is
-released.
+The change that was asked for last takes the place of the one that is prepared, also where its epoch is lower: a source
+that has started anew does not know of it. `abort` leads to none. What was loaded for nothing is released.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -53,11 +54,11 @@ class Preparation:
     _message: Prepare | None = None
     _loaded: set[str] = field(default_factory=set)
     """Sub-modules that the engine has."""
-    _under_way: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Epoch → sub-modules that the engine is loading for it."""
+    _under_way: deque[tuple[str, ...]] = field(default_factory=deque)
+    """Sub-modules that the engine is asked to load; it answers in the same order."""
 
     def __post_init__(self) -> None:
-        self._under_way[self.role.epoch] = self.role.running
+        self._under_way.append(self.role.running)
 
     @property
     def is_fetching(self) -> bool:
@@ -66,7 +67,7 @@ class Preparation:
 
     def prepare(self, message: Prepare, text: bytes, now: float) -> Iterator[Action]:
         """The source asks for it."""
-        if message.epoch <= self.role.epoch or message.epoch < self._epoch:
+        if message.epoch <= self.role.epoch:
             return
         if self._next is None or message.placement.hex() != self._next.placement_id:
             try:
@@ -79,15 +80,15 @@ class Preparation:
         self._message, self.state = message, State.LOADING
         yield from self.look(now)
 
-    def loaded(self, epoch: int) -> Iterator[Action]:
+    def loaded(self) -> Iterator[Action]:
         """The engine has loaded what it was asked for."""
-        self._loaded.update(self._under_way.pop(epoch, ()))
+        self._loaded.update(self._under_way.popleft())
         if self.state is State.NONE:
             yield from self._release()
 
-    def failed(self, epoch: int, error: PartcError) -> Iterator[Action]:
+    def failed(self, error: PartcError) -> Iterator[Action]:
         """The engine cannot load it."""
-        failed = self._under_way.pop(epoch, ())
+        failed = self._under_way.popleft()
         if self._next is not None and not set(failed).isdisjoint(self._next.running):
             yield self._unable(self._epoch, error)
             yield from self._drop()
@@ -145,10 +146,10 @@ class Preparation:
         return (*self.requests.held(kept), *self.transfer.held())
 
     def _load(self, role: Role) -> Iterator[Action]:
-        coming = {name for names in self._under_way.values() for name in names}
+        coming = {name for names in self._under_way for name in names}
         missing = tuple(name for name in role.running if name not in self._loaded | coming)
         if missing:
-            self._under_way[role.epoch] = missing
+            self._under_way.append(missing)
             yield Load(role.epoch, missing)
 
     def _drop(self) -> Iterator[Action]:

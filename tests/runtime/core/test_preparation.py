@@ -45,7 +45,7 @@ class End:
         self.requests = Requests(Script.of(role))
         self.transfer = Transfer(role, self.requests, self.links, PATIENCE_S)
         self.end = Preparation(role, INCARNATION, self.links, self.requests, self.transfer)
-        assert list(self.end.loaded(0)) == []
+        assert list(self.end.loaded()) == []
         for peer in ("a", "c"):
             self.link(peer)
 
@@ -59,8 +59,8 @@ class End:
         message = prepare(placement, *requests)
         return list(self.end.prepare(message, text_of(placement), now))
 
-    def loaded(self, epoch: int) -> list[Action]:
-        return [*self.end.loaded(epoch), *self.end.look(1.0)]
+    def loaded(self) -> list[Action]:
+        return [*self.end.loaded(), *self.end.look(1.0)]
 
     def open(self, steps: int) -> None:
         """Request 40 has gone through so many steps here."""
@@ -149,14 +149,14 @@ def test_none_a_sub_module_that_is_not_on_the_disk() -> None:
 def test_loading_the_last_of_them() -> None:
     end = End()
     end.prepare(without_c(1))
-    assert the(end.loaded(1)) == Prepared(epoch=1, incarnation=INCARNATION, have=())
+    assert the(end.loaded()) == Prepared(epoch=1, incarnation=INCARNATION, have=())
 
 
 def test_loading_a_failure() -> None:
     """It is told, and the placement in force stays; the same can be asked for again."""
     end = End()
     end.prepare(without_c(1))
-    (answer,) = told(Prepared, end.end.failed(1, RunError("out of memory", cause="bug"))).values()
+    (answer,) = told(Prepared, end.end.failed(RunError("out of memory", cause="bug"))).values()
     assert answer.problem == Problem("bug", "out of memory", "b")
     assert end.end.state is State.NONE
     assert end.prepare(without_c(2)) == [Load(2, ("p2",))]
@@ -167,14 +167,14 @@ def test_loading_for_an_earlier_change() -> None:
     end = End()
     end.prepare(without_c(1))
     assert end.prepare(without_c(2)) == []
-    assert the(end.loaded(1)).epoch == 2
+    assert the(end.loaded()).epoch == 2
 
 
 def test_loading_for_an_earlier_change_fails() -> None:
     end = End()
     end.prepare(without_c(1))
     end.prepare(without_c(2))
-    (answer,) = told(Prepared, end.end.failed(1, RunError("out of memory"))).values()
+    (answer,) = told(Prepared, end.end.failed(RunError("out of memory"))).values()
     assert (answer.epoch, answer.problem is not None) == (2, True)
 
 
@@ -182,7 +182,7 @@ def test_a_failure_that_does_not_matter_any_more() -> None:
     end = End()
     end.prepare(without_c(1))
     end.prepare(compiled(2))
-    assert list(end.end.failed(1, RunError("out of memory"))) == []
+    assert list(end.end.failed(RunError("out of memory"))) == []
     assert end.end.state is State.PREPARED
 
 
@@ -196,7 +196,7 @@ def test_fetching_rows() -> None:
             prepare(without_c(1), Reached(40, 0, 3), holders={"p2": "c"}), text_of(without_c(1)), 1.0
         )
     )
-    (want,) = only(Send, end.loaded(1))
+    (want,) = only(Send, end.loaded())
     assert isinstance(want.message, Want)
     assert (want.origin, want.message.submodule, want.message.request) == ("c", "p2", 40)
     assert end.end.is_fetching
@@ -224,7 +224,7 @@ def test_prepared_later_steps() -> None:
 def test_prepared_commit() -> None:
     end = End()
     end.prepare(without_c(1))
-    end.loaded(1)
+    end.loaded()
     role = end.end.commit(commit(without_c(1)))
     assert role is not None
     assert role.placement == without_c(1)
@@ -236,7 +236,7 @@ def test_prepared_commit() -> None:
 def test_prepared_what_is_not_run_any_more_is_released() -> None:
     end = End()
     end.prepare(without_c(1))
-    end.loaded(1)
+    end.loaded()
     role = end.end.commit(commit(without_c(1)))
     assert role is not None
     list(end.end.adopt(role))
@@ -276,23 +276,25 @@ def test_abort(is_loaded: bool) -> None:
     """What was loaded for nothing is released, when it is there."""
     end = End()
     end.prepare(without_c(1))
-    before = end.loaded(1) if is_loaded else []
+    before = end.loaded() if is_loaded else []
     assert len(told(Prepared, before)) == is_loaded
     assert list(end.end.abort(abort(2))) == [], "of another change"
     actions = list(end.end.abort(abort(1)))
-    actions += [] if is_loaded else list(end.end.loaded(1))
+    actions += [] if is_loaded else list(end.end.loaded())
     assert actions == [Release(("p2",))]
     assert end.end.state is State.NONE
     assert end.end.commit(commit(without_c(1))) is None
 
 
-def test_a_higher_epoch_takes_the_place() -> None:
+def test_the_change_asked_for_last_takes_the_place() -> None:
+    """A source that has started anew does not know how far the epochs of its former life went."""
     end = End()
     end.prepare(compiled(1))
     assert the(end.prepare(compiled(3))).epoch == 3
-    assert end.prepare(compiled(2)) == [], "it is late"
     assert end.end.commit(commit(compiled(1))) is None
-    assert end.end.commit(commit(compiled(3))) is not None
+    assert the(end.prepare(compiled(2))).epoch == 2
+    assert end.end.commit(commit(compiled(3))) is None
+    assert end.end.commit(commit(compiled(2))) is not None
 
 
 def test_a_change_before_everything_is_loaded() -> None:
@@ -302,7 +304,7 @@ def test_a_change_before_everything_is_loaded() -> None:
     transfer = Transfer(role, requests, links, PATIENCE_S)
     preparation = Preparation(role, INCARNATION, links, requests, transfer)
     assert list(preparation.prepare(prepare(compiled(1)), text_of(compiled(1)), 1.0)) == []
-    list(preparation.loaded(0))
+    list(preparation.loaded())
     assert not preparation.is_fetching
     list(preparation.look(1.0))
     assert preparation.is_fetching, "its links do not stand"
