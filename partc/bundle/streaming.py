@@ -15,6 +15,7 @@ import numpy as np
 from partc.bundle.tensors import Reader
 from partc.errors import InternalError, ModelError
 from partc.ir.graph import ModelInfo, Weight
+from partc.ir.panels import scales_of
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import (
     ELEMENTWISE,
@@ -29,6 +30,7 @@ from partc.ir.weights import (
     WeightExpr,
     has_step,
     leaves,
+    rows_of,
 )
 
 _PIECE_BYTES = 1 << 22
@@ -122,12 +124,21 @@ def _piece(weight: Weight, expr: WeightExpr, rows: _Rows, start: int, stop: int,
     dtype = next((short for short, row in BY_SHORT.items() if row.numpy == piece.dtype), str(piece.dtype))
     if (dtype, shape) != (weight.dtype, weight.shape):
         raise ModelError(f"expected {expected}, found {_type(dtype, shape)}", where=where, hint=hint)
-    if has_step(expr, "scales") and not np.isfinite(piece.astype(np.float32)).all():
-        message = (
-            f"cannot be quantised: it holds a NaN, an infinity, or a number too large for scales in {dtype}"
-        )
+    if not _has_finite_scales(expr, piece):
+        message = "cannot be quantised: it holds a NaN, an infinity, or a number too large for float16 scales"
         raise ModelError(message, where=where, hint="mend the checkpoint, or write `quantize: none`")
     return piece
+
+
+def _has_finite_scales(expr: WeightExpr, piece: Array) -> bool:
+    """Whether the scales in a piece, if it has any, are numbers."""
+    if has_step(expr, "panels"):
+        found = scales_of(piece)
+    elif has_step(expr, "scales"):
+        found = piece.astype(np.float32)
+    else:
+        return True
+    return bool(np.isfinite(found).all())
 
 
 def _type(dtype: str | None, shape: Sequence[object] | None) -> str:
@@ -205,7 +216,7 @@ class _Rows:
         """The number of rows."""
         match expr:
             case Step(op=op, source=source) if op in ROW_WISE:
-                return self.count(source)
+                return -(-self.count(source) // rows_of(expr))
             case Join(op="concat", axis=0, parts=parts):
                 return sum(self.count(part) for part in parts)
             case Join(op="stack", axis=0, parts=parts):
@@ -223,7 +234,9 @@ class _Rows:
     def _compute(self, expr: WeightExpr, start: int, stop: int) -> Array:
         match expr:
             case Step(op=op, arguments=arguments, source=source) if op in ROW_WISE:
-                return STEPS[op](self.piece(source, start, stop), *arguments)
+                many = rows_of(expr)
+                rows = start * many, min(stop * many, self.count(source))
+                return STEPS[op](self.piece(source, *rows), *arguments)
             case Join(op="concat", axis=0, parts=parts):
                 pieces = list(self._overlaps(parts, start, stop)) or [self.piece(parts[0], 0, 0)]
                 return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)

@@ -5,6 +5,9 @@
 | 4 | u8[N, ceil(K / block), block / 2] | f32[N, ceil(K / block)] | (value - 8) · scale |
 | 8 | i8[N, K] | f32[N] | value · scale |
 
+Scales are rounded to float16, whatever they are stored in: some kernels keep them so, and all devices shall compute
+with the same numbers.
+
 Of 4 bits there are two in a byte, the first in its low half. Both are symmetric: zero stays zero. The layout of 4 bits
 is that of com.microsoft.MatMulNBits of onnxruntime, so that nothing is rearranged for it; the end of a row is filled
 up to a whole block with zeros.
@@ -76,7 +79,8 @@ def quantize(matrix: Array, bits: int, block: int) -> Array:
     if bits == 8:
         data = np.empty((rows, columns), np.int8)
         for place, piece in _pieces(matrix, columns):
-            data[place] = np.rint(piece * _inverse(_row_scales(piece))[:, None])
+            steps = np.rint(piece * _inverse(_row_scales(piece))[:, None])
+            data[place] = np.clip(steps, -127, 127)  # a rounded scale may be too small by half of itself
         return data
     padded = -(-columns // block) * block
     packed = np.empty((rows, padded // block, block // 2), np.uint8)
@@ -150,7 +154,12 @@ def _float32(piece: Array) -> Floats:
 
 def _row_scales(piece: Floats) -> Floats:
     extremes = np.maximum(piece.max(1, initial=0), -piece.min(1, initial=0))
-    result: Floats = extremes / np.float32(127)
+    return _rounded(extremes / np.float32(127))
+
+
+def _rounded(found: Floats) -> Floats:
+    """The scales as float16 has them; infinite where it has none so large."""
+    result: Floats = found.astype(np.float16).astype(np.float32)
     return result
 
 
@@ -180,8 +189,7 @@ def _fitted_scales(blocks: Floats) -> Floats:
     values -= np.float32(8)
     across *= values
     values *= values
-    result: Floats = steps * (_sums(across) * _inverse(_sums(values)))
-    return result
+    return _rounded(steps * (_sums(across) * _inverse(_sums(values))))
 
 
 def _sums(across: Floats) -> Floats:

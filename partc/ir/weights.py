@@ -7,6 +7,7 @@ op    = stack | concat
 step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | pad(axis,zeros) | cast(f16) | add(1.0) | mul(0.5)
       | spread(times)                                  each element so many times, along a new last axis
       | quantize(bits,block) | scales(bits,block)      of a matrix [N, K]: `partc.ir.quantization`
+      | panels(bits,block)                             both, in the order of kernels: `partc.ir.panels`
 ```
 
 Examples: `"model.safetensors"#"layers.0.q.weight" |> transpose(1,0)`,
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.errors import InternalError
+from partc.ir.panels import GROUP, panels
 from partc.ir.quantization import QUANTIZE_STEPS
 from partc.ir.types import BY_SHORT
 
@@ -83,6 +85,7 @@ STEPS: dict[str, Callable[..., Array]] = {
     "mul": lambda a, number: a * np.asarray(number, a.dtype),
     "spread": lambda a, times: np.repeat(a[..., None], times, axis=-1),
     **QUANTIZE_STEPS,
+    "panels": panels,
 }
 """Every transform that a reference may carry; each takes the array and the arguments in the text."""
 
@@ -90,13 +93,18 @@ VIEWS = frozenset({"transpose", "reshape", "slice"})
 """Transforms that only rearrange elements or drop some."""
 ELEMENTWISE = frozenset({"cast", "add", "mul"})
 """Transforms that change each element by itself."""
-ROW_WISE = ELEMENTWISE | {"spread"} | frozenset(QUANTIZE_STEPS)
-"""Transforms whose rows come from the same rows of the source."""
+ROW_WISE = ELEMENTWISE | {"spread", "panels"} | frozenset(QUANTIZE_STEPS)
+"""Transforms whose rows come from the same rows of the source, or from the same groups of rows (`rows_of`)."""
 
 JOINS: dict[str, Callable[..., Array]] = {
     "stack": lambda axis, parts: np.stack(parts, axis),
     "concat": lambda axis, parts: np.concatenate(parts, axis),
 }
+
+
+def rows_of(step: Step) -> int:
+    """Rows of the source that make a row of the result of a transform of `ROW_WISE`; the last may have fewer."""
+    return GROUP[int(step.arguments[0])] if step.op == "panels" else 1
 
 
 def leaves(expr: WeightExpr) -> Iterator[Leaf]:

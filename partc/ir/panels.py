@@ -1,0 +1,100 @@
+"""Panels: quantised matrices in the order in which kernels read them, one stream from the first byte to the last.
+
+A panel holds 16 rows of a matrix [N, K], which are 16 outputs of a product: one lane of a vector each. A word is 4
+neighbouring weights of one row.
+
+| bits | panels | a row of 16 words is |
+| --- | --- | --- |
+| 4 | i32[ceil(N / 64), ceil(K / 64), 4, 144] | 8 weights of 16 rows: k = 8i … 8i + 3 in the low halves of the bytes |
+| 8 | i32[ceil(N / 16), 2 + 8 ceil(K / 32), 16] | 4 weights of 16 rows, k = 4i … 4i + 3 |
+
+Of 4 bits, 144 words are two blocks of 32 weights of one panel, 4 rows each, and then their 2 · 16 scales in float16;
+larger blocks repeat their scale: 0.5625 bytes a weight where blocks of 64 could do with 0.531 and of 128 with 0.516.
+Four panels side by side make steps of 2304 bytes. Values are 0 … 15, and 8 stands for zero.
+
+Of 8 bits, the first row is -128 Σ w of each matrix row (where a product starts whose activations are stored + 128), the
+second its scale in float32. What fills up N and K has the scale 0, or weights of 0.
+
+The layout is the same for every processor; that of 4 bits was measured against others on AVX-512: panels that lie
+apart, or scales in a tensor of their own, cost a fifth to a third of the speed of a product with one row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from partc.format.dtypes import Array
+from partc.ir.quantization import quantize, scales
+
+LANES = 16
+"""Rows of the matrix in a panel."""
+BLOCK = 32
+"""Weights of 4 bits that have a scale in the stream."""
+GROUP = {4: 64, 8: 16}
+"""Bits → rows of the matrix that make one row of the result."""
+
+
+def panels(matrix: Array, bits: int, block: int) -> Array:
+    """The panels of a matrix [N, K] of floats, quantised as `quantize` and `scales` do; about 8 ns an element.
+
+    Args:
+        matrix: [N, K], contiguous or not.
+        bits: 4 or 8.
+        block: elements of a row that share a scale, a multiple of 32; 0 for 8 bits.
+    """
+    data, scale = quantize(matrix, bits, block), scales(matrix, bits, block)
+    return _panels4(data, scale, matrix.shape[1]) if bits == 4 else _panels8(data, scale)
+
+
+def panels_shape(rows: int, columns: int, bits: int) -> tuple[int, ...]:
+    """Shape of `panels` of a matrix [rows, columns]."""
+    groups = -(-rows // GROUP[bits])
+    if bits == 8:
+        return groups, 2 + 8 * -(-columns // BLOCK), LANES
+    return groups, -(-columns // (2 * BLOCK)), 4, 144
+
+
+def scales_of(stream: Array) -> Array:
+    """The scales in panels, in the order of memory."""
+    if stream.shape[-1] == LANES:
+        return stream[..., 1, :].view("<f4")
+    return np.ascontiguousarray(stream[..., 128:]).view("<f2")
+
+
+def _panels4(data: Array, scale: Array, columns: int) -> Array:
+    """Data u8[N, blocks, block / 2] and scales [N, blocks]."""
+    rows, blocks = len(data), -(-columns // BLOCK)
+    words = _words4(data.reshape(rows, -1, BLOCK // 2)[:, :blocks])
+    halves = np.repeat(scale.astype("<f2"), data.shape[2] * 2 // BLOCK, axis=1)[:, :blocks]
+    groups, steps, *_ = panels_shape(rows, columns, 4)
+    missing = (0, groups * GROUP[4] - rows), (0, steps * 2 - blocks)
+    words, halves = np.pad(words, (*missing, (0, 0))), np.pad(halves, missing)
+    weights = words.reshape(groups, 4, LANES, steps, 2, 4).transpose(0, 3, 1, 4, 5, 2)
+    factors = halves.reshape(groups, 4, LANES, steps, 2).transpose(0, 3, 1, 4, 2)
+    stream = np.empty((groups, steps, 4, 144), "<i4")
+    stream[..., :128] = weights.reshape(groups, steps, 4, 128)
+    stream[..., 128:] = np.ascontiguousarray(factors).view("<i4").reshape(groups, steps, 4, LANES)
+    return stream
+
+
+def _words4(pairs: Array) -> Array:
+    """Pairs u8[N, blocks, 16], k even in the low half, as i32[N, blocks, 4]: k and k + 4 share a byte."""
+    eights = pairs.reshape(*pairs.shape[:2], 4, 2, 2)  # word, half, pair
+    low, high = eights[..., 0, :], eights[..., 1, :]
+    even, odd = (low & 15) | (high << 4), (low >> 4) | (high & 240)
+    in_order = np.stack([even, odd], axis=-1).reshape(pairs.shape)  # word, pair, one of two: by k
+    return in_order.view("<i4")
+
+
+def _panels8(data: Array, scale: Array) -> Array:
+    """Data i8[N, K] and scales [N]."""
+    rows, columns = data.shape
+    groups, height, _ = panels_shape(rows, columns, 8)
+    padded = np.zeros((groups * LANES, (height - 2) * 4), np.int8)
+    padded[:rows, :columns] = data
+    stream = np.zeros((groups, height, LANES), "<i4")
+    stream[:, 0] = -128 * padded.sum(1, dtype=np.int32).reshape(groups, LANES)
+    factors = np.pad(scale.astype("<f4"), (0, groups * LANES - rows))
+    stream[:, 1] = factors.view("<i4").reshape(groups, LANES)
+    stream[:, 2:] = padded.view("<i4").reshape(groups, LANES, -1).transpose(0, 2, 1)
+    return stream
