@@ -1,4 +1,4 @@
-"""Changes of placement: small rings, and what their parts are told, for tests."""
+"""Changes of placement for tests: small rings, what happens to them, and what their devices are told."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ DEVICES = ("a", "b", "c", "d")
 PATIENCE_S = 5.0
 TICKET = b"ticket of place "
 REACHED = (Reached(40, 0, 3),)
-"""Of the only request in flight."""
+"""Progress of the only request in flight."""
 CLIENT = b"client"
+INCARNATION = {"a": 1, "b": 2, "c": 3}
+"""Incarnations of the devices of a ring that stands."""
 
 A = TypeVar("A")
 M = TypeVar("M", bound=Message)
@@ -136,3 +138,41 @@ def prepare(
 def place() -> Place:
     """A client's wish."""
     return Place(ticket=TICKET)
+
+
+def review(changes: Changes, now: float = 1.0, absent: tuple[str, ...] = ()) -> list[Action]:
+    """What follows while a request is in flight."""
+    return list(changes.review(absent, REACHED, now))
+
+
+def lose(changes: Changes, device: str) -> list[Action]:
+    """A device is lost."""
+    changes.gone(device)
+    return review(changes, absent=(device,))
+
+
+def restart(changes: Changes, device: str, incarnation: int = 9, epoch: int = 0) -> list[Action]:
+    """A device is back without its memory."""
+    changes.gone(device)
+    greet(changes, device, incarnation, epoch)
+    return review(changes)
+
+
+def wish(changes: Changes, now: float = 1.0) -> list[Action]:
+    """A client asks for the placement of a and c."""
+    assert list(changes.place(CLIENT, place(), without_b(), now)) == []
+    return review(changes, now)
+
+
+def answer(changes: Changes, *devices: str, at_rest: bool = False, now: float = 2.0) -> list[Action]:
+    """Participants are prepared, with the incarnations that they have."""
+    return [
+        action
+        for device in devices
+        for action in changes.prepared(device, prepared(1, changes.members[device].incarnation), at_rest, now)
+    ]
+
+
+def asked(actions: list[Action]) -> set[str]:
+    """The devices that PREPARE goes to."""
+    return set(told(Prepare, actions))
