@@ -98,9 +98,11 @@ class Artifacts:
             for place in stage.indices:
                 piece = self.pieces[place]
                 if stage.device not in piece.holders:
-                    what = f"sub-modules {piece.first}-{piece.last} ({self.names[place]})"
-                    where = f"{what} are not on the disk of {stage.device}"
-                    raise PlanError(f"{where}: they lie on {', '.join(sorted(piece.holders))}", hint=COPIES)
+                    what = f"{self.shape.describe(piece.indices)} ({self.names[place]})"
+                    holders = ", ".join(sorted(piece.holders))
+                    raise PlanError(
+                        f"{stage.device} has no copy of {what}; it lies on {holders}", hint=COPIES
+                    )
 
     def _programs(self, here: Stages) -> dict[str, Program]:
         """Device → its program for stages of pieces."""

@@ -42,11 +42,12 @@ from typing import assert_never
 from partc.balance.events import Back, Decision, Event, Move, Moved, Refused, Stay, Window
 from partc.balance.pauses import Pauses
 from partc.balance.pieces import Pieces
-from partc.balance.replan import Conditions, Replanner, assignment
+from partc.balance.replan import Conditions, Replanner
 from partc.balance.speeds import Speeds, ratios_of
 from partc.config.units import format_seconds
 from partc.format.placement import Stages
 from partc.plan.problem import Problem
+from partc.plan.stages import devices_of
 
 GAIN = 0.10
 """A move gains at least this part of the time per token; a trial may lose no more."""
@@ -253,7 +254,7 @@ class Balancer:
 
 def _relieves(window: Window, goal: Stages) -> bool:
     """Whether a placement takes something from a device at its limit, and gives none anything."""
-    pairs = list(zip(assignment(window.stages), assignment(goal), strict=True))
+    pairs = list(zip(devices_of(window.stages), devices_of(goal), strict=True))
     takes = any(before in window.limits and before != after for before, after in pairs)
     gives = any(after in window.limits and before != after for before, after in pairs)
     return takes and not gives

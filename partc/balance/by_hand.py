@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.balance.artifacts import Artifacts
-from partc.balance.replan import assignment
 from partc.config.placement import Range
 from partc.config.units import format_bytes
 from partc.errors import PlanError
@@ -14,7 +13,7 @@ from partc.format.placement import Placement, Stages, stages_of
 from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.layers import spans_of
 from partc.plan.problem import Problem
-from partc.plan.stages import held
+from partc.plan.stages import devices_of, held
 from partc.plan.values import say_difference, say_value, seconds_per_token
 
 
@@ -74,7 +73,7 @@ def change_to(artifacts: Artifacts, before: Stages, wanted: Range, device: str) 
     if device not in artifacts.builds:
         hint = f"the devices are: {', '.join(sorted(artifacts.builds))}"
         raise PlanError(f"{device!r} is none of the devices of this build", where="--to", hint=hint)
-    names = assignment(before)
+    names = devices_of(before)
     if all(names[index] == device for index in indices):
         there = f"{artifacts.shape.describe(indices)}: {device} computes that already"
         raise PlanError(there, where=wanted.where)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from partc.balance.replan import assignment
 from partc.format.placement import Stages
+from partc.plan.stages import devices_of
 
 COOL_DOWN_S = 30.0
 COOL_DOWN_COSTS = 20
@@ -63,5 +63,5 @@ class Pauses:
 
 def _arrivals(before: Stages, after: Stages) -> list[tuple[int, str]]:
     """Sub-module and its new device, for those that have another one."""
-    pairs = zip(assignment(before), assignment(after), strict=True)
+    pairs = zip(devices_of(before), devices_of(after), strict=True)
     return [(place, there) for place, (here, there) in enumerate(pairs) if here != there]

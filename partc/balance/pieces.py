@@ -46,9 +46,7 @@ def piece_problem(problem: Problem, pieces: Pieces) -> Problem:
     home = [place for place, piece in enumerate(pieces) for _ in piece.indices]
     submodules = tuple(_submodule(problem, piece) for piece in pieces)
     phases = tuple(_phase(phase, pieces, home) for phase in problem.phases)
-    return replace(
-        problem, submodules=submodules, phases=phases, edges=_edges(problem.edges, home)
-    )  # fmt: skip
+    return replace(problem, submodules=submodules, phases=phases, edges=_edges(problem.edges, home))
 
 
 def to_pieces(stages: Stages, pieces: Pieces) -> Stages:

@@ -119,11 +119,6 @@ class Replanner:
         return to_submodules(stages_of(names), self.pieces)
 
 
-def assignment(stages: Stages) -> list[str]:
-    """The device of every sub-module."""
-    return [stage.device for stage in stages for _ in stage.indices]
-
-
 def _scaled(problem: Problem, ratios: Ratios) -> Problem:
     """The problem with measured times."""
     factors = {name: 1 / max(ratio, _LEAST_RATIO) for name, ratio in ratios.items()}

@@ -8,12 +8,12 @@ from itertools import groupby
 from partc.balance.artifacts import Artifacts
 from partc.balance.balancer import Balancer
 from partc.balance.events import Back, Decision, Move, Moved, Refused, Stay
-from partc.balance.replan import assignment
 from partc.balance.windows import Windows, stages_in
 from partc.errors import PlanError
 from partc.format.placement import Placement, Stages
 from partc.format.status import RingStatus
 from partc.plan.layers import Shape
+from partc.plan.stages import devices_of
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RingBalancer:
 
 def moved_text(shape: Shape, before: Stages, after: Stages) -> str:
     """The difference of two placements: `layers 4-5 from phone to board`."""
-    pairs = zip(assignment(before), assignment(after), strict=True)
+    pairs = zip(devices_of(before), devices_of(after), strict=True)
     runs = [
         ([place for place, _ in run], here, there)
         for (here, there), run in groupby(enumerate(pairs), key=lambda item: item[1])

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from partc.format.placement import Stages
     from partc.runtime.client.client import Client
 
+_LOOK_S = 1.0
+"""Time between two states of the ring, of which the first is all that is asked for."""
+
 
 @click.command(
     "move",
@@ -99,9 +102,6 @@ def _stages_now(client: Client) -> Stages:
         client.listen(_LOOK_S)
     client.unwatch(ticket)
     return stages_in(came[0])
-
-
-_LOOK_S = 1.0
 
 
 def _print(change: Change, placed: Placed | None, as_json: bool) -> None:

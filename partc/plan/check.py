@@ -103,10 +103,19 @@ def _check_overlap(overlap: Section, problem: Problem) -> None:
 
 
 def _check_survival(survival: Section, problem: Problem) -> None:
-    for entry in (*survival.sections("losses"), *survival.sections("mirrors")):
+    for entry in survival.sections("losses"):
         entry.text("text")
-        if entry.text("device") not in problem.device_of:
-            raise entry.error("expected one of the devices", "device")
+        _check_device(entry, "device", problem)
+    for entry in survival.sections("mirrors"):
+        entry.text("text")
+        entry.number("memory_bytes")
+        _check_device(entry, "device", problem)
+        _check_device(entry, "holder", problem)
+
+
+def _check_device(entry: Section, key: str, problem: Problem) -> None:
+    if entry.text(key) not in problem.device_of:
+        raise entry.error("expected one of the devices", key)
 
 
 def _is_index(value: object, problem: Problem) -> bool:

@@ -30,6 +30,11 @@ def places_of(stages: Stages) -> list[int]:
     return [place for place, stage in enumerate(stages) for _ in stage.indices]
 
 
+def devices_of(stages: Stages) -> list[str]:
+    """The device of every sub-module."""
+    return [stage.device for stage in stages for _ in stage.indices]
+
+
 def borders_of(placements: Iterable[Stages]) -> frozenset[int]:
     """The sub-modules before which any of these placements cuts."""
     return frozenset(stage.first for stages in placements for stage in stages if stage.first)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from partc.ir.graph import SubmoduleProfile
-from partc.ir.plan import Plan, PlanFile, Predicted, Timeline, losses_of, mirrors_of
+from partc.ir.plan import Mirror, Plan, PlanFile, Predicted, Timeline, losses_of, mirrors_of
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 from partc.plan.values import say_value
@@ -26,7 +26,7 @@ class StageRow:
     problem is known, which does not tell weights from caches."""
     state_bytes: int | None
     memory_bytes: float
-    """The needs of the device for all its stages."""
+    """The needs of the device for all its stages, and for caches of others that it keeps."""
     budget_bytes: float
     """The memory that the device may use."""
     compute_s: Mapping[str, float]
@@ -82,8 +82,17 @@ def summary_of(plan: PlanFile, profile: Sequence[SubmoduleProfile] | None = None
     """The rows of a plan that was just made."""
     assert plan.predicted is not None
     summary = summarize(read_problem(plan.problem), plan.answer, plan.predicted, profile)
-    mirrors = tuple(mirror.text for mirror in mirrors_of(plan))
-    return replace(summary, losses=(*(loss.text for loss in losses_of(plan)), *mirrors))
+    mirrors = mirrors_of(plan)
+    return replace(
+        summary,
+        stages=tuple(_with_mirrors(row, mirrors) for row in summary.stages),
+        losses=(*(loss.text for loss in losses_of(plan)), *(mirror.text for mirror in mirrors)),
+    )
+
+
+def _with_mirrors(row: StageRow, mirrors: Sequence[Mirror]) -> StageRow:
+    kept = sum(mirror.memory_bytes for mirror in mirrors if mirror.holder == row.device)
+    return replace(row, memory_bytes=row.memory_bytes + kept)
 
 
 def summarize(

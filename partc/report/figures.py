@@ -44,7 +44,7 @@ _RULES: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "difference": lambda values: values[0] - sum(values[1:]),
     "sum": sum,
     "product": math.prod,
-    "share": lambda values: values[0] / values[1] if values[1] else 0.0,
+    "share": lambda values: sum(values[:-1]) / values[-1] if values[-1] else 0.0,
 }
 """Name → how a figure follows from the values at its places; a share of nothing is none."""
 

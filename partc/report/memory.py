@@ -19,7 +19,7 @@ class Part:
     """One kind of contents."""
 
     kind: str
-    """A class of the style sheet: weights, caches, peak, overhead, free."""
+    """A class of the style sheet: weights, caches, peak, overhead, mirrors, free."""
     name: str
     bytes: Figure
     width: str
@@ -46,24 +46,37 @@ def memory_bars(plan: Plan) -> list[MemoryBar]:
 
 
 def _bar(plan: Plan, index: int, use: MemoryUse, role: Role | None) -> MemoryBar:
-    needed, available = (
+    own, available = (
         pointer("predicted", "memory", index, name) for name in ("needed_bytes", "available_bytes")
     )
-    parts = [*_contents(plan, use, needed, role)]
-    if use.available_bytes > use.needed_bytes:
-        free = plan.figure("bytes", available, needed, rule="difference")
-        parts.append(("free", "free", free))
-    whole = max(use.available_bytes, use.needed_bytes)
+    needed = [own, *_mirrors(plan, use.device)]
+    taken = plan.figure("bytes", *needed, rule="sum")
+    parts = [*_contents(plan, use, own, role)]
+    if needed[1:]:
+        parts.append(("mirrors", "caches of other devices", plan.figure("bytes", *needed[1:], rule="sum")))
+    if use.available_bytes > taken.value:
+        parts.append(("free", "free", plan.figure("bytes", available, *needed, rule="difference")))
+    whole = max(use.available_bytes, taken.value)
     return MemoryBar(
         device=use.device,
         tone=f"d{plan.devices.index(use.device)}",
         parts=tuple(
             Part(kind, name, size, percent(size.value, whole)) for kind, name, size in parts if size.value > 0
         ),
-        needed=plan.figure("bytes", needed),
+        needed=taken,
         available=plan.figure("bytes", available),
-        share=plan.figure("percent", needed, available, rule="share"),
+        share=plan.figure("percent", *needed, available, rule="share"),
     )
+
+
+def _mirrors(plan: Plan, device: str) -> list[str]:
+    """Places of the caches of other devices that this one keeps, too."""
+    mirrors = (plan.data.get("survival") or {}).get("mirrors", [])
+    return [
+        pointer("survival", "mirrors", index, "memory_bytes")
+        for index, mirror in enumerate(mirrors)
+        if mirror["holder"] == device
+    ]
 
 
 def _contents(

@@ -75,9 +75,7 @@ def test_an_idle_device_keeps_its_address(artifacts: Artifacts) -> None:
 def test_what_a_device_does_not_hold_is_refused(artifacts: Artifacts) -> None:
     with pytest.raises(PlanError) as caught:
         artifacts.place(stages_of(["phone"] * 2 + ["old"] * 4))
-    assert caught.value.message == (
-        "sub-modules 2-3 (part_1) are not on the disk of old: they lie on board, phone"
-    )
+    assert caught.value.message == "old has no copy of layer 1 (part_1); it lies on board, phone"
     assert "survive: one" in str(caught.value.hint)
 
 

@@ -52,10 +52,12 @@ def test_what_a_device_does_not_hold_names_the_piece_and_the_remedy(
 ) -> None:
     assert run(["move", str(build), "--submodules", "2-3", "--to", "old", "--dry-run"]) == 1
     told = capsys.readouterr().err
-    assert "sub-modules 2-3 (part_1) are not on the disk of old: they lie on board, phone" in told
+    assert "old has no copy of layer 1 (part_1); it lies on board, phone" in told
     assert "overlap: 1" in told
 
 
 def test_without_a_ring_there_is_nothing_to_move(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["move", str(build), "--submodules", "2-3", "--to", "phone"]) == 1
-    assert "the address of the source is not known" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "the address of the source is not known" in told
+    assert "hint: start the ring with partc run" in told

@@ -54,7 +54,8 @@ def _follows(rule: str, values: list[Any]) -> Any:
         case "product":
             return math.prod(values)
         case "share":
-            return values[0] / values[1] if values[1] else 0.0
+            *parts, whole = values
+            return sum(parts) / whole if whole else 0.0
         case _:
             raise AssertionError(rule)
 

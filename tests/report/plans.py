@@ -125,7 +125,14 @@ def _with_notes(plan: Json) -> Json:
     lost, holder = plan["answer"]["assignment"][-1], plan["answer"]["assignment"][0]
     plan["survival"] = {
         "losses": [{"device": lost, "text": f"if {lost} is lost: 7.20 ms per token on {holder}"}],
-        "mirrors": [{"device": lost, "text": f"{holder} keeps the caches of {lost} up to date"}],
+        "mirrors": [
+            {
+                "device": lost,
+                "holder": holder,
+                "memory_bytes": 2e6,
+                "text": f"{holder} keeps the caches of {lost} up to date",
+            }
+        ],
     }
     return plan
 

@@ -180,7 +180,11 @@ def test_losses(tmp_path: Path) -> None:
     assert f"if {lost} is lost: 7.20 ms per token" in text
     assert 'data-path="/survival/losses/0/text"' in text
     assert 'data-path="/survival/mirrors/0/text"' in text
-    assert "may be lost" not in page_of(PLANS["latency"], tmp_path)
+    assert "/survival/mirrors/0/memory_bytes" in check_figures(plan, Page(text).figures), (
+        "in the bar of its holder"
+    )
+    assert "The loss of a device" in text
+    assert "The loss of a device" not in page_of(PLANS["latency"], tmp_path)
 
 
 def _numbers(text: str) -> list[int]:
@@ -220,6 +224,14 @@ def _without(*names: str) -> Callable[[dict[str, Any]], object]:
         (_without("predicted", "phases", "0", "latency_s"), "damaged"),
         (lambda plan: plan["predicted"].update(phases=[]), "damaged"),
         (lambda plan: plan.update(survival={"losses": [{"device": "x", "text": "y"}]}), "one of the devices"),
+        (
+            lambda plan: plan.update(
+                survival={
+                    "mirrors": [{"device": plan["problem"]["source"], "text": "y", "memory_bytes": "z"}]
+                }
+            ),
+            r"survival.mirrors.0..memory_bytes",
+        ),
         (lambda plan: plan["predicted"]["memory"][0].update(needed_bytes="x"), "damaged"),
     ],
 )

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from partc.config.units import format_bytes
 from partc.errors import PlanError
-from partc.format.placement import Stages, assignment_of
+from partc.format.placement import Stages
 from partc.ir.plan import Loss, Mirror
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Problem
+from partc.plan.stages import devices_of
 from partc.plan.values import seconds_per_token
 
 SPARE = 0.5
@@ -78,7 +79,7 @@ def _wanted(
     problem: Problem, stages: Stages, losses: Sequence[Loss], rows: Sequence[Rows]
 ) -> Iterator[Mirror]:
     """Each part of a device that another one would take, with what keeping its rows there costs."""
-    owners = assignment_of(stages) or ()
+    owners = devices_of(stages)
     for loss in losses:
         parts: dict[str, list[int]] = {}
         for j, holder in enumerate(loss.assignment or ()):

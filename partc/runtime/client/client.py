@@ -140,7 +140,7 @@ class Client(Connection):
         """Connect as `connect` does, with a role that is in memory; without keys nothing is encrypted."""
         found = address or role.addresses.get(role.source)
         if not found:
-            hint = "give its address, or `address` in devices.yaml"
+            hint = "start the ring with partc run, or give --connect HOST:PORT, or `address` in devices.yaml"
             raise RunError("the address of the source is not known", where=role.source, hint=hint)
         client = cls(role, keys, found, floor_s, linger_s, explain, tokenizer)
         try:
