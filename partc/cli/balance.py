@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,15 +23,27 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 """Time between two states of the ring."""
 
+Tell = Callable[["Order", "Placed | PartcError"], None]
+"""Called with every move that was asked for, and its end."""
+
+
+def print_move(order: Order, outcome: Placed | PartcError) -> None:
+    """A line about a move."""
+    if isinstance(outcome, PartcError):
+        click.echo(f"note: not moved: {order.text}: {outcome.message}", err=True)
+        return
+    took, stopped = format_seconds(outcome.seconds), format_seconds(outcome.stopped_s)
+    click.echo(f"moved {order.text}; it took {took}, requests stood still for {stopped}", err=True)
+
 
 @contextmanager
-def balanced(client: Client, build: Path) -> Iterator[None]:
+def balanced(client: Client, build: Path, tell: Tell = print_move) -> Iterator[None]:
     """Balance the ring of a build while somebody waits for requests; where nothing can move, nothing is watched."""
     balancer = _balancer(build)
     if balancer is None:
         yield
         return
-    ticket = client.watch(LOOK_S, partial(_look, client, balancer))
+    ticket = client.watch(LOOK_S, partial(_look, client, balancer, tell))
     try:
         yield
     finally:
@@ -50,18 +62,16 @@ def _balancer(build: Path) -> RingBalancer | None:
     return RingBalancer(artifacts) if any(len(piece.holders) > 1 for piece in artifacts.pieces) else None
 
 
-def _look(client: Client, balancer: RingBalancer, ring: RingStatus) -> None:
+def _look(client: Client, balancer: RingBalancer, tell: Tell, ring: RingStatus) -> None:
     order = balancer.on_status(ring, time.monotonic())
     if order is not None:
-        client.place(order.placement, partial(_answered, balancer, order), reason=order.text)
+        client.place(order.placement, partial(_answered, balancer, tell, order), reason=order.text)
 
 
-def _answered(balancer: RingBalancer, order: Order, outcome: Placed | PartcError) -> None:
+def _answered(balancer: RingBalancer, tell: Tell, order: Order, outcome: Placed | PartcError) -> None:
     now = time.monotonic()
     if isinstance(outcome, PartcError):
         balancer.refused(outcome.message, now)
-        click.echo(f"note: not moved: {order.text}: {outcome.message}", err=True)
-        return
-    balancer.placed(outcome.seconds, now)
-    took, stopped = format_seconds(outcome.seconds), format_seconds(outcome.stopped_s)
-    click.echo(f"moved {order.text}; it took {took}, requests stood still for {stopped}", err=True)
+    else:
+        balancer.placed(outcome.seconds, now)
+    tell(order, outcome)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ import pytest
 from partc.cli.main import run
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local
-from tests.runtime.bundles import language_model
+from tests.living.memory import LEAST, allowed, held, idle
 
 pytestmark = [
     pytest.mark.hf,
@@ -59,23 +58,6 @@ def planned(bundle: Path) -> dict[str, float]:
     return {use["device"]: use["needed_bytes"] for use in plan["predicted"]["memory"]}
 
 
-def held(pid: int, folder: Path) -> float:
-    """Bytes of a process: what is no file, and what it has mapped of the bundle. Libraries are left out."""
-    total = 0
-    for text in re.split(r"\n(?=[0-9a-f]+-)", Path(f"/proc/{pid}/smaps").read_text()):
-        sizes = {key: int(size) for key, size in re.findall(r"^(\w+): +(\d+) kB$", text, re.MULTILINE)}
-        total += sizes["Rss"] if str(folder) in text.partition("\n")[0] else sizes.get("Anonymous", 0)
-    return total * 1024
-
-
-def idle(folder: Path) -> float:
-    """What a runner needs that has nearly no model."""
-    bundle = language_model().write(folder / "idle")
-    with launch_local(bundle) as ring, ring.client() as client:
-        client.generate([1, 2], 2)
-        return max(held(pid, bundle) for pid in ring.pids.values())
-
-
 def largest_held(bundle: Path, prompt: int, rounds: int) -> list[dict[str, float]]:
     """Device → the most bytes of each round of two requests, looked at all the time."""
     with (
@@ -114,13 +96,12 @@ def ids(count: int, seed: int) -> Sequence[int]:
     return [int(token) for token in np.random.default_rng(seed).integers(3, 8000, count)]
 
 
-def check(tmp_path: Path, bundle: Path, prompt: int, rounds: int, least: float = 10 * MB) -> None:
+def check(tmp_path: Path, bundle: Path, prompt: int, rounds: int, least: float = LEAST) -> None:
     """Hold every round against the plan: 5 % more is allowed, or `least` bytes."""
-    base, plan = idle(tmp_path), planned(bundle)
+    base, plan = idle(), planned(bundle)
     for most in largest_held(bundle, prompt, rounds):
         for device, size in most.items():
-            allowed = plan[device] + max(0.05 * plan[device], least)
-            assert size - base <= allowed, (
+            assert size - base <= allowed(plan[device], least), (
                 f"{device}: {size - base:.3g} bytes held, {plan[device]:.3g} planned"
             )
 

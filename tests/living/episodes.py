@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,11 +13,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from partc.balance.artifacts import read_artifacts
-from partc.format.placement import Placement, stages_of
+from partc.format.messages import Placed
+from partc.format.placement import Placement, Stages, stages_of
 from partc.runtime.client import keeper
+from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local
 from tests.living.forwarder import Forwarder
+from tests.living.promises import Promises, read_promises
+from tests.living.throttle import Throttle
 
 PATIENCE_S, REJOIN_S = 1.0, 8.0
 CHANGE_S = 30.0
@@ -25,20 +29,78 @@ INSIDE_S = 0.1
 """A move takes about so long."""
 LINK_BYTES_PER_S = 12.5e6
 """A link of 100 Mbit/s."""
+SLOWER = 8.0
+"""A device that is to give something away takes so many times as long."""
+APART_S = 2.0
+"""Two losses of a trial are no further apart."""
 
 
 @dataclass(slots=True)
 class Ground:
-    """A ring, and the forwarders in front of its devices."""
+    """A ring, and what can be done to it."""
 
     build: Path
     ring: LocalRing
+    promises: Promises
+    throttle: Throttle
     links: Mapping[str, Forwarder] = field(default_factory=dict)
     """Device → the link by which all others reach it."""
+    lost: dict[str, float] = field(default_factory=dict)
+    """Device → when it was killed for good, seconds."""
+    moves: list[Placed] = field(default_factory=list)
+    history: list[Stages] = field(default_factory=list)
+    """The placements that were in force or prepared, the last one last."""
+
+    @property
+    def promised_s(self) -> float | None:
+        """Seconds of a token after the loss of one device, by the plan."""
+        return self.promises.token_s(*self.lost) if len(self.lost) == 1 else None
+
+    def kill(self, device: str) -> None:
+        """`kill -9`."""
+        os.kill(self.ring.pids[device], signal.SIGKILL)
+
+    def lose(self, device: str) -> None:
+        """The same, where nobody starts it again."""
+        self.kill(device)
+        self.lost[device] = time.monotonic()
+        if device in self.promises.contingencies:
+            self.history.append(_stages(self.promises.contingencies[device]))
+
+    def settle(self, client: Client) -> None:
+        """Every device has its own speed again, and runs what it was compiled to run."""
+        compiled = self.promises.artifacts.compiled
+        for device in self.promises.artifacts.builds:
+            self.throttle.slow(device, 1.0)
+        if self.history[-1] != _stages(compiled):
+            client.place(compiled).result(CHANGE_S)
+            self.history.append(_stages(compiled))
+
+    def moved(self, placement: Placement, placed: Placed) -> None:
+        """Note a move."""
+        self.moves.append(placed)
+        self.history.append(_stages(placement))
 
 
 Disturb = Callable[[Ground, str, Random], None]
 """Disturbs a device, and returns when the disturbance is over."""
+MayFail = Callable[[Ground], bool]
+"""Whether a clear error within the promised time is right as well."""
+
+
+def never(ground: Ground) -> bool:
+    """Tokens alone are right."""
+    return False
+
+
+def always(ground: Ground) -> bool:
+    """An error is right as well."""
+    return True
+
+
+def where_nothing_helps(ground: Ground) -> bool:
+    """An error is right where no placement does without the devices that were lost."""
+    return not ground.promises.survives(ground.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +109,7 @@ class Episode:
 
     disturb: Disturb
     about: str
-    may_fail: bool = False
-    """Whether a clear error within the promised time is right as well."""
+    may_fail: MayFail = never
     restart: bool = True
     has_links: bool = False
     """Whether devices are reached through forwarders."""
@@ -56,10 +117,26 @@ class Episode:
     """`survive` in devices.yaml."""
     spares_ring: bool = True
     """Whether the ring is as before afterwards, and serves the next trial."""
+    balances: bool = False
+    """Whether the balancer moves sub-modules; a trial is over when it has."""
+    requests: int = 1
+    """Requests of a trial, where nobody says how many."""
 
 
 def _kill(ground: Ground, victim: str, rng: Random) -> None:
-    os.kill(ground.ring.pids[victim], signal.SIGKILL)
+    ground.kill(victim)
+
+
+def _lose(ground: Ground, victim: str, rng: Random) -> None:
+    ground.lose(victim)
+
+
+def _lose_twice(ground: Ground, victim: str, rng: Random) -> None:
+    """The second one during the first change, or behind it."""
+    ground.lose(victim)
+    time.sleep(rng.choice((INSIDE_S, APART_S)) * rng.random())
+    _, *others = ground.promises.artifacts.builds
+    ground.lose(rng.choice([name for name in others if name != victim]))
 
 
 def _stop(ground: Ground, victim: str, rng: Random) -> None:
@@ -90,55 +167,79 @@ def _hang_up(ground: Ground, victim: str, rng: Random) -> None:
 
 
 def _move(ground: Ground, victim: str, rng: Random) -> None:
+    placement = _drawn(ground, rng)
     with ground.ring.client() as client:
-        client.place(_drawn(ground.build, rng)).result(CHANGE_S)
+        ground.moved(placement, client.place(placement).result(CHANGE_S))
 
 
 def _kill_inside_a_move(ground: Ground, victim: str, rng: Random) -> None:
     """The move comes into force, or is given up for the loss."""
+    placement = _drawn(ground, rng)
     with ground.ring.client() as client:
-        placing = client.place(_drawn(ground.build, rng))
+        placing = client.place(placement)
         client.wait([placing], rng.uniform(0.0, INSIDE_S))
-        os.kill(ground.ring.pids[victim], signal.SIGKILL)
+        ground.kill(victim)
         client.wait([placing], CHANGE_S)
+    if isinstance(placing.outcome, Placed):
+        ground.moved(placement, placing.outcome)
+    else:
+        ground.history += [_stages(placement), ground.history[-1]]  # it was loaded, and released
 
 
-def _drawn(build: Path, rng: Random) -> Placement:
+def _throttle(ground: Ground, victim: str, rng: Random) -> None:
+    ground.throttle.slow(victim, SLOWER)
+
+
+def _drawn(ground: Ground, rng: Random) -> Placement:
     """One of the placements that the pieces on the disks allow."""
-    artifacts = read_artifacts(build)
+    artifacts = ground.promises.artifacts
     drawn = [(rng.choice(sorted(piece.holders)), piece) for piece in artifacts.pieces]
     return artifacts.place(stages_of([name for name, piece in drawn for _ in piece.indices]))
+
+
+def _stages(placement: Placement) -> Stages:
+    return next(iter(placement.stages.values()))
 
 
 EPISODES = {
     "kill": Episode(_kill, "kill -9, started again"),
     "lose": Episode(
-        _kill, "kill -9, and nobody starts it again", restart=False, survive="one", spares_ring=False
+        _lose, "kill -9, and nobody starts it again", restart=False, survive="one", spares_ring=False
+    ),
+    "lose-twice": Episode(
+        _lose_twice, "and another one after it", where_nothing_helps, restart=False, survive="one",
+        spares_ring=False,
     ),
     "move": Episode(_move, "another placement, drawn from those that the disks allow", survive="one"),
     "move-kill": Episode(_kill_inside_a_move, "kill -9 inside such a move, started again", survive="one"),
-    "stop": Episode(_stop, "SIGSTOP, SIGCONT after a while", may_fail=True),
-    "cut": Episode(
-        _cut, "a link carries nothing in one direction for a while", may_fail=True, has_links=True
+    "balance": Episode(
+        _throttle, f"{SLOWER:g} times slower, until the balancer has moved something", survive="one",
+        balances=True, requests=24,
     ),
-    "slow": Episode(_slow, "a link at 1 % of its speed for a while", may_fail=True, has_links=True),
+    "stop": Episode(_stop, "SIGSTOP, SIGCONT after a while", always),
+    "cut": Episode(_cut, "a link carries nothing in one direction for a while", always, has_links=True),
+    "slow": Episode(_slow, "a link at 1 % of its speed for a while", always, has_links=True),
     "hang-up": Episode(_hang_up, "connections are closed and come back", has_links=True),
-}
+}  # fmt: skip
 
 
 @contextmanager
 def ground(build: Path, episode: Episode, ports: Iterator[int]) -> Iterator[Ground]:
     """A ring to disturb; `ports` are free ones for devices behind forwarders."""
     keeper.MOST_DEATHS = 1_000_000  # of trials, not of a fault
-    folders = sorted(path.name for path in (build / "devices").iterdir())
+    promises = read_promises(build)
     with ExitStack() as stack:
-        listen = {name: f"127.0.0.1:{next(ports)}" for name in folders[1:]} if episode.has_links else {}
+        _, *others = promises.artifacts.builds
+        listen = {name: f"127.0.0.1:{next(ports)}" for name in others} if episode.has_links else {}
         links = {name: stack.enter_context(Forwarder(address)) for name, address in listen.items()}
+        throttle = Throttle(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         options: dict[str, Any] = {
             "listen": listen,
             "advertise": {name: link.address for name, link in links.items()},
+            "env": throttle.env if episode.balances else {},
             "restart": episode.restart,
             "floor_s": PATIENCE_S,
             "rejoin_s": REJOIN_S,
         }
-        yield Ground(build, stack.enter_context(launch_local(build, **options)), links)
+        ring = stack.enter_context(launch_local(build, **options))
+        yield Ground(build, ring, promises, throttle, links, history=[promises.artifacts.stages])

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from statistics import median
 
+from partc.balance.ring import Order
+from partc.cli.balance import balanced
 from partc.errors import PartcError
 from partc.format.message_parts import Sampling
+from partc.format.messages import Placed
 from partc.runtime.client.client import Client
 from partc.runtime.client.request import Request
 from partc.runtime.client.results import Result, Tokens
 from tests.living.episodes import PATIENCE_S, REJOIN_S, Episode, Ground, ground
+from tests.living.memory import Peaks, largest
 from tests.living.models import Subject
+from tests.living.stalls import Stall, stalls, usual_s
 
 HANG_S = 60.0
 PROMISED_S = PATIENCE_S + REJOIN_S + 2.0
@@ -49,11 +54,15 @@ class Outcome:
     at: int
     verdict: str
     """`right`, `error` (a clear one in time, where it may end so), or what is wrong."""
-    recovery_s: float | None
-    token_s: float
-    """The usual time of a token after the disturbance."""
+    recovery_s: float | None = None
+    token_s: float = 0.0
+    """The usual time of a token under the last placement."""
+    promised_s: float | None = None
+    """The time of a token after the loss of a device, by the plan."""
     told: str = ""
     """The error."""
+    stalls: list[Stall] = dataclasses.field(default_factory=list)
+    """One for each move while tokens came."""
 
     @property
     def is_fine(self) -> bool:
@@ -64,9 +73,13 @@ class Outcome:
 class Field:
     """A ring on which trials are made one after the other, until one of them spoils it."""
 
-    def __init__(self, bundle: Path, subject: Subject, episode: Episode) -> None:
-        """Nothing is started yet."""
-        self._bundle, self._subject, self._episode = bundle, subject, episode
+    def __init__(self, bundle: Path, subject: Subject, episode: Episode, *, memory: bool = False) -> None:
+        """Nothing is started yet; with `memory` that of the runners is looked at all the time."""
+        self.planned: dict[str, float] = {}
+        """Device → bytes that the plan says of the placements so far."""
+        self.peaks: dict[str, float] = {}
+        """Device → the most bytes that its runners held, in rings that have ended."""
+        self._bundle, self._subject, self._episode, self._memory = bundle, subject, episode, memory
         self._expected: dict[int, Sequence[int]] = {}
         self._stack = ExitStack()
         self._ground: Ground | None = None
@@ -77,7 +90,7 @@ class Field:
         try:
             outcome = self._trial(trial)
         except PartcError as error:
-            outcome = Outcome(trial.number, trial.victim, trial.at, "no ring", None, 0.0, str(error))
+            outcome = Outcome(trial.number, trial.victim, trial.at, "no ring", told=str(error))
         if outcome.verdict != "right" or not self._episode.spares_ring:
             self.close()
         return outcome
@@ -93,12 +106,24 @@ class Field:
             for seed in trial.seeds:
                 if seed not in self._expected:
                     self._expected[seed] = self._ask(client, seed).result(HANG_S).tokens[0]
+            if self._episode.balances:
+                place.settle(client)
             return self._disturbed(client, place, trial)
 
     def _place(self) -> Ground:
         if self._ground is None:
             self._ground = self._stack.enter_context(ground(self._bundle, self._episode, self._ports))
+            if self._memory:
+                self._stack.enter_context(self._watched(self._ground))
         return self._ground
+
+    @contextmanager
+    def _watched(self, place: Ground) -> Iterator[None]:
+        """Note the memory of a ring, as planned and as held."""
+        with Peaks(place.ring, self._bundle) as peaks:
+            yield
+        self.planned = largest(self.planned, place.promises.memory(place.history))
+        self.peaks = largest(self.peaks, peaks.bytes)
 
     def _ask(self, client: Client, seed: int, on_token: Callable[[Tokens], None] | None = None) -> Request:
         sampling = Sampling(0.8, 0, 1.0, seed) if seed % 2 else Sampling()
@@ -131,31 +156,58 @@ class Field:
         ]
         if trial.at == 0:
             disturbing.start()
-        client.wait(requests, HANG_S)
+        earlier = len(place.moves)
+        with self._balancing(client, place, requests):
+            client.wait(requests, HANG_S * len(requests))
         ended = time.monotonic()
         if disturbing.ident is not None:
             disturbing.join(2 * HANG_S)
-        found = [request.outcome for request in requests]
-        verdict, told = self._verdict(trial, found, ended - began[0] if began else 0.0)
-        recovery = max((recovery_s(times, began[0]) for times in arrivals), default=0.0) if began else None
-        return Outcome(
-            trial.number, trial.victim, trial.at, verdict, recovery if verdict == "right" else None,
-            usual_s(arrivals[0], trial.at), told,
-        )  # fmt: skip
+        outcome = Outcome(trial.number, trial.victim, trial.at, "right")
+        blows = [*began, *place.lost.values()]
+        outcome.verdict, outcome.told = self._verdict(
+            trial, place, requests, ended - max(blows, default=ended)
+        )
+        if began and outcome.verdict == "right":
+            results = [request.outcome for request in requests if isinstance(request.outcome, Result)]
+            timings = [result.timings[client.role.source] for result in results]
+            outcome.recovery_s = max(recovery_s(times, began[0]) for times in arrivals)
+            outcome.token_s, outcome.promised_s = usual_s(timings[0], last_epoch=True), place.promised_s
+            outcome.stalls = stalls(place.moves[earlier:], timings)
+        return outcome
+
+    @contextmanager
+    def _balancing(self, client: Client, place: Ground, requests: Sequence[Request]) -> Iterator[None]:
+        """Let the balancer move sub-modules, if it is to; then requests are not needed that have not begun."""
+
+        def tell(order: Order, outcome: Placed | PartcError) -> None:
+            if isinstance(outcome, PartcError):
+                return
+            place.moved(order.placement, outcome)
+            for request in requests:
+                if not request.steps:
+                    request.cancel()
+
+        if not self._episode.balances:
+            yield
+            return
+        with balanced(client, self._bundle, tell):
+            yield
 
     def _verdict(
-        self, trial: Trial, found: Sequence[Result | PartcError | None], seconds: float
+        self, trial: Trial, place: Ground, requests: Sequence[Request], seconds: float
     ) -> tuple[str, str]:
-        if None in found:
-            return "hangs", f"no end within {HANG_S} s"
-        for seed, outcome in zip(trial.seeds, found, strict=True):
+        pairs = zip(trial.seeds, requests, strict=True)
+        found = [(seed, request.outcome) for seed, request in pairs if not request.is_cancelled]
+        if any(outcome is None for _, outcome in found):
+            return "hangs", f"no end within {HANG_S * len(requests)} s"
+        for seed, outcome in found:
             if isinstance(outcome, Result) and outcome.tokens[0] != self._expected[seed]:
                 return "wrong tokens", _difference(seed, outcome.tokens[0], self._expected[seed])
-        errors = [outcome for outcome in found if isinstance(outcome, PartcError)]
+        errors = [outcome for _, outcome in found if isinstance(outcome, PartcError)]
         if not errors:
             return "right", ""
         told = "; ".join(str(error).replace("\n", " ") for error in errors)
-        if not self._episode.may_fail:
+        if not self._episode.may_fail(place):
             return "failed", told
         return ("error", told) if seconds < PROMISED_S else (f"error after {seconds:.1f} s", told)
 
@@ -170,11 +222,6 @@ def recovery_s(arrivals: Sequence[float], began: float) -> float:
     """From the disturbance to the end of the longest wait that ends after it."""
     waits = [(later - max(sooner, began), later) for sooner, later in pairwise(arrivals) if later > began]
     return max(waits, default=(0.0, began))[1] - began
-
-
-def usual_s(arrivals: Sequence[float], at: int) -> float:
-    """The median time of a token after the disturbance."""
-    return median([b - a for a, b in pairwise(arrivals[at:])] or [0.0])
 
 
 def free_ports() -> Iterator[int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+
+from partc.runs.records import RUNS
+from tests.bench.predictions import partc, run_once
 
 STORYTELLER = Path(__file__).parents[2] / "examples" / "storyteller"
 
@@ -18,6 +21,7 @@ class Subject:
 
     model: str
     """The text of its model.yaml."""
+    layers: int
     vocabulary: int
     prompt: int
     """Tokens of a prompt."""
@@ -48,27 +52,57 @@ max_requests: 4
 workload: {{prompt: 32, generate: 64}}
 """
 SUBJECTS = {
-    "storyteller": Subject(_STORIES, vocabulary=768, prompt=8, tokens=200),
-    "grouped": Subject(_GROUPED, vocabulary=2000, prompt=16, tokens=200),
-    "parts": Subject(_STORIES, vocabulary=768, prompt=190, tokens=60),
+    "storyteller": Subject(_STORIES, layers=12, vocabulary=768, prompt=8, tokens=200),
+    "grouped": Subject(_GROUPED, layers=8, vocabulary=2000, prompt=16, tokens=200),
+    "parts": Subject(_STORIES, layers=12, vocabulary=768, prompt=190, tokens=60),
 }
 """`grouped`: grouped queries, weights in int4. `parts`: prompts of more tokens than go through the ring in one step."""
 
+_RUNS = 3
+"""Runs that a plan learns from."""
 _DEVICE = "target: ort, threads: 1, flops: 20 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 2 GB"
 
 
-def build(folder: Path, model: str, devices: int, survive: str = "none") -> Path:
-    """The build of a model for so many equal devices a, b, …, compiled where it is missing."""
-    place = folder / f"{model}-{devices}-{survive}"
+def build(folder: Path, model: str, devices: int, survive: str = "none", measured: bool = False) -> Path:
+    """The build of a model for so many equal devices a, b, … with equal shares, compiled where it is missing.
+
+    Args:
+        folder: of all builds.
+        model: name of a subject.
+        devices: number of devices.
+        survive: as in devices.yaml.
+        measured: plan with the records of a few runs.
+    """
+    subject, place = SUBJECTS[model], folder / f"{model}-{devices}-{survive}{'-measured' if measured else ''}"
     if (place / "build").exists():
         return place / "build"
     place.mkdir(parents=True, exist_ok=True)
-    (place / "model.yaml").write_text(SUBJECTS[model].model)
-    lines = [f"  {name}: {{{_DEVICE}}}" for name in "abcdefgh"[:devices]]
-    text = ["source: a", "objective: throughput", f"survive: {survive}", "devices:", *lines]
-    text += ["links:", "  default: {bandwidth: 1 Gbit/s, latency: 0.2 ms}", ""]
-    (place / "devices.yaml").write_text("\n".join(text).replace("survive: none\n", ""))
-    command = [sys.executable, "-m", "partc.cli", "compile", str(place / "model.yaml")]
-    command += ["--target", str(place / "devices.yaml"), "-o", str(place / "build")]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    model_file, devices_file = place / "model.yaml", place / "devices.yaml"
+    model_file.write_text(subject.model)
+    names = "abcdefgh"[:devices]
+    text = ["source: a", "objective: throughput", f"survive: {survive}", "devices:"]
+    text += [f"  {name}: {{{_DEVICE}}}" for name in names]
+    text += ["links:", "  default: {bandwidth: 1 Gbit/s, latency: 0.2 ms}"]
+    text += [f"place: {{{', '.join(_shares(names, subject.layers))}}}", ""]
+    devices_file.write_text("\n".join(text))
+    if measured:
+        devices_file = _measure(place, model_file, devices_file, subject.prompt)
+    partc("compile", model_file, "--target", devices_file, "-o", place / "build")
     return place / "build"
+
+
+def _shares(names: str, layers: int) -> Iterator[str]:
+    """Equal shares: a plan may need fewer devices."""
+    ends = [layers * number // len(names) for number in range(len(names) + 1)]
+    for name, (begin, end) in zip(names, pairwise(ends), strict=True):
+        yield f"{name}: layers {begin}-{end - 1}"
+
+
+def _measure(place: Path, model: Path, devices: Path, prompt: int) -> Path:
+    """devices.yaml with the times of a few runs."""
+    first, profile = place / "first", place / "profile"
+    partc("compile", model, "--target", devices, "-o", first)
+    for _ in range(_RUNS):
+        run_once(first, prompt)
+    partc("profile", model, "--target", devices, "--from", first / RUNS, "-o", profile)
+    return profile / "devices.yaml"
