@@ -9,6 +9,8 @@ from msgspec import Meta
 FRAME_LIMIT = 64 * 1024
 """Every participant takes frames of this size, bytes; so control messages never depend on the build."""
 
+_MOST_COUNTED = 2**62
+"""The highest request and epoch that are believed: whoever counts on can always send the next one."""
 Count = Annotated[int, Meta(ge=0)]
 """A msgpack integer from 0 to 2^64 - 1."""
 Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -19,7 +21,7 @@ Cause = Annotated[str, Meta(max_length=LONGEST_CAUSE)]
 """Words for those who watch: several lie in one message."""
 
 Session = Annotated[int, Meta(ge=0, description="This life of the sender's end of the link.")]
-Epoch = Annotated[int, Meta(ge=0, description="Epoch of the placement in force.")]
+Epoch = Annotated[int, Meta(ge=0, le=_MOST_COUNTED, description="Epoch of the placement in force.")]
 NextEpoch = Annotated[int, Meta(ge=1, description="Epoch of the placement that follows.")]
 NextPlacement = Annotated[
     bytes, Meta(min_length=32, max_length=32, description="`placement_id` of the placement that follows.")
@@ -36,7 +38,9 @@ _TICKET = (
     "Random bytes by which a client names its request: all clients share one key, so a number would not do."
 )
 Ticket = Annotated[bytes, Meta(min_length=16, max_length=16, description=_TICKET)]
-RequestNumber = Annotated[int, Meta(ge=0, description="Number of the request at the source.")]
+RequestNumber = Annotated[
+    int, Meta(ge=0, le=_MOST_COUNTED, description="Number of the request at the source.")
+]
 StepNumber = Annotated[int, Meta(ge=0, description="Number of the step, as in `rows`.")]
 TokenNumber = Annotated[
     int, Meta(ge=0, description="Number of the token, from 0; all parts of a prompt together are 0.")

@@ -34,7 +34,7 @@ Tensors = Annotated[tuple[TensorSpec, ...], Meta(description="Tensors, in the or
 class Row(Struct, frozen=True, array_like=True):
     """`[request, row, step, position, length]`: one sequence in a step."""
 
-    request: Count
+    request: fields.RequestNumber
     """Grows at the source from request to request, also over its restarts."""
     row: Count
     """Row of the states, below max_requests × max_batch."""

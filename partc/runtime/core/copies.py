@@ -57,9 +57,11 @@ class Copies:
     role: Role
     _copies: dict[tuple[int, str], Copy] = field(default_factory=dict)
 
-    def take(self, rows: Rows, array: Array) -> None:
-        """Take a part of a sub-module that this device keeps a copy of, under the placement in force."""
+    def take(self, owner: str, rows: Rows, array: Array) -> None:
+        """Take a part of a sub-module that this device keeps a copy of and `owner` runs, in the placement in force."""
         placement = self.role.placement
+        if rows.submodule not in placement.running.get(owner, ()):
+            return
         if rows.epoch == placement.epoch and placement.mirrors.get(rows.submodule) == self.role.device:
             copy = self._copies.setdefault((rows.request, rows.submodule), Copy())
             copy.take(rows, array, self.role.model.max_sequence)

@@ -405,7 +405,7 @@ class Device:
             ) as report:  # fmt: skip
                 return source.told(heard, report, now) if source is not None and not from_client else ()
             case messages.Want() as want:
-                return () if from_client else self.transfer.wanted(heard.origin, want)
+                return () if from_client else self.transfer.wanted(heard.peer, heard.origin, want)
             case messages.Rows() as rows:
                 return () if from_client else self._rows(heard, rows, now)
             case messages.Hello() | messages.Welcome() | messages.Refuse() | messages.Data() | messages.Ack():

@@ -52,11 +52,20 @@ def _check_prompt(prompt: Sequence[int], where: str, new_tokens: int, model: Mod
         hint = "shorten it, ask for less, or compile with a larger max_sequence"
         message = f"{len(prompt)} tokens{asked} are more than max_sequence, {model.max_sequence}"
         raise RunError(message, where=where, hint=hint)
-    if min(prompt) < 0:
-        raise RunError(f"token {min(prompt)} is below 0", where=where, hint="token ids count from 0")
+    check_tokens(prompt, where, model)
+
+
+def check_tokens(tokens: Sequence[int], where: str, model: Model) -> None:
+    """Hold token ids against the vocabulary.
+
+    Raises:
+        RunError: naming the token and the limit.
+    """
+    if min(tokens, default=0) < 0:
+        raise RunError(f"token {min(tokens)} is below 0", where=where, hint="token ids count from 0")
     most = _MOST_TOKENS if model.vocab_size is None else model.vocab_size
-    if max(prompt) >= most:
-        raise RunError(f"token {max(prompt)} is not below vocab_size, {most}", where=where)
+    if max(tokens, default=0) >= most:
+        raise RunError(f"token {max(tokens)} is not below vocab_size, {most}", where=where)
 
 
 def check_tensors(arrays: Mapping[str, Array], role: Role) -> dict[str, int]:

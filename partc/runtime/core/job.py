@@ -19,6 +19,7 @@ from partc.runtime.core.inputs import (
     GENERATION,
     check_prompts,
     check_tensors,
+    check_tokens,
     padded,
     prompt_parts,
     read_tensors,
@@ -221,15 +222,17 @@ def _fill_prompts(job: Job, submit: Submit, role: Role) -> None:
     job.stop = frozenset((*ends, *submit.stop))
     job.tokens = [[] for _ in submit.prompts]
     job.finish = ["" for _ in submit.prompts]
-    _fill_known(job, submit)
+    _fill_known(job, submit, role)
 
 
-def _fill_known(job: Job, submit: Submit) -> None:
+def _fill_known(job: Job, submit: Submit, role: Role) -> None:
     """Take the tokens that the client has from before."""
     if not submit.known:
         return
     if len(submit.known) != len(submit.prompts):
         raise RunError(f"{len(submit.known)} known answers for {len(submit.prompts)} prompts", where="known")
+    for row in submit.known:
+        check_tokens(row, "known", role.model)
     for step in range(max(map(len, submit.known))):
         column = [row[step] if step < len(row) else row[-1] if row else 0 for row in submit.known]
         job.drawn.append(np.array(column, np.int64))

@@ -322,7 +322,7 @@ class Links:
     def _found(self, device: str, address: str) -> Iterator[Action]:
         """A device can be reached at an address; a link that stands stays, unless the device was elsewhere before."""
         before = self.addresses.get(device, "")
-        if address in ("", before):
+        if address in ("", before) or device not in self.role.addresses:
             return
         self.addresses[device] = address
         out = self._out.get(device)

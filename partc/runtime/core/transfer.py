@@ -35,6 +35,8 @@ from partc.runtime.core.request import Request
 from partc.runtime.core.requests import Requests
 
 _PART_BYTES = 256 * 1024
+_MOST_READING = 4096
+"""Answers that may be read at once."""
 
 Key = tuple[int, str]
 """Request and sub-module."""
@@ -77,8 +79,8 @@ class Transfer:
     """The change that they are for."""
     _begun: dict[int, int] = field(default_factory=dict)
     """Slot → the request for which rows were written to it."""
-    _waiting: list[tuple[Origin, Want]] = field(default_factory=list)
-    """Questions for steps that are not over."""
+    _waiting: dict[tuple[str, Key], tuple[Origin, Want]] = field(default_factory=dict)
+    """Device and what it asks for → its last question, where the step is not over."""
     _reading: deque[tuple[Origin, Rows]] = field(default_factory=deque)
     """Answers whose rows are being read."""
     copies: Copies = field(init=False)
@@ -143,7 +145,7 @@ class Transfer:
             RunError: it does not fit the state.
         """
         if rows.epoch == self.role.epoch and rows.parts:
-            self.copies.take(rows, _checked(rows, frames, self.role))
+            self.copies.take(peer, rows, _checked(rows, frames, self.role))
             return
         fetch = self._fetches.get((rows.request, rows.submodule))
         if fetch is None or (rows.epoch, rows.begin, rows.part) != (self._epoch, fetch.have, fetch.part):
@@ -185,12 +187,17 @@ class Transfer:
 
     # -- the sending end
 
-    def wanted(self, origin: Origin, want: Want) -> Iterator[Action]:
-        """Answer a question, without rows where there are none; or keep it until its step is over."""
+    def wanted(self, peer: str, origin: Origin, want: Want) -> Iterator[Action]:
+        """Answer a question, without rows where there are none; or keep it until its step is over.
+
+        One that comes while very many are being answered is ignored: it is asked again with the next PREPARE.
+        """
+        if len(self._reading) >= _MOST_READING:
+            return
         request = self.requests.request(want.request) if want.submodule in self.role.running else None
         if request is None or request.steps <= want.begin:
             if request is not None and want.waits:
-                self._waiting.append((origin, want))
+                self._waiting[peer, (want.request, want.submodule)] = origin, want
             else:
                 header = _header(want.epoch, want.request, want.submodule, want.begin, want.begin)
                 yield Send(origin, replace(header, part=want.part))
@@ -212,9 +219,9 @@ class Transfer:
 
     def stepped(self) -> Iterator[Action]:
         """Steps are over: answer those who waited for them."""
-        waiting, self._waiting = self._waiting, []
-        for origin, want in waiting:
-            yield from self.wanted(origin, want)
+        waiting, self._waiting = self._waiting, {}
+        for (peer, _), (origin, want) in waiting.items():
+            yield from self.wanted(peer, origin, want)
 
     @property
     def mirrors(self) -> bool:
@@ -333,10 +340,14 @@ def _parts(
                 yield state.name, row, first, min(first + most, stop)
 
 
+def _row_shape(state: State) -> tuple[int, int]:
+    """(heads, d) of one position of one sequence: `heads` are all axes between the first and that of positions."""
+    heads, d = state.shape[1:-2], state.shape[-1:]
+    return tuple(math.prod(size for size in axes if isinstance(size, int)) for axes in (heads, d))  # type: ignore[return-value]
+
+
 def _row_bytes(state: State) -> int:
-    """Bytes of one position of one sequence, that is of all axes but the first and the last but one."""
-    width = math.prod(size for size in (*state.shape[1:-2], state.shape[-1]) if isinstance(size, int))
-    return width * DTYPES[state.dtype].itemsize
+    return math.prod(_row_shape(state)) * DTYPES[state.dtype].itemsize
 
 
 def _state(role: Role, rows: Rows) -> State:
@@ -356,7 +367,7 @@ def _checked(rows: Rows, frames: Sequence[memoryview], role: Role) -> Array:
         raise RunError(f"these are no rows of {rows.state}", cause="refused")
     fits = rows.row < rows.sequences <= model.max_batch
     fits &= rows.position + spec.shape[0] <= model.max_sequence
-    size = math.prod(spec.shape) * DTYPES[spec.dtype].itemsize
-    if not fits or size != spec.shape[0] * _row_bytes(state) or size != sum(f.nbytes for f in frames):
+    fits &= spec.shape[1:] == _row_shape(state)
+    if not fits or spec.shape[0] * _row_bytes(state) != sum(f.nbytes for f in frames):
         raise RunError(f"{list(spec.shape)} at {rows.position} are no rows of {rows.state}", cause="refused")
     return join_tensors(rows.values, frames)[spec.name]

@@ -70,6 +70,12 @@ def test_prompts_beyond_the_model(message: Submit, expected: str) -> None:
     assert caught.value.cause == "input"
 
 
+@pytest.mark.parametrize("token", [17, 2**63, 2**64 - 1])
+def test_known_tokens_beyond_the_model(token: int) -> None:
+    with pytest.raises(RunError, match=f"known: token {token} is not below vocab_size, 17"):
+        read(submit([1], known=((token,),)))
+
+
 def test_token_ids_of_a_model_that_does_not_say_how_many_it_has() -> None:
     role = roles()["a"]
     unknown = changed(role, model=replace(role.model, vocab_size=None))

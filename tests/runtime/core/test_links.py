@@ -256,6 +256,12 @@ def test_a_link_comes_up() -> None:
     assert end.links.missing == ["a"]
 
 
+def test_addresses_of_devices_alone_are_kept() -> None:
+    links = End("b").links
+    list(links.moved({"c": "192.0.2.7:5555", "nobody": "192.0.2.8:5555"}))
+    assert links.addresses == {"c": "192.0.2.7:5555"}
+
+
 def test_values_are_sent() -> None:
     end = End()
     end.link("c")

@@ -159,6 +159,7 @@ def test_rows_that_come_twice() -> None:
     ("shape", "changes"),
     [
         ((3, 1, 5), {}),
+        ((3, 4, 1), {}),
         ((3, 4), {}),
         ((25, 1, 4), {}),
         ((3, 1, 4), {"position": 22}),
