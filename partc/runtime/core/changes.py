@@ -124,7 +124,11 @@ class Changes:
         self.members[device] = member
         self.highest = max(self.highest, member.epoch)
         self._suspects.discard(device)
-        self._refused.clear()  # what could not be prepared may be possible now
+        self.ready()
+
+    def ready(self) -> None:
+        """A device is connected, or its links stand: what could not be prepared may be possible now."""
+        self._refused.clear()
 
     def gone(self, device: str) -> None:
         """The connection of a device is closed."""

@@ -80,6 +80,7 @@ from partc.runtime.core.links import Links
 from partc.runtime.core.liveness import soonest
 from partc.runtime.core.membership import Membership
 from partc.runtime.core.monitor import Monitor, RingMonitor
+from partc.runtime.core.patience import Wait
 from partc.runtime.core.preparation import Preparation
 from partc.runtime.core.reports import crossed, timings
 from partc.runtime.core.request import Script
@@ -101,7 +102,10 @@ class Device:
         self.requests = Requests(Script.of(role), opens=False)
         self.monitor = Monitor(self.links, self.requests)
         self.transfer = Transfer(role, self.requests, self.links, start.patience_s)
-        self.preparation = Preparation(role, start.incarnation, self.links, self.requests, self.transfer)
+        link_wait = Wait(max(start.patience_s, start.rejoin_s))
+        self.preparation = Preparation(
+            role, start.incarnation, self.links, self.requests, self.transfer, link_wait
+        )
         self.source: Source | None = None
         if role.is_source:
             schedule = Schedule(
@@ -123,7 +127,7 @@ class Device:
     def deadline(self) -> float | None:
         """When a `Tick` is due; None: never."""
         source = None if self.source is None else self.source.due
-        return soonest(self.links.due, self.transfer.due, source)
+        return soonest(self.links.due, self.transfer.due, self.preparation.due, source)
 
     @property
     def has_requests(self) -> bool:

@@ -72,12 +72,12 @@ class Patience:
 
 @dataclass(slots=True)
 class Wait:
-    """The time for which requests wait until something is mended."""
+    """The time for which something is waited for, until it is mended."""
 
     limit_s: float
     """How long, seconds."""
     since: float | None = None
-    """Since when; None: they do not wait."""
+    """Since when; None: nobody waits."""
 
     @property
     def ends(self) -> float | None:
@@ -124,10 +124,14 @@ class Cut(Wait):
 
     def error(self) -> RunError:
         """About a link that does not come back."""
-        sender, receiver = self.links[0]
-        message = f"{sender} has not reached {receiver} for {self.limit_s:g} s, though both are there"
-        hint = f"see that {sender} may connect to the address of {receiver} (a firewall, another network)"
-        return RunError(message, where=f"{sender} -> {receiver}", hint=hint, cause="lost-peer")
+        return not_reached(*self.links[0], self.limit_s)
+
+
+def not_reached(sender: str, receiver: str, seconds: float) -> RunError:
+    """About a link between two devices that are both there."""
+    message = f"{sender} has not reached {receiver} for {seconds:g} s, though both are there"
+    hint = f"see that {sender} may connect to the address of {receiver} (a firewall, another network)"
+    return RunError(message, where=f"{sender} -> {receiver}", hint=hint, cause="lost-peer")
 
 
 def not_joined(devices: Sequence[str]) -> RunError:

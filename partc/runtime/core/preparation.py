@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | none | no change is prepared | `prepare` → loading |
 | loading | sub-modules are being loaded | the last of them → fetching; a failure, which PREPARED tells → none |
-| fetching | links are missing, or rows | all are there: PREPARED → prepared |
+| fetching | links are missing, or rows | all are there: PREPARED → prepared; a link stays away: as above → none |
 | prepared | PREPARED is told | `prepare` with later steps → fetching; `commit` → none |
 
 The change that was asked for last takes the place of the one that is prepared, also where its epoch is lower: a source
@@ -26,6 +26,7 @@ from partc.format.role import Role, check_role
 from partc.runtime.core.actions import Action, Tell
 from partc.runtime.core.commands import Load, Release
 from partc.runtime.core.links import Links
+from partc.runtime.core.patience import Wait, not_reached
 from partc.runtime.core.requests import Requests
 from partc.runtime.core.transfer import Transfer
 
@@ -49,6 +50,8 @@ class Preparation:
     links: Links
     requests: Requests
     transfer: Transfer
+    link_wait: Wait
+    """The wait for links that only the placement to come needs."""
     state: State = State.NONE
     _next: Role | None = None
     _message: Prepare | None = None
@@ -65,6 +68,11 @@ class Preparation:
         """Whether `look` may find what was missing."""
         return self.state is State.FETCHING
 
+    @property
+    def due(self) -> float | None:
+        """The time at which `look` must be called, even if nothing has come."""
+        return self.link_wait.ends
+
     def prepare(self, message: Prepare, text: bytes, now: float) -> Iterator[Action]:
         """The source asks for it."""
         if message.epoch <= self.role.epoch:
@@ -75,6 +83,7 @@ class Preparation:
             except PartcError as error:
                 yield self._unable(message.epoch, error)
                 return
+            self.link_wait.since = None
             yield from self.links.prepare(self._next, message.addresses)
             yield from self._load(self._next)
         self._message, self.state = message, State.LOADING
@@ -100,13 +109,16 @@ class Preparation:
         if self.state is State.LOADING and self._loaded.issuperset(self._next.running):
             self.state = State.FETCHING
             yield from self.transfer.begin(self._next, self._message, now)
-        if self.state is not State.FETCHING or not self.transfer.done:
+        if self.state is not State.FETCHING:
             return
-        if self.links.missing_for(self._next):
+        if missing := self.links.missing_for(self._next):
+            yield from self._wait_for(missing[0], now)
             return
-        self.state = State.PREPARED
-        message = Prepared(epoch=self._epoch, incarnation=self.incarnation, have=self._have(self._next))
-        yield Tell(self.role.source, message)
+        self.link_wait.since = None
+        if self.transfer.done:
+            self.state = State.PREPARED
+            have = self._have(self._next)
+            yield Tell(self.role.source, Prepared(epoch=self._epoch, incarnation=self.incarnation, have=have))
 
     def commit(self, commit: Commit) -> Role | None:
         """The role that is in force now; None where another life of this device is meant, or another change."""
@@ -117,7 +129,8 @@ class Preparation:
 
     def adopt(self, role: Role) -> Iterator[Action]:
         """A role is in force: what it does not run is released."""
-        self.role, self._next, self._message, self.state = role, None, None, State.NONE
+        self.role = role
+        self._end()
         yield from self._release()
 
     def abort(self, abort: Abort) -> Iterator[Action]:
@@ -152,8 +165,19 @@ class Preparation:
             self._under_way.append(missing)
             yield Load(role.epoch, missing)
 
+    def _wait_for(self, peer: str, now: float) -> Iterator[Action]:
+        """Wait for a link, but not for ever: a network may never carry it."""
+        if self.link_wait.since is None:
+            self.link_wait.since = now
+        elif self.link_wait.is_over(now):
+            yield self._unable(self._epoch, not_reached(self.role.device, peer, self.link_wait.limit_s))
+            yield from self._drop()
+
+    def _end(self) -> None:
+        self._next, self._message, self.state, self.link_wait.since = None, None, State.NONE, None
+
     def _drop(self) -> Iterator[Action]:
-        self._next, self._message, self.state = None, None, State.NONE
+        self._end()
         self.transfer.forget()
         yield from self._release()
 

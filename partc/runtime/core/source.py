@@ -120,6 +120,7 @@ class Source:
             case Ready(next_request=number):
                 self._unready.pop(heard.peer, None)
                 self.membership.ready(heard.peer, heard.origin)
+                self.changes.ready()
                 schedule.seen(number)
                 yield from self.look(now)
             case Unready(lost=peer):

@@ -141,6 +141,16 @@ def test_a_placement_that_a_device_could_not_prepare_is_not_tried_again() -> Non
     assert told(Prepare, review(changes, absent=("b",))), "a device that has started again may be able to"
 
 
+def test_a_placement_that_a_device_could_not_prepare_is_tried_again_once_links_stand() -> None:
+    changes = standing(without_b())
+    lose(changes, "b")
+    problem = Problem("lost-peer", "c has not reached a", "c -> a")
+    list(changes.prepared("c", prepared(1, 3, problem=problem), False, 2.0))
+    assert review(changes, absent=("b",)) == [Broken(("b",))]
+    changes.ready()
+    assert told(Prepare, review(changes, absent=("b",)))
+
+
 # -- stopping and closing
 
 

@@ -14,6 +14,7 @@ from partc.format.placement import Placement, seal_placement
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import Connect, Load, Release, Send
 from partc.runtime.core.links import Links
+from partc.runtime.core.patience import Wait
 from partc.runtime.core.preparation import Preparation, State
 from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
@@ -34,6 +35,7 @@ from tests.runtime.core.changing import (
 from tests.runtime.core.link_end import welcome
 
 INCARNATION = 2
+REJOIN_S = 60.0
 
 
 class End:
@@ -44,7 +46,7 @@ class End:
         self.links = Links(role, INCARNATION)
         self.requests = Requests(Script.of(role))
         self.transfer = Transfer(role, self.requests, self.links, PATIENCE_S)
-        self.end = Preparation(role, INCARNATION, self.links, self.requests, self.transfer)
+        self.end = Preparation(role, INCARNATION, self.links, self.requests, self.transfer, Wait(REJOIN_S))
         assert list(self.end.loaded()) == []
         for peer in ("a", "c"):
             self.link(peer)
@@ -207,7 +209,22 @@ def test_fetching_rows() -> None:
 def test_fetching_links() -> None:
     end = End()
     assert told(Prepared, end.prepare(with_d(1))) == {}
+    assert end.end.due == 1.0 + REJOIN_S
     assert the(end.link("d")).epoch == 1
+    assert end.end.due is None
+
+
+def test_fetching_a_link_that_does_not_come() -> None:
+    """The wait begins with the first question, however often it is repeated, and anew with another one."""
+    end = End()
+    end.prepare(with_d(1))
+    assert told(Prepared, end.prepare(with_d(1), now=60.9)) == {}
+    problem = the(list(end.end.look(61.0))).problem
+    assert problem is not None
+    assert (problem.cause, problem.where) == ("lost-peer", "b -> d")
+    assert end.end.state is State.NONE
+    assert told(Prepared, end.prepare(with_d(2), now=62.0)) == {}
+    assert end.end.due == 62.0 + REJOIN_S
 
 
 # -- prepared
@@ -302,7 +319,7 @@ def test_a_change_before_everything_is_loaded() -> None:
     role = role_of("b")
     links, requests = Links(role, INCARNATION), Requests(Script.of(role))
     transfer = Transfer(role, requests, links, PATIENCE_S)
-    preparation = Preparation(role, INCARNATION, links, requests, transfer)
+    preparation = Preparation(role, INCARNATION, links, requests, transfer, Wait(REJOIN_S))
     assert list(preparation.prepare(prepare(compiled(1)), text_of(compiled(1)), 1.0)) == []
     list(preparation.loaded())
     assert not preparation.is_fetching
