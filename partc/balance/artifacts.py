@@ -90,8 +90,29 @@ class Artifacts:
             stages=dict.fromkeys(phases, stages),
             programs={phase: {name: print_program(programs[name]) for name in programs} for phase in phases},
             predicted=placement_figures(evaluation.predicted, self.compiled.predicted.get("prefill_tokens")),
-            mirrors={name: copy for name, copy in self.compiled.mirrors.items() if copy != runs[name]},
+            mirrors=self._kept_mirrors(runs, evaluation.free_bytes(self.problem)),
         ))  # fmt: skip
+
+    def _kept_mirrors(self, runs: Mapping[str, str], free_bytes: Mapping[str, float]) -> dict[str, str]:
+        """Piece → the device that keeps a copy of its rows as compiled, where that has room for it still.
+
+        Args:
+            runs: piece → the device that runs it now.
+            free_bytes: device → memory that is left.
+        """
+        left, kept = dict(free_bytes), {}
+        for name, holder in self.compiled.mirrors.items():
+            count = self._rows_bytes(name)
+            if holder != runs[name] and count <= left[holder]:
+                left[holder] -= count
+                kept[name] = holder
+        return kept
+
+    def _rows_bytes(self, name: str) -> int:
+        """Bytes of the states of a piece, of all requests in flight."""
+        build = next(build for build in self.builds.values() if name in _held(build))
+        each = sum(state.type.bytes(build.dims) for state in _held(build)[name].states)
+        return each * build.model.max_requests
 
     def _check_held(self, here: Stages) -> None:
         for stage in here:

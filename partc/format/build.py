@@ -57,6 +57,10 @@ class TensorType(Data, frozen=True):
         # Nearly every size is a symbol or a number, and this is asked for at every hop.
         return tuple(dims[dim] if dim in dims else evaluate(dim, dims) for dim in self.shape)  # type: ignore[index]
 
+    def bytes(self, dims: Mapping[str, int]) -> int:
+        """The size under a binding of the symbols."""
+        return math.prod(self.sizes(dims)) * DTYPES[self.dtype].itemsize
+
 
 class Port(Data, frozen=True):
     """An input or an output of the whole model."""

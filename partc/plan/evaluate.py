@@ -44,6 +44,11 @@ class Evaluation:
         """Whether every constraint is met."""
         return not self.violations
 
+    def free_bytes(self, problem: Problem) -> dict[str, float]:
+        """Device → memory that the plan leaves free, of those in use and of others."""
+        free = {device.name: device.memory_bytes - device.overhead_bytes for device in problem.devices}
+        return free | {use.device: use.available_bytes - use.needed_bytes for use in self.memory}
+
     @property
     def predicted(self) -> Predicted:
         """`predicted` of plan.json."""

@@ -6,8 +6,8 @@
 ```
 
 `problem` as in `partc.plan.problem_json`, `answer` as in `partc.ir.plan`, `predicted` is the timeline that
-`partc.plan.evaluate` finds. Where they were asked for, `overlap` is of `passes/overlap_submodules.py`, `survival` of
-`partc.plan.survive`. `layers` are those of every sub-module, where they can be told.
+`partc.plan.evaluate` finds. `overlap` is of `passes/overlap_submodules.py`, where that ran; `survival` of
+`partc.plan.survive`, where devices.yaml asks for it. `layers` are those of every sub-module, where they can be told.
 """
 
 from __future__ import annotations

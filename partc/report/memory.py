@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from partc.format.dtypes import DTYPES
 from partc.format.role import Role
 from partc.ir.plan import MemoryUse
 from partc.plan.stages import held
@@ -104,8 +102,7 @@ def _contents(
 def _state_bytes(role: Role) -> int:
     """The bytes of all states, for as many requests as may be in flight."""
     states = (state.type for name in role.running for state in role.submodules[name].states)
-    each = sum(DTYPES[state.dtype].itemsize * math.prod(state.sizes(role.dims)) for state in states)
-    return each * role.model.max_requests
+    return sum(state.bytes(role.dims) for state in states) * role.model.max_requests
 
 
 def _rest(plan: Plan, use: MemoryUse, mine: Sequence[int]) -> list[str]:

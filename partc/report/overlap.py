@@ -1,4 +1,4 @@
-"""Which sub-modules two neighbours both hold, so that work can move between them at run time."""
+"""The sub-modules that two neighbours both have the memory for, so that work could move between them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _row(plan: Plan, name: str, entry: Json) -> OverlapRow:
 
 
 def _bar(kind: str, run: tuple[int, int], count: int) -> Bar:
-    words = {"only": "here alone", "both": "on a neighbour as well"}
+    words = {"only": "fits here alone", "both": "fits a neighbour as well"}
     title = f"sub-modules {_say(run)}: {words[kind]}"
     return Bar(percent(run[0], count), percent(run[1] - run[0] + 1, count), kind, title, _say(run))
 

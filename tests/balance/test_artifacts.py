@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import product
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from partc.balance.artifacts import Artifacts, read_artifacts
 from partc.errors import PlanError
+from partc.format.build import State
 from partc.format.contingencies import load_contingencies
 from partc.format.placement import parse_placement, placement_json, stages_of
 from partc.format.role import Role, check_role, source_role
@@ -70,6 +73,27 @@ def test_an_idle_device_keeps_its_address(artifacts: Artifacts) -> None:
     placement = artifacts.place(stages_of(["phone"] * 4 + ["old"] * 2))
     assert placement.ring == ("phone", "old")
     assert set(placement.addresses) == {"phone", "board", "old"}
+
+
+@pytest.mark.parametrize(("held_bytes", "kept"), [(2, {"part_2": "phone"}), (3, {})])
+def test_caches_of_others_are_kept_where_there_is_room(
+    artifacts: Artifacts, held_bytes: int, kept: dict[str, str]
+) -> None:
+    """The phone has 6 bytes, and takes 4 once it computes part_1; so its copy of those rows is none any more."""
+    rows = State("rows", "rows.in", "rows.out", "int8", (held_bytes,))
+    mirrored = dataclasses.replace(
+        artifacts,
+        builds={
+            name: replace(
+                build,
+                model=replace(build.model, max_requests=1),
+                submodules=tuple(replace(item, states=(rows,)) for item in build.submodules),
+            )
+            for name, build in artifacts.builds.items()
+        },
+        compiled=replace(artifacts.compiled, mirrors={"part_1": "phone", "part_2": "phone"}),
+    )
+    assert mirrored.place(stages_of(["phone"] * 4 + ["old"] * 2)).mirrors == kept
 
 
 def test_what_a_device_does_not_hold_is_refused(artifacts: Artifacts) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from partc.format.build import TensorType
 from partc.format.dtypes import ELEMENT_TYPES, ElementType, as_float32
 from partc.ir.types import BY_LONG
 
@@ -29,3 +30,7 @@ def test_names_are_unique() -> None:
 def test_bfloat16() -> None:
     bits = np.array([0x3F80, 0xC000, 0x7F80], np.uint16)
     assert as_float32(bits, "bfloat16").tolist() == [1.0, -2.0, float("inf")]
+
+
+def test_bytes_of_a_tensor() -> None:
+    assert TensorType("float16", ("batch", 3)).bytes({"batch": 2}) == 12

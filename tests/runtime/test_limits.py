@@ -13,7 +13,7 @@ from partc.format.fields import FRAME_LIMIT
 from partc.format.message_parts import Held, Reached, Resumption, Row, Sampling, TensorSpec
 from partc.format.messages import AnyMessage, Commit, Prepare, Prepared, Submit
 from partc.format.role import Role
-from partc.runtime.shell.limits import client_frame_limit, frame_limit, header_limit, tensor_bytes
+from partc.runtime.shell.limits import client_frame_limit, frame_limit, header_limit
 from tests.runtime.bundles import HIDDEN, LENGTH
 from tests.runtime.core.link_end import End
 from tests.runtime.core.roles import GREEDY, changed, encoder, graph, roles, step_of
@@ -126,7 +126,3 @@ def test_a_change_of_placement_fits_into_a_header(device: str, size: dict[str, i
 def test_tokens_of_a_result_fit_into_a_frame_of_the_client() -> None:
     role = of(encoder(), max_batch=8, max_sequence=LENGTH * 1000)
     assert client_frame_limit(role) > 8 * LENGTH * 1000 * 9
-
-
-def test_bytes_of_a_tensor() -> None:
-    assert tensor_bytes(TensorType("float16", ("batch", 3)), {"batch": 2}) == 12

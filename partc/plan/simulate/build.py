@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
 from partc.errors import BundleError
-from partc.format.dtypes import DTYPES
 from partc.format.placement import Stages
 from partc.format.program import Run
 from partc.format.reading import RECOMPILE
@@ -120,8 +118,7 @@ def _results(build: Build, name: str, sizes: Mapping[str, float], return_bytes: 
         sent = (value for item in role.programs[name] for message in item.sends for value in message.values)
         for value in sent:
             if value not in sizes:
-                tensor = role.types[value]
-                largest[value] = DTYPES[tensor.dtype].itemsize * prod(tensor.sizes(role.dims))
+                largest[value] = role.types[value].bytes(role.dims)
     total = sum(largest.values())
     return {value: return_bytes * size / total if total else 0.0 for value, size in largest.items()}
 

@@ -59,8 +59,7 @@ def choose_mirrors(
     assert evaluation.value is not None
     token_s = seconds_per_token(problem, evaluation.value)
     idle_s = {name: token_s - busy for name, busy in evaluation.busy_s}
-    room = {device.name: device.memory_bytes - device.overhead_bytes for device in problem.devices}
-    room |= {use.device: use.available_bytes - use.needed_bytes for use in evaluation.memory}
+    room = evaluation.free_bytes(problem)
     chosen = []
     for mirror in _wanted(problem, stages, losses, rows):
         link = f"{mirror.device}->{mirror.holder}"

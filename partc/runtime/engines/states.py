@@ -14,7 +14,6 @@ are all axes between the first and that of positions, as one.
 
 from __future__ import annotations
 
-import math
 import mmap
 import sys
 import threading
@@ -122,7 +121,7 @@ class States:
         room.clear()
         start, views = 0, {}
         for name, state in declared.items():
-            view = room.bytes[start : start + _bytes(state.type, dims)].view(DTYPES[state.type.dtype])
+            view = room.bytes[start : start + state.type.bytes(dims)].view(DTYPES[state.type.dtype])
             views[name] = view.reshape(state.type.sizes(dims))
             start += _room(state.type, self._largest)
         self._views[submodule, slot] = views
@@ -165,8 +164,4 @@ def put_rows(state: State, array: Array, row: int, begin: int, rows: Array) -> N
 
 
 def _room(kind: TensorType, dims: Mapping[str, int]) -> int:
-    return -(-_bytes(kind, dims) // ALIGNMENT) * ALIGNMENT
-
-
-def _bytes(kind: TensorType, dims: Mapping[str, int]) -> int:
-    return math.prod(kind.sizes(dims)) * DTYPES[kind.dtype].itemsize
+    return -(-kind.bytes(dims) // ALIGNMENT) * ALIGNMENT

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-
-from partc.format.build import TensorType
-from partc.format.dtypes import DTYPES
 from partc.format.fields import FRAME_LIMIT
 from partc.format.program import Run
 from partc.format.role import Role
@@ -59,17 +54,12 @@ def frame_limit(role: Role) -> int:
     """
     names = {name for module in role.submodules.values() for name in module.inputs}
     names |= {*role.inputs, *role.outputs} if role.is_source else set()
-    return max([header_limit(role), *(tensor_bytes(role.types[name], role.dims) for name in names)])
+    return max([header_limit(role), *(role.types[name].bytes(role.dims) for name in names)])
 
 
 def client_frame_limit(role: Role) -> int:
     """The largest frame that a client takes, bytes: the tokens of a result, or an output; `role` is the source's."""
     model = role.model
     tokens = model.max_batch * model.max_sequence * _INT_BYTES
-    tensors = [tensor_bytes(tensor, role.dims) for tensor in role.outputs.values()]
+    tensors = [tensor.bytes(role.dims) for tensor in role.outputs.values()]
     return max([FRAME_LIMIT, _HEADER_BYTES + tokens, *tensors])
-
-
-def tensor_bytes(tensor: TensorType, dims: Mapping[str, int]) -> int:
-    """Bytes of a tensor under a binding of its symbols."""
-    return math.prod(tensor.sizes(dims)) * DTYPES[tensor.dtype].itemsize
