@@ -126,10 +126,12 @@ class Loader:
                 self._verified.add(file)
             for name in submodules:
                 self.engine.load(name)
-        except PartcError as error:
+        except (PartcError, MemoryError) as error:
+            for name in submodules:
+                self.engine.release(name)  # half of them are of no use, and take their memory
+            if isinstance(error, MemoryError):
+                error = RunError("there is not enough memory", where=self._role.device)
             return LoadFailed(epoch, error)
-        except MemoryError:
-            return LoadFailed(epoch, RunError("there is not enough memory", where=self._role.device))
         return Loaded(epoch)
 
     def _files_of(self, submodules: Iterable[str]) -> set[str]:
