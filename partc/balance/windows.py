@@ -9,7 +9,7 @@ from partc.balance.events import WINDOW_STEPS, Window
 from partc.config.units import format_bytes
 from partc.format.placement import Stage, Stages
 from partc.format.readings import LimitName, Limits, Readings
-from partc.format.status import SAMPLE, DeviceStatus, RingStatus, Steps, Vitals
+from partc.format.status import SAMPLE, DeviceStatus, RingStatus, Vitals
 
 
 class Windows:
@@ -26,7 +26,7 @@ class Windows:
 
     def take(self, ring: RingStatus) -> Window | None:
         """The window that ends with this state, if one does."""
-        steps = main_steps(ring)
+        steps = ring.main_steps
         if ring.epoch != self._epoch:
             self._epoch, self._steps = ring.epoch, 0
         if steps is None or steps.steps - self._steps < WINDOW_STEPS:
@@ -55,12 +55,6 @@ class Windows:
     def _reached(self, device: str, vitals: Vitals) -> str:
         limits = self._limits.get(device) or Limits()
         return ", ".join(_say(name, vitals.readings, limits) for name in vitals.reached)
-
-
-def main_steps(ring: RingStatus) -> Steps | None:
-    """The steps that a window counts: `decode`, or of a model that does not generate `prefill`; None: none yet."""
-    phase = "decode" if "decode_s" in ring.predicted else "prefill"
-    return next((steps for steps in ring.steps if steps.phase == phase), None)
 
 
 def stages_in(ring: RingStatus) -> Stages:

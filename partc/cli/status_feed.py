@@ -30,17 +30,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Device → seconds of computing in a step by the plan, where that is known."""
     ring: RingStatus
 
-    @property
-    def phase(self) -> str:
-        """The steps that are shown."""
-        return shown_phase(self.ring)
-
-
-def shown_phase(ring: RingStatus) -> str:
-    """`decode` for a model that generates; else `prefill`."""
-    phases = {work.phase for device in ring.devices if device.vitals for work in device.vitals.work}
-    return "decode" if "decode_s" in ring.predicted or "decode" in phases else "prefill"
-
 
 def device_s(device: DeviceStatus, phase: str) -> float | None:
     """Seconds that a device computes in a step of a phase; None: nothing has been measured."""
@@ -65,7 +54,7 @@ def make_line(ring: RingStatus, plan: PlannedTimes | None) -> Line:
 
 def _planned(ring: RingStatus, plan: PlannedTimes) -> Iterator[tuple[str, float]]:
     for device in ring.devices:
-        seconds = plan.device_s(device.device, device.submodules, shown_phase(ring))
+        seconds = plan.device_s(device.device, device.submodules, ring.phase)
         if seconds is not None:
             yield device.device, seconds
 

@@ -31,7 +31,7 @@ def status_blocks(line: Line) -> list[Table | str]:
 
 
 def _row(device: DeviceStatus, line: Line) -> Sequence[str]:
-    measured, planned = device_s(device, line.phase), line.planned_s.get(device.device)
+    measured, planned = device_s(device, line.ring.phase), line.planned_s.get(device.device)
     vitals = device.vitals
     readings = Readings() if vitals is None else vitals.readings
     return [
@@ -60,10 +60,10 @@ def _power(readings: Readings) -> str:
 def _pace(line: Line) -> str:
     """`5.80 ms per token (plan: 5.74 ms); requests: 1 in flight, 0 waiting`."""
     ring = line.ring
-    unit = "token" if line.phase == "decode" else "step"
-    found = [steps.seconds for steps in ring.steps if steps.phase == line.phase]
-    pace = f"{format_seconds(found[0])} per {unit}" if found else f"no {unit} so far"
-    predicted = ring.predicted.get(f"{line.phase}_s")
+    unit = "token" if ring.phase == "decode" else "step"
+    steps = ring.main_steps
+    pace = f"{format_seconds(steps.seconds)} per {unit}" if steps else f"no {unit} so far"
+    predicted = ring.predicted.get(f"{ring.phase}_s")
     plan = "" if predicted is None else f" (plan: {format_seconds(predicted)})"
     return f"{pace}{plan}; requests: {ring.running} in flight, {ring.waiting} waiting"
 

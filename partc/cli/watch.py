@@ -48,7 +48,7 @@ def watch_command(
 ) -> None:
     """Show the devices of BUILD's ring: time of a step beside the plan's, queue, memory, temperature, battery, links.
 
-    Times are medians of the last 32 steps since somebody began to watch. Nobody pays for it when nobody watches.
+    Times are medians of the last 32 steps since somebody began to watch. Sensors are read only while somebody watches.
     """
     from partc.config.units import parse_seconds
 

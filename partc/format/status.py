@@ -111,3 +111,14 @@ class RingStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Those of the ring in the order of a step, then the others."""
     changes: tuple[Change, ...] = ()
     """The last 8 changes, the newest last."""
+
+    @property
+    def phase(self) -> str:
+        """The phase that most steps are of: `decode` for a model that generates, else `prefill`."""
+        generates = "decode_s" in self.predicted or any(steps.phase == "decode" for steps in self.steps)
+        return "decode" if generates else "prefill"
+
+    @property
+    def main_steps(self) -> Steps | None:
+        """The steps of that phase; None: there were none so far."""
+        return next((steps for steps in self.steps if steps.phase == self.phase), None)

@@ -4,7 +4,7 @@ The files in the order in which a plan comes to be:
 
 | file | content |
 | --- | --- |
-| `problem.py`, `problem_json.py` | the planning problem and its JSON form |
+| `problem.py`, `problem_json.py`, `edges.py` | the planning problem, its JSON form, the edges of a model |
 | `change.py` | the problem with a faster link or device, or fewer of them |
 | `roofline.py`, `stale.py` | the seconds of each sub-module on each device; advice on measurements that do not fit |
 | `layers.py`, `rules.py`, `placement.py` | the user's wishes: layers by number, `pin` and `ban`, `place` |
@@ -13,12 +13,12 @@ The files in the order in which a plan comes to be:
 | `exact/`, `baselines/` | the best plan and its proof; the strategies of the papers |
 | `effort.py` | the work that each search may do |
 | `evaluate.py` | the value of a plan: every strategy is judged by it |
-| `figures.py` | the figures of a plan that a placement carries |
+| `figures.py`, `device_times.py` | the figures of a plan that a placement carries; its times for any placement |
 | `stages.py` | messages between stages, and the programs of all devices |
 | `infeasible.py`, `remedies.py` | the reason why there is no plan, and what to do about it |
 | `explain.py`, `what_if.py`, `values.py` | the explanation of a plan, the gain of changes, values as people read them |
 | `file.py`, `check.py`, `summary.py` | plan.json: reading, checks, and its rows for tables |
-| `survive/` | copies and plans for the loss of a device |
+| `survive/`, `movable.py` | copies and plans for the loss of a device; copies and borders for moves |
 | `simulate/` | discrete events over the programs that runners execute |
 
 A plan itself, `Plan` and `PlanFile`, is defined in `partc.ir.plan`; a `Stage` in `partc.format.placement`.
