@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from partc.balance.speeds import LINKS, Seconds
 from partc.format.placement import Stages
 
-WINDOW_STEPS = 32
-
 
 @dataclass(frozen=True)
 class Window:
-    """`WINDOW_STEPS` steps of a ring under one placement."""
+    """`WINDOW_STEPS` steps of a ring under one placement (`partc.format.status`)."""
 
     stages: Stages
     """The placement in force, in sub-modules of the plan."""

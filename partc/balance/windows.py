@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from partc.balance.events import WINDOW_STEPS, Window
+from partc.balance.events import Window
 from partc.config.units import format_bytes
 from partc.format.placement import Stage, Stages
 from partc.format.readings import LimitName, Limits, Readings
-from partc.format.status import SAMPLE, DeviceStatus, RingStatus, Vitals
+from partc.format.status import SAMPLE, WINDOW_STEPS, DeviceStatus, RingStatus, Vitals
 
 
 class Windows:

@@ -12,7 +12,7 @@ from partc.format.readings import LimitName, Readings
 
 SAMPLE = "sample"
 """Stands for the choice of tokens among sub-modules."""
-WINDOW = 32
+WINDOW_STEPS = 32
 """Last runs, or last steps, whose median counts."""
 
 KEPT_CHANGES = 8

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from partc.balance.balancer import Balancer
-from partc.balance.events import WINDOW_STEPS, Back, Decision, Move, Moved, Stay, Window
+from partc.balance.events import Back, Decision, Move, Moved, Stay, Window
 from partc.balance.pieces import Piece, Pieces
 from partc.balance.replan import Replanner
 from partc.balance.speeds import LINKS
 from partc.format.placement import Stages, stages_of
+from partc.format.status import WINDOW_STEPS
 from partc.plan.problem import Device, Edge, Link, Problem, Submodule
 
 Load = Callable[[float], Mapping[str, float]]

@@ -17,7 +17,7 @@ from statistics import median
 
 from partc.errors import RunError
 from partc.format.messages import Watch
-from partc.format.status import WINDOW, Steps, Vitals, Work
+from partc.format.status import WINDOW_STEPS, Steps, Vitals, Work
 from partc.runtime.core.events import Origin
 
 _MOST = 64
@@ -40,7 +40,7 @@ class Meter:
         """Something took so long."""
         key = name, phase
         self._counts[key] = self._counts.get(key, 0) + 1
-        self._last.setdefault(key, deque(maxlen=WINDOW)).append(seconds)
+        self._last.setdefault(key, deque(maxlen=WINDOW_STEPS)).append(seconds)
 
     def work(self) -> tuple[Work, ...]:
         """All things, as sub-modules."""
