@@ -48,7 +48,7 @@ class Keeper:
         """Device → its last death."""
         self._names, self._spawn, self._restart = names, spawn, restart
         self._times: dict[str, list[float]] = {}
-        """When each device died lately."""
+        """Device → the times at which it died lately."""
         self._died = threading.Condition()
         self._greeting = b""
         self._error: BaseException | None = None

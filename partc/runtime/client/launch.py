@@ -37,7 +37,7 @@ _DEATH_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """How the runners of a local ring are started."""
+    """Options of the runners of a local ring."""
 
     insecure: bool = False
     """Neither encrypt nor authenticate."""

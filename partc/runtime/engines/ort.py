@@ -150,7 +150,7 @@ def _references_of_a_variable() -> int:
 
 
 _ALONE = _references_of_a_variable()
-"""What `sys.getrefcount` says of an array that a variable alone refers to; versions of Python differ."""
+"""The `sys.getrefcount` of an array that a variable alone refers to; versions of Python differ."""
 
 
 def _bind(bind: Any, name: str, dtype: str, array: Array) -> None:

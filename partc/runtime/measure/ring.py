@@ -98,7 +98,7 @@ class RingRunner(Runner):
         self.interrupted = False
         """Whether a signal, or the end of the input, ended it."""
         self.refusal: PartcError | None = None
-        """Why a peer did not take this device, if none did in the end."""
+        """The reason why a peer did not take this device, if none did in the end."""
 
     def _begin(self) -> None:
         for name, address in self._addresses.items():

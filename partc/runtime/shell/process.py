@@ -18,7 +18,7 @@ from partc.format.message_parts import Problem
 from partc.runtime.shell.last_words import read_last_words
 
 LOOK_S = 1.0
-"""How often runners that load are looked after."""
+"""The time between two looks after runners that load."""
 _FIRST_WORD_S = 10.0
 _STOPPED_S = 10.0
 _TAIL_BYTES = 4000

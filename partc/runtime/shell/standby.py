@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 _AWAY_S = 0.018
-"""How long the loop goes without anybody: the promise is 20 ms."""
+"""The time for which the loop goes without anybody: the promise is 20 ms."""
 
 
 class Standby:

@@ -62,7 +62,7 @@ class _Pipe:
     origin: Origin
     """The connection's name at the receiver."""
     last_s: float = 0.0
-    """When the last message in order arrives."""
+    """The time at which the last message in order arrives."""
     ends_s: float | None = None
     """Messages that would arrive later are lost."""
 

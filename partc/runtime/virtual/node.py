@@ -65,7 +65,7 @@ class Node:
         self.name = role.device
         self.alive = True
         self.error: PartcError | None = None
-        """Why it has left."""
+        """The reason why it has left."""
         self.readings = Readings()
         """Values of its sensors."""
         self.device = Device(role, start, clock.now)
