@@ -16,7 +16,6 @@ time. On a busy machine they say nothing.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -199,4 +198,4 @@ def _ask(client: Client) -> Request:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
