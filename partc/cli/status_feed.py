@@ -64,7 +64,7 @@ def write_line(line: Line) -> str:
     return msgspec.json.encode(line).decode()
 
 
-def read_lines(texts: Iterable[str], where: str) -> Iterator[Line]:
+def read_lines(texts: Iterable[str | bytes], where: str) -> Iterator[Line]:
     """The lines of a feed that was kept.
 
     Raises:

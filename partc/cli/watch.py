@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="Look once.")
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option(
-    "--feed", metavar="FILE", help="Show what --json has written, instead of a ring; - reads stdin."
+    "--feed", metavar="FILE", help="Show what --json has written, instead of a ring; - is stdin, as it comes."
 )
 @json_option("one line for each look")
 def watch_command(
@@ -79,9 +79,12 @@ def _ring(build: Path, connect: str, period_s: float, insecure: bool) -> Iterato
 
 
 def _kept(feed: str) -> Iterator[Line]:
+    """The lines of a file, or those of standard input as they come."""
     from partc.cli.load import read_text
     from partc.cli.status_feed import read_lines
 
+    if feed == "-":
+        return read_lines(sys.stdin.buffer, "standard input")
     return read_lines(read_text(feed, "--feed FILE reads a file").splitlines(), feed)
 
 

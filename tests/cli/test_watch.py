@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -166,6 +167,26 @@ def test_a_loss_is_told_with_its_cause(build: Path) -> None:
     assert (change.epoch, change.cause) == (1, "lost b")
     assert came[-1].epoch == 1
     assert 0 < change.stopped_s < 10
+
+
+def test_a_feed_is_shown_as_it_comes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipe stays open: more is to come."""
+    reading, writing = os.pipe()
+    state = {"epoch": 0, "placement": "", "devices": [{"device": "a"}]}
+    os.write(writing, json.dumps({"time": "now", "planned_s": {}, "ring": state}).encode() + b"\n")
+    with os.fdopen(reading) as stream, monkeypatch.context() as patched:
+        patched.setattr("sys.stdin", stream)
+        assert run(["watch", "--feed", "-", "--once"]) == 0
+    os.close(writing)
+    assert "Ring at now, epoch 0" in capsys.readouterr().out
+
+
+def test_a_feed_that_is_no_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe\n")))
+    assert run(["watch", "--feed", "-"]) == 1
+    assert "standard input: line 1" in capsys.readouterr().err
 
 
 def test_no_ring_runs(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
