@@ -9,8 +9,8 @@ that `optimal` finds with the measured times, those of the device multiplied by 
 only over the pieces that lie on two disks. Both rings are throttled alike, by sleeping (`tests/living/throttle.py`).
 
 The ring is planned with measured times (`partc profile`), in equal shares; any two devices can hold the model, and
-`survive: one` lays the copies that can be moved. Times are those from step to step at the source, one request at a
-time. On a busy machine they say nothing.
+`survive: one` lays the copies that can be moved. Rows are not mirrored, since the rival has none to mirror. Times are
+those from step to step at the source, one request at a time. On a busy machine they say nothing.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ def builds(folder: Path, model: str, factor: float) -> tuple[Path, Path]:
     lines = [line for line in MODELS[model].splitlines() if not line.startswith("max_")]
     file.write_text("\n".join([*lines, "task: text-generation", "dtype: float32", _SETTINGS]))
     first, second = folder / "first.yaml", folder / "second.yaml"
-    first.write_text(_devices(model, ["survive: one", _place(dict(zip("abc", shares, strict=True)))]))
+    first.write_text(
+        _devices(model, ["survive: one", "mirror: off", _place(dict(zip("abc", shares, strict=True)))])
+    )
     partc("profile", file, "--target", first, "-o", folder / "profile")
     partc("compile", file, "--target", folder / "profile" / "devices.yaml", "-o", folder / "moving")
     stages = best_static(read_artifacts(folder / "moving").problem, factor)
