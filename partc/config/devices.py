@@ -201,8 +201,12 @@ def _measured(top: Section) -> Times | None:
 def _mirror(top: Section) -> str:
     """One of `MIRROR`; YAML takes a plain `on` or `off` for a truth value."""
     if isinstance(value := top.data.get("mirror"), bool):
-        return "on" if value else "off"
-    return top.choice("mirror", MIRROR, "auto")
+        mode = "on" if value else "off"
+    else:
+        mode = top.choice("mirror", MIRROR, "auto")
+    if mode == "on" and top.choice("survive", SURVIVE, "none") == "none":
+        raise top.error("`mirror: on` needs a loss to mirror for", "mirror", hint="write `survive: one`, too")
+    return mode
 
 
 def _overlap(top: Section) -> int:

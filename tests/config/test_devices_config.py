@@ -61,6 +61,9 @@ def test_surviving(tmp_path: Path) -> None:
     config = load(tmp_path, f"survive: one\nmirror: off\n{text}")
     board = config.devices["board"]
     assert (config.survive, config.mirror, config.overlap) == ("one", "off", 3)
+    with pytest.raises(ConfigError, match="`mirror: on` needs a loss to mirror for"):
+        load(tmp_path, f"mirror: on\n{GOOD}")
+    assert load(tmp_path, f"survive: one\nmirror: on\n{GOOD}").mirror == "on"
     with pytest.raises(ConfigError, match="4 further borders a device are too many"):
         load(tmp_path, GOOD + "overlap: 4\n")
     assert (board.storage_bytes, board.storage_bandwidth_bytes_per_s) == (8 * 10**9, 4e8)
