@@ -238,7 +238,7 @@ def test_ranges_that_cannot_be(tmp_path: Path, line: str, message: str) -> None:
 def test_deep_yaml_is_refused_at_once(text: str, tmp_path: Path) -> None:
     file = tmp_path / "devices.yaml"
     file.write_text(text)
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ConfigError, match="nested too deeply"):
         load_yaml(file)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
