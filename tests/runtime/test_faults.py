@@ -197,6 +197,13 @@ def test_nobody_there(build: Path) -> None:
     assert caught.value.where == f"127.0.0.1:{port}"
 
 
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "127.0.0.1:99999", ":5555", "::1:5555"])
+def test_what_is_no_address(build: Path, address: str) -> None:
+    with pytest.raises(RunError, match=f"a: '{address}' is not an address") as caught:
+        Client.connect(build, address)
+    assert "HOST:PORT is expected" in str(caught.value.hint)
+
+
 def test_a_port_in_use(build: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

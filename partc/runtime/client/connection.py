@@ -49,7 +49,7 @@ class Connection(ABC):
         try:
             self._transport.connect(role.device, address)
         except BaseException:
-            self.close()
+            self._transport.close()  # `close` of a subclass is for one that has begun
             raise
 
     def __enter__(self) -> Self:

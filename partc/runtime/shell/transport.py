@@ -34,6 +34,7 @@ from partc.runtime.core.events import Connected, Disconnected, Origin, Received,
 from partc.runtime.shell.addresses import require_loopback
 from partc.runtime.shell.descriptors import hang_up, most_silent
 from partc.runtime.shell.keys import Keys
+from partc.runtime.shell.settings import has_port
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _ZAP_DOMAIN = b"partc"
@@ -173,6 +174,8 @@ class Transport:
         Raises:
             RunError: the address is no HOST:PORT, or not a loopback one while there are no keys.
         """
+        if not has_port(address):
+            raise _no_address(name, address)
         if self._keys is None:
             require_loopback(address)
         if name in self._outgoing:
@@ -188,8 +191,7 @@ class Transport:
         try:
             socket.connect(f"tcp://{address}")
         except zmq.ZMQError:
-            hint = "HOST:PORT is expected, as in 192.0.2.7:5555"
-            raise RunError("this is not an address", where=address, hint=hint) from None
+            raise _no_address(name, address) from None
 
     def address_of(self, name: str) -> str:
         """The address at which we connect to a device."""
@@ -406,6 +408,11 @@ class Transport:
             name = self._keys.name_of(public)
             verdict = [b"200", b"OK", name.encode()] if name else [b"400", b"unknown key", b""]
             self._zap.send_multipart([version, request, *verdict, b""])
+
+
+def _no_address(name: str, address: str) -> RunError:
+    hint = "HOST:PORT is expected, as in 192.0.2.7:5555"
+    return RunError(f"{address!r} is not an address", where=name, hint=hint)
 
 
 def _receive_all(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
