@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from msgspec import convert
 from msgspec.structs import replace
 
 from partc.balance.pieces import Piece, Pieces, to_pieces
@@ -15,17 +15,17 @@ from partc.errors import PlanError
 from partc.format.build import Build, Submodule, load_build
 from partc.format.placement import Placement, Stages, seal_placement
 from partc.format.program import Emit, Program, Run, Sample, print_program
-from partc.format.reading import RECOMPILE
+from partc.format.reading import RECOMPILE, convert
 from partc.format.role import device_folders, source_role
 from partc.plan.evaluate import evaluate
 from partc.plan.figures import placement_figures
 from partc.plan.file import PLAN_FILE, read_plan
-from partc.plan.layers import Shape
+from partc.plan.layers import Shape, Span
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 from partc.plan.stages import SOURCE, Ends, Step, places_of, programs_of, route
 
-COPIES = "compile with `overlap: 1` or `survive: one` in devices.yaml, which lay copies on other disks"
+_COPIES = "`overlap: 1` or `survive: one` in devices.yaml lay more there"
 _ROOM = "move fewer sub-modules, or others besides"
 
 
@@ -122,8 +122,14 @@ class Artifacts:
                     what = f"{self.shape.describe(piece.indices)} ({self.names[place]})"
                     holders = ", ".join(sorted(piece.holders))
                     raise PlanError(
-                        f"{stage.device} has no copy of {what}; it lies on {holders}", hint=COPIES
+                        f"{stage.device} has no copy of {what}; it lies on {holders}",
+                        hint=f"on its disk lie {self._held_by(stage.device)}; {_COPIES}",
                     )
+
+    def _held_by(self, device: str) -> str:
+        """The pieces on a device's disk: `sub-modules 0-8, 9-12`."""
+        spans = [piece.span for piece in self.pieces if device in piece.holders]
+        return f"sub-modules {', '.join(spans)}" if spans else "none"
 
     def _programs(self, here: Stages) -> dict[str, Program]:
         """Device → its program for stages of pieces."""
@@ -190,21 +196,34 @@ def read_artifacts(build_dir: Path) -> Artifacts:
     """The artifacts of a build's folder.
 
     Raises:
-        BundleError: it is no build, or a file in it is damaged.
-        PlanError: plan.json is missing or damaged, or the build was made without a plan.
+        UserError: it is no build, a file in it is missing or damaged, or it was made without a plan.
     """
     file = build_dir / PLAN_FILE
     plan = read_plan(file)
     problem = read_problem(plan["problem"], f"{file}: problem")
-    layers = convert(plan.get("layers"), tuple[tuple[int, int], ...] | None)
     builds = {build.device: build for build in map(load_build, device_folders(build_dir))}
     found = Artifacts(
-        problem, Shape(len(problem.submodules), layers), builds, source_role(build_dir).placement
+        problem,
+        Shape(len(problem.submodules), _layers(plan, problem, file)),
+        builds,
+        source_role(build_dir).placement,
     )
     if sum(len(piece.indices) for piece in found.pieces) != len(problem.submodules):
         message = "its pieces are not those of its plan"
         raise PlanError(message, where=str(build_dir), hint=RECOMPILE)
     return found
+
+
+def _layers(plan: Mapping[str, Any], problem: Problem, file: Path) -> tuple[Span, ...] | None:
+    """The layers of every sub-module of a plan.json; None where they cannot be told."""
+    if plan.get("layers") is None:
+        return None
+    where = f"{file}: layers"
+    layers = convert(plan["layers"], tuple[Span, ...], where)
+    if len(layers) != len(problem.submodules):
+        message = f"expected a pair for each of {len(problem.submodules)} sub-modules, found {len(layers)}"
+        raise PlanError(message, where=where, hint=RECOMPILE)
+    return layers
 
 
 def _held(build: Build) -> dict[str, Submodule]:

@@ -78,7 +78,11 @@ def change_to(artifacts: Artifacts, before: Stages, wanted: Range, device: str) 
         there = f"{artifacts.shape.describe(indices)}: {device} computes that already"
         raise PlanError(there, where=wanted.where)
     after = stages_of([device if place in indices else name for place, name in enumerate(names)])
-    placement, problem = artifacts.place(after), artifacts.problem
+    try:
+        placement = artifacts.place(after)
+    except PlanError as error:
+        raise PlanError(error.message, where=error.where or wanted.where, hint=error.hint) from None
+    problem = artifacts.problem
     return Change(problem, before, after, placement, evaluate(problem, before), evaluate(problem, after))
 
 

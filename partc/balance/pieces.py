@@ -32,6 +32,11 @@ class Piece:
         """All sub-modules."""
         return range(self.first, self.last + 1)
 
+    @property
+    def span(self) -> str:
+        """Their numbers: `8-11`."""
+        return f"{self.first}-{self.last}" if self.last > self.first else f"{self.first}"
+
 
 Pieces = tuple[Piece, ...]
 """Pieces in the order of a step; together they hold every sub-module once."""
@@ -60,10 +65,10 @@ def to_pieces(stages: Stages, pieces: Pieces) -> Stages:
     def place(index: int, is_end: bool) -> int:
         found = bisect_right(firsts, index) - 1
         if index != (pieces[found].last if is_end else pieces[found].first):
-            whole = f"{pieces[found].first}-{pieces[found].last}"
+            spans = ", ".join(piece.span for piece in pieces)
             raise PlanError(
-                f"sub-modules {whole} are one piece: no stage can end inside it",
-                hint="move all of them; `overlap: 1` in devices.yaml makes further borders",
+                f"sub-modules {pieces[found].span} are one piece: no stage can end inside it",
+                hint=f"the pieces are {spans}; `overlap:` in devices.yaml makes more",
             )
         return found
 

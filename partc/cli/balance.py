@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partc.config.units import format_seconds
-from partc.errors import PartcError, PlanError
+from partc.errors import PartcError, UserError
 
 if TYPE_CHECKING:
     from partc.balance.ring import Order, RingBalancer
@@ -51,13 +51,17 @@ def balanced(client: Client, build: Path, tell: Tell = print_move) -> Iterator[N
 
 
 def _balancer(build: Path) -> RingBalancer | None:
-    """None where no piece lies on two disks, or the build has no plan."""
+    """None where no piece lies on two disks, or the build has no plan; a damaged plan is no reason not to run."""
     from partc.balance.artifacts import read_artifacts
     from partc.balance.ring import RingBalancer
+    from partc.plan.file import PLAN_FILE
 
+    if not (build / PLAN_FILE).exists():
+        return None
     try:
         artifacts = read_artifacts(build)
-    except PlanError:
+    except UserError as error:
+        click.echo(f"note: nothing is balanced: {error}", err=True)
         return None
     return RingBalancer(artifacts) if any(len(piece.holders) > 1 for piece in artifacts.pieces) else None
 

@@ -58,13 +58,14 @@ def move_command(
     from partc.balance.by_hand import change_to
     from partc.balance.ring import moved_text
     from partc.cli.load import load_build
+    from partc.cli.reach import reach_ring
 
     load_build(build)  # says what was meant, where that is no build
     artifacts, span = read_artifacts(build), _range(wanted)
     if dry_run:
         _print(change_to(artifacts, artifacts.stages, span, device), None, as_json)
         return
-    with _client(build, connect, insecure) as client:
+    with reach_ring(build, connect, insecure=insecure) as client:
         change = change_to(artifacts, _stages_now(client), span, device)
         what = moved_text(artifacts.shape, change.before, change.after)
         placing = client.place(change.placement, reason=f"by hand: {what}")
@@ -81,14 +82,6 @@ def _range(text: str) -> Range:
     assert found is not None
     refuse(found.last < found.first, f"--submodules: {text!r} goes backwards")
     return found
-
-
-def _client(build: Path, connect: str, insecure: bool) -> Client:
-    from partc.runtime.client.client import Client
-    from partc.runtime.client.ring_file import source_address
-
-    address, insecure = source_address(build, connect, insecure=insecure)
-    return Client.connect(build, address, insecure=insecure)
 
 
 def _stages_now(client: Client) -> Stages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,21 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
 """A path as typed; whether it exists is checked where it is read, so that the message can say what to do."""
+
+
+def seconds(text: str) -> float:
+    """A number of seconds as typed; neither below zero nor endless, which no clock takes.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise click.BadParameter(f"{text!r} is not a number of seconds, as in 30 or 0.5")
+    return value
 
 
 def example(*lines: str) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from partc.cli.options import FILE, example, json_option, print_json
+from partc.cli.options import FILE, example, json_option, print_json, refuse, seconds
 
 if TYPE_CHECKING:
     from partc.format.build import Model
@@ -96,7 +97,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--rejoin",
-    type=click.FloatRange(0),
+    type=seconds,
     metavar="SECONDS",
     help="How long requests wait for a device that is lost.  [default: 60; 0 with --no-restart]",
 )
@@ -107,7 +108,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--linger",
-    type=click.FloatRange(0),
+    type=seconds,
     metavar="SECONDS",
     default=30.0,
     help="How long requests wait for a source that is out of reach; local runners wait as long for clients.  "
@@ -154,10 +155,11 @@ def run_command(
     from partc.format.message_parts import Sampling
     from partc.runtime.client.launch import LocalSettings
 
-    if not prompts and not token_ids and tensors is None:
-        raise click.UsageError(
-            "nothing to run: give --prompt, --token-ids or --input", click.get_current_context()
-        )
+    refuse(
+        not prompts and not token_ids and tensors is None,
+        "nothing to run: give --prompt, --token-ids or --input",
+    )
+    _check_local(connect, rejoin)
     role = load_build(build)
     model = role.model
     check_task(model.task, bool(prompts or token_ids), tensors is not None)
@@ -179,9 +181,24 @@ def run_command(
         results = _generate(client, asked, inputs, count, sampling, listen)
     if output is not None:
         write_outputs(output, results)
+    _show(results, model, shown, live, as_json, timing)
     if record:
         _record(build, role.plan_id, results, started, local=connect is None)
-    _show(results, model, shown, live, as_json, timing)
+
+
+def _check_local(connect: str | None, rejoin: float | None) -> None:
+    """Refuse options of local runners where there are none."""
+    if connect is None:
+        return
+    given = click.get_current_context().get_parameter_source("restart")
+    refuse(
+        given is not ParameterSource.DEFAULT,
+        "--restart and --no-restart are for local runners: leave --connect out",
+    )
+    refuse(
+        rejoin is not None,
+        "--rejoin is for local runners: with --connect, give it to the source's partc-runner",
+    )
 
 
 def _new_tokens(model: Model, asked: int | None) -> int:
@@ -199,14 +216,13 @@ def _new_tokens(model: Model, asked: int | None) -> int:
 def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterator[Client]:
     """A connection to the devices: to running ones, or to local processes that end with the block."""
     from partc.cli.progress import progress_bar
-    from partc.runtime.client.client import Client
+    from partc.cli.reach import reach_ring
     from partc.runtime.client.launch import launch_local
-    from partc.runtime.client.ring_file import source_address, told_in_file
+    from partc.runtime.client.ring_file import told_in_file
 
     insecure = settings.insecure
     if connect is not None:
-        address, insecure = source_address(build, connect, insecure=insecure)
-        with Client.connect(build, address, insecure=insecure, linger_s=settings.linger_s) as client:
+        with reach_ring(build, connect, insecure=insecure, linger_s=settings.linger_s) as client:
             yield client
         return
     with progress_bar() as bar:

@@ -40,8 +40,8 @@ def _row(device: DeviceStatus, line: Line) -> Sequence[str]:
         _MISSING if measured is None else format_seconds(measured),
         _MISSING if planned is None else format_seconds(planned),
         _MISSING if vitals is None else str(vitals.queue),
-        _bytes(readings.memory_own_bytes),
-        _bytes(readings.memory_available_bytes),
+        _short(readings.memory_own_bytes),
+        _short(readings.memory_available_bytes),
         _MISSING if readings.temperature_c is None else f"{readings.temperature_c:.0f} C",
         _power(readings),
         _MISSING if vitals is None else f"{sum(vitals.links.values())}/{len(vitals.links)}",
@@ -50,6 +50,14 @@ def _row(device: DeviceStatus, line: Line) -> Sequence[str]:
 
 def _bytes(count: int | None) -> str:
     return _MISSING if count is None else format_bytes(count)
+
+
+def _short(count: int | None) -> str:
+    """Bytes in at most seven characters, so that a row has room in 80 columns: `77 MiB`, `2.2 GiB`."""
+    if count is None:
+        return _MISSING
+    number, unit = format_bytes(count).split()
+    return f"{float(number):.{0 if float(number) >= 10 else 1}f} {unit}"
 
 
 def _power(readings: Readings) -> str:

@@ -51,9 +51,11 @@ def watch_command(
     Times are medians of the last 32 steps since somebody began to watch. Sensors are read only while somebody watches.
     """
     from partc.config.units import parse_seconds
+    from partc.format.messages.watching import LONGEST_PERIOD_S
 
     refuse(feed is not None and as_json, "--feed excludes --json")
     period_s = parse_seconds(every, where="--every", allow_zero=False)
+    refuse(period_s > LONGEST_PERIOD_S, f"--every: {every!r} is longer than a day")
     lines = _ring(build, connect, period_s, insecure) if feed is None else _kept(feed)
     with _shown(as_json) as show:
         for line in islice(lines, 1 if once else None):
@@ -62,14 +64,12 @@ def watch_command(
 
 def _ring(build: Path, connect: str, period_s: float, insecure: bool) -> Iterator[Line]:
     from partc.cli.load import load_build
+    from partc.cli.reach import reach_ring
     from partc.cli.status_feed import make_line, planned_times
-    from partc.runtime.client.client import Client
-    from partc.runtime.client.ring_file import source_address
 
     load_build(build)
     plan = planned_times(build)
-    address, insecure = source_address(build, connect, insecure=insecure)
-    with Client.connect(build, address, insecure=insecure) as client:
+    with reach_ring(build, connect, insecure=insecure) as client:
         came: deque[RingStatus] = deque()
         client.watch(period_s, came.append)
         while True:

@@ -40,7 +40,7 @@ class Shape:
             raise PlanError(
                 f"there is no sub-module {wanted.last}",
                 where=wanted.where,
-                hint=f"the sub-modules are 0-{self.count - 1}; --print-after coarsen-submodules shows them",
+                hint=f"the sub-modules are 0-{self.count - 1}; partc plan --print-after coarsen-submodules shows them",
             )
         return frozenset(range(wanted.first, wanted.last + 1))
 

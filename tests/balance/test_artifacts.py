@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from itertools import product
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from partc.balance.artifacts import Artifacts, read_artifacts
-from partc.errors import PlanError
+from partc.errors import PlanError, UserError
 from partc.format.build import State
 from partc.format.contingencies import load_contingencies
 from partc.format.placement import parse_placement, placement_json, stages_of
 from partc.format.role import Role, check_role, source_role
+from partc.plan.file import PLAN_FILE
 from tests.balance.builds import WITHOUT, problem, write_build
 
 
@@ -112,3 +114,19 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     tight = read_artifacts(write_build(tmp_path / "build", problem(memory=3)))
     with pytest.raises(PlanError, match="phone needs 4 B and has 3 B"):
         tight.place(stages_of(["phone"] * 4 + ["old"] * 2))
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ("x", "layers: expected `array`"),
+        ([[1]], "layers: .0.: expected `array` of length 2"),
+        ([], "layers: expected a pair"),
+    ],
+)
+def test_layers_changed_by_hand_are_refused(tmp_path: Path, layers: object, message: str) -> None:
+    changed = write_build(tmp_path / "build")
+    plan = json.loads((changed / PLAN_FILE).read_text(encoding="utf-8"))
+    (changed / PLAN_FILE).write_text(json.dumps({**plan, "layers": layers}), encoding="utf-8")
+    with pytest.raises(UserError, match=f"plan.json: {message}"):
+        read_artifacts(changed)

@@ -45,17 +45,31 @@ def test_the_json_has_what_programs_want(artifacts: Artifacts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "device", "message"),
+    ("text", "device", "message", "hint"),
     [
-        ("submodules 2-9", "phone", "there is no sub-module 9"),
-        ("layer 7", "phone", "there is no layer 7"),
-        ("submodules 2-3", "tablet", "'tablet' is none of the devices of this build"),
-        ("submodules 2-3", "board", "layer 1: board computes that already"),
-        ("submodules 0-1", "board", "board has no copy of layer 0 (part_0); it lies on phone"),
-        ("submodules 2", "phone", "sub-modules 2-3 are one piece: no stage can end inside it"),
+        ("submodules 2-9", "phone", "there is no sub-module 9", "the sub-modules are 0-5"),
+        ("layer 7", "phone", "there is no layer 7", "layers of this model are 0-2"),
+        ("submodules 2-3", "tablet", "'tablet' is none of the devices of this build", "board, old, phone"),
+        ("submodules 2-3", "board", "layer 1: board computes that already", None),
+        (
+            "submodules 0-1",
+            "board",
+            "board has no copy of layer 0 (part_0); it lies on phone",
+            "lie sub-modules 2-3",
+        ),
+        (
+            "submodules 2",
+            "phone",
+            "sub-modules 2-3 are one piece: no stage can end inside it",
+            "0-1, 2-3, 4-5",
+        ),
     ],
 )
-def test_what_cannot_be_is_refused(artifacts: Artifacts, text: str, device: str, message: str) -> None:
+def test_what_cannot_be_is_refused(
+    artifacts: Artifacts, text: str, device: str, message: str, hint: str | None
+) -> None:
     with pytest.raises(PlanError) as caught:
         change(artifacts, text, device)
     assert caught.value.message == message
+    assert caught.value.where is not None
+    assert (caught.value.hint is None) if hint is None else (hint in str(caught.value.hint))

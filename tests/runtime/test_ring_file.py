@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from partc.runtime.client.ring_file import RING_FILE, running_ring, source_address, told_in_file
+from partc.runtime.client.ring_file import RING_FILE, running_ring, told_in_file
 
 
-def test_auto_is_the_ring_that_runs(tmp_path: Path) -> None:
+def test_a_ring_is_found_while_it_runs(tmp_path: Path) -> None:
     with told_in_file(tmp_path, "127.0.0.1:7", insecure=True):
-        assert source_address(tmp_path, "auto", insecure=False) == ("127.0.0.1:7", True)
-        assert source_address(tmp_path, "127.0.0.1:8", insecure=False) == ("127.0.0.1:8", False)
-    assert source_address(tmp_path, "auto", insecure=False) == (None, False)
+        found = running_ring(tmp_path)
+        assert found is not None
+        assert (found.source, found.insecure) == ("127.0.0.1:7", True)
+    assert running_ring(tmp_path) is None
     assert list((tmp_path / "runs").iterdir()) == []
 
 
@@ -49,3 +51,14 @@ def test_a_build_that_cannot_be_written_in_goes_without(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file", encoding="utf-8")
     with told_in_file(tmp_path, "127.0.0.1:7", insecure=False):
         assert running_ring(tmp_path) is None
+
+
+def test_a_full_disk_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with told_in_file(tmp_path, "127.0.0.1:7", insecure=False):
+        assert running_ring(tmp_path) is None
+        assert list((tmp_path / "runs").iterdir()) == []

@@ -10,13 +10,16 @@ from partc.format.fields import Ticket
 from partc.format.messages.base import Message
 from partc.format.status import RingStatus, Vitals
 
+LONGEST_PERIOD_S = 86400
+"""The longest time between two statuses, a day."""
+
 
 class Watch(Message, frozen=True, kw_only=True):
     """The client wants to be told how the ring is, by `status`."""
 
     route: ClassVar[str] = "client → source"
     ticket: Ticket
-    period_s: Annotated[float, Meta(ge=0, le=86400)]
+    period_s: Annotated[float, Meta(ge=0, le=LONGEST_PERIOD_S)]
     """Seconds from one status to the next, 0.1 at least; 0: no more."""
 
 

@@ -38,8 +38,11 @@ def told_in_file(build: Path, source: str, *, insecure: bool) -> Iterator[None]:
     with contextlib.suppress(OSError):
         path.parent.mkdir(exist_ok=True)
         fresh = path.with_name(f"ring.{ring.pid}.json")
-        fresh.write_bytes(msgspec.json.encode(ring) + b"\n")
-        fresh.replace(path)
+        try:
+            fresh.write_bytes(msgspec.json.encode(ring) + b"\n")
+            fresh.replace(path)
+        except OSError:  # a full disk
+            fresh.unlink(missing_ok=True)
     try:
         yield
     finally:
@@ -51,17 +54,6 @@ def running_ring(build: Path) -> RunningRing | None:
     """The local ring of a build that runs now; None: there is none."""
     ring = _read(build / RING_FILE)
     return ring if ring is not None and _lives(ring.pid) else None
-
-
-def source_address(build: Path, connect: str, *, insecure: bool) -> tuple[str | None, bool]:
-    """The address that `--connect` stands for: (HOST:PORT, insecure).
-
-    `auto` is the local ring that runs now; else the address is None, which stands for the one in devices.yaml.
-    """
-    if connect != "auto":
-        return connect, insecure
-    ring = running_ring(build)
-    return (None, insecure) if ring is None else (ring.source, ring.insecure)
 
 
 def _read(path: Path) -> RunningRing | None:
