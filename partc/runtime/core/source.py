@@ -159,6 +159,8 @@ class Source:
 
     def greeted(self, hello: Hello, now: float) -> Iterator[Action]:
         """A device is connected."""
+        if not self.changes.remembers(hello.name, hello.incarnation):
+            self._unready.pop(hello.name, None)  # its former life lacked that link
         self.changes.greeted(hello.name, Member(hello.incarnation, hello.epoch, hello.placement))
         yield from self.look(now)
 

@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from msgspec.structs import replace
 
@@ -34,6 +35,8 @@ from partc.runtime.core.liveness import Progress
 from partc.runtime.core.request import Request
 from partc.runtime.core.requests import Requests
 
+_MIRRORED_ROWS = 8
+"""Rows that go to a copy at once: a message takes as long with one as with a few, and steps wait for it."""
 _PART_BYTES = 256 * 1024
 _MOST_READING = 4096
 """Answers that may be read at once."""
@@ -239,7 +242,7 @@ class Transfer:
     def _mirror(self, number: int, submodule: str, keeper: str) -> Iterator[Action]:
         request, key = self.requests.request(number), (number, submodule)
         sent, way = self._sent.get(key, 0), self.links.way_to(keeper)
-        if request is None or request.steps <= sent:
+        if request is None or _rows_between(request, sent) < _MIRRORED_ROWS:
             return
         if way is None:
             yield from self.links.connect(keeper)
@@ -318,6 +321,12 @@ class Transfer:
         yield from self._take_slot(slot, request, copy.sequences)
         for state, row, rows in copy.all_rows():
             yield WriteRows(fetch.submodule, slot, state, row, 0, rows)
+
+
+def _rows_between(request: Request, step: int) -> int:
+    """Rows that the steps from this one to the last have added to each sequence."""
+    begins, ends = request.position(step), request.position(request.steps)
+    return max((end - begin for begin, end in zip_longest(begins, ends, fillvalue=0)), default=0)
 
 
 def _header(epoch: int, request: int, submodule: str, begin: int, end: int) -> Rows:

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from partc.format.build import State
 from partc.format.dtypes import Array
 from partc.format.message_parts import Reached, TensorSpec
 from partc.format.messages import Rows, Want
+from partc.format.placement import seal_placement
 from partc.format.role import Role
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import ReadRows, Send, WriteRows
@@ -172,3 +174,36 @@ def _fields(message: Any) -> dict[str, Any]:
 
 def _put(found: Array, begin: int, rows: Array) -> None:
     found[begin : begin + len(rows)] = rows
+
+
+# -- copies
+
+
+@pytest.mark.parametrize(
+    ("steps", "ends", "rows"),
+    [(5, (3,), []), (6, (3,), [(0, 0, 8)]), (1, (9,), [(0, 0, 9)]), (4, (2, 5), [(0, 0, 5), (1, 0, 8)])],
+    ids=["too few", "enough", "a prompt", "the longest of a batch counts"],
+)
+def test_rows_for_a_copy(steps: int, ends: tuple[int, ...], rows: list[tuple[int, int, int]]) -> None:
+    """They go out eight at a time: a message takes as long with one."""
+    end = mirrored(steps, ends)
+    assert reads(list(end.transfer.mirror())) == rows
+    assert reads(list(end.transfer.mirror())) == [], "they are on their way"
+
+
+def test_further_rows_for_a_copy() -> None:
+    end = mirrored(6, (3,))
+    list(end.transfer.mirror())
+    end.open(13, (3,))
+    assert reads(list(end.transfer.mirror())) == [], "seven more"
+    end.open(14, (3,))
+    assert reads(list(end.transfer.mirror())) == [(0, 8, 16)]
+
+
+def mirrored(steps: int, ends: tuple[int, ...]) -> End:
+    """Device b with request 40; c keeps a copy of the rows of p1."""
+    role = role_of("b", max_batch=len(ends))
+    end = End("b", Role(role.build, seal_placement(replace(role.placement, mirrors={"p1": "c"}))))
+    end.open(steps, ends)
+    list(end.link("c"))
+    return end
