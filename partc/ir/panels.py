@@ -13,7 +13,8 @@ larger blocks repeat their scale: 0.5625 bytes a weight where blocks of 64 could
 Four panels side by side make steps of 2304 bytes. Values are 0 … 15, and 8 stands for zero.
 
 Of 8 bits, the first row is -128 Σ w of each matrix row (where a product starts whose activations are stored + 128), the
-second its scale in float32. What fills up N and K has the scale 0, or weights of 0.
+second its scale in float32. K is filled up to whole blocks first. What fills up N and K has the scale 0, or weights
+of 0.
 
 The layout is the same for every processor; that of 4 bits was measured against others on AVX-512: panels that lie
 apart, or scales in a tensor of their own, cost a fifth to a third of the speed of a product with one row.
@@ -43,11 +44,11 @@ def panels(matrix: Array, bits: int, block: int) -> Array:
         block: elements of a row that share a scale, a multiple of 32; 0 for 8 bits.
     """
     data, scale = quantize(matrix, bits, block), scales(matrix, bits, block)
-    return _panels4(data, scale, matrix.shape[1]) if bits == 4 else _panels8(data, scale)
+    return _panels4(data, scale) if bits == 4 else _panels8(data, scale)
 
 
 def panels_shape(rows: int, columns: int, bits: int) -> tuple[int, ...]:
-    """Shape of `panels` of a matrix [rows, columns]."""
+    """Shape of `panels` of a matrix [rows, columns]; with 4 bits `columns` are those of whole blocks."""
     groups = -(-rows // GROUP[bits])
     if bits == 8:
         return groups, 2 + 8 * -(-columns // BLOCK), LANES
@@ -61,12 +62,13 @@ def scales_of(stream: Array) -> Array:
     return np.ascontiguousarray(stream[..., 128:]).view("<f2")
 
 
-def _panels4(data: Array, scale: Array, columns: int) -> Array:
+def _panels4(data: Array, scale: Array) -> Array:
     """Data u8[N, blocks, block / 2] and scales [N, blocks]."""
-    rows, blocks = len(data), -(-columns // BLOCK)
-    words = _words4(data.reshape(rows, -1, BLOCK // 2)[:, :blocks])
-    halves = np.repeat(scale.astype("<f2"), data.shape[2] * 2 // BLOCK, axis=1)[:, :blocks]
-    groups, steps, *_ = panels_shape(rows, columns, 4)
+    rows, many, half = data.shape
+    words = _words4(data.reshape(rows, -1, BLOCK // 2))
+    halves = np.repeat(scale.astype("<f2"), 2 * half // BLOCK, axis=1)
+    blocks = words.shape[1]
+    groups, steps, *_ = panels_shape(rows, many * 2 * half, 4)
     missing = (0, groups * GROUP[4] - rows), (0, steps * 2 - blocks)
     words, halves = np.pad(words, (*missing, (0, 0))), np.pad(halves, missing)
     weights = words.reshape(groups, 4, LANES, steps, 2, 4).transpose(0, 3, 1, 4, 5, 2)

@@ -8,12 +8,14 @@ A part flows through these files in this order:
 | `checks.py` | refuses operators, forms of them, types and options that there is no code for |
 | `padding.py` | refuses what may not run in an entry larger than the step |
 | `specialise.py` | the graph of one entry: every size a number, shape arithmetic folded away |
+| `quantized.py` | nodes on quantised weights as nodes on panels of bytes, and on activations made bytes once |
 | `layout.py` | which weights are packed, and the expression that packs them while they are streamed |
 | `fuse.py` | nodes joined with their neighbours, where a processor's kernel does both |
 | `blocks.py` | equal layers, so that each distinct one is compiled once |
 | `builder.py` | graphs to one Relax module: a function an entry, kernels shared by all |
 | `operators/` | ONNX operator to Relax: every operator that the target knows, correct on every machine |
 | `kernels/` | what is worth more than Relax's own code: products, attention, normalisation, activations |
+| `kernels/instructions/` | sums of products of bytes for each instruction set, and the choice of one |
 | `machine.py` | what the code is compiled for: triple, processor, features, GPU |
 | `toolchain.py` | the linker and NVIDIA's compiler: found, or named with how to get them |
 | `linker.py` | linkers: which there are for a platform, tried on an empty library, and used |

@@ -5,14 +5,21 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from partc.errors import ConfigError, UserError
-from partc.ir.graph import Graph, Node
+from partc.ir.graph import Graph, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.panels import BLOCK
+from partc.ir.weights import Step
+from targets.tvm.machine import Machine
 
-_QUANTIZED = tuple(operator.name for operator in (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS))
+if TYPE_CHECKING:
+    from targets.tvm.builder import Expr, FunctionBuilder
+
+QUANTIZED = tuple(operator.name for operator in (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS))
 _SHORT = frozenset(("f16", "bf16"))
+_STORED = frozenset(("u8", "i8"))
 _OTHER_TARGET = "use `target: ort` for this device"
 
 
@@ -28,23 +35,51 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
         )
 
 
-def refusal_of(node: Node) -> UserError | None:
-    """Why there is no code for a node, whatever its sizes; None where there may be some.
+def refusal_of(node: Node, machine: Machine) -> UserError | None:
+    """Why there is no code for a node on a machine, whatever its sizes; None where there may be some.
 
-    Weights of 4 and 8 bits have no kernels. Sums in 16 bits are what TVM makes of operands that have 16: digits and
-    large sums would be lost.
+    Sums in 16 bits are what TVM makes of operands that have 16: digits and large sums would be lost.
     """
-    if node.op in _QUANTIZED:
-        hint = (
-            "use `target: ort` for the devices of a quantised model, or write `quantize: none` in model.yaml"
-        )
-        return _refused(node, f"the tvm target has no code for {node.op}", hint)
+    if node.op in QUANTIZED:
+        return _quantized_refusal(node, machine)
     short = next((value for value in node.operands if value.dtype in _SHORT), None)
     if short is not None and node.op in _adding():
         what = f"the tvm target computes {node.op} in f32, and %{short.name} is {short.dtype}"
         hint = f"write `dtype: float32` in model.yaml (an ONNX file: export it so), or {_OTHER_TARGET}"
         return _refused(node, what, hint)
     return None
+
+
+def _quantized_refusal(node: Node, machine: Machine) -> UserError | None:
+    """Kernels of quantised products are those of processors, for float32 activations and whole blocks of 32."""
+    none = f"the tvm target has no code for {node.op}"
+    hint = "use `target: ort` for the devices of a quantised model, or write `quantize: none` in model.yaml"
+    short = next((value for value in (*node.operands, *node.outputs) if value.dtype in _SHORT), None)
+    if short is not None:
+        hint = f"write `dtype: float32` in model.yaml, or {_OTHER_TARGET}"
+        return _refused(node, f"{none} with numbers in {short.dtype}", hint)
+    if node.attributes.get("bits") == 4 and cast("int", node.attributes.get("block", 0)) % BLOCK:
+        hint = f"write `block: 32`, 64, 128 or 256 in `quantize` of model.yaml, or {_OTHER_TARGET}"
+        return _refused(node, f"{none} with blocks of {node.attributes.get('block')}", hint)
+    if any(value.dtype in _STORED and not _is_quantised_here(value) for value in node.operands):
+        return _refused(node, f"{none} with data that partc has not quantised", hint)
+    if machine.cuda is not None:
+        return _refused(node, f"{none} on a GPU", hint)
+    return None if _has_instructions(machine) else _refused(node, f"{none} on {machine.name}", hint)
+
+
+def _is_quantised_here(value: Value) -> bool:
+    """Whether panels can be made of it: of the matrix that it is made of."""
+    return isinstance(value, Weight) and isinstance(value.source, Step) and value.source.op == "quantize"
+
+
+def _has_instructions(machine: Machine) -> bool:
+    """Whether there are kernels for its processor; true where TVM, whose code tells, is not installed."""
+    if importlib.util.find_spec("tvm") is None:
+        return True
+    from targets.tvm.kernels.instructions import instructions_of
+
+    return instructions_of(machine) is not None
 
 
 @cache
@@ -59,14 +94,14 @@ def _adding() -> frozenset[str]:
     return frozenset((*PRODUCTS, *REDUCTIONS, *EMITTERS))
 
 
-def check_nodes(graph: Graph) -> None:
-    """Refuse nodes that there is no code for, whatever their sizes.
+def check_nodes(graph: Graph, machine: Machine) -> None:
+    """Refuse nodes that there is no code for on a machine, whatever their sizes.
 
     Raises:
         UserError: names the first node.
     """
     for node in graph.nodes:
-        if (refusal := refusal_of(node)) is not None:
+        if (refusal := refusal_of(node, machine)) is not None:
             raise refusal
 
 
@@ -91,10 +126,22 @@ def check_forms(graphs: Sequence[Graph]) -> None:
     """
     from targets.tvm.builder import ModuleBuilder
     from targets.tvm.operators import OPERATORS
+    from targets.tvm.quantized import OPERATORS as QUANTIZED_OPERATORS
 
-    builder = ModuleBuilder(OPERATORS, frozenset())
+    emitters = {**OPERATORS, **dict.fromkeys(QUANTIZED_OPERATORS, _of_any_form)}
+    builder = ModuleBuilder(emitters, frozenset())
     for number, graph in enumerate(graphs):
         builder.add(f"graph_{number}", graph, [*graph.inputs, *graph.states(), *graph.weights()])
+
+
+def _of_any_form(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """A stand-in for kernels that have every form: results of the right types."""
+    from tvm import relax
+
+    from targets.tvm.builder import type_of
+
+    kind = type_of(node.outputs[0])
+    return relax.op.zeros(kind.shape, kind.dtype)
 
 
 def _refused(node: Node, message: str, hint: str) -> UserError:

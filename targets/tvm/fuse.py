@@ -7,23 +7,27 @@
 | two or three products of one x | `tvm.Products` | waking the threads for each |
 | heads and rows of an operand or result swapped | the attribute `rows_first` of the node beside | a copy |
 
+Products with quantised weights (`tvm.QuantizedProduct`) become `tvm.QuantizedGatedProduct` and so on.
 The graph is that of one entry; only products with a packed weight are joined, since only these have kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from partc.ir.edit import drop_dead
-from partc.ir.graph import Graph, Node, Value
+from partc.ir.graph import Attribute, Graph, Node, Value
 from partc.ir.operators import ATTENTION, UPDATE_STATE
 from targets.tvm.kernels.activate import activation_of
 from targets.tvm.kernels.attention import fits as fits_attention
 from targets.tvm.kernels.rotary import fits as fits_rotary
 from targets.tvm.kernels.update_state import fits as fits_update
+from targets.tvm.quantized import PRODUCT as QUANTIZED_PRODUCT
 
 MOST = 3
 """Products of one x that a kernel takes together."""
+_PRODUCTS = {"MatMul": "tvm.", QUANTIZED_PRODUCT: "tvm.Quantized"}
+"""Operator of a product → how the names of what it becomes begin."""
 
 
 class _Fuser:
@@ -38,12 +42,9 @@ class _Fuser:
     def is_product(self, value: Value | None) -> bool:
         """Whether this is made by a product with a packed weight."""
         node = value.producer if value is not None else None
-        return (
-            node is not None
-            and node.op == "MatMul"
-            and (w := node.inputs[1]) is not None
-            and w.name in self.packed
-        )
+        if node is None or node.op not in _PRODUCTS:
+            return False
+        return node.op != "MatMul" or node.operand(1).name in self.packed
 
     def is_private(self, value: Value | None) -> bool:
         """Whether one node alone reads this."""
@@ -70,10 +71,21 @@ def _gated_product(f: _Fuser, node: Node) -> Node | None:
         inner = gate.producer.inputs[0]  # type: ignore[union-attr]
         if not (f.is_product(inner) and f.is_private(inner)):
             continue
-        (x, a), (same, b) = inner.producer.inputs, up.producer.inputs  # type: ignore[union-attr]
-        if x is same:
-            return Node("tvm.GatedProduct", [x, a, b], node.outputs, {"activation": name}, node.scope)
+        one, other = inner.producer, up.producer  # type: ignore[union-attr]
+        if one is not None and other is not None and one.inputs[0] is other.inputs[0]:
+            operands = [*one.inputs, other.inputs[1]]
+            return _made_of(one, "GatedProduct", operands, node.outputs, {"activation": name}, node.scope)
     return None
+
+
+def _made_of(
+    product: Node, name: str, operands: list[Value | None], outputs: list[Value],
+    attributes: Mapping[str, Attribute], scope: str,
+) -> Node:  # fmt: skip
+    """A node for a product and what is joined with it."""
+    return Node(
+        f"{_PRODUCTS[product.op]}{name}", operands, outputs, {**product.attributes, **attributes}, scope
+    )
 
 
 def _product_plus(f: _Fuser, node: Node) -> Node | None:
@@ -84,8 +96,8 @@ def _product_plus(f: _Fuser, node: Node) -> Node | None:
             continue
         fits = added.shape in (product.shape, product.shape[-1:])  # type: ignore[union-attr, index]
         if fits and node.outputs[0].shape == product.shape:  # type: ignore[union-attr]
-            x, w = product.producer.inputs  # type: ignore[union-attr]
-            return Node("tvm.ProductPlus", [x, w, added], node.outputs, {}, node.scope)
+            made: Node = product.producer  # type: ignore[union-attr, assignment]
+            return _made_of(made, "ProductPlus", [*made.inputs, added], node.outputs, {}, node.scope)
     return None
 
 
@@ -137,4 +149,4 @@ def _group(f: _Fuser, node: Node, done: set[Node]) -> list[Node]:
 
 def _joined(group: list[Node]) -> Node:
     operands = [group[0].inputs[0], *(node.inputs[1] for node in group)]
-    return Node("tvm.Products", operands, [node.outputs[0] for node in group], {}, group[0].scope)
+    return _made_of(group[0], "Products", operands, [node.outputs[0] for node in group], {}, group[0].scope)

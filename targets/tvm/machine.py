@@ -15,7 +15,8 @@ PROVIDERS = ("cpu", "cuda")
 _X86_FEATURES = {
     "avx2": ("+avx2", "+fma"),
     "avx512": ("+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl"),
-    "vnni": ("+avx512vnni",),
+    "vnni": ("+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl", "+avx512vnni"),
+    "avxvnni": ("+avxvnni",),
 }
 _ARM_FEATURES = {
     "neon": ("+neon",),
@@ -27,7 +28,13 @@ _ARM_FEATURES = {
 }
 _BASELINES = {"x86-64-v3": ("+avx2", "+fma", "+bmi2", "+f16c", "+movbe")}
 """Features of a baseline beyond those of every processor of its kind."""
-_LINUX_NAMES = {"neon": "asimd", "dotprod": "asimddp", "fullfp16": "asimdhp", "avx512vnni": "avx512_vnni"}
+_LINUX_NAMES = {
+    "neon": "asimd",
+    "dotprod": "asimddp",
+    "fullfp16": "asimdhp",
+    "avx512vnni": "avx512_vnni",
+    "avxvnni": "avx_vnni",
+}
 """LLVM's name of a feature → Linux's, where they differ."""
 _GLIBC = ("libm.so.6", "libc.so.6")
 _GPU = re.compile(r"sm_\d{2,3}[af]?")
@@ -89,9 +96,15 @@ class Machine:
 
     def needs(self) -> list[str]:
         """Features that the processor must have, as /proc/cpuinfo calls them."""
+        return list(dict.fromkeys(_LINUX_NAMES.get(name, name) for name in self._words()))
+
+    def enabled(self) -> frozenset[str]:
+        """Features that the code may use, as LLVM calls them."""
+        return frozenset(self._words())
+
+    def _words(self) -> list[str]:
         words = [word for name in self.features for word in self.platform.features[name]]
-        names = [word[1:] for word in (*_BASELINES.get(self.platform.baseline, ()), *words)]
-        return list(dict.fromkeys(_LINUX_NAMES.get(name, name) for name in names))
+        return [word[1:] for word in (*_BASELINES.get(self.platform.baseline, ()), *words)]
 
     def target(self) -> Any:
         """The `tvm.target.Target` of this machine."""

@@ -13,6 +13,7 @@ from partc.errors import UserError
 from partc.format.dims import Dim, factors, symbols
 from partc.ir.effects import updates
 from partc.ir.graph import Constant, Graph, ModelInfo, Node, Value
+from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
 
 ROWS = ("batch", "sequence")
 """The factors of an axis that holds the rows of all sequences, one sequence after the other."""
@@ -186,6 +187,12 @@ def _keeps_rows_apart(node: Node, rows: list[Value]) -> bool:
         case "Transpose":
             order = node.attributes.get("perm")
             return isinstance(order, tuple) and order[0] == 0
+        case QUANTIZED_MATMUL.name:
+            return same_rank and alone
+        case QUANTIZED_GATHER.name:
+            return rows == [node.inputs[2]]
+        case QUANTIZED_EXPERTS.name:
+            return rows == node.inputs[:2]
         case "Gather":
             return _gathers_apart(node, rows)
         case "Slice":

@@ -86,8 +86,8 @@ class TvmTarget(Target):
         find_toolchain(self.machine, self.linker, self.nvcc)
 
     def refusal(self, node: Node) -> UserError | None:
-        """See `Target`: quantised weights, and sums in 16 bits."""
-        return refusal_of(node)
+        """See `Target`: forms of quantised weights, and sums in 16 bits."""
+        return refusal_of(node, self.machine)
 
     def identity(self) -> object:
         """Options and the versions of the tools that link.
@@ -105,14 +105,17 @@ class TvmTarget(Target):
             ConfigError: see `check`.
         """
         self.check()
+        from targets.tvm.quantized import write_quantized
+
         known = emitters_for(self.machine)
         entries = entries_of(graphs, info, self.batches, self.chunks)
         for graph in graphs:
-            check_nodes(graph)
+            check_nodes(graph, self.machine)
             check_padding(graph, info)
             check_states(graph)
         for entry in dict.fromkeys((entries[0], entries[-1])):  # what lies between has the same operators
             static = [specialise(graph, info, entry) for graph in graphs]
+            write_quantized(static)
             for graph in static:
                 check_operators(graph, known)
             check_forms(static)
@@ -131,6 +134,7 @@ class TvmTarget(Target):
         from targets.tvm.builder import ModuleBuilder
         from targets.tvm.fuse import fuse_for_processor
         from targets.tvm.link import build_library, verified
+        from targets.tvm.quantized import write_quantized
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
         entries = entries_of(part.graphs, info, self.batches, self.chunks)
@@ -138,6 +142,7 @@ class TvmTarget(Target):
         every = [graph for static in graphs.values() for graph in static]
         packed: frozenset[str] = frozenset()
         if not self.machine.cuda:  # panels are what the kernels of processors read
+            write_quantized(every)
             unify_products(every)
             packed = packable(every)
             for graph in every:
@@ -175,10 +180,10 @@ class TvmTarget(Target):
 
 def emitters_for(machine: Machine) -> Mapping[str, Any]:
     """Operator → what writes it for this machine."""
-    from targets.tvm.kernels import CPU_OPERATORS
+    from targets.tvm.kernels import cpu_operators
     from targets.tvm.operators import OPERATORS
 
-    return OPERATORS if machine.cuda else {**OPERATORS, **CPU_OPERATORS}
+    return OPERATORS if machine.cuda else {**OPERATORS, **cpu_operators(machine)}
 
 
 def _weights(graphs: Sequence[Graph]) -> list[Weight]:

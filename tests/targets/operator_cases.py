@@ -43,6 +43,12 @@ class Cases:
         self.lines.append(f"%{name}: {kind} = {call}")
         self.outputs[name] = counts
 
+    def leave_out(self, names: set[str]) -> None:
+        """Results, for a target that has no code for them."""
+        self.lines = [line for line in self.lines if line.removeprefix("%").partition(":")[0] not in names]
+        for name in names:
+            del self.outputs[name]
+
     @property
     def text(self) -> list[str]:
         """The graph: inputs and leaves before nodes, outputs behind them."""
@@ -124,7 +130,7 @@ def _update_state() -> Cases:
     return found
 
 
-FORMS = ((4, 16), (4, 32), (4, 128), (8, 0))
+FORMS = ((4, 16), (4, 32), (4, 64), (4, 128), (8, 0))
 """Bits and block."""
 
 

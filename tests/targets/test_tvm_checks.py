@@ -26,30 +26,52 @@ def lowered(lines: str, options: Mapping[str, Any] | None = None) -> list[Graph]
     return load_target("tvm", options or {}).lower([module.graph], module.info)
 
 
+STORED = """weight %data = u8[8, 1, 16] from "m"#"w" |> quantize(4, 32)
+weight %scales = T[8, 1] from "m"#"w" |> scales(4, 32)"""
 QUANTIZED = {
-    "partc.QuantizedMatMul": """input %x: f32[2, 32]
-weight %data = u8[8, 1, 16] from "m"#"data"
-weight %scales = f32[8, 1] from "m"#"scales"
-%y: f32[2, 8] = partc.QuantizedMatMul(%x, %data, %scales) {bits = 4, block = 32}""",
-    "partc.QuantizedGather": """input %x: i64[2]
-weight %data = u8[8, 1, 16] from "m"#"data"
-weight %scales = f32[8, 1] from "m"#"scales"
-%y: f32[2, 32] = partc.QuantizedGather(%data, %scales, %x) {bits = 4, block = 32}""",
-    "partc.QuantizedExperts": """input %x: f32[2, 32]
+    "partc.QuantizedMatMul": f"""input %x: T[2, 32]
+{STORED}
+%y: T[2, 8] = partc.QuantizedMatMul(%x, %data, %scales) {{bits = 4, block = 32}}""",
+    "partc.QuantizedGather": f"""input %x: i64[2]
+{STORED}
+%y: T[2, 32] = partc.QuantizedGather(%data, %scales, %x) {{bits = 4, block = 32}}""",
+    "partc.QuantizedExperts": f"""input %x: T[2, 32]
 input %chosen: i64[2]
-weight %data = u8[8, 1, 16] from "m"#"data"
-weight %scales = f32[8, 1] from "m"#"scales"
-%y: f32[2, 8] = partc.QuantizedExperts(%x, %chosen, %data, %scales) {bits = 4, block = 32}""",
+{STORED}
+%y: T[2, 8] = partc.QuantizedExperts(%x, %chosen, %data, %scales) {{bits = 4, block = 32}}""",
 }
+CHANGES: dict[str, tuple[str, str, str]] = {
+    "numbers in f16": ("T[", "f16[", "`dtype: float32`"),
+    "blocks of 16": ("32)", "16)", "`block: 32`"),
+    "data that partc has not quantised": (" |> quantize(4, 32)", "", "`target: ort`"),
+}
+"""What cannot be → text, its replacement, and a part of the hint."""
+
+
+def changed(op: str, what: str) -> str:
+    text, other, _ = CHANGES[what]
+    lines = QUANTIZED[op].replace(text, other).replace("T[", "f32[")
+    if what != "blocks of 16":
+        return lines
+    return lines.replace("block = 32", "block = 16").replace("[8, 1", "[8, 2").replace("2, 16]", "2, 8]")
 
 
 @pytest.mark.parametrize("op", QUANTIZED)
-def test_quantized_weights_are_refused_with_the_target_that_has_them(op: str) -> None:
-    with pytest.raises(UserError, match=f"no code for {op}") as caught:
-        lowered(QUANTIZED[op])
+@pytest.mark.parametrize("what", CHANGES)
+def test_forms_of_quantized_weights_without_kernels_are_refused(op: str, what: str) -> None:
+    with pytest.raises(UserError, match=f"no code for {op} with {what}") as caught:
+        lowered(changed(op, what))
     assert caught.value.where == f"node y ({op})"
-    hint = caught.value.hint or ""
-    assert "`target: ort`" in hint and "quantised model" in hint and "`quantize: none`" in hint
+    assert CHANGES[what][2] in (caught.value.hint or "")
+    assert lowered(QUANTIZED[op].replace("T[", "f32["))
+
+
+@pytest.mark.parametrize("op", QUANTIZED)
+def test_quantized_weights_are_refused_on_a_gpu(op: str) -> None:
+    node = module_of(QUANTIZED[op].replace("T[", "f32[")).graph.nodes[0]
+    refusal = load_target("tvm", {"provider": "cuda"}).refusal(node)
+    assert refusal is not None
+    assert refusal.message == f"the tvm target has no code for {op} on a GPU"
 
 
 ADDING = {
@@ -72,7 +94,7 @@ def test_nothing_is_added_up_in_16_bits(op: str, short: str) -> None:
 def test_plans_are_told_of_the_same_nodes_as_compile() -> None:
     """Whatever `refusal` says of a node alone, `lower` says of a graph with it, in the same words."""
     short = [f"input %x: f16[2, 2]\n{line.replace('T[', 'f16[')}" for line in ADDING.values()]
-    for lines in (*QUANTIZED.values(), *short):
+    for lines in (*(changed(op, what) for op in QUANTIZED for what in CHANGES), *short):
         with pytest.raises(UserError) as caught:
             lowered(lines)
         found = load_target("tvm").refusal(module_of(lines).graph.nodes[0])

@@ -143,12 +143,14 @@ def test_equal_layers_are_one_function_and_compute_what_they_should() -> None:
     from tvm import relax
 
     from targets.tvm.builder import ModuleBuilder
-    from targets.tvm.kernels import CPU_OPERATORS
+    from targets.tvm.kernels import cpu_operators
+    from targets.tvm.machine import machine_of
     from targets.tvm.operators import OPERATORS
     from targets.tvm.pipeline import processor_pipeline
 
     graph, packed = fused()
-    builder = ModuleBuilder({**OPERATORS, **CPU_OPERATORS}, packed)
+    emitters = {**OPERATORS, **cpu_operators(machine_of("x86_64", "", (), "cpu", ""))}
+    builder = ModuleBuilder(emitters, packed)
     weights = {weight.name: numbers(*weight.shape) for weight in graph.weights()}  # type: ignore[misc]
     builder.add("step", graph, [*graph.inputs, *graph.states(), *graph.weights()])
     module = builder.finish()

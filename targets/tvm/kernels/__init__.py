@@ -1,6 +1,6 @@
 """Kernels that are written by hand for processors: products, attention over the cache, normalisation, activations.
 
-Each file holds kernels of one kind and the emitters that use them; `CPU_OPERATORS` is what a processor's table of
+Each file holds kernels of one kind and the emitters that use them; `cpu_operators` is what a processor's table of
 operators is overlaid with. A kernel says in its docstring how many bytes it moves and how many operations it does.
 """
 
@@ -13,12 +13,15 @@ from targets.tvm.builder import Emitter
 from targets.tvm.kernels.activate import activation
 from targets.tvm.kernels.attention import attention
 from targets.tvm.kernels.gather import gather_columns
+from targets.tvm.kernels.instructions import instructions_of
 from targets.tvm.kernels.matmul import gated_product, matmul, product_plus, products
 from targets.tvm.kernels.normalise import layer_normalization, rms_normalization
+from targets.tvm.kernels.quantized import quantized_operators
 from targets.tvm.kernels.rotary import rotary_embedding
 from targets.tvm.kernels.update_state import update_state
+from targets.tvm.machine import Machine
 
-CPU_OPERATORS: Mapping[str, Emitter] = {
+_PLAIN: Mapping[str, Emitter] = {
     "Gelu": activation,
     "LayerNormalization": layer_normalization,
     "MatMul": matmul,
@@ -32,4 +35,10 @@ CPU_OPERATORS: Mapping[str, Emitter] = {
     "tvm.ProductPlus": product_plus,
     "tvm.Products": products,
 }
-"""Operator → what writes it for a processor."""
+"""Operator → what writes it for any processor."""
+
+
+def cpu_operators(machine: Machine) -> Mapping[str, Emitter]:
+    """Operator → what writes it for the processor of a machine."""
+    isa = instructions_of(machine)
+    return _PLAIN if isa is None else {**_PLAIN, **quantized_operators(isa)}

@@ -1,0 +1,22 @@
+"""Instruction sets that quantised products have arithmetic for, each in a file of its own, and the choice of one."""
+
+from __future__ import annotations
+
+from targets.tvm.kernels.instructions.avx2 import AVX2
+from targets.tvm.kernels.instructions.avx512_vnni import AVX512_VNNI
+from targets.tvm.kernels.instructions.avx_vnni import AVX_VNNI
+from targets.tvm.kernels.instructions.contract import InstructionSet, Tile
+from targets.tvm.machine import Machine
+
+INSTRUCTION_SETS = (AVX512_VNNI, AVX_VNNI, AVX2)
+"""All of them; of one architecture the fastest first."""
+
+
+def instructions_of(machine: Machine) -> InstructionSet | None:
+    """The fastest set that every processor of this kind has; None where there is none."""
+    enabled = machine.enabled()
+    fitting = (s for s in INSTRUCTION_SETS if s.arch == machine.platform.arch and s.needs <= enabled)
+    return next(fitting, None)
+
+
+__all__ = ["INSTRUCTION_SETS", "InstructionSet", "Tile", "instructions_of"]

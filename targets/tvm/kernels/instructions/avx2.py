@@ -1,0 +1,59 @@
+"""AVX2: `vpmaddubsw` adds two products of unsigned and signed bytes in 16 bits.
+
+Of 4 bits, a block of 32 stays below 8 · 2 · 15 · 127 = 30480 < 2¹⁵, so that one `vpmaddwd` at its end widens the sums.
+Of 8 bits, the unsigned side is the magnitude of the activations, and the weights take their signs (`vpsignb`): no
+pair is larger than 2 · 127 · 127 = 32258.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm.script import tirx as T
+
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile
+
+
+def _pairs(unsigned: Expr, signed: Expr) -> Expr:
+    return T.call_llvm_pure_intrin(
+        "int16x16", "llvm.x86.avx2.pmadd.ub.sw", T.reinterpret("uint8x32", unsigned), signed
+    )
+
+
+def _widened(pairs: Expr) -> Expr:
+    return T.call_llvm_pure_intrin("int32x8", "llvm.x86.avx2.pmadd.wd", pairs, T.Broadcast(T.int16(1), 16))
+
+
+def _bytes(x: Expr, row: Expr, at: Expr) -> Expr:
+    return T.reinterpret("int8x32", T.Broadcast(x[row, at], 8))
+
+
+def _sums4(start: Expr, weights: Sequence[Expr], x: Expr, row: Expr, at: Expr) -> Expr:
+    total = _pairs(weights[0], _bytes(x, row, at))
+    for i, weight in enumerate(weights[1:], 1):
+        total = total + _pairs(weight, _bytes(x, row, at + i))
+    return _widened(total) + start
+
+
+def _dot8(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
+    activations = _bytes(x, row, at + i)
+    magnitudes = T.call_llvm_pure_intrin("int8x32", "llvm.abs", activations, T.bool(False))
+    signed = T.call_llvm_pure_intrin(
+        "int8x32", "llvm.x86.avx2.psign.b", T.reinterpret("int8x32", weight), activations
+    )
+    return total + _widened(_pairs(magnitudes, signed))
+
+
+AVX2 = InstructionSet(
+    name="avx2",
+    arch="x86_64",
+    needs=frozenset(("avx2", "fma", "f16c")),
+    lanes=8,
+    sums4=_sums4,
+    dot8=_dot8,
+    unsigned=False,
+    few4=4,
+    few8=8,
+    tile4=Tile(4, 1),
+    tile8=Tile(3, 1),
+)

@@ -1,0 +1,42 @@
+"""AVX-512 VNNI: `vpdpbusd` adds four products of unsigned and signed bytes to each of 16 sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm.script import tirx as T
+
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile
+
+
+def _dot(total: Expr, unsigned: Expr, signed: Expr) -> Expr:
+    """LLVM 22 wants bytes where older ones wanted words."""
+    return T.call_llvm_pure_intrin(
+        "int32x16", "llvm.x86.avx512.vpdpbusd.512", total,
+        T.reinterpret("uint8x64", unsigned), T.reinterpret("int8x64", signed),
+    )  # fmt: skip
+
+
+def _sums4(start: Expr, weights: Sequence[Expr], x: Expr, row: Expr, at: Expr) -> Expr:
+    for i, weight in enumerate(weights):
+        start = _dot(start, weight, T.Broadcast(x[row, at + i], 16))
+    return start
+
+
+def _dot8(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
+    return _dot(total, T.Broadcast(x[row, at + i], 16), weight)
+
+
+AVX512_VNNI = InstructionSet(
+    name="avx512-vnni",
+    arch="x86_64",
+    needs=frozenset(("avx512f", "avx512bw", "avx512vl", "avx512vnni")),
+    lanes=16,
+    sums4=_sums4,
+    dot8=_dot8,
+    unsigned=True,
+    few4=4,
+    few8=8,
+    tile4=Tile(3, 4),
+    tile8=Tile(6, 4),
+)

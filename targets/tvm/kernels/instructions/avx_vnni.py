@@ -1,0 +1,41 @@
+"""AVX-VNNI: `vpdpbusd` on vectors of 256 bits, of processors without AVX-512."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm.script import tirx as T
+
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile
+
+
+def _dot(total: Expr, unsigned: Expr, signed: Expr) -> Expr:
+    return T.call_llvm_pure_intrin(
+        "int32x8", "llvm.x86.avx512.vpdpbusd.256", total,
+        T.reinterpret("uint8x32", unsigned), T.reinterpret("int8x32", signed),
+    )  # fmt: skip
+
+
+def _sums4(start: Expr, weights: Sequence[Expr], x: Expr, row: Expr, at: Expr) -> Expr:
+    for i, weight in enumerate(weights):
+        start = _dot(start, weight, T.Broadcast(x[row, at + i], 8))
+    return start
+
+
+def _dot8(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
+    return _dot(total, T.Broadcast(x[row, at + i], 8), weight)
+
+
+AVX_VNNI = InstructionSet(
+    name="avx-vnni",
+    arch="x86_64",
+    needs=frozenset(("avx2", "fma", "f16c", "avxvnni")),
+    lanes=8,
+    sums4=_sums4,
+    dot8=_dot8,
+    unsigned=True,
+    few4=4,
+    few8=8,
+    tile4=Tile(4, 1),
+    tile8=Tile(3, 2),
+)

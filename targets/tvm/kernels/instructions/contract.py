@@ -1,0 +1,51 @@
+"""The arithmetic of an instruction set, as the kernels of quantised products need it (`quantized.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Expr = Any
+"""A TensorIR expression, mostly a vector of `lanes` numbers."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Results of a product that stay in registers while the weights pass."""
+
+    rows: int
+    """Rows at most."""
+    panels: int
+    """Panels of 16 columns."""
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """Vectors of one width, and sums of products of bytes.
+
+    `x` are rows of quantised activations, words of four bytes; word `i` of the 8 words of a block that start at `at`
+    in `row` is `x[row, at + i]`. Weights are words too, one for each output in the lanes of a vector.
+    """
+
+    name: str
+    arch: str
+    """Architecture of the processor, as `Platform.arch`."""
+    needs: frozenset[str]
+    """LLVM's names of the features that must be enabled: without one, it ends the process at these intrinsics."""
+    lanes: int
+    """Outputs in a vector: 16, 8 or 4."""
+    sums4: Callable[[Expr, Sequence[Expr], Expr, Expr, Expr], Expr]
+    """(start, weights, x, row, at) → start + Σ over the 32 weights of a block, 0 … 15 in 8 words, times activations."""
+    dot8: Callable[[Expr, Expr, Expr, Expr, Expr, int], Expr]
+    """(sum, weights, x, row, at, i) → sum + Σ over 4 weights, -127 … 127 in a word, times the activations of word i."""
+    unsigned: bool
+    """Activations for `dot8` are stored + 128, and sums start at -128 Σ w."""
+    few4: int
+    """Rows up to which a product unpacks the weights of 4 bits in registers, again for each tile."""
+    few8: int
+    """Rows up to which a product of 8 bits reads one panel at a time."""
+    tile4: Tile
+    """The tile of a prompt, weights of 4 bits."""
+    tile8: Tile
+    """The tile of a prompt, weights of 8 bits."""

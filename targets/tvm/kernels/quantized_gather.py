@@ -1,0 +1,50 @@
+"""`tvm.QuantizedRows`: rows of a quantised table in panels, which a head may share.
+
+A row of K numbers is read from as many cache lines as it has words, K / 8 with 4 bits and K / 4 with 8. Beside the
+product with the same table, which reads all of it, that is nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.script import tirx as T
+
+from partc.ir.panels import BLOCK, LANES
+from targets.tvm.kernels.script import Buffer, Expr, prim_func, store
+
+
+def rows_of_panels(bits: int, R: int, K: int, shape: tuple[int, ...]) -> Any:
+    """y[r, k] = the weight k of row places[r] of panels of this shape."""
+
+    def write(w: Buffer, places: Buffer, y: Buffer) -> None:
+        with T.serial(R) as r:
+            place = T.bind(T.Cast("int32", places[r]))
+            (_write_row4 if bits == 4 else _write_row8)(w, place, y, r, K)
+
+    parameters = {"w": (shape, "int32"), "places": ((R,), "int64"), "y": ((R, K), "float32")}
+    return prim_func(parameters, write)
+
+
+def _write_row4(w: Buffer, place: Expr, y: Buffer, r: Expr, K: int) -> None:
+    """Blocks of 32 weights; K is a multiple of 32."""
+    group, panel, lane = place // 64, place // LANES % 4, place % LANES
+    with T.serial(K // BLOCK) as block:
+        step, half = block // 2, block % 2
+        pair = w[group, step, panel, 128 + (half * LANES + lane) // 2]  # of float16
+        bits = T.bitwise_and(T.shift_right(pair, lane % 2 * 16), T.int32(0xFFFF))
+        scale = T.bind(T.Cast("float32", T.reinterpret("float16", T.Cast("uint16", bits))))
+        with T.serial(4) as i:
+            word = T.bind(w[group, step, panel, half * 64 + i * LANES + lane])
+            for j in range(8):
+                value = T.bitwise_and(T.shift_right(word, T.int32(8 * (j % 4) + 4 * (j // 4))), T.int32(15))
+                store(y, [r, block * BLOCK + i * 8 + j], T.Cast("float32", value - T.int32(8)) * scale)
+
+
+def _write_row8(w: Buffer, place: Expr, y: Buffer, r: Expr, K: int) -> None:
+    panel, lane = place // LANES, place % LANES
+    scale = T.bind(T.reinterpret("float32", w[panel, 1, lane]))
+    with T.serial(K) as k:
+        word = w[panel, 2 + k // 4, lane]
+        value = T.shift_right(T.shift_left(word, 24 - k % 4 * 8), T.int32(24))  # with its sign
+        store(y, [r, k], T.Cast("float32", value) * scale)

@@ -1,0 +1,305 @@
+"""Tiles of products with quantised weights in panels (`partc.ir.panels`): rows of activations, in words, times panels.
+
+| bits | a block of 32 weights of 16 outputs costs, in instructions of AVX-512 | bytes a weight |
+| --- | --- | --- |
+| 4 | 4 loads, 12 to unpack; each row: 8 `vpdpbusd`, and 3 for the scales | 0.5625 |
+| 8 | each row: 8 `vpdpbusd`, and as many broadcasts for the panels of a tile | 1 |
+
+Few rows read weights in the strict order of memory, which is what the hardware's prefetcher needs: visiting the blocks
+of four panels in another order inside 2.3 KB was measured at 10 GB/s instead of 26, and asking for memory ahead always
+cost.
+Many rows unpack the nibbles of 64 columns once, into 64K bytes that stay in the second-level cache.
+
+The order of additions is the same for any number of rows and every instruction set: sums of a block are whole numbers,
+and blocks are added in float32 one after the other. So a prompt in pieces gives the bits of the prompt at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm.script import tirx as T
+
+from partc.ir.panels import LANES, panels_shape
+from targets.tvm.kernels.instructions import InstructionSet, Tile
+from targets.tvm.kernels.quantize_rows import UNIT4, WORDS, row_words
+from targets.tvm.kernels.script import Buffer, Expr, store
+
+PANELS4 = 4
+"""Panels of 4 bits that alternate in memory."""
+_LOW = 0x0F0F0F0F
+
+Row = Callable[[int], Expr]
+"""Number of a row in a tile → its number in x and y."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A product of M rows with a weight [N, K] of so many bits, for one instruction set; K is filled up to blocks."""
+
+    isa: InstructionSet
+    bits: int
+    M: int
+    K: int
+    N: int
+
+    @property
+    def x_type(self) -> tuple[tuple[int, ...], str]:
+        """Shape and type of the rows of activations."""
+        return (self.M, row_words(self.K, self.bits)), "int32"
+
+    @property
+    def w_type(self) -> tuple[tuple[int, ...], str]:
+        """Shape and type of a weight."""
+        return panels_shape(self.N, self.K, self.bits), "int32"
+
+    @property
+    def y_type(self) -> tuple[tuple[int, ...], str]:
+        """Shape and type of the result."""
+        return (self.M, self.N), "float32"
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.M * self.K * self.N
+
+    @property
+    def is_few(self) -> bool:
+        """Whether weights are read as they are stored, for few rows."""
+        few = self.isa.few4 if self.bits == 4 else self.isa.few8
+        return few >= self.M
+
+    @property
+    def tile(self) -> Tile:
+        """Rows and panels whose sums are in registers at a time."""
+        if self.bits == 4:
+            most = Tile(self.isa.few4, PANELS4) if self.is_few else self.isa.tile4
+            return Tile(_even(self.M, most.rows), most.panels)
+        most = Tile(self.isa.few8, 1) if self.is_few else self.isa.tile8
+        return Tile(_even(self.M, most.rows), min(most.panels, self.panels))
+
+    @property
+    def panels(self) -> int:
+        """Panels of all columns."""
+        return math.ceil(self.N / LANES)
+
+    @property
+    def group(self) -> int:
+        """Panels of a group, which a thread takes whole."""
+        return PANELS4 if self.bits == 4 else self.tile.panels
+
+    @property
+    def groups(self) -> int:
+        """Groups of panels; of 8 bits the last one reaches back over the one before."""
+        return math.ceil(self.panels / self.group)
+
+    @property
+    def vectors(self) -> range:
+        """First lanes of the vectors of a panel."""
+        return range(0, LANES, self.isa.lanes)
+
+    def lanes(self, first: Expr) -> Expr:
+        """The places of a vector."""
+        return T.ramp(first, 1, self.isa.lanes)
+
+    def all(self, number: Expr) -> Expr:
+        """A vector of equal numbers."""
+        return T.Broadcast(number, self.isa.lanes)
+
+    def float32(self, numbers: Expr) -> Expr:
+        """A vector as float32."""
+        return T.Cast(f"float32x{self.isa.lanes}", numbers)
+
+    def float32_bits(self, words: Expr) -> Expr:
+        """A vector of the bits of float32."""
+        return T.reinterpret(f"float32x{self.isa.lanes}", words)
+
+
+def _even(many: int, most: int) -> int:
+    """Rows of tiles that are as equal as can be."""
+    return math.ceil(many / math.ceil(many / most))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a product, in tiles."""
+
+    tiles: Expr
+    of: Callable[[Expr], Row]
+    """Tile → its rows."""
+
+
+def in_order(f: Format) -> Rows:
+    """All rows; the last tile reaches back over the one before, and computes the same there again."""
+
+    def of(tile: Expr) -> Row:
+        first = T.bind(T.min(tile * f.tile.rows, f.M - f.tile.rows))
+        return lambda r: first + r
+
+    return Rows(math.ceil(f.M / f.tile.rows), of)
+
+
+def write_group(
+    f: Format,
+    x: Buffer,
+    weights: Sequence[Buffer],
+    y: Buffer,
+    group: Expr,
+    finish: Callable[[Sequence[Expr], Expr, Expr], Expr],
+    rows: Rows | None = None,
+) -> None:
+    """Some or all rows of a group of panels of y = finish([x · w for w in weights], row, column).
+
+    `finish` gets one number of each product, and makes one of y.
+    """
+    panels = _panels(f, x, weights, group)
+    rows = rows or in_order(f)
+    with T.serial(f.group // f.tile.panels) as part, T.serial(rows.tiles) as tile:
+        row = rows.of(tile)
+        sums = T.alloc_buffer((len(weights), f.tile.rows, f.tile.panels, LANES), "float32")
+        for number in range(len(weights)):
+            panels.multiply(sums, number, part, row)
+        _finish(f, sums, len(weights), y, panels.first + part * f.tile.panels, row, finish)
+
+
+class _Packed4:
+    """Weights of 4 bits as they are stored, unpacked in registers for a few rows, in the order of memory."""
+
+    def __init__(self, f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> None:
+        self.f, self.x, self.weights, self.group = f, x, weights, group
+        self.first = group * PANELS4
+
+    def multiply(self, sums: Buffer, number: int, part: Expr, row: Row) -> None:
+        """sums[number] = the rows times the panels of the group."""
+        f, w = self.f, self.weights[number]
+        _clear(f, sums, number)
+        with T.serial(f.w_type[0][1]) as step:
+            for p, half, v in itertools.product(range(PANELS4), range(2), f.vectors):
+                words = [w[self.group, step, p, f.lanes(half * 64 + i * LANES + v)] for i in range(4)]
+                weights = [side for word in words for side in _sides(f, word)]
+                scales = _scales(f, w, self.group, step, p, half, v)
+                for r in range(f.tile.rows):
+                    added = _block(f, weights, scales, self.x, row(r), step * 2 + half)
+                    place = [number, r, p, f.lanes(v)]
+                    store(sums, place, sums[*place] + added)
+
+
+class _Unpacked4:
+    """Weights of 4 bits unpacked to bytes, once for all rows; the panels of a tile side by side."""
+
+    def __init__(self, f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> None:
+        self.f, self.x, self.group = f, x, group
+        self.first = group * PANELS4
+        blocks, parts, width = 2 * f.w_type[0][1], PANELS4 // f.tile.panels, f.tile.panels * LANES
+        self._bytes = T.alloc_buffer((len(weights), parts, blocks, WORDS, width), "int32")
+        self._scales = T.alloc_buffer((len(weights), parts, blocks, width), "float32")
+        for number, w in enumerate(weights):
+            self._unpack(number, w)
+
+    def _unpack(self, number: int, w: Buffer) -> None:
+        f = self.f
+        with T.serial(f.w_type[0][1]) as step:
+            for p, half, v in itertools.product(range(PANELS4), range(2), f.vectors):
+                part, place = divmod(p, f.tile.panels)
+                block, lanes = step * 2 + half, f.lanes(place * LANES + v)
+                for i in range(4):
+                    word = w[self.group, step, p, f.lanes(half * 64 + i * LANES + v)]
+                    for side, weights in enumerate(_sides(f, word)):
+                        store(self._bytes, [number, part, block, 2 * i + side, lanes], weights)
+                scales = _scales(f, w, self.group, step, p, half, v)
+                store(self._scales, [number, part, block, lanes], scales)
+
+    def multiply(self, sums: Buffer, number: int, part: Expr, row: Row) -> None:
+        """sums[number] = the rows times the panels of a part of the group."""
+        f = self.f
+        _clear(f, sums, number)
+        with T.serial(2 * f.w_type[0][1]) as block:
+            for p, v in itertools.product(range(f.tile.panels), f.vectors):
+                lanes = f.lanes(p * LANES + v)
+                weights = [self._bytes[number, part, block, i, lanes] for i in range(WORDS)]
+                scales = self._scales[number, part, block, lanes]
+                for r in range(f.tile.rows):
+                    place = [number, r, p, f.lanes(v)]
+                    store(sums, place, sums[*place] + _block(f, weights, scales, self.x, row(r), block))
+
+
+class _Panels8:
+    """Weights of 8 bits: sums stay whole numbers over all of K."""
+
+    def __init__(self, f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> None:
+        self.f, self.x, self.weights = f, x, weights
+        self.first = T.min(group * f.group, f.panels - f.group)
+
+    def multiply(self, sums: Buffer, number: int, part: Expr, row: Row) -> None:
+        """sums[number] = the rows times the panels of the group."""
+        f, x, w = self.f, self.x, self.weights[number]
+        whole = T.alloc_buffer((f.tile.rows, f.tile.panels, LANES), "int32")
+        every = list(itertools.product(range(f.tile.rows), range(f.tile.panels), f.vectors))
+        for r, p, v in every:
+            start = w[self.first + p, 0, f.lanes(v)] if f.isa.unsigned else f.all(T.int32(0))
+            store(whole, [r, p, f.lanes(v)], start)
+        with T.serial((f.w_type[0][1] - 2) // WORDS) as block:
+            for i, (r, p, v) in itertools.product(range(WORDS), every):
+                weights = w[self.first + p, 2 + block * WORDS + i, f.lanes(v)]
+                place = [r, p, f.lanes(v)]
+                store(whole, place, f.isa.dot8(whole[*place], weights, x, row(r), block * WORDS, i))
+        for r, p, v in every:
+            own = f.all(T.reinterpret("float32", x[row(r), f.x_type[0][1] - 1]))
+            scales = f.float32_bits(w[self.first + p, 1, f.lanes(v)]) * own
+            store(sums, [number, r, p, f.lanes(v)], f.float32(whole[r, p, f.lanes(v)]) * scales)
+
+
+def _panels(f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> _Packed4 | _Unpacked4 | _Panels8:
+    if f.bits == 8:
+        return _Panels8(f, x, weights, group)
+    return (_Packed4 if f.is_few else _Unpacked4)(f, x, weights, group)
+
+
+def _sides(f: Format, words: Expr) -> tuple[Expr, Expr]:
+    """The low and the high halves of bytes."""
+    low = f.all(T.int32(_LOW))
+    return T.bitwise_and(words, low), T.bitwise_and(T.shift_right(words, f.all(T.int32(4))), low)
+
+
+def _scales(f: Format, w: Buffer, group: Expr, step: Expr, panel: int, half: int, v: int) -> Expr:
+    """The scales of a block of 4 bits, as float32."""
+    lanes = f.isa.lanes
+    words = w[group, step, panel, T.ramp(2 * 64 + (half * LANES + v) // 2, 1, lanes // 2)]
+    return f.float32(T.reinterpret(f"float16x{lanes}", words))
+
+
+def _block(f: Format, weights: Sequence[Expr], scales: Expr, x: Buffer, row: Expr, block: Expr) -> Expr:
+    """The products of a block of 4 bits with a row, in float32."""
+    at = block * UNIT4
+    sums = f.isa.sums4(f.all(x[row, at + WORDS + 1]), weights, x, row, at)
+    return f.float32(sums) * (scales * f.all(T.reinterpret("float32", x[row, at + WORDS])))
+
+
+def _clear(f: Format, sums: Buffer, number: int) -> None:
+    for r, p, v in itertools.product(range(f.tile.rows), range(f.tile.panels), f.vectors):
+        store(sums, [number, r, p, f.lanes(v)], f.all(T.float32(0)))
+
+
+def _finish(
+    f: Format, sums: Buffer, count: int, y: Buffer, panel: Expr, row: Row, finish: Callable[..., Expr]
+) -> None:
+    """Rows of a tile; columns of padding are left out."""
+
+    def write(r: int, p: int, lane: Expr) -> None:
+        column = (panel + p) * LANES + lane
+        totals = [sums[number, r, p, lane] for number in range(count)]
+        store(y, [row(r), column], finish(totals, row(r), column))
+
+    for r, p in itertools.product(range(f.tile.rows), range(f.tile.panels)):
+        if f.N % (LANES * f.group) == 0:
+            with T.vectorized(LANES) as lane:
+                write(r, p, lane)
+            continue
+        with T.If((panel + p + 1) * LANES <= f.N):
+            with T.Then(), T.vectorized(LANES) as lane:
+                write(r, p, lane)
+            with T.Else(), T.unroll(LANES) as lane, T.If((panel + p) * LANES + lane < f.N), T.Then():
+                write(r, p, lane)

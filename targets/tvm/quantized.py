@@ -1,0 +1,115 @@
+"""Nodes on quantised weights as nodes on panels (`partc.ir.panels`), and on activations that are quantised once.
+
+| node | becomes |
+| --- | --- |
+| `partc.QuantizedMatMul(x, data, scales)` | `tvm.QuantizedProduct(tvm.QuantizeRows(x), panels)` |
+| `partc.QuantizedGather(data, scales, indices)` | `tvm.QuantizedRows(panels, indices)` |
+| `partc.QuantizedExperts(x, chosen, (data, scales)…)` | `tvm.QuantizedExperts(tvm.QuantizeRows(x), chosen, panels)` |
+
+Products of one x with weights of one kind share its `tvm.QuantizeRows`; a table and the head that is tied to it share
+their panels. The attribute `depth` is the number of weights in a row, filled up to whole blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+from partc.errors import InternalError
+from partc.ir.graph import Attribute, Graph, Node, Value, Weight
+from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.panels import panels_shape
+from partc.ir.weights import Join, Step, WeightExpr
+from targets.rewrite import Rewriter, rewrite
+from targets.tvm.kernels.quantize_rows import row_words
+
+ROWS, PRODUCT = "tvm.QuantizeRows", "tvm.QuantizedProduct"
+GATHER, EXPERTS = "tvm.QuantizedRows", "tvm.QuantizedExperts"
+OPERATORS = (ROWS, PRODUCT, GATHER, EXPERTS)
+
+
+def write_quantized(graphs: Sequence[Graph]) -> None:
+    """Rewrite static graphs as the table says, in place; O(nodes)."""
+    lowerings = {
+        QUANTIZED_MATMUL.name: _product,
+        QUANTIZED_GATHER.name: _gather,
+        QUANTIZED_EXPERTS.name: _experts,
+    }
+    for graph in graphs:
+        rewrite(graph, lowerings)
+
+
+def _product(node: Node, r: Rewriter) -> bool:
+    x, data = node.operand(0), cast("Weight", node.inputs[1])
+    rows, panels = _rows(x, data, node, r), _panels(data, node, r)
+    r.emit(PRODUCT, [rows, panels], node.outputs, _attributes(data, node), node.scope)
+    return True
+
+
+def _gather(node: Node, r: Rewriter) -> bool:
+    data = cast("Weight", node.inputs[0])
+    attributes = {"bits": _bits(node), "rows": _sizes(data)[0]}
+    r.emit(GATHER, [_panels(data, node, r), node.inputs[2]], node.outputs, attributes, node.scope)
+    return True
+
+
+def _experts(node: Node, r: Rewriter) -> bool:
+    x, chosen, *weights = node.operands
+    matrices = [cast("Weight", data) for data in weights[::2]]
+    panels = r.once(("experts", *matrices), lambda: _stack(matrices, node, r))
+    operands = [_rows(x, matrices[0], node, r), chosen, panels]
+    r.emit(EXPERTS, operands, node.outputs, _attributes(matrices[0], node), node.scope)
+    return True
+
+
+def _rows(x: Value, data: Weight, node: Node, r: Rewriter) -> Value:
+    """The rows of x as bytes, for weights such as these."""
+    attributes = _attributes(data, node)
+    depth, bits = cast("int", attributes["depth"]), _bits(node)
+
+    def make() -> Value:
+        many = math.prod(int(size) for size in (x.shape or ())[:-1])
+        rows = r.value(f"{x.name}.bytes", "i32", (many, row_words(depth, bits)))
+        r.emit(ROWS, [x], [rows], attributes, node.scope)
+        return rows
+
+    return r.once(("rows", x, depth, bits), make)
+
+
+def _panels(data: Weight, node: Node, r: Rewriter) -> Weight:
+    return r.once(("panels", data), lambda: _weight(data, node))
+
+
+def _weight(data: Weight, node: Node) -> Weight:
+    """The panels of a matrix; the name is the same in every graph that reads the data."""
+    shape = panels_shape(*_sizes(data), _bits(node))
+    return Weight(f"{data.name}.panels", "i32", shape, source=_source(data))
+
+
+def _stack(matrices: Sequence[Weight], node: Node, r: Rewriter) -> Weight:
+    one = _weight(matrices[0], node)
+    source = Join("stack", 0, tuple(_source(data) for data in matrices))
+    return Weight(f"{one.name}.stacked", "i32", (len(matrices), *(one.shape or ())), source=source)
+
+
+def _source(data: Weight) -> WeightExpr:
+    match data.source:
+        case Step(op="quantize", arguments=arguments, source=source):
+            return Step("panels", arguments, source)
+        case _:
+            raise InternalError(f"%{data.name} is not the data of a quantised matrix")
+
+
+def _bits(node: Node) -> int:
+    return cast("int", node.attributes["bits"])
+
+
+def _attributes(data: Weight, node: Node) -> dict[str, Attribute]:
+    return {"bits": _bits(node), "depth": _sizes(data)[1]}
+
+
+def _sizes(data: Weight) -> tuple[int, int]:
+    """Rows and columns of the matrix, columns filled up to whole blocks."""
+    rows, *rest = (int(size) for size in data.shape or ())
+    return rows, rest[0] if len(rest) == 1 else 2 * rest[0] * rest[1]

@@ -1,0 +1,221 @@
+"""Kernels of quantised products against numpy, for every instruction set that this processor has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from partc.format.dtypes import Array
+from partc.ir.panels import panels
+from partc.ir.quantization import dequantize, quantize, scales
+
+pytestmark = pytest.mark.tvm
+tvm = pytest.importorskip("tvm")
+
+from targets.tvm.kernels.instructions import INSTRUCTION_SETS, InstructionSet, instructions_of  # noqa: E402
+from targets.tvm.kernels.quantize_rows import quantize_blocks, quantize_whole  # noqa: E402
+from targets.tvm.kernels.quantized import (  # noqa: E402
+    quantized_product,
+    quantized_product_added,
+    quantized_product_gated,
+    quantized_products,
+)
+from targets.tvm.kernels.quantized_experts import experts_of_rows  # noqa: E402
+from targets.tvm.kernels.quantized_gather import rows_of_panels  # noqa: E402
+from targets.tvm.kernels.quantized_tiles import Format  # noqa: E402
+from targets.tvm.machine import Machine, machine_of  # noqa: E402
+
+FEATURES: dict[str, tuple[str, ...]] = {"avx512-vnni": ("vnni",), "avx-vnni": ("avxvnni",), "avx2": ()}
+"""Instruction set → features that choose it."""
+HERE = set(Path("/proc/cpuinfo").read_text().split())
+
+
+def machine(isa: InstructionSet) -> Machine:
+    return machine_of(isa.arch, "", FEATURES[isa.name], "cpu", "")
+
+
+SETS = [
+    pytest.param(isa, id=isa.name)
+    for isa in INSTRUCTION_SETS
+    if isa.name in FEATURES and set(machine(isa).needs()) <= HERE
+]
+FORMATS = st.sampled_from([(4, 32), (4, 64), (4, 128), (8, 0)])
+many = settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+GARBAGE = 1e6
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)
+
+
+def call(isa: InstructionSet, function: Any, *arrays: Array) -> list[Array]:
+    """What the arrays are after the kernel ran over them."""
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    tvm.compile(module, target=machine(isa).target())["main"](*tensors)
+    return [tensor.numpy() for tensor in tensors]
+
+
+def depth_of(columns: int, how: tuple[int, int]) -> int:
+    bits, block = how
+    return columns if bits == 8 else -(-columns // block) * block
+
+
+def quantized_rows(isa: InstructionSet, x: Array, how: tuple[int, int]) -> Array:
+    """Activations as the kernel makes them."""
+    (rows, columns), depth = x.shape, depth_of(x.shape[1], how)
+    blank = np.full(Format(isa, how[0], rows, depth, 1).x_type[0], 77, np.int32)
+    if how[0] == 4:
+        return call(isa, quantize_blocks(rows, columns, depth), x, blank)[-1]
+    return call(isa, quantize_whole(rows, columns, isa.unsigned), x, blank)[-1]
+
+
+def rounded(x: Array, bits: int) -> Array:
+    """Activations in float64 as they are after they were bytes."""
+    rows, columns = x.shape
+    width = 32 if bits == 4 else columns
+    blocks = np.pad(x, ((0, 0), (0, -columns % width))).reshape(rows, -1, width)
+    largest = np.abs(blocks).max(2, keepdims=True)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(largest > 0, np.float32(127) / largest, np.float32(0))
+    steps = np.rint(blocks * inverse).astype(np.float64) * (largest * np.float32(1 / 127))
+    found: Array = steps.reshape(rows, -1)[:, :columns]
+    return found
+
+
+def expected(x: Array, weight: Array, how: tuple[int, int]) -> Array:
+    """What a product of bytes is, in float64."""
+    stored = dequantize(quantize(weight, *how), scales(weight, *how), how[0])[:, : weight.shape[1]]
+    found: Array = rounded(x, how[0]) @ stored.astype(np.float64).T
+    return found
+
+
+def close(found: Array, right: Array) -> None:
+    assert np.abs(found - right).max() <= 3e-6 * max(1.0, float(np.abs(right).max()))
+
+
+@pytest.mark.parametrize("isa", SETS)
+@many
+@given(FORMATS, st.integers(1, 15), st.integers(1, 330), st.integers(1, 150))
+def test_product(isa: InstructionSet, how: tuple[int, int], rows: int, columns: int, width: int) -> None:
+    x, weight = numbers(rows, columns), numbers(width, columns, seed=1)
+    x[rows // 2] = 0  # a row of nothing has no scale
+    f = Format(isa, how[0], rows, depth_of(columns, how), width)
+    blank = np.full((rows, width), GARBAGE, np.float32)
+    found = call(isa, quantized_product(f), quantized_rows(isa, x, how), panels(weight, *how), blank)[-1]
+    close(found, expected(x, weight, how))
+    assert not found[rows // 2].any()
+
+
+@pytest.mark.parametrize("isa", SETS)
+@many
+@given(FORMATS, st.integers(1, 9), st.integers(1, 150), st.booleans())
+def test_product_with_a_sum(
+    isa: InstructionSet, how: tuple[int, int], rows: int, width: int, is_bias: bool
+) -> None:
+    x, weight = numbers(rows, 70), numbers(width, 70, seed=1)
+    added = numbers(1 if is_bias else rows, width, seed=2)
+    f = Format(isa, how[0], rows, depth_of(70, how), width)
+    operands = quantized_rows(isa, x, how), panels(weight, *how), added
+    blank = np.full((rows, width), GARBAGE, np.float32)
+    found = call(isa, quantized_product_added(f, len(added)), *operands, blank)[-1]
+    close(found, expected(x, weight, how) + added)
+
+
+@pytest.mark.parametrize("isa", SETS)
+@many
+@given(FORMATS, st.integers(1, 9), st.integers(1, 150))
+def test_gated_product(isa: InstructionSet, how: tuple[int, int], rows: int, width: int) -> None:
+    x, gate, up = numbers(rows, 70), numbers(width, 70, seed=1), numbers(width, 70, seed=2)
+    f = Format(isa, how[0], rows, depth_of(70, how), width)
+    operands = quantized_rows(isa, x, how), panels(gate, *how), panels(up, *how)
+    blank = np.full((rows, width), GARBAGE, np.float32)
+    found = call(isa, quantized_product_gated(f, "swish"), *operands, blank)[-1]
+    gates = expected(x, gate, how)
+    close(found, gates / (1 + np.exp(-gates)) * expected(x, up, how))
+
+
+@pytest.mark.parametrize("isa", SETS)
+@many
+@given(FORMATS, st.integers(1, 9), st.lists(st.integers(1, 150), min_size=2, max_size=3))
+def test_products_of_one_operand(
+    isa: InstructionSet, how: tuple[int, int], rows: int, widths: list[int]
+) -> None:
+    x, weights = numbers(rows, 70), [numbers(width, 70, seed=width) for width in widths]
+    formats = [Format(isa, how[0], rows, depth_of(70, how), width) for width in widths]
+    operands = quantized_rows(isa, x, how), *(panels(weight, *how) for weight in weights)
+    blanks = [np.full((rows, width), GARBAGE, np.float32) for width in widths]
+    found = call(isa, quantized_products(*formats), *operands, *blanks)[-len(widths) :]
+    for got, weight in zip(found, weights, strict=True):
+        close(got, expected(x, weight, how))
+
+
+@pytest.mark.parametrize("isa", SETS)
+@many
+@given(FORMATS, st.integers(1, 40), st.integers(1, 6), st.integers(1, 100), st.data())
+def test_experts(
+    isa: InstructionSet, how: tuple[int, int], rows: int, experts: int, width: int, data: st.DataObject
+) -> None:
+    x, weights = numbers(rows, 70), [numbers(width, 70, seed=expert + 1) for expert in range(experts)]
+    choices = st.lists(st.integers(0, experts - 1), min_size=rows, max_size=rows)
+    chosen = np.array(data.draw(choices), np.int64)
+    f = Format(isa, how[0], rows, depth_of(70, how), width)
+    stacked = np.stack([panels(weight, *how) for weight in weights])
+    blank = np.full((rows, width), GARBAGE, np.float32)
+    operands = quantized_rows(isa, x, how), chosen, stacked
+    found = call(isa, experts_of_rows(f, experts, "int64"), *operands, blank)[-1]
+    right = [expected(x[row : row + 1], weights[expert], how)[0] for row, expert in enumerate(chosen)]
+    close(found, np.array(right))
+
+
+@many
+@given(FORMATS, st.integers(1, 200), st.integers(1, 150), st.data())
+def test_rows_of_a_table(how: tuple[int, int], rows: int, columns: int, data: st.DataObject) -> None:
+    isa = INSTRUCTION_SETS[-1]
+    table, width = numbers(rows, columns), depth_of(columns, how)
+    places = np.array(data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=5)), np.int64)
+    stream = panels(table, *how)
+    kernel = rows_of_panels(how[0], len(places), width, stream.shape)
+    found = call(isa, kernel, stream, places, np.full((len(places), width), GARBAGE, np.float32))[-1]
+    whole = dequantize(quantize(table, *how), scales(table, *how), how[0])
+    np.testing.assert_array_equal(found, whole[places, :width])
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_prompt_in_pieces_gives_the_same_bits_on_every_instruction_set(bits: int) -> None:
+    how = (bits, 32 if bits == 4 else 0)
+    x, weight = numbers(13, 200), numbers(100, 200, seed=1)
+    found = []
+    for isa in (param.values[0] for param in SETS):
+        assert isinstance(isa, InstructionSet)
+        for begin, end in ((0, 13), (0, 1), (1, 4)):
+            part = x[begin:end]
+            f = Format(isa, bits, len(part), depth_of(200, how), 100)
+            blank = np.full((len(part), 100), GARBAGE, np.float32)
+            operands = quantized_rows(isa, part, how), panels(weight, *how)
+            found.append((begin, end, call(isa, quantized_product(f), *operands, blank)[-1]))
+    whole = found[0][2]
+    for begin, end, piece in found:
+        assert piece.tobytes() == whole[begin:end].tobytes()
+
+
+def test_no_instruction_is_used_that_a_processor_may_lack() -> None:
+    """LLVM ends the process where an intrinsic meets a machine without the feature."""
+    chosen = {
+        features: instructions_of(machine_of("x86_64", "", features, "cpu", ""))
+        for features in FEATURES.values()
+    }
+    assert {features: isa.name for features, isa in chosen.items() if isa} == {
+        features: name for name, features in FEATURES.items()
+    }
+    for isa in INSTRUCTION_SETS:
+        if isa.name in FEATURES:
+            assert isa.needs <= machine(isa).enabled()
+    assert instructions_of(machine_of("x86_64", "", ("avx512",), "cpu", "")) is chosen[()]
