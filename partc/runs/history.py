@@ -49,7 +49,9 @@ def read_history(runs: Path) -> History:
     folder = runs.parent if runs.resolve().name == RUNS else runs
     again = _RUN.format(folder)
     if not (folder / RUNS).is_dir():
-        raise BundleError("there are no records of runs", where=str(runs), hint=again)
+        is_build = (folder / PLAN_FILE).is_file()
+        hint = again if is_build else "give the folder of a build that has run, or its runs: build/runs"
+        raise BundleError("there are no records of runs", where=str(runs), hint=hint)
     build = read_build(folder)
     plan = folder / PLAN_FILE
     case = read_case(read_plan(plan), str(plan))

@@ -109,12 +109,13 @@ def test_a_start_over_is_told(build: Path, capfd: pytest.CaptureFixture[str]) ->
     assert "note: the runner of b ended (signal 9); it is started again\n" in capfd.readouterr().err
 
 
-def test_without_restart_the_dead_stay_dead(build: Path) -> None:
+def test_without_restart_the_dead_stay_dead(build: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with launch_local(build, restart=False) as ring:
         pid = kill(ring, "c")
         told = ring.killed()
         assert told is not None and told.message == "the runner of c ended (signal 9)"
         assert ring.pids["c"] == pid
+    assert "note: the runner of c ended (signal 9); it stays dead\n" in capfd.readouterr().err
 
 
 def test_a_runner_that_was_asked_to_end_is_not_started_again(build: Path) -> None:

@@ -132,10 +132,11 @@ class Keeper:
         if code == 0:
             return  # it was asked to
         death = self._note(name, code, process)
+        first, _, _ = death.error.message.partition("\n")
+        what_next = "it stays dead" if death.is_final else "it is started again"
+        print(f"note: {first.rstrip(':')}; {what_next}", file=sys.stderr, flush=True)
         if not death.is_final:
             process.close()
-            first, _, _ = death.error.message.partition("\n")
-            print(f"note: {first.rstrip(':')}; it is started again", file=sys.stderr, flush=True)
             again = self.processes[name] = self._spawn(name)
             again.tell(self._greeting)
             selector.register(again.output, selectors.EVENT_READ, name)
