@@ -315,8 +315,8 @@ class Transfer:
         """Write the rows of which this device keeps a copy."""
         request, slot = fetch.reached.request, fetch.reached.slot
         copy = self.copies.of(request, fetch.submodule)
-        if copy is None or not copy.have:
-            return
+        if copy is None or not min(copy.have, fetch.reached.step):
+            return  # where no step is over, the slot may be another request's still
         fetch.have = min(copy.have, fetch.reached.step)
         yield from self._take_slot(slot, request, copy.sequences)
         for state, row, rows in copy.all_rows():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.build import State
 from partc.format.message_parts import Held, Reached, TensorSpec
 from partc.format.messages import Want
+from partc.format.placement import seal_placement
+from partc.format.role import Role
 from partc.runtime.core.commands import Connect, Reset, Send, WriteRows
 from tests.runtime.core.changing import PATIENCE_S, only, role_of
 from tests.runtime.core.transferring import End, of_states, questions, rows
@@ -202,4 +206,20 @@ def test_a_slot_that_begins_anew_forgets_its_rows() -> None:
     assert list(end.transfer.held()) == [Held(40, "p2", 1)]
     end.transfer.reset(0)
     assert list(end.transfer.held()) == []
+    assert end.transfer.done
+
+
+# -- copies
+
+
+@pytest.mark.parametrize(("step", "written"), [(0, 0), (1, 3)], ids=["no step is over", "one is"])
+def test_rows_of_a_copy_are_written_as_far_as_steps_are_over(step: int, written: int) -> None:
+    """Before the first step is over, the slot may still be that of another request."""
+    role = role_of("d")
+    end = End("d", Role(role.build, seal_placement(replace(role.placement, mirrors={"p2": "d"}))))
+    of_first_step = rows(TensorSpec("p2.state", "float32", (3, 1, 4)), epoch=0)
+    end.transfer.copies.take("c", of_first_step, np.ones((3, 1, 4), np.float32))
+    actions = end.begin(Reached(40, 0, step), holders={"p2": "d"})
+    assert [len(write.rows) for write in only(WriteRows, actions)] == [written] * bool(written)
+    assert len(only(Reset, actions)) == bool(written)
     assert end.transfer.done
