@@ -8,11 +8,11 @@ from pathlib import Path
 SHAPES: dict[str, dict[str, int]] = {
     "110M": {
         "hidden_size": 768, "num_hidden_layers": 12, "intermediate_size": 2048, "num_attention_heads": 12,
-        "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 1024,
+        "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 4096,
     },
     "1.1B": {
         "hidden_size": 2048, "num_hidden_layers": 22, "intermediate_size": 5632, "num_attention_heads": 32,
-        "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 1024,
+        "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 4096,
     },
 }  # fmt: skip
 """Name → what `LlamaConfig` takes. Embedding and head are not tied."""

@@ -27,10 +27,10 @@ class Uncut:
         self._tokens = np.random.default_rng(0).integers(0, 32000, (1, self._model.max_sequence))
         self._engine.reset(0, {"batch": 1, "sequence": role.dims["sequence"]})
 
-    def prefill(self, tokens: int) -> np.ndarray[Any, Any]:
-        """The last logits of a prompt, taken in the steps that the runner takes it in."""
+    def prefill(self, tokens: int, position: int = 0) -> np.ndarray[Any, Any]:
+        """The last logits of `tokens` behind `position` others, taken in the steps that the runner takes them in."""
         for start, end in pairwise((0, *prompt_ends(tokens, 1, self._model))):
-            logits = self.step(end - start, start)
+            logits = self.step(end - start, position + start)
         return logits
 
     def step(self, rows: int, position: int) -> np.ndarray[Any, Any]:

@@ -3,9 +3,9 @@
     python -m tests.bench.speed --folder /tmp/speed                        # everything; hours on two cores
     python -m tests.bench.speed --folder /tmp/speed --models 110M --threads 1 --formats int4 --rounds 3
 
-Checkpoints, GGUF files, models of onnxruntime-genai and bundles are made where they are missing and stay in the
-folder: about 4 GB for 110M and 30 GB for 1.1B with all formats. Who is not installed is left out, with a line that says
-how to change that. See docs/benchmarks.md.
+Checkpoints, GGUF files, models of onnxruntime-genai and OpenVINO and bundles are made where they are missing and stay
+in the folder: about 5 GB for 110M and 40 GB for 1.1B with all formats. Who is not installed is left out,
+with a line that says how to change that. See docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from partc import __version__
 from tests.bench.llamas import SHAPES
 from tests.bench.speed.aims import Outcome, outcomes
 from tests.bench.speed.contestants import CONTESTANTS
-from tests.bench.speed.figures import Table, ratios, tabulate
+from tests.bench.speed.figures import Table, tabulate
 from tests.bench.speed.machine import Machine, Watch
 from tests.bench.speed.make import MakingError, ensure
-from tests.bench.speed.places import FORMATS, forget_bundles
+from tests.bench.speed.places import FORMATS, Cell, forget_bundles
 from tests.bench.speed.tables import document
-from tests.bench.speed.turns import PHASES, Cell, take_turns
+from tests.bench.speed.turns import CONTEXTS, PHASES, requests, take_turns
 
-PACKAGES = ("onnxruntime", "onnxruntime-genai", "llama-cpp-python", "transformers", "torch", "numpy")
+PACKAGES = (
+    "onnxruntime", "apache-tvm", "onnxruntime-genai", "openvino", "llama-cpp-python", "transformers", "torch", "numpy",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -40,21 +42,21 @@ def main() -> None:
     absent = _missing(names)
     names = [name for name in names if name not in absent]
     cells = [
-        Cell((options.folder / model).resolve(), kind, threads)
+        Cell((options.folder / model).resolve(), kind, threads, options.features, options.pages == "small")
         for model in options.models
         for kind in options.formats
         for threads in options.threads
     ]
     if options.fresh:
         for cell in cells:
-            forget_bundles(cell.place, cell.kind)
+            forget_bundles(cell)
     prepared = [(cell, *_prepare(cell, names)) for cell in cells]
     if options.make:
         return
     watch, tables = Watch(), []
     for cell, ready, unmade in prepared:
-        print(f"measuring {cell.place.name} {cell.kind} {cell.threads}", file=sys.stderr, flush=True)
-        taken = take_turns(cell, ready, options.phases, options.rounds)
+        print(f"measuring {cell.title}", file=sys.stderr, flush=True)
+        taken = take_turns(cell, ready, requests(options.phases, options.contexts), options.rounds)
         taken.absent.update(unmade)
         tables.append(tabulate(cell, taken, options.clock))
     machine = watch.machine()
@@ -75,6 +77,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=_numbers, default=[1, 2])
     parser.add_argument("--formats", type=_list_of(FORMATS), default=list(FORMATS))
     parser.add_argument("--phases", type=_list_of(PHASES), default=list(PHASES))
+    parser.add_argument(
+        "--contexts", type=_numbers, default=[128, 512],
+        help=f"tokens before the one that decode is timed for, at most {max(CONTEXTS)} (default: 128,512)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pages", choices=("huge", "small"), default="huge", help="small: no page has more than 4 KiB"
+    )
+    parser.add_argument(
+        "--features", type=lambda text: tuple(filter(None, text.split(","))),
+        help="features of the processor that partc on tvm may use, such as avx2 (default: all that it has)",
+    )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--only",
@@ -109,7 +122,7 @@ def _list_of(known: Sequence[str]) -> Any:
 
 def _numbers(text: str) -> list[int]:
     if not all(part.isdecimal() and int(part) for part in text.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers of threads, like 1,2")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, like 1,2")
     return [int(part) for part in text.split(",")]
 
 
@@ -137,7 +150,7 @@ def _prepare(cell: Cell, names: Sequence[str]) -> tuple[list[str], dict[str, str
         if not contestant.takes_part(cell.kind, cell.threads):
             continue
         try:
-            ensure(contestant.files, cell.place, contestant.stored(cell.kind), contestant.processes)
+            ensure(contestant.files, cell)
             ready.append(name)
         except MakingError as error:
             unmade[name] = str(error)
@@ -175,22 +188,44 @@ def _report(machine: Machine, tables: Sequence[Table], aims: Sequence[Outcome]) 
     return {
         "machine": asdict(machine),
         "versions": versions(),
-        "tables": [
-            {
-                **{key: value for key, value in asdict(table).items() if key not in ("seconds",)},
-                "limit_s": table.limit_s,
-                "seconds": {
-                    name: {asked: asdict(figure) for asked, figure in found.items()}
-                    for name, found in table.seconds.items()
-                },
-                "partc_is": {
-                    name: {phase: asdict(figure) for phase, figure in found.items()}
-                    for name, found in ratios(table).items()
-                },
-            }
-            for table in tables
-        ],
+        "tables": [_table(table) for table in tables],
         "aims": [{**asdict(one), "met": one.met} for one in aims],
+    }
+
+
+def _table(table: Table) -> Mapping[str, Any]:
+    cell = table.cell
+    return {
+        "model": cell.place.name,
+        "kind": cell.kind,
+        "threads": cell.threads,
+        "features": cell.features,
+        "small_pages": cell.small_pages,
+        "clock": table.clock,
+        "read_bytes": {context: table.read_bytes(table.reference, context) for context in table.contexts},
+        "reference": table.reference,
+        "contestants": {name: _contestant(table, name) for name in table.names},
+        "samples": {
+            name: {asked: [asdict(one) for one in samples] for asked, samples in found.items()}
+            for name, found in table.samples.items()
+        },
+        "absent": table.absent,
+    }
+
+
+def _contestant(table: Table, name: str) -> Mapping[str, Any]:
+    """For each request the seconds, and how many times as fast the reference is."""
+    return {
+        asked: {
+            key: asdict(figure)
+            for key, figure in (
+                ("seconds", table.figure(name, asked)),
+                ("partc_is", table.speed(table.reference, name, asked)),
+                ("of_the_limit", table.of_the_limit(name, asked)),
+            )
+            if figure is not None
+        }
+        for asked in table.samples[name]
     }
 
 

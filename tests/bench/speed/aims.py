@@ -8,68 +8,105 @@ from dataclasses import dataclass
 from tests.bench.speed.contestants import (
     LLAMA_CPP,
     LLAMA_RPC,
+    LLAMAS,
+    OPENVINO,
+    ORT,
+    ORT_64,
+    ORT_128,
     ORT_GENAI,
     RING,
     THREE,
+    TVM,
     TWO,
-    UNCUT,
-    UNCUT_64,
-    UNCUT_128,
 )
 from tests.bench.speed.figures import Figure, Table
+from tests.bench.speed.turns import READ, decode_at
 
 HOP_US = 250.0
 """At most, between two devices on one machine, encrypted."""
+DECODE, LONGER = decode_at(128), decode_at(512)
 
 
 @dataclass(frozen=True)
 class Aim:
-    """One contestant at least so many times as fast as another, on one thread each."""
+    """One contestant at least so many times as fast as the fastest of others, on one thread each."""
 
     says: str
     kind: str | None
     """The format; None is every one."""
     one: tuple[str, str]
     """Contestant and what it is asked."""
-    other: tuple[str, str]
+    others: tuple[str, ...]
+    """Contestants; the streaming read stands for the time of reading what a token reads."""
+    asked: str
+    """What those are asked."""
     least: dict[str, float]
     """By model."""
     wall: bool = False
     """Whether processes work side by side in it, which only the wall shows."""
+    slowed: bool = False
+    """Whether it is for small pages or fewer features of the processor, where no other aim holds."""
 
 
 def _both(least: float) -> dict[str, float]:
     return {"110M": least, "1.1B": least}
 
 
-def _against(kind: str | None, other: str, phase: str, least: dict[str, float], one: str = UNCUT) -> Aim:
-    return Aim(
-        f"{phase}: {one.removeprefix('partc, ')} over {other}", kind, (one, phase), (other, phase), least
-    )
+def _against(
+    kind: str | None,
+    others: Sequence[str],
+    asked: str,
+    least: dict[str, float],
+    one: str,
+    slowed: bool = False,
+) -> Aim:
+    fastest = "the fastest of " if len(others) > 1 else ""
+    says = f"{asked}: {one.removeprefix('partc ')} over {fastest}{others[0]}"
+    return Aim(says, kind, (one, asked), tuple(others), asked, least, slowed=slowed)
 
 
+def _between(
+    says: str, one: tuple[str, str], other: tuple[str, str], least: dict[str, float], wall: bool = False
+) -> Aim:
+    return Aim(says, "int4", one, other[:1], other[1], least, wall)
+
+
+_TVM = (
+    _against("int4", LLAMAS, DECODE, _both(1.4), TVM),
+    _against("int4", LLAMAS, LONGER, _both(1.6), TVM),
+    _against("int4", [READ], DECODE, _both(0.8), TVM),
+    _against("int8", [LLAMA_CPP], DECODE, _both(1.4), TVM),
+    _against("float32", [LLAMA_CPP], DECODE, _both(1.2), TVM),
+    _against("int4", LLAMAS, "prefill", _both(2.0), TVM),
+    _against("int8", [LLAMA_CPP], "prefill", _both(3.5), TVM),
+    _against("float32", [LLAMA_CPP], "prefill", _both(1.3), TVM),
+    _against("int4", [OPENVINO], "prefill", _both(1.3), TVM),
+    _against("int8", [OPENVINO], "prefill", _both(1.3), TVM),
+    _against("float32", [OPENVINO], "prefill", _both(1.0), TVM),
+    _against("int4", LLAMAS, DECODE, _both(1.0), TVM, slowed=True),
+    _against("int4", LLAMAS, LONGER, _both(1.0), TVM, slowed=True),
+)
 _INT4_DECODE = {"110M": 0.97, "1.1B": 0.92}
-
-
-AIMS = (
-    _against(None, ORT_GENAI, "decode", _both(1.0)),
-    _against("int4", LLAMA_CPP, "decode", _INT4_DECODE),
-    _against("int4", LLAMA_CPP, "prefill", _both(1.0)),
+_ORT = (
+    _against(None, [ORT_GENAI], DECODE, _both(1.0), ORT),
     *(
-        _against("int4", LLAMA_CPP, phase, least, one)
-        for one in (UNCUT_64, UNCUT_128)
-        for phase, least in (("decode", _INT4_DECODE), ("prefill", _both(1.0)))
+        _against("int4", [LLAMA_CPP], asked, least, one)
+        for one in (ORT, ORT_64, ORT_128)
+        for asked, least in ((DECODE, _INT4_DECODE), ("prefill", _both(1.0)))
     ),
-    _against("int8", LLAMA_CPP, "decode", _both(1.05)),
-    _against("int8", LLAMA_CPP, "prefill", _both(3.0)),
-    _against("float32", LLAMA_CPP, "decode", _both(0.9)),
-    _against("float32", LLAMA_CPP, "prefill", _both(1.3)),
-    Aim("decode: cut in 2 over ring of 1", "int4", (TWO, "decode"), (RING, "decode"), {"110M": 0.93, "1.1B": 0.97}),
-    Aim("decode: cut in 3 over ring of 1", "int4", (THREE, "decode"), (RING, "decode"), {"110M": 0.88, "1.1B": 0.95}),
-    Aim("decode: cut in 2 over llama.cpp cut in 2", "int4", (TWO, "decode"), (LLAMA_RPC, "decode"), _both(1.2)),
-    Aim("tokens/s: two requests over one, cut in 2", "int4", (TWO, "pair"), (TWO, "decode"), _both(1.6), True),
-    Aim("prefill: cut in 2 over ring of 1", "int4", (TWO, "prefill"), (RING, "prefill"), _both(1.5), True),
+    _against("int8", [LLAMA_CPP], DECODE, _both(1.05), ORT),
+    _against("int8", [LLAMA_CPP], "prefill", _both(3.0), ORT),
+    _against("float32", [LLAMA_CPP], DECODE, _both(0.9), ORT),
+    _against("float32", [LLAMA_CPP], "prefill", _both(1.3), ORT),
+)
+_RINGS = (
+    _between("decode: cut in 2 over ring of 1", (TWO, DECODE), (RING, DECODE), {"110M": 0.93, "1.1B": 0.97}),
+    _between("decode: cut in 3 over ring of 1", (THREE, DECODE), (RING, DECODE), {"110M": 0.88, "1.1B": 0.95}),
+    _between("decode: cut in 2 over llama.cpp cut in 2", (TWO, DECODE), (LLAMA_RPC, DECODE), _both(1.2)),
+    _between("tokens/s: two requests over one, cut in 2", (TWO, "pair"), (TWO, DECODE), _both(1.6), wall=True),
+    _between("prefill: cut in 2 over ring of 1", (TWO, "prefill"), (RING, "prefill"), _both(1.5), wall=True),
 )  # fmt: skip
+AIMS = (*_TVM, *_ORT, *_RINGS)
 
 
 @dataclass(frozen=True)
@@ -93,9 +130,26 @@ def outcomes(tables: Sequence[Table]) -> list[Outcome]:
     found = []
     for aim in AIMS:
         for table in tables:
-            if table.threads != 1 or aim.kind not in (None, table.kind) or table.model not in aim.least:
-                continue
-            ratio = table.compare(aim.one, aim.other, "wall" if aim.wall else None)
+            cell = table.cell
+            ratio = _found(aim, table) if _is_for(aim, table) else None
             if ratio is not None:
-                found.append(Outcome(aim.says, table.model, table.kind, aim.least[table.model], ratio))
+                model = cell.place.name
+                found.append(Outcome(aim.says + cell.slowed_by, model, cell.kind, aim.least[model], ratio))
     return found
+
+
+def _is_for(aim: Aim, table: Table) -> bool:
+    cell = table.cell
+    return (
+        cell.threads == 1
+        and aim.kind in (None, cell.kind)
+        and cell.place.name in aim.least
+        and aim.slowed == bool(cell.slowed_by)
+    )
+
+
+def _found(aim: Aim, table: Table) -> Figure | None:
+    if aim.others == (READ,):
+        return table.of_the_limit(*aim.one)
+    other = table.fastest(aim.others, aim.asked)
+    return None if other is None else table.compare(aim.one, (other, aim.asked), "wall" if aim.wall else None)

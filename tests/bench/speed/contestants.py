@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from tests.bench.speed.make import BUNDLE, CHECKPOINT, GENAI, GGUF, Files
+from tests.bench.speed.make import Bundle, Checkpoint, Files, Genai, Gguf, OpenVino
 
 ALL = ("float32", "int8", "int4")
 LLAMA = (
@@ -28,8 +28,6 @@ class Contestant:
     """The command that installs them."""
     processes: int = 1
     """Each of one thread, if there are several."""
-    block: int | None = None
-    """The block of int4, where it is not the usual one."""
 
     @property
     def missing(self) -> list[str]:
@@ -40,29 +38,36 @@ class Contestant:
         """Whether there is such a figure: several processes are measured with one thread each."""
         return kind in self.formats and (self.processes == 1 or threads == 1)
 
-    def stored(self, kind: str) -> str:
-        """The format as files are named: `int4`, `int4-128`."""
-        return kind if self.block is None else f"{kind}-{self.block}"
 
+TVM, ORT = "partc on tvm", "partc on ort"
+ORT_64, ORT_128 = (f"{ORT}, blocks of {block}" for block in (64, 128))
+RING, TWO, THREE = "partc, ring of 1", "partc, cut in 2", "partc, cut in 3"
+ORT_GENAI, OPENVINO, TRANSFORMERS = "onnxruntime-genai", "OpenVINO", "transformers"
+LLAMA_CPP, LLAMA_RPC = "llama.cpp", "llama.cpp, cut in 2 (RPC)"
+LLAMA_Q4_K, LLAMA_IQ4_NL = "llama.cpp, Q4_K", "llama.cpp, IQ4_NL"
+LLAMAS = (LLAMA_CPP, LLAMA_Q4_K, LLAMA_IQ4_NL)
+"""All that llama.cpp has in one piece; the fastest of them is the one to compare with."""
 
-UNCUT, RING, TWO, THREE = "partc, uncut", "partc, ring of 1", "partc, cut in 2", "partc, cut in 3"
-UNCUT_64, UNCUT_128 = (f"{UNCUT}, blocks of {block}" for block in (64, 128))
-ORT_GENAI, LLAMA_CPP, LLAMA_RPC = "onnxruntime-genai", "llama.cpp", "llama.cpp, cut in 2 (RPC)"
-TRANSFORMERS = "transformers"
-_ORT, _PARTC = ("onnxruntime",), "pip install 'partc[compile,ort]'"
-_CPP = ("llama_cpp", "gguf")
+_PARTC = (("onnxruntime",), "pip install 'partc[compile,ort]'")
+_PARTC_TVM = (("tvm",), "pip install 'partc[compile,tvm,link]'")
+_CPP = (("llama_cpp", "gguf"), f"{LLAMA} llama-cpp-python gguf")
+_PLAIN_GGUF = Gguf({"float32": "F32", "int8": "Q8_0", "int4": "Q4_0"})
 CONTESTANTS = {
     one.name: one
     for one in (
-        Contestant(UNCUT, "partc_engine", BUNDLE, ALL, _ORT, _PARTC),
-        Contestant(UNCUT_64, "partc_engine", BUNDLE, ("int4",), _ORT, _PARTC, block=64),
-        Contestant(UNCUT_128, "partc_engine", BUNDLE, ("int4",), _ORT, _PARTC, block=128),
-        Contestant(RING, "partc_ring", BUNDLE, ALL, _ORT, _PARTC),
-        Contestant(TWO, "partc_ring", BUNDLE, ALL, _ORT, _PARTC, 2),
-        Contestant(THREE, "partc_ring", BUNDLE, ALL, _ORT, _PARTC, 3),
-        Contestant(ORT_GENAI, "genai", GENAI, ALL, ("onnxruntime_genai",), "pip install onnxruntime-genai"),
-        Contestant(LLAMA_CPP, "llama", GGUF, ALL, _CPP, f"{LLAMA} llama-cpp-python gguf"),
-        Contestant(LLAMA_RPC, "llama", GGUF, ALL, _CPP, f"{LLAMA} llama-cpp-python gguf", 2),
-        Contestant(TRANSFORMERS, "hf", CHECKPOINT, ("float32",), ("transformers", "torch"), _PARTC),
+        Contestant(TVM, "partc_engine", Bundle("tvm"), ALL, *_PARTC_TVM),
+        Contestant(ORT, "partc_engine", Bundle("ort"), ALL, *_PARTC),
+        Contestant(ORT_64, "partc_engine", Bundle("ort", block=64), ("int4",), *_PARTC),
+        Contestant(ORT_128, "partc_engine", Bundle("ort", block=128), ("int4",), *_PARTC),
+        Contestant(RING, "partc_ring", Bundle("ort"), ALL, *_PARTC),
+        Contestant(TWO, "partc_ring", Bundle("ort", 2), ALL, *_PARTC, 2),
+        Contestant(THREE, "partc_ring", Bundle("ort", 3), ALL, *_PARTC, 3),
+        Contestant(ORT_GENAI, "genai", Genai(), ALL, ("onnxruntime_genai",), "pip install onnxruntime-genai"),
+        Contestant(OPENVINO, "openvino", OpenVino(), ALL, ("openvino",), "pip install openvino"),
+        Contestant(LLAMA_CPP, "llama", _PLAIN_GGUF, ALL, *_CPP),
+        Contestant(LLAMA_Q4_K, "llama", Gguf({"int4": "Q4_K_S"}), ("int4",), *_CPP),
+        Contestant(LLAMA_IQ4_NL, "llama", Gguf({"int4": "IQ4_NL"}), ("int4",), *_CPP),
+        Contestant(LLAMA_RPC, "llama", _PLAIN_GGUF, ALL, *_CPP, 2),
+        Contestant(TRANSFORMERS, "hf", Checkpoint(), ("float32",), ("transformers", "torch"), _PARTC[1]),
     )
 }

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.bench.llamas import cached_values, matrix_values
 from tests.bench.speed.clocks import Sample
-from tests.bench.speed.contestants import CONTESTANTS, UNCUT
+from tests.bench.speed.contestants import CONTESTANTS, ORT, TVM
 from tests.bench.speed.engines.contract import CONTEXT
-from tests.bench.speed.turns import READ, Cell, Taken
+from tests.bench.speed.make import Bundle
+from tests.bench.speed.places import Cell
+from tests.bench.speed.turns import READ, Taken, context_of, is_decode
 
-WEIGHT_BYTES = {
-    "float32": 4.0, "int8": 1.0, "int4": 0.5 + 4 / 32, "int4-64": 0.5 + 4 / 64, "int4-128": 0.5 + 4 / 128,
-}  # fmt: skip
-"""Bytes per weight, scales included, as partc stores them. Q8_0 of llama.cpp has 1.0625, Q4_0 0.5625."""
 CACHE_BYTES = 4
-SINGLE_STREAM = ("decode", "prefill")
 
 
 @dataclass(frozen=True)
@@ -36,90 +33,90 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """The figures of one model in one format with so many threads."""
+    """The figures of one cell."""
 
-    model: str
-    kind: str
-    threads: int
+    cell: Cell
     clock: str
     """`wall` or `cpu`."""
-    read_bytes: float
-    """The bytes that a token has to read."""
-    bandwidth: float
-    """Bytes a second of a streaming read: the median of the same rounds."""
-    seconds: Mapping[str, Mapping[str, Figure]]
-    """Contestant → what was asked → seconds by `clock`."""
     samples: Mapping[str, Mapping[str, Sequence[Sample]]]
-    """The same, every round by both clocks."""
+    """Contestant → what was asked → one sample a round; of `READ`, the time of one byte."""
     absent: Mapping[str, str]
     """Contestant → why it is missing."""
 
     @property
-    def limit_s(self) -> float:
-        """The least that a token can take."""
-        return self.read_bytes / self.bandwidth
+    def names(self) -> list[str]:
+        """The contestants."""
+        return [name for name in self.samples if name != READ]
 
-    def of_the_limit(self, name: str) -> float:
-        """The part of a contestant's time that memory alone takes, for the bytes of its blocks."""
-        least_s = read_bytes(self.model, CONTESTANTS[name].stored(self.kind)) / self.bandwidth
-        return least_s / self.seconds[name]["decode"].median
+    @property
+    def reference(self) -> str:
+        """The contestant that others are held against: partc at its best."""
+        return TVM if TVM in self.samples else ORT
 
-    def speed(self, one: str, other: str, phase: str = "decode", clock: str | None = None) -> Figure | None:
+    @property
+    def contexts(self) -> list[int]:
+        """The contexts that tokens were timed at; the one of the main columns first."""
+        found = [context_of(asked) for asked in self.samples[READ]]
+        return sorted(found, key=lambda context: (context != CONTEXT, context))
+
+    def figure(self, name: str, asked: str) -> Figure | None:
+        """The seconds that a contestant took; None where it was not asked."""
+        found = self._seconds((name, asked))
+        return Figure.of(found) if found else None
+
+    def fastest(self, names: Iterable[str], asked: str) -> str | None:
+        """The one of these contestants with the least median; None where none was measured."""
+        found = {name: figure.median for name in names if (figure := self.figure(name, asked))}
+        return min(found, key=lambda name: found[name], default=None)
+
+    def speed(self, one: str, other: str, asked: str, clock: str | None = None) -> Figure | None:
         """How many times as fast one contestant is as another, round by round; None where one is missing."""
-        return self.compare((one, phase), (other, phase), clock)
+        return self.compare((one, asked), (other, asked), clock)
 
     def compare(
         self, one: tuple[str, str], other: tuple[str, str], clock: str | None = None
     ) -> Figure | None:
         """The same as `speed`, for two pairs of (contestant, request)."""
-        ours, theirs = (self._seconds(*key, clock or self.clock) for key in (one, other))
+        ours, theirs = self._seconds(one, clock), self._seconds(other, clock)
         if not ours or not theirs:
             return None
         return Figure.of([b / a for a, b in zip(ours, theirs, strict=True)])
 
-    def _seconds(self, name: str, phase: str, clock: str) -> list[float]:
-        return [seconds(sample, clock) for sample in self.samples.get(name, {}).get(phase, ())]
+    def of_the_limit(self, name: str, asked: str) -> Figure | None:
+        """The part of a contestant's time for a token that reading memory takes, round by round."""
+        found = self.compare((name, asked), (READ, asked)) if is_decode(asked) else None
+        size = self.read_bytes(name, context_of(asked)) if found else 0.0
+        return found and Figure(*(size * part for part in (found.median, found.low, found.high)))
+
+    def read_bytes(self, name: str, context: int) -> float:
+        """The bytes that a token reads of weights and cache; those of others count as partc's."""
+        files = CONTESTANTS[name].files
+        if not isinstance(files, Bundle):
+            files = Bundle("tvm" if self.reference == TVM else "ort")
+        model = self.cell.place.name
+        cache = CACHE_BYTES * cached_values(model, context)
+        return files.weight_bytes(self.cell.kind) * matrix_values(model) + cache
+
+    def byte_s(self, asked: str) -> float:
+        """Seconds that a streaming read took for a byte: the median of the same rounds."""
+        return statistics.median(self._seconds((READ, asked)))
+
+    def limit_s(self, asked: str) -> float:
+        """The least that a token of the reference can take."""
+        return self.read_bytes(self.reference, context_of(asked)) * self.byte_s(asked)
+
+    def _seconds(self, key: tuple[str, str], clock: str | None = None) -> list[float]:
+        name, asked = key
+        return [seconds(one, clock or self.clock) for one in self.samples.get(name, {}).get(asked, ())]
 
 
 def tabulate(cell: Cell, taken: Taken, clock: str) -> Table:
     """The results in one cell."""
-    model = cell.place.name
-    figures = {
-        name: {asked: Figure.of([seconds(one, clock) for one in samples]) for asked, samples in found.items()}
-        for name, found in taken.samples.items()
-        if name != READ
-    }
     if READ not in taken.samples:
         raise SystemExit(f"memory could not be read: {taken.absent[READ]}")
-    byte_s = statistics.median(seconds(one, clock) for one in taken.samples[READ]["decode"])
-    return Table(
-        model=model,
-        kind=cell.kind,
-        threads=cell.threads,
-        clock=clock,
-        read_bytes=read_bytes(model, cell.kind),
-        bandwidth=1 / byte_s,
-        seconds=figures,
-        samples=taken.samples,
-        absent=taken.absent,
-    )
-
-
-def read_bytes(model: str, stored: str) -> float:
-    """The bytes that a token reads of weights in that format and of the cache."""
-    cache = CACHE_BYTES * cached_values(model, CONTEXT)
-    return WEIGHT_BYTES[stored] * matrix_values(model) + cache
+    return Table(cell, clock, taken.samples, taken.absent)
 
 
 def seconds(sample: Sample, clock: str) -> float:
     """By one of the clocks."""
     return sample.wall_s if clock == "wall" else sample.cpu_s
-
-
-def ratios(table: Table, reference: str = UNCUT) -> dict[str, dict[str, Figure]]:
-    """How many times as fast `reference` is as each contestant, by phase."""
-    found: dict[str, dict[str, Figure]] = {}
-    for name in table.seconds:
-        speeds = {phase: table.speed(reference, name, phase) for phase in SINGLE_STREAM}
-        found[name] = {phase: speed for phase, speed in speeds.items() if speed is not None}
-    return found

@@ -1,6 +1,6 @@
 """A Llama checkpoint as GGUF files, for llama.cpp: float32, and what llama.cpp makes of that by itself.
 
-    python -m tests.bench.speed.gguf_file CHECKPOINT OUT.gguf [Q8_0|Q4_0]
+    python -m tests.bench.speed.gguf_file CHECKPOINT OUT.gguf [Q8_0|Q4_0|Q4_K_S|IQ4_NL]
 
 Written for the random Llamas of this bench: no tokenizer, so the vocabulary is a dummy. Needs the packages gguf and
 llama-cpp-python.
@@ -19,8 +19,8 @@ import numpy as np
 
 from tests.bench.llamas import WEIGHTS
 
-FORMATS = {"Q4_0": 2, "Q8_0": 7}
-"""Name → `llama_ftype` of llama.h."""
+FORMATS = {"Q4_0": 2, "Q8_0": 7, "Q4_K_S": 14, "IQ4_NL": 25}
+"""Name → `llama_ftype` of llama.h. Q4_K_S has fewer layers in more bits than Q4_K_M, so it is the faster of the two."""
 LAYER = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",

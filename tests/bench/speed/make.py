@@ -7,49 +7,166 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Protocol
 
 from tests.bench.llamas import SHAPES, WEIGHTS, add_tokenizer, make_checkpoint
-from tests.bench.speed.places import DEVICES, GGUF_KINDS, bundle, checkpoint, genai, gguf
+from tests.bench.speed.places import DEVICES, Cell, bundles, checkpoint
 
-GENAI_PRECISIONS = {"float32": "fp32", "int8": "int8", "int4": "int4"}
-QUANTIZE = {
-    "float32": "none", "int8": "int8", "int4": "int4",
-    "int4-64": "{weights: int4, block: 64}", "int4-128": "{weights: int4, block: 128}",
-}  # fmt: skip
-"""Format as it is stored → what model.yaml says."""
-SEQUENCE = 640
-"""The longest prompt and its answer."""
+SEQUENCE = 2176
+"""The longest context, and room for what comes behind."""
 
 
 class MakingError(Exception):
     """Something could not be made; with the last lines of what tried to."""
 
 
-class Files(NamedTuple):
+class Files(Protocol):
     """The files that a contestant loads."""
 
-    paths: Callable[[Path, str, int], Path]
-    """(place, format, processes) → file or folder."""
-    make: Callable[[Path, str, int], None]
+    def path(self, cell: Cell) -> Path:
+        """File or folder."""
+
+    def make(self, cell: Cell) -> None:
+        """Make them there; the folder around exists."""
 
 
-def ensure(files: Files, place: Path, kind: str, processes: int) -> None:
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files of transformers."""
+
+    def path(self, cell: Cell) -> Path:
+        """See `Files`."""
+        return checkpoint(cell.place)
+
+    def make(self, cell: Cell) -> None:
+        """They are what everything else is made of."""
+
+
+@dataclass(frozen=True)
+class Gguf:
+    """A file of llama.cpp: float32 by our own converter, the others from that by llama.cpp."""
+
+    types: Mapping[str, str]
+    """Format → what llama.cpp calls the one of its own that stands beside it."""
+
+    def path(self, cell: Cell) -> Path:
+        """See `Files`."""
+        return cell.place / "gguf" / f"{self.types[cell.kind]}.gguf"
+
+    def make(self, cell: Cell) -> None:
+        """See `Files`."""
+        plain, kind = cell.place / "gguf" / "F32.gguf", self.types[cell.kind]
+        if not plain.exists():
+            _python("tests.bench.speed.gguf_file", str(checkpoint(cell.place)), str(plain))
+        if kind != "F32":
+            _python("tests.bench.speed.gguf_file", str(plain), str(self.path(cell)), kind)
+
+
+@dataclass(frozen=True)
+class Genai:
+    """A model of onnxruntime-genai's own builder; block and accuracy level are its defaults on a CPU, said aloud."""
+
+    def path(self, cell: Cell) -> Path:
+        """See `Files`."""
+        return cell.place / "genai" / cell.kind
+
+    def make(self, cell: Cell) -> None:
+        """See `Files`."""
+        arguments = ["-i", str(checkpoint(cell.place)), "-o", str(self.path(cell)), "-e", "cpu"]
+        precision = "fp32" if cell.kind == "float32" else cell.kind
+        arguments += ["-p", precision, "-c", str(cell.place / "genai" / "cache")]
+        if cell.kind != "float32":
+            arguments += ["--extra_options", "block_size=32", "accuracy_level=4"]
+        _python("onnxruntime_genai.models.builder", *arguments)
+
+
+@dataclass(frozen=True)
+class OpenVino:
+    """A graph of OpenVINO's operators, with its weights."""
+
+    def path(self, cell: Cell) -> Path:
+        """See `Files`."""
+        return cell.place / "openvino" / cell.kind
+
+    def make(self, cell: Cell) -> None:
+        """See `Files`."""
+        _python(
+            "tests.bench.speed.openvino_file", str(checkpoint(cell.place)), str(self.path(cell)), cell.kind
+        )
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What `partc compile` makes for a ring of equal devices of one thread, in balance."""
+
+    target: str
+    devices: int = 1
+    block: int = 32
+    """Weights of int4 that share a scale."""
+
+    @property
+    def scale_bytes(self) -> int:
+        """The size of such a scale as the target stores it."""
+        return 2 if self.target == "tvm" else 4
+
+    def weight_bytes(self, kind: str) -> float:
+        """Bytes a weight, scales included; those of int8, one an output, are left out."""
+        return {"float32": 4.0, "int8": 1.0, "int4": 0.5 + self.scale_bytes / self.block}[kind]
+
+    def path(self, cell: Cell) -> Path:
+        """See `Files`."""
+        features = cell.features if self.target == "tvm" else None
+        words = [self.target, *(features or ()), *([str(self.block)] if self.block != 32 else [])]
+        return bundles(cell) / "-".join(words) / f"{self.devices}"
+
+    def make(self, cell: Cell) -> None:
+        """See `Files`."""
+        out = self.path(cell)
+        model, devices = out.with_name("model.yaml"), out.with_name(f"{self.devices}.yaml")
+        model.write_text(self._model(cell))
+        devices.write_text(self._devices(cell))
+        _python("partc.cli", "compile", str(model), "--target", str(devices), "-o", str(out))
+        ring = json.loads((out / "devices" / "a" / "placement.json").read_text())["ring"]
+        if len(ring) != self.devices:
+            raise MakingError(f"the plan uses {len(ring)} of {self.devices} devices")
+
+    def _model(self, cell: Cell) -> str:
+        quantize = {"float32": "none", "int8": "int8", "int4": f"{{weights: int4, block: {self.block}}}"}
+        return (
+            f"model: {checkpoint(cell.place).resolve()}\ntask: text-generation\ndtype: float32\n"
+            f"quantize: {quantize[cell.kind]}\nmax_requests: 2\nmax_sequence: {SEQUENCE}\n"
+            "workload: {prompt: 64, generate: 128}\n"
+        )
+
+    def _devices(self, cell: Cell) -> str:
+        arch = "arch: host"
+        if self.target == "tvm" and cell.features is not None:
+            arch = f"options: {{features: [{', '.join(cell.features)}]}}"
+        figures = "threads: 1, flops: 60 GFLOP/s, memory_bandwidth: 12 GB/s, memory: 32 GB"
+        lines = [
+            f"  {name}: {{target: {self.target}, {arch}, {figures}}}\n" for name in DEVICES[: self.devices]
+        ]
+        links = "links:\n  default: {bandwidth: 4 Gbit/s, latency: 0.2 ms}\n"
+        return f"source: a\nobjective: throughput\ndevices:\n{''.join(lines)}{links}"
+
+
+def ensure(files: Files, cell: Cell) -> None:
     """Make what is not there.
 
     Raises:
         MakingError: it could not be made.
     """
-    make_random(place)
-    path = files.paths(place, kind, processes)
+    make_random(cell.place)
+    path = files.path(cell)
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     print(f"making {path}", file=sys.stderr, flush=True)
     try:
-        files.make(place, kind, processes)
+        files.make(cell)
     except BaseException:
         _remove(path)
         raise
@@ -64,52 +181,6 @@ def make_random(place: Path) -> None:
         _python("tests.bench.speed.make", str(place))
     if not (checkpoint(place) / "tokenizer.json").exists():
         add_tokenizer(checkpoint(place), SHAPES[place.name]["vocab_size"])
-
-
-def make_gguf(place: Path, kind: str, processes: int) -> None:
-    """float32 by our own converter, the others from that by llama.cpp."""
-    plain, out = gguf(place, "float32"), gguf(place, kind)
-    if kind == "float32":
-        _python("tests.bench.speed.gguf_file", str(checkpoint(place)), str(out))
-        return
-    ensure(GGUF, place, "float32", 1)
-    _python("tests.bench.speed.gguf_file", str(plain), str(out), GGUF_KINDS[kind])
-
-
-def make_genai(place: Path, kind: str, processes: int) -> None:
-    """By its own builder; block and accuracy level are its defaults on a CPU, said aloud."""
-    arguments = ["-i", str(checkpoint(place)), "-o", str(genai(place, kind)), "-e", "cpu"]
-    arguments += ["-p", GENAI_PRECISIONS[kind], "-c", str(place / "genai" / "cache")]
-    if kind != "float32":
-        arguments += ["--extra_options", "block_size=32", "accuracy_level=4"]
-    _python("onnxruntime_genai.models.builder", *arguments)
-
-
-def make_bundle(place: Path, kind: str, processes: int) -> None:
-    """By `partc compile`, for equal devices of one thread, in balance."""
-    out = bundle(place, kind, processes)
-    model, devices = out.with_name("model.yaml"), out.with_name(f"{processes}.yaml")
-    model.write_text(
-        f"model: {checkpoint(place).resolve()}\ntask: text-generation\ndtype: float32\n"
-        f"quantize: {QUANTIZE[kind]}\nmax_requests: 2\nmax_sequence: {SEQUENCE}\n"
-        "workload: {prompt: 64, generate: 128}\n"
-    )
-    figures = "target: ort, threads: 1, flops: 60 GFLOP/s, memory_bandwidth: 12 GB/s, memory: 32 GB"
-    lines = [f"  {name}: {{{figures}}}\n" for name in DEVICES[:processes]]
-    devices.write_text(
-        f"source: a\nobjective: throughput\ndevices:\n{''.join(lines)}"
-        "links:\n  default: {bandwidth: 4 Gbit/s, latency: 0.2 ms}\n"
-    )
-    _python("partc.cli", "compile", str(model), "--target", str(devices), "-o", str(out))
-    ring = json.loads((out / "devices" / "a" / "placement.json").read_text())["ring"]
-    if len(ring) != processes:
-        raise MakingError(f"the plan uses {len(ring)} of {processes} devices")
-
-
-CHECKPOINT = Files(lambda place, kind, processes: checkpoint(place), lambda place, kind, processes: None)
-GGUF = Files(lambda place, kind, processes: gguf(place, kind), make_gguf)
-GENAI = Files(lambda place, kind, processes: genai(place, kind), make_genai)
-BUNDLE = Files(bundle, make_bundle)
 
 
 def _python(module: str, *arguments: str) -> None:

@@ -1,8 +1,9 @@
-"""The files of the bench: `folder/model/…`, made once and used again."""
+"""The subject of a table, and where the files of the bench lie: `folder/model/…`, made once and used again."""
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -11,10 +12,44 @@ from partc.format.build import BUILD_FILE, build_json, load_build, seal_build
 from partc.format.digests import canonical_json
 
 FORMATS = ("float32", "int8", "int4")
-GGUF_KINDS = {"int8": "Q8_0", "int4": "Q4_0"}
-"""The format of llama.cpp that is nearest."""
 DEVICES = ("a", "b", "c")
 """Names of the rings' devices, in order."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The subject of one table."""
+
+    place: Path
+    """The folder of the model, which is named like it."""
+    kind: str
+    """The format of the weights."""
+    threads: int
+    features: tuple[str, ...] | None = None
+    """Features of the processor that partc's code may use; None: all that it has."""
+    small_pages: bool = False
+    """Whether all memory lies in pages of 4 KiB."""
+
+    @property
+    def turns(self) -> int:
+        """Turns of decode in a round. A ring takes in a prompt before each, which a large model needs long for."""
+        return 4 if self.place.name == "110M" else 2
+
+    @property
+    def title(self) -> str:
+        """The subject in words."""
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        return f"{self.place.name}, {self.kind}, {threads}{self.slowed_by}"
+
+    @property
+    def slowed_by(self) -> str:
+        """What the machine does without, in words; empty where it is as it is."""
+        features = (
+            ""
+            if self.features is None
+            else f", partc with {' and '.join(self.features) or 'the least'} alone"
+        )
+        return features + (", pages of 4 KiB" if self.small_pages else "")
 
 
 def checkpoint(place: Path) -> Path:
@@ -22,25 +57,14 @@ def checkpoint(place: Path) -> Path:
     return place / "checkpoint"
 
 
-def gguf(place: Path, kind: str) -> Path:
-    """For llama.cpp."""
-    return place / "gguf" / f"{kind}.gguf"
+def forget_bundles(cell: Cell) -> None:
+    """Remove partc's of that model and format."""
+    shutil.rmtree(bundles(cell), ignore_errors=True)
 
 
-def genai(place: Path, kind: str) -> Path:
-    """For onnxruntime-genai."""
-    return place / "genai" / kind
-
-
-def bundle(place: Path, kind: str, processes: int) -> Path:
-    """partc's, for a ring of so many devices of one thread each."""
-    return place / "partc" / kind / f"{processes}"
-
-
-def forget_bundles(place: Path, kind: str) -> None:
-    """Remove partc's of one format, with blocks of any size."""
-    for folder in bundle(place, kind, 1).parent.parent.glob(f"{kind}*"):
-        shutil.rmtree(folder)
+def bundles(cell: Cell) -> Path:
+    """The folder of partc's."""
+    return cell.place / "partc" / cell.kind
 
 
 def with_threads(build: Path, threads: int) -> Path:

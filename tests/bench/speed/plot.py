@@ -12,23 +12,29 @@ from matplotlib.figure import Figure as Drawing
 from tests.bench.speed.contestants import (
     CONTESTANTS,
     LLAMA_CPP,
+    LLAMA_IQ4_NL,
+    LLAMA_Q4_K,
     LLAMA_RPC,
+    OPENVINO,
+    ORT,
+    ORT_64,
+    ORT_128,
     ORT_GENAI,
     RING,
     THREE,
     TRANSFORMERS,
+    TVM,
     TWO,
-    UNCUT,
-    UNCUT_64,
-    UNCUT_128,
 )
 from tests.bench.speed.engines.contract import CONTEXT, PROMPT
-from tests.bench.speed.figures import Table
+from tests.bench.speed.figures import Figure, Table
+from tests.bench.speed.turns import decode_at, is_decode
 
 STYLES = {
-    UNCUT: ("#009e73", ""), UNCUT_64: ("#009e73", "\\\\"), UNCUT_128: ("#009e73", "--"),
-    RING: ("#009e73", "//"), TWO: ("#009e73", ".."), THREE: ("#009e73", "xx"),
-    ORT_GENAI: ("#0072b2", ""), LLAMA_CPP: ("#d55e00", ""), LLAMA_RPC: ("#d55e00", ".."),
+    TVM: ("#009e73", ""), ORT: ("#56b4e9", ""), ORT_64: ("#56b4e9", "\\\\"), ORT_128: ("#56b4e9", "--"),
+    RING: ("#56b4e9", "//"), TWO: ("#56b4e9", ".."), THREE: ("#56b4e9", "xx"),
+    ORT_GENAI: ("#0072b2", ""), OPENVINO: ("#cc79a7", ""), LLAMA_CPP: ("#d55e00", ""),
+    LLAMA_Q4_K: ("#d55e00", "\\\\"), LLAMA_IQ4_NL: ("#d55e00", "--"), LLAMA_RPC: ("#d55e00", ".."),
     TRANSFORMERS: ("#7f7f7f", ""),
 }  # fmt: skip
 """Contestant → colour (of the palette of Okabe and Ito, for all eyes) and hatching."""
@@ -43,15 +49,20 @@ def draw(tables: Sequence[Table], out: Path) -> None:
     the same figures: no date, no random names.
     """
     mpl.rcParams.update({"svg.hashsalt": "partc", "svg.fonttype": "none", "font.size": 9})
-    groups = sorted({(table.model, table.threads) for table in tables})
+    groups = sorted({(table.cell.place.name, table.cell.threads, table.cell.slowed_by) for table in tables})
     drawing = Drawing(figsize=(4.2 * len(groups), 5.6), layout="constrained")
     panels = drawing.subplots(2, len(groups), squeeze=False)
     for column, group in enumerate(groups):
-        found = [table for table in tables if (table.model, table.threads) == group]
+        found = [
+            table for table in tables
+            if (table.cell.place.name, table.cell.threads, table.cell.slowed_by) == group
+        ]  # fmt: skip
         threads = f"{group[1]} thread{'s' if group[1] > 1 else ''}"
-        panels[0][column].set(title=f"{group[0]}, {threads}", ylabel=f"tokens/s at context {CONTEXT}")
+        panels[0][column].set(
+            title=f"{group[0]}, {threads}{group[2]}", ylabel=f"tokens/s at context {CONTEXT}"
+        )
         panels[1][column].set(ylabel=f"tokens/s, prompt of {PROMPT}")
-        _fill(panels[0][column], found, "decode", 1)
+        _fill(panels[0][column], found, decode_at(CONTEXT), 1)
         _fill(panels[1][column], found, "prefill", PROMPT)
     marks = {
         label: mark
@@ -65,28 +76,25 @@ def draw(tables: Sequence[Table], out: Path) -> None:
     drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def _fill(panel: Axes, tables: Sequence[Table], phase: str, tokens: int) -> None:
+def _fill(panel: Axes, tables: Sequence[Table], asked: str, tokens: int) -> None:
     """A group of bars for each table; a whisker that is far longer than any bar is cut off."""
-    names = [name for name in CONTESTANTS if any(phase in table.seconds.get(name, {}) for table in tables)]
+    names = [name for name in CONTESTANTS if any(table.figure(name, asked) for table in tables)]
     width = WIDTH / max(1, len(names))
+    tallest = 0.0
     for group, table in enumerate(tables):
         for index, name in enumerate(names):
-            if phase in table.seconds.get(name, {}):
-                at = group - WIDTH / 2 + (index + 0.5) * width
-                _bar(panel, table, name, phase, tokens, at, width)
-        if phase == "decode":
-            ends = (group - WIDTH / 2, group + WIDTH / 2)
-            panel.hlines(1 / table.limit_s, *ends, colors="black", label="limit of memory")
-    speeds = [
-        tokens / found[phase].median for table in tables for found in table.seconds.values() if phase in found
-    ]
-    limits = [1 / table.limit_s for table in tables if phase == "decode"]
-    panel.set_ylim(0, HEADROOM * max((*speeds, *limits), default=1.0))
-    panel.set_xticks(range(len(tables)), [table.kind for table in tables])
+            if figure := table.figure(name, asked):
+                _bar(panel, figure, name, tokens, group - WIDTH / 2 + (index + 0.5) * width, width)
+                tallest = max(tallest, tokens / figure.median)
+        if is_decode(asked):
+            limit = 1 / table.limit_s(asked)
+            panel.hlines(limit, group - WIDTH / 2, group + WIDTH / 2, colors="black", label="limit of memory")
+            tallest = max(tallest, limit)
+    panel.set_ylim(0, HEADROOM * (tallest or 1.0))
+    panel.set_xticks(range(len(tables)), [table.cell.kind for table in tables])
 
 
-def _bar(panel: Axes, table: Table, name: str, phase: str, tokens: int, at: float, width: float) -> None:
-    figure = table.seconds[name][phase]
+def _bar(panel: Axes, figure: Figure, name: str, tokens: int, at: float, width: float) -> None:
     colour, hatch = STYLES[name]
     speed = tokens / figure.median
     whiskers = [[speed - tokens / figure.high], [tokens / figure.low - speed]]

@@ -6,10 +6,12 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 
 from tests.bench.speed.aims import HOP_US, Outcome
-from tests.bench.speed.contestants import CONTESTANTS, LLAMA_CPP, UNCUT
+from tests.bench.speed.contestants import CONTESTANTS, LLAMA_CPP
 from tests.bench.speed.engines.contract import CONTEXT, PROMPT
 from tests.bench.speed.figures import Figure, Table
 from tests.bench.speed.machine import Machine
+from tests.bench.speed.make import Bundle
+from tests.bench.speed.turns import decode_at
 
 GAP = "–"
 CLOCKS = {"wall": "time by the wall", "cpu": "processor time of all processes concerned"}
@@ -35,9 +37,9 @@ def document(
     lines += [f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.", ""]
     clock = CLOCKS[tables[0].clock] if tables else ""
     lines += [
-        f"Medians of {rounds} interleaved rounds, {clock}, [least – most] behind them. Decode is one token at"
-        f" context {CONTEXT}, prefill a prompt of {PROMPT} tokens. `partc is` says how many times as fast partc uncut"
-        " is as the row, round by round.",
+        f"Medians of {rounds} interleaved rounds, {clock}, [least – most] behind them. Decode is one token, prefill a"
+        f" prompt of {PROMPT} tokens. `partc is` says how many times as fast as the row partc uncut is (on tvm, where"
+        " it takes part), round by round.",
         "",
     ]
     for table in tables:
@@ -49,50 +51,88 @@ def document(
 
 
 def _section(table: Table) -> list[str]:
-    title = f"#### {table.model}, {table.kind}, {table.threads} thread{'s' if table.threads > 1 else ''}"
-    limit = (
-        f"A token reads {table.read_bytes / 1e6:,.0f} MB; memory gives {table.bandwidth / 1e9:.1f} GB/s, so"
-        f" {table.limit_s * 1e3:.2f} ms is the least it can take."
-    )
-    rows = [_row(table, name) for name in table.seconds]
+    context, *others = table.contexts or [CONTEXT]
     absent = [f"{name} is missing: {reason}." for name, reason in table.absent.items()]
-    coarse = [LARGER_BLOCKS, ""] if any(CONTESTANTS[name].block for name in table.seconds) else []
+    files = [CONTESTANTS[name].files for name in table.names]
+    coarse = any(isinstance(one, Bundle) and one.block > 32 for one in files)
     head = (
-        "", "decode, ms/token", "of the limit", "× llama.cpp", "partc is",
+        "", f"decode at {context}, ms/token", "of the limit", "× llama.cpp", "partc is",
         "prefill, tokens/s", "× llama.cpp", "partc is",
     )  # fmt: skip
-    return [title, "", limit, "", *markdown(head, rows), "", *coarse, *_rings(table), *absent, ""]
+    rows = [_row(table, name, decode_at(context)) for name in table.names]
+    return [
+        f"#### {table.cell.title}",
+        "",
+        *([_limit(table, context), ""] if table.contexts else []),
+        *markdown(head, rows),
+        "",
+        *([LARGER_BLOCKS, ""] if coarse else []),
+        *(_contexts(table, others) if others else []),
+        *_rings(table),
+        *absent,
+        "",
+    ]
 
 
-def _row(table: Table, name: str) -> list[str]:
-    found = table.seconds[name]
-    decode, prefill = found.get("decode"), found.get("prefill")
+def _limit(table: Table, context: int) -> str:
+    asked = decode_at(context)
+    return (
+        f"A token reads {table.read_bytes(table.reference, context) / 1e6:,.0f} MB; memory gives"
+        f" {1e-9 / table.byte_s(asked):.1f} GB/s, so {table.limit_s(asked) * 1e3:.2f} ms is the least it can take."
+    )
+
+
+def _row(table: Table, name: str, decode: str) -> list[str]:
+    prefill = table.figure(name, "prefill")
     tokens = (
         Figure(*(PROMPT / one for one in (prefill.median, prefill.high, prefill.low))) if prefill else None
     )
+    part = table.of_the_limit(name, decode)
     return [
         name,
-        _spread(decode, 1e3, 2),
-        f"{table.of_the_limit(name):.0%}" if decode else GAP,
-        _ratio(table.speed(name, LLAMA_CPP)),
-        _ratio(table.speed(UNCUT, name)),
+        _spread(table.figure(name, decode), 1e3, 2),
+        f"{part.median:.0%}" if part else GAP,
+        _ratio(table.speed(name, LLAMA_CPP, decode)),
+        _ratio(table.speed(table.reference, name, decode)),
         _spread(tokens, 1.0, 0),
         _ratio(table.speed(name, LLAMA_CPP, "prefill")),
-        _ratio(table.speed(UNCUT, name, "prefill")),
+        _ratio(table.speed(table.reference, name, "prefill")),
     ]
+
+
+def _contexts(table: Table, contexts: Sequence[int]) -> list[str]:
+    """Decode behind fewer or more tokens."""
+    head = [
+        "",
+        *(words for at in contexts for words in (f"decode at {at}, ms/token", "of the limit", "partc is")),
+    ]
+    rows = [
+        [name, *(word for at in contexts for word in _decode(table, name, decode_at(at)))]
+        for name in table.names
+    ]
+    return [*markdown(head, rows), ""]
+
+
+def _decode(table: Table, name: str, asked: str) -> tuple[str, str, str]:
+    part = table.of_the_limit(name, asked)
+    return (
+        _spread(table.figure(name, asked), 1e3, 2),
+        f"{part.median:.0%}" if part else GAP,
+        _ratio(table.speed(table.reference, name, asked)),
+    )
 
 
 def _rings(table: Table) -> list[str]:
     """The figures that rings alone have."""
     lines = []
-    for name, found in table.seconds.items():
+    for name in table.names:
         parts = []
-        if "hop" in found:
+        if "hop" in table.samples[name]:
             hop = Figure.of([sample.wall_s for sample in table.samples[name]["hop"]])
             parts.append(
                 f"a hop takes {hop.median * 1e6:.0f} µs [{hop.low * 1e6:.0f} – {hop.high * 1e6:.0f}]"
             )
-        pair = table.compare((name, "pair"), (name, "decode"), "wall")
+        pair = table.compare((name, "pair"), (name, decode_at(CONTEXT)), "wall")
         if pair is not None:
             parts.append(f"two requests bring {_ratio(pair)} times the tokens of one")
         if parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,53 +14,96 @@ import pytest
 from tests.bench.llamas import SHAPES, matrix_values
 from tests.bench.speed.aims import outcomes
 from tests.bench.speed.clocks import Sample, process_clock
-from tests.bench.speed.contestants import CONTESTANTS, LLAMA_CPP, ORT_GENAI, TWO, UNCUT, UNCUT_128
+from tests.bench.speed.contestants import (
+    CONTESTANTS,
+    LLAMA_CPP,
+    LLAMA_IQ4_NL,
+    ORT,
+    ORT_128,
+    ORT_GENAI,
+    TVM,
+    TWO,
+)
+from tests.bench.speed.engines.contract import Stepping
 from tests.bench.speed.figures import Figure, Table, tabulate
 from tests.bench.speed.gguf_file import gguf_name, interleaved
 from tests.bench.speed.machine import Machine
-from tests.bench.speed.make import QUANTIZE
-from tests.bench.speed.places import FORMATS, bundle, forget_bundles
+from tests.bench.speed.openvino_file import BLOCK
+from tests.bench.speed.places import FORMATS, Cell, forget_bundles
 from tests.bench.speed.tables import LARGER_BLOCKS, document
-from tests.bench.speed.turns import PHASES, READ, Cell, Taken, turns
+from tests.bench.speed.turns import CONTEXTS, PHASES, READ, Taken, requests, turns
 
 MACHINE = Machine("a processor", 2, 2**34, 0.0, 0.5, 0.0, 0.0)
 QUIET, BUSY = 1.0, 3.0
 """Factors by which the machine is slow in a round."""
 
 
-def table(ours: float, theirs: float) -> Table:
+CELL = Cell(Path("110M"), "int4", 1)
+
+
+def table(ours: float, theirs: float, others: Mapping[str, float] | None = None, cell: Cell = CELL) -> Table:
     """Three rounds, one of them on a busy machine; seconds a token, and ten times that for the prompt."""
 
     def rounds(seconds: float) -> list[Sample]:
         return [Sample(seconds * pace, seconds) for pace in (QUIET, BUSY, QUIET)]
 
+    every = {ORT: ours, ORT_GENAI: 0.5, LLAMA_CPP: theirs, **(others or {})}
     samples = {
-        name: {"decode": rounds(taken), "prefill": rounds(10 * taken)}
-        for name, taken in {UNCUT: ours, ORT_GENAI: 0.5, LLAMA_CPP: theirs}.items()
+        name: {
+            "decode 128": rounds(taken),
+            "prefill": rounds(10 * taken),
+            "decode 512": rounds(2 * taken),
+        }
+        for name, taken in every.items()
     }
-    samples[READ] = {"decode": rounds(1e-10)}
-    return tabulate(Cell(Path("110M"), "int4", 1), Taken(samples), "wall")
+    samples[READ] = {"decode 128": rounds(1e-10), "decode 512": rounds(1e-10)}
+    return tabulate(cell, Taken(samples), "wall")
 
 
 def test_ratios_are_taken_within_rounds() -> None:
     found = table(0.5, 1.0)
-    assert found.seconds[UNCUT]["decode"] == Figure(0.5, 0.5, 1.5)
-    assert found.speed(UNCUT, LLAMA_CPP) == Figure(2.0, 2.0, 2.0)
-    assert found.speed(UNCUT, "transformers") is None
+    assert found.figure(ORT, "decode 128") == Figure(0.5, 0.5, 1.5)
+    assert found.speed(ORT, LLAMA_CPP, "decode 128") == Figure(2.0, 2.0, 2.0)
+    assert found.speed(ORT, "transformers", "decode 128") is None
 
 
 def test_the_limit_is_what_a_token_reads() -> None:
     found = table(0.5, 1.0)
-    assert found.bandwidth == pytest.approx(1e10)
-    assert found.limit_s == pytest.approx((matrix_values("110M") * 0.625 + 4 * 2 * 12 * 256 * 128) / 1e10)
+    assert found.byte_s("decode 128") == pytest.approx(1e-10)
+    weights, token = matrix_values("110M"), 4 * 2 * 12 * 256
+    assert found.read_bytes(ORT, 128) == pytest.approx(weights * 0.625 + token * 128)
+    assert found.read_bytes(TVM, 512) == pytest.approx(weights * 0.5625 + token * 512)
+    part = found.of_the_limit(ORT, "decode 128")
+    assert part is not None
+    assert part.median == pytest.approx(found.read_bytes(ORT, 128) * 1e-10 / 0.5)
+    assert found.of_the_limit(ORT, "prefill") is None
+
+
+def test_others_are_held_against_partc_on_tvm_where_it_takes_part() -> None:
+    assert table(0.5, 1.0).reference == ORT
+    assert table(0.5, 1.0, {TVM: 0.25}).reference == TVM
 
 
 @pytest.mark.parametrize(("ours", "met"), [(0.5, True), (2.0, False)])
 def test_aims_say_whether_they_are_met(ours: float, met: bool) -> None:
     found = {one.says: one.met for one in outcomes([table(ours, 1.0)])}
-    assert found["decode: uncut over llama.cpp"] is met
-    assert found["prefill: uncut over llama.cpp"] is met
+    assert found["decode 128: on ort over llama.cpp"] is met
+    assert found["prefill: on ort over llama.cpp"] is met
     assert not any("cut in 2" in says for says in found), "nothing was measured for those"
+
+
+def test_the_fastest_of_several_formats_is_the_bar() -> None:
+    found = outcomes([table(9.0, 1.0, {LLAMA_IQ4_NL: 0.8, TVM: 0.5})])
+    (bar,) = [one.found for one in found if one.says == "decode 128: on tvm over the fastest of llama.cpp"]
+    assert bar.median == pytest.approx(0.8 / 0.5)
+
+
+def test_a_machine_that_is_slowed_has_aims_of_its_own() -> None:
+    cell = replace(CELL, small_pages=True, features=("avx2",))
+    found = outcomes([table(0.5, 1.0, {TVM: 0.9}, cell)])
+    assert {one.least for one in found} == {1.0}
+    assert [one.met for one in found] == [True, True]
+    assert all(one.says.endswith("partc with avx2 alone, pages of 4 KiB") for one in found)
 
 
 def test_the_document_says_what_is_missing_and_whether_the_machine_was_idle() -> None:
@@ -76,31 +120,85 @@ def test_a_contestant_that_is_not_installed_is_noticed() -> None:
 
 
 def test_turns_are_short_where_contestants_stay_loaded() -> None:
-    cell, names = Cell(Path("110M"), "int4", 1), (READ, UNCUT, TWO)
-    fine = list(turns(cell, names, PHASES, stay=True))
+    names, asked = (READ, ORT, TWO), requests(PHASES, [128])
+    fine = list(turns(CELL, names, asked, stay=True))
     assert [name for name, _ in fine[:6]] == [*names, *names]
     assert all(len(words) == 1 for _, words in fine)
-    whole = dict(turns(cell, names, PHASES, stay=False))
+    whole = dict(turns(CELL, names, asked, stay=False))
     assert list(whole) == list(names)
     for name, words in whole.items():
-        assert sorted(words) == sorted(word for asked, (word,) in fine if asked == name)
-    assert set(whole[READ]) == {"decode"}
-    assert set(whole[TWO]) - set(whole[UNCUT]) == {"pair", "hop"}
-    assert "decode" not in dict(turns(cell, names, ["prefill"], stay=False))[TWO]
+        assert words == [word for who, (word,) in fine if who == name]
+    assert set(whole[READ]) == {"decode 128"}
+    assert set(whole[TWO]) - set(whole[ORT]) == {"pair", "hop"}
+    assert dict(turns(CELL, names, ["prefill"], stay=False))[TWO] == ["prefill"]
+
+
+def test_less_is_taken_in_where_contexts_grow_and_the_prompt_lies_between() -> None:
+    words = ["decode 16", "decode 128", "prefill", "decode 512", "decode 2048"]
+    assert requests(PHASES, CONTEXTS) == words
+    assert requests(["prefill"], CONTEXTS) == ["prefill"]
+    assert requests(["decode"], [512, 16]) == ["decode 16", "decode 512"]
+
+
+class Recorder:
+    """A stepper that remembers what it was told."""
+
+    def __init__(self, grows: bool) -> None:
+        self.grows = grows
+        self.said: list[str] = []
+
+    def clear(self) -> None:
+        self.said.append("clear")
+
+    def take(self, tokens: int) -> None:
+        self.said.append(f"take {tokens}")
+
+    def step(self) -> None:
+        self.said.append("step")
+
+    def back(self, context: int) -> None:
+        self.said.append(f"back {context}")
+
+
+def test_tokens_are_timed_at_their_context_or_around_it() -> None:
+    cut, grown = Recorder(grows=False), Recorder(grows=True)
+    for recorder in (cut, grown):
+        engine = Stepping(recorder)
+        for context in (16, 128, 16):
+            engine.decode(2, context)
+    stay = ["step", "back 16", "step", "back 16"]
+    assert cut.said == [
+        *("take 16", *stay), *("take 112", "step", "back 128", "step", "back 128"), *("clear", "take 16", *stay),
+    ]  # fmt: skip
+    steps = ["step", "step"]
+    assert grown.said == ["take 15", *steps, "take 110", *steps, "clear", "take 15", *steps]
 
 
 def test_rows_with_larger_blocks_are_named_and_have_files_of_their_own(tmp_path: Path) -> None:
     found = table(0.5, 1.0)
     assert LARGER_BLOCKS not in document(MACHINE, {}, [found], [], {}, 3)
-    coarse = replace(found, seconds={**found.seconds, UNCUT_128: found.seconds[UNCUT]})
+    coarse = table(0.5, 1.0, {ORT_128: 0.5})
     assert LARGER_BLOCKS in document(MACHINE, {}, [coarse], [], {}, 3)
-    assert coarse.of_the_limit(UNCUT_128) < coarse.of_the_limit(UNCUT) == found.limit_s / 0.5
-    stored = {one.stored(kind) for one in CONTESTANTS.values() for kind in one.formats}
-    assert stored == {*FORMATS, "int4-64", "int4-128"} == set(QUANTIZE)
-    for kind in stored:
-        bundle(tmp_path, kind, 1).mkdir(parents=True)
-    forget_bundles(tmp_path, "int4")
+    assert coarse.read_bytes(ORT_128, 128) < coarse.read_bytes(ORT, 128)
+    cells = [replace(CELL, place=tmp_path, kind=kind) for kind in FORMATS]
+    paths = {
+        one.files.path(cell): one
+        for one in CONTESTANTS.values()
+        for cell in cells
+        if cell.kind in one.formats
+    }
+    assert {one.processes for one in paths.values()} == {1, 2, 3}
+    for path in paths:
+        path.mkdir(parents=True)
+    forget_bundles(cells[FORMATS.index("int4")])
     assert {path.name for path in (tmp_path / "partc").iterdir()} == {"float32", "int8"}
+
+
+def test_code_for_other_features_lies_apart() -> None:
+    slowed = replace(CELL, features=("avx2",))
+    for name, apart in ((TVM, True), (ORT, False)):
+        files = CONTESTANTS[name].files
+        assert (files.path(CELL) != files.path(slowed)) is apart
 
 
 def test_names_in_gguf() -> None:
@@ -152,3 +250,29 @@ def test_matrices_are_counted_as_transformers_makes_them(model: str) -> None:
         made = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPES[model]))
     linear = [module for module in made.modules() if isinstance(module, torch.nn.Linear)]
     assert sum(module.weight.numel() for module in linear) == matrix_values(model)
+
+
+@pytest.mark.hf
+@pytest.mark.parametrize(("kind", "most"), [("float32", 1e-5), ("int8", 0.1), ("int4", 0.5)])
+def test_openvino_computes_the_model(tmp_path: Path, kind: str, most: float) -> None:
+    pytest.importorskip("openvino", reason="a contestant of the bench, which does not come with partc")
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from tests.bench.speed.engines.openvino import _Stepper
+    from tests.bench.speed.openvino_file import write_openvino
+
+    torch.manual_seed(0)
+    shape = {**SHAPES["110M"], "hidden_size": 4 * BLOCK, "intermediate_size": 256, "vocab_size": 320}
+    model = LlamaForCausalLM(LlamaConfig(**{**shape, "num_hidden_layers": 2, "num_attention_heads": 4,
+                                            "num_key_value_heads": 2})).eval()  # fmt: skip
+    model.save_pretrained(tmp_path / "checkpoint")
+    write_openvino(tmp_path / "checkpoint", tmp_path / kind, kind)
+    tokens = np.random.default_rng(0).integers(0, 320, 20)
+    with torch.no_grad():
+        expected = model(torch.tensor(tokens[None])).logits[0].numpy()
+    stepper = _Stepper(tmp_path / kind, 1)
+    for begin, end in ((0, 15), (15, 18), (18, 19)):
+        found = stepper.logits(tokens[begin:end])[0, 0]
+        wrong = np.abs(found - expected[end - 1]).max() / np.abs(expected[end - 1]).max()
+        assert wrong < most

@@ -22,7 +22,8 @@ from typing import IO, Any
 from tests.bench.bandwidth import BLAS_THREADS
 from tests.bench.speed.clocks import Sample
 from tests.bench.speed.contestants import CONTESTANTS, RING, THREE, TWO
-from tests.bench.speed.engines.contract import median
+from tests.bench.speed.engines.contract import CONTEXT, PROMPT, median
+from tests.bench.speed.places import Cell
 
 READ = "streaming read"
 STEPS = 8
@@ -30,6 +31,8 @@ STEPS = 8
 PAIR_STEPS = 16
 """The same for two requests at once and for hops, which have one turn in a round."""
 PHASES = ("decode", "prefill")
+CONTEXTS = (16, 128, 512, 2048)
+"""Tokens before the one that decode is timed for."""
 EXTRA = {TWO: ("pair", "hop"), THREE: ("hop",), RING: ("pair",)}
 """Further requests to rings."""
 RESIDENT = 0.6
@@ -41,22 +44,6 @@ PATIENCE_S = 1800.0
 
 class TurnError(Exception):
     """A contestant gave up; with its last words."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The subject of one table."""
-
-    place: Path
-    """The folder of the model, which is named like it."""
-    kind: str
-    """The format of the weights."""
-    threads: int
-
-    @property
-    def turns(self) -> int:
-        """Turns of decode in a round. A ring takes in a prompt before each, which a large model needs long for."""
-        return 4 if self.place.name == "110M" else 2
 
 
 @dataclass
@@ -75,8 +62,9 @@ class Child:
         engine, processes = "read", 1
         if name != READ:
             engine, processes = CONTESTANTS[name].engine, CONTESTANTS[name].processes
-        command = [sys.executable, "-m", "tests.bench.speed.worker", engine, str(cell.place)]
-        command += [_stored(cell, name), str(cell.threads), str(processes)]
+        path = cell.place if name == READ else CONTESTANTS[name].files.path(cell)
+        command = [sys.executable, "-m", "tests.bench.speed.worker", engine, str(path)]
+        command += [str(cell.threads), str(processes), *(["--small-pages"] if cell.small_pages else [])]
         self._errors = errors
         # The others are told their number of threads; torch would otherwise make more than it uses.
         environment = {**os.environ, **BLAS_THREADS, "OMP_NUM_THREADS": str(cell.threads)}
@@ -132,12 +120,33 @@ class Child:
         return lines[-1] if lines else f"it ended with {self._process.returncode}"
 
 
-def _stored(cell: Cell, name: str) -> str:
-    return cell.kind if name == READ else CONTESTANTS[name].stored(cell.kind)
+def decode_at(context: int) -> str:
+    """The request for a token behind so many others."""
+    return f"decode {context}"
 
 
-def take_turns(cell: Cell, names: Sequence[str], phases: Sequence[str], rounds: int) -> Taken:
-    """Measure all of them; every round begins with another one.
+def is_decode(asked: str) -> bool:
+    """Whether this is a request for such tokens."""
+    return asked.startswith("decode ")
+
+
+def context_of(asked: str) -> int:
+    """The context of such a request."""
+    return int(asked.split()[1])
+
+
+def requests(phases: Sequence[str], contexts: Sequence[int]) -> list[str]:
+    """What everybody is asked: tokens at each context, in its order, and a prompt.
+
+    A prompt comes before contexts as long as it, so that less has to be taken in for those.
+    """
+    decode = [decode_at(context) for context in sorted(contexts)] if "decode" in phases else []
+    short = sum(context < PROMPT for context in contexts) if decode else 0
+    return [*decode[:short], *(["prefill"] if "prefill" in phases else []), *decode[short:]]
+
+
+def take_turns(cell: Cell, names: Sequence[str], asked: Sequence[str], rounds: int) -> Taken:
+    """Measure all of them in what is `asked` (`requests`); every round begins with another one.
 
     A failure ends the part of one contestant in the table, and no other's.
     """
@@ -147,7 +156,7 @@ def take_turns(cell: Cell, names: Sequence[str], phases: Sequence[str], rounds: 
         stay = _fits(cell, names)
         room = _Room(cell, stack if stay else None)
         for _ in range(rounds):
-            _take_round(room, list(turns(cell, order, phases, stay)), taken)
+            _take_round(room, list(turns(cell, order, asked, stay)), taken)
             order.rotate(-1)
     for name in taken.absent:
         del taken.samples[name]
@@ -155,22 +164,20 @@ def take_turns(cell: Cell, names: Sequence[str], phases: Sequence[str], rounds: 
 
 
 def turns(
-    cell: Cell, names: Iterable[str], phases: Sequence[str], stay: bool
+    cell: Cell, names: Iterable[str], asked: Sequence[str], stay: bool
 ) -> Iterator[tuple[str, list[str]]]:
     """The turns of a round: who is asked what. Who does not stay loaded is asked everything in one."""
-    half = ["decode"] * (cell.turns // 2)
-    asked = {name: _asked(cell, name, phases) for name in names}
-    words = (*half, "prefill", "pair", "hop", *half)
+    extra = ("pair", "hop") if decode_at(CONTEXT) in asked and cell.threads == 1 else ()
+    words = [word for one in (*asked, *extra) for word in [one] * (cell.turns if is_decode(one) else 1)]
     if not stay:
-        yield from ((name, [word for word in words if word in asked[name]]) for name in asked)
+        yield from ((name, [word for word in words if _is_asked(name, word)]) for name in names)
         return
     for word in words:
-        yield from ((name, [word]) for name in asked if word in asked[name])
+        yield from ((name, [word]) for name in names if _is_asked(name, word))
 
 
-def _asked(cell: Cell, name: str, phases: Sequence[str]) -> tuple[str, ...]:
-    extra = EXTRA.get(name, ()) if "decode" in phases and cell.threads == 1 else ()
-    return ("decode",) if name == READ else (*phases, *extra)
+def _is_asked(name: str, word: str) -> bool:
+    return is_decode(word) or word in EXTRA.get(name, ()) or (word == "prefill" and name != READ)
 
 
 def _take_round(room: _Room, order: Iterable[tuple[str, list[str]]], taken: Taken) -> None:
@@ -189,9 +196,11 @@ def _take_round(room: _Room, order: Iterable[tuple[str, list[str]]], taken: Take
         taken.samples[name].setdefault(word, []).append(median(samples))
 
 
-def _question(word: str) -> str:
-    tokens = {"decode": STEPS, "pair": PAIR_STEPS, "hop": PAIR_STEPS}
-    return f"{word} {tokens[word]}" if word in tokens else word
+def _question(asked: str) -> str:
+    """The line that a worker gets: the request with the number of tokens."""
+    word, *context = asked.split()
+    tokens = {"decode": [STEPS], "pair": [PAIR_STEPS], "hop": [PAIR_STEPS]}
+    return " ".join(map(str, (word, *tokens.get(word, ()), *context)))
 
 
 class _Room:
@@ -219,7 +228,7 @@ def _child(cell: Cell, name: str) -> Iterator[Child]:
         child = Child(cell, name, errors)
         try:
             child.loaded()
-            child.ask(f"decode {WARM_UP_STEPS}")
+            child.ask(f"decode {WARM_UP_STEPS} {CONTEXT}")
             yield child
         finally:
             child.close()
@@ -227,10 +236,7 @@ def _child(cell: Cell, name: str) -> Iterator[Child]:
 
 def _fits(cell: Cell, names: Sequence[str]) -> bool:
     """Whether all may stay loaded; counted twice, as some keep a packed copy beside what they read."""
-    sizes = [
-        _size(CONTESTANTS[name].files.paths(cell.place, _stored(cell, name), CONTESTANTS[name].processes))
-        for name in names
-    ]
+    sizes = [_size(CONTESTANTS[name].files.path(cell)) for name in names]
     return 2 * sum(sizes) < RESIDENT * _available_bytes()
 
 

@@ -1,13 +1,15 @@
 """A contestant in a process of its own: asked in words, a line each, it answers in JSON, a line each.
 
-    python -m tests.bench.speed.worker ENGINE PLACE FORMAT THREADS PROCESSES
+    python -m tests.bench.speed.worker ENGINE PATH THREADS PROCESSES [--small-pages]
 
-It says `{}` when the model is loaded. Then `prefill`, `decode N` and what else the engine has bring
-`{"wall_s": …, "cpu_s": …}`, until standard input ends.
+It says `{}` when the model is loaded. Then `prefill`, `decode TOKENS CONTEXT` and what else the engine has bring
+`{"wall_s": …, "cpu_s": …}`, until standard input ends. With --small-pages neither it nor what it starts gets pages
+larger than 4 KiB.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -18,12 +20,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+_PR_SET_THP_DISABLE = 41
+"""Of prctl(2): no transparent huge pages, in this process and those that it starts."""
 
-def main(engine: str, place: str, kind: str, threads: str, processes: str) -> None:
+
+def main(engine: str, path: str, threads: str, processes: str, *options: str) -> None:
     """Load and answer."""
+    if "--small-pages" in options and ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0):
+        raise SystemExit("Linux does not turn off huge pages here")
     with _own_output() as out:
         module = import_module(f"tests.bench.speed.engines.{engine}")
-        model: Any = module.load(Path(place), kind, int(threads), int(processes))
+        model: Any = module.load(Path(path), int(threads), int(processes))
         try:
             print("{}", file=out)
             for line in sys.stdin:

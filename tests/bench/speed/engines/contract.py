@@ -9,7 +9,7 @@ from typing import Protocol
 from tests.bench.speed.clocks import Sample, now
 
 CONTEXT, PROMPT = 128, 512
-"""Tokens before the one that decode is timed for; tokens of the prompt that prefill is timed for."""
+"""Tokens before the one that warms up, pairs and hops are timed for; of the prompt that prefill is timed for."""
 
 
 class Engine(Protocol):
@@ -18,51 +18,67 @@ class Engine(Protocol):
     def prefill(self) -> Sample:
         """Take in a prompt of `PROMPT` tokens up to its last logits, or its first token."""
 
-    def decode(self, steps: int) -> Sample:
-        """One token at a context of `CONTEXT`: the median of so many."""
+    def decode(self, steps: int, context: int) -> Sample:
+        """One token behind `context` others: the median of so many."""
 
 
 class Stepper(Protocol):
     """A model in this process."""
 
-    def fill(self, tokens: int) -> None:
-        """Forget everything, then take in a prompt."""
+    grows: bool
+    """Whether every token stays, because its cache cannot be cut back for nothing."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+    def take(self, tokens: int) -> None:
+        """Take in so many more, up to the last logits."""
 
     def step(self) -> None:
         """One token more, up to its logits."""
 
-    def back(self) -> None:
-        """Forget all behind the first `CONTEXT` tokens."""
+    def back(self, context: int) -> None:
+        """Forget all behind the first `context` tokens; never asked of a stepper that grows."""
 
 
 class Stepping:
-    """A stepper as an engine: every token is timed at the very same context."""
+    """A stepper as an engine: every token is timed at the very same context, or around it where the cache grows."""
 
     def __init__(self, stepper: Stepper, pids: Sequence[int] = ()) -> None:
         """`pids` are other processes that compute for it."""
         self._stepper = stepper
         self._pids = pids
-        self._filled = False
+        self._filled = 0
 
     def prefill(self) -> Sample:
         """See `Engine`."""
-        self._filled = False
         began = now(self._pids)
-        self._stepper.fill(PROMPT)
+        self._stepper.clear()
+        self._stepper.take(PROMPT)
+        self._filled = PROMPT
         return began.until(now(self._pids))
 
-    def decode(self, steps: int) -> Sample:
+    def decode(self, steps: int, context: int) -> Sample:
         """See `Engine`."""
-        if not self._filled:
-            self._stepper.fill(CONTEXT)
-            self._filled = True
+        self._fill(context - steps // 2 if self._stepper.grows else context)
         return median([self._step() for _ in range(steps)])
+
+    def _fill(self, tokens: int) -> None:
+        if self._filled > tokens:
+            self._stepper.clear()
+            self._filled = 0
+        if self._filled < tokens:
+            self._stepper.take(tokens - self._filled)
+            self._filled = tokens
 
     def _step(self) -> Sample:
         began = now(self._pids)
         self._stepper.step()
         taken = began.until(now(self._pids))
-        self._stepper.back()
+        if self._stepper.grows:
+            self._filled += 1
+        else:
+            self._stepper.back(self._filled)
         return taken
 
 

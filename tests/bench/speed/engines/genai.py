@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench.speed.engines.contract import CONTEXT, Engine, Stepping
+from tests.bench.speed.engines.contract import Engine, Stepping
 from tests.bench.speed.make import SEQUENCE
-from tests.bench.speed.places import genai
 
 
 class _Stepper:
+    grows = False
+
     def __init__(self, folder: Path, threads: int) -> None:
         library: Any = import_module("onnxruntime_genai")
         config = library.Config(str(folder))
@@ -25,18 +26,20 @@ class _Stepper:
         settings.set_search_options(max_length=SEQUENCE, do_sample=False)
         self._generator = library.Generator(model, settings)
 
-    def fill(self, tokens: int) -> None:
+    def clear(self) -> None:
         self._generator.rewind_to(0)
+
+    def take(self, tokens: int) -> None:
         self._generator.append_tokens(np.arange(3, 3 + tokens, dtype=np.int32)[None])
 
     def step(self) -> None:
         """Appending computes; the choice of a token from the logits, which is little, is left out."""
         self._generator.append_tokens(np.array([[7]], np.int32))
 
-    def back(self) -> None:
-        self._generator.rewind_to(CONTEXT)
+    def back(self, context: int) -> None:
+        self._generator.rewind_to(context)
 
 
-def load(place: Path, kind: str, threads: int, processes: int) -> Engine:
+def load(path: Path, threads: int, processes: int) -> Engine:
     """See the table of contestants."""
-    return Stepping(_Stepper(genai(place, kind), threads))
+    return Stepping(_Stepper(path, threads))

@@ -6,28 +6,31 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.speed.engines.contract import Engine, Stepping
-from tests.bench.speed.places import checkpoint
 
 
 class _Stepper:
-    def __init__(self, place: Path, threads: int) -> None:
+    grows = False
+
+    def __init__(self, path: Path, threads: int) -> None:
         import torch
         from transformers import LlamaForCausalLM
 
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
         self._tensor: Any = torch.tensor
-        self._model = LlamaForCausalLM.from_pretrained(checkpoint(place), dtype=torch.float32).eval()
+        self._model = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self._cache: Any = None
 
-    def fill(self, tokens: int) -> None:
+    def clear(self) -> None:
         self._cache = None
+
+    def take(self, tokens: int) -> None:
         self._run(list(range(3, 3 + tokens)))
 
     def step(self) -> None:
         self._run([7])
 
-    def back(self) -> None:
+    def back(self, context: int) -> None:
         self._cache.crop(-1)
 
     def _run(self, tokens: list[int]) -> None:
@@ -37,6 +40,6 @@ class _Stepper:
         self._cache = found.past_key_values
 
 
-def load(place: Path, kind: str, threads: int, processes: int) -> Engine:
+def load(path: Path, threads: int, processes: int) -> Engine:
     """See the table of contestants."""
-    return Stepping(_Stepper(place, threads))
+    return Stepping(_Stepper(path, threads))

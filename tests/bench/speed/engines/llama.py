@@ -17,9 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tests.bench.speed.engines.contract import CONTEXT, PROMPT, Engine, Stepping
+from tests.bench.speed.engines.contract import PROMPT, Engine, Stepping
 from tests.bench.speed.make import SEQUENCE
-from tests.bench.speed.places import gguf
 
 PATIENCE_S = 20.0
 CPU = 0
@@ -27,6 +26,8 @@ CPU = 0
 
 
 class _Stepper:
+    grows = False
+
     def __init__(self, path: Path, threads: int) -> None:
         self._llama: Any = import_module("llama_cpp")
         self._llama.llama_backend_init()
@@ -41,15 +42,18 @@ class _Stepper:
         self._context = self._llama.llama_init_from_model(self._model, settings)
         self._memory = self._llama.llama_get_memory(self._context)
 
-    def fill(self, tokens: int) -> None:
+    def clear(self) -> None:
         self._llama.llama_memory_clear(self._memory, False)
-        self._decode(list(range(3, 3 + tokens)))
+
+    def take(self, tokens: int) -> None:
+        for start in range(0, tokens, PROMPT):
+            self._decode(list(range(3, 3 + min(PROMPT, tokens - start))))
 
     def step(self) -> None:
         self._decode([7])
 
-    def back(self) -> None:
-        self._llama.llama_memory_seq_rm(self._memory, 0, CONTEXT, -1)
+    def back(self, context: int) -> None:
+        self._llama.llama_memory_seq_rm(self._memory, 0, context, -1)
 
     def _decode(self, tokens: list[int]) -> None:
         array = (ctypes.c_int32 * len(tokens))(*tokens)
@@ -124,9 +128,8 @@ def _await_port(port: int) -> None:
             time.sleep(0.05)
 
 
-def load(place: Path, kind: str, threads: int, processes: int) -> Engine:
+def load(path: Path, threads: int, processes: int) -> Engine:
     """See the table of contestants."""
-    path = gguf(place, kind)
     return Cut(path, processes) if processes > 1 else Stepping(_Stepper(path, threads))
 
 

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.bench.speed.engines.contract import CONTEXT, Engine, Stepping
-from tests.bench.speed.places import DEVICES, bundle
+from tests.bench.speed.engines.contract import Engine, Stepping
+from tests.bench.speed.places import DEVICES
 from tests.bench.uncut import Uncut
 
 
 class _Stepper:
-    def __init__(self, place: Path, kind: str, threads: int) -> None:
-        self._model = Uncut(bundle(place, kind, 1), DEVICES[0], threads)
+    grows = False
 
-    def fill(self, tokens: int) -> None:
-        self._model.prefill(tokens)
+    def __init__(self, build: Path, threads: int) -> None:
+        self._model = Uncut(build, DEVICES[0], threads)
+        self._filled = 0
+
+    def clear(self) -> None:
+        self._filled = 0
+
+    def take(self, tokens: int) -> None:
+        self._model.prefill(tokens, self._filled)
+        self._filled += tokens
 
     def step(self) -> None:
-        self._model.step(1, CONTEXT)
+        self._model.step(1, self._filled)
 
-    def back(self) -> None:
+    def back(self, context: int) -> None:
         """The next step overwrites what the last one wrote."""
 
 
-def load(place: Path, kind: str, threads: int, processes: int) -> Engine:
+def load(path: Path, threads: int, processes: int) -> Engine:
     """See the table of contestants."""
-    return Stepping(_Stepper(place, kind, threads))
+    return Stepping(_Stepper(path, threads))

@@ -11,7 +11,7 @@ from partc.runtime.client.launch import launch_local
 from tests.bench.ring.requests import hop_times
 from tests.bench.speed.clocks import Mark, Sample, now
 from tests.bench.speed.engines.contract import CONTEXT, PROMPT
-from tests.bench.speed.places import bundle, with_threads
+from tests.bench.speed.places import with_threads
 
 PATIENCE_S = 60.0
 """A busy machine lets a runner wait; it is not gone then."""
@@ -32,13 +32,13 @@ class Ring:
         self._client.generate(self._tokens(PROMPT), 1)
         return began.until(now(self._pids))
 
-    def decode(self, steps: int) -> Sample:
-        """See `Engine`; around a context of `CONTEXT`, between the first and the last token that the client gets.
+    def decode(self, steps: int, context: int) -> Sample:
+        """See `Engine`; around that context, between the first and the last token that the client gets.
 
         This is the mean: a client that wakes up late gets two tokens at once, so that single steps say little.
         """
         marks: list[Mark] = []
-        self._submit(steps, marks).result()
+        self._submit(steps, marks, context).result()
         return marks[0].until(marks[-1]).per(steps)
 
     def pair(self, steps: int) -> Sample:
@@ -61,9 +61,9 @@ class Ring:
         self._client.close()
         self._ring.close()
 
-    def _submit(self, steps: int, marks: list[Mark]) -> Any:
+    def _submit(self, steps: int, marks: list[Mark], context: int = CONTEXT) -> Any:
         return self._client.submit(
-            self._tokens(CONTEXT - steps // 2),
+            self._tokens(context - steps // 2),
             max_new_tokens=steps + 1,
             ignore_eos=True,
             on_token=lambda _: marks.append(now(self._pids)),
@@ -75,7 +75,6 @@ class Ring:
         return random.Random(self._seed).choices(range(3, 32000), k=count)
 
 
-def load(place: Path, kind: str, threads: int, processes: int) -> Ring:
+def load(path: Path, threads: int, processes: int) -> Ring:
     """See the table of contestants."""
-    build = bundle(place, kind, processes)
-    return Ring(build if threads == 1 else with_threads(build, threads))
+    return Ring(path if threads == 1 else with_threads(path, threads))

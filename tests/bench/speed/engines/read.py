@@ -15,7 +15,7 @@ class Read:
     def __init__(self, threads: int) -> None:
         self._read, self._bytes = streaming_read(threads)
 
-    def decode(self, steps: int) -> Sample:
+    def decode(self, steps: int, context: int) -> Sample:
         """The median of so many reads."""
         return median([self._once() for _ in range(steps)])
 
@@ -25,6 +25,6 @@ class Read:
         return began.until(now()).per(self._bytes)
 
 
-def load(place: Path, kind: str, threads: int, processes: int) -> Read:
+def load(path: Path, threads: int, processes: int) -> Read:
     """The contestant that only reads memory."""
     return Read(threads)
