@@ -76,10 +76,10 @@ class PartitionGraph(Pass):
         if module.info.batches:
             decision, tried = choose_batch(module, devices, self.strategy, where=self.devices)
             module.info, module.profile = decision.module.info, decision.module.profile
-            module.plan = planned(decision, {"batch": tried, **_measured(module, devices)})
+            module.plan = planned(decision, {"batch": tried, **_notes(module, devices)})
         else:
             decision = decide(module, devices, self.strategy, where=self.devices)
-            module.plan = planned(decision, _measured(module, devices))
+            module.plan = planned(decision, _notes(module, devices))
         if devices.survive == "one":
             found = survival_of(module, decision.problem, devices, where=self.devices)
             module.plan = structs.replace(module.plan, survival=found)
@@ -198,6 +198,12 @@ def _of_batch(module: Module, batch: int) -> Module:
     info = of_batch(module.info, batch)
     profile = profile_submodules(info, module.graph, module.submodules or ())
     return replace(module, info=info, profile=profile)
+
+
+def _notes(module: Module, devices: DevicesConfig) -> dict[str, object]:
+    """What the explanation says besides: of measured times, and of settings that devices.yaml leaves open."""
+    chosen = {name: device.chosen for name, device in devices.devices.items() if device.chosen}
+    return {**_measured(module, devices), **({"chosen": chosen} if chosen else {})}
 
 
 def _measured(module: Module, devices: DevicesConfig) -> dict[str, object]:

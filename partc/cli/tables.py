@@ -67,6 +67,7 @@ def print_summary(summary: Summary) -> None:
         *messages,
         *batches,
         *headline(summary),
+        *_chosen_lines(summary.explain.get("chosen", {})),
         *_unused_lines(summary.explain.get("unused", {})),
         *summary.losses,
         *_what_if_lines(summary.explain.get("what_if", [])),
@@ -155,10 +156,29 @@ def _batch_table(tried: Sequence[Mapping[str, Any]], chosen: int) -> Table:
 
 def _unused_lines(unused: Mapping[str, str]) -> list[str]:
     """Why devices have nothing to do; those with the same reason in one line."""
+    return [f"not used: {', '.join(names)}: {reason}" for reason, names in _grouped(unused).items()]
+
+
+def _chosen_lines(chosen: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The settings that devices.yaml leaves open, as it would have them; devices with the same ones in one line."""
+    said = {name: _as_yaml(settings)[1:-1] for name, settings in chosen.items()}
+    return [f"chosen for {', '.join(names)}: {settings}" for settings, names in _grouped(said).items()]
+
+
+def _as_yaml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return (
+            f"{{{', '.join(f'{key}: {_as_yaml(one)}' for key, one in value.items() if one not in ({}, []))}}}"
+        )
+    return f"[{', '.join(map(_as_yaml, value))}]" if isinstance(value, list) else str(value)
+
+
+def _grouped(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Text → the names that it belongs to."""
     groups: dict[str, list[str]] = {}
-    for name, reason in unused.items():
-        groups.setdefault(reason, []).append(name)
-    return [f"not used: {', '.join(names)}: {reason}" for reason, names in groups.items()]
+    for name, text in texts.items():
+        groups.setdefault(text, []).append(name)
+    return groups
 
 
 def _what_if_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:

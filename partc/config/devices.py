@@ -12,14 +12,15 @@ from typing import TypeVar
 from partc.config.limits import read_limits
 from partc.config.placement import KEYS as PLACEMENT_KEYS
 from partc.config.placement import Ranges, read_ranges
-from partc.config.profiles import ARCHITECTURES, Profile, find_profile
+from partc.config.profiles import ARCHITECTURES, HOST, Profile, find_profile
 from partc.config.section import Section, describe
-from partc.config.times import DeviceTimes, Times, load_times
+from partc.config.times import DeviceTimes, Times, as_json, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
 from partc.errors import UserError
 from partc.format.readings import Limits
 from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, target_options, target_type
+from partc.runtime.cores import architecture
 
 OBJECTIVES = ("latency", "throughput")
 SURVIVE = ("none", "one")
@@ -73,6 +74,8 @@ class DeviceConfig:
     profile: str | None = None
     options: Mapping[str, object] = field(default_factory=dict)
     """Options of the target alone."""
+    chosen: Mapping[str, object] = field(default_factory=dict)
+    """Keys that devices.yaml leaves open, with what was taken, as JSON."""
 
     @property
     def target_options(self) -> dict[str, object]:
@@ -236,10 +239,12 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         if "profile" in section
         else None
     )
+    target, arch, own = _target(section), _arch(section, profile), _options(section)
+    found = _found(section, target, own)
     return DeviceConfig(
         name=name,
-        target=_target(section),
-        arch=section.choice("arch", ARCHITECTURES, profile.arch if profile else "x86_64"),
+        target=target,
+        arch=arch,
         flops_per_s=_figure(
             section, "flops", parse_flops, profile.flops_per_s if profile else None, "12 GFLOP/s"
         ),
@@ -266,7 +271,8 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         threads=section.whole("threads", 0, minimum=0),
         address=_address(section),
         profile=profile.name if profile else None,
-        options=_options(section),
+        options={**found, **own},
+        chosen={"arch": arch, "options": as_json(found)} if section.data.get("arch") == HOST else {},
     )
 
 
@@ -276,6 +282,23 @@ def _target(section: Section) -> str:
     if target in TARGETS:
         return target
     raise section.error(f"unknown target `{target}`", "target", hint=_choose(target, TARGETS))
+
+
+def _arch(section: Section, profile: Profile | None) -> str:
+    """That of the file, of the profile, or of this machine."""
+    arch = section.choice("arch", (*ARCHITECTURES, HOST), profile.arch if profile else "x86_64")
+    if arch != HOST:
+        return arch
+    if (found := architecture()) not in ARCHITECTURES:
+        hint = f"write the one of the device: {' or '.join(ARCHITECTURES)}"
+        raise section.error(f"this machine is {found}, which there is no code for", "arch", hint=hint)
+    return found
+
+
+def _found(section: Section, target: str, own: Mapping[str, object]) -> dict[str, object]:
+    """The options that stand for `arch: host`, without those of the file's own."""
+    found = target_type(target).host_options() if section.data.get("arch") == HOST else {}
+    return {key: value for key, value in found.items() if key not in own}
 
 
 def _options(section: Section) -> dict[str, object]:

@@ -95,6 +95,11 @@ class Target(ABC):
     fusions: ClassVar[tuple[str, ...]] = ()
     """Names of the fusions that `without` can leave out, for `--disable`."""
 
+    @classmethod
+    def host_options(cls) -> Mapping[str, object]:
+        """The options that describe this machine's processor, for devices with `arch: host`."""
+        return {}
+
     def without(self, fusions: Collection[str]) -> Target:
         """The target that leaves out these of its fusions, besides those that its options leave out."""
         return self

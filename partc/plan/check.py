@@ -83,6 +83,9 @@ def _check_explain(explain: Section) -> None:
             raise tried.error("expected true or false", "feasible")
         if tried.require("tokens_per_s", "tokens_per_s") is not None or tried.data["feasible"]:
             tried.number("tokens_per_s")
+    chosen = explain.section("chosen")
+    for device in chosen.data:
+        chosen.section(device)
     overheads = explain.section("times").section("overheads")
     for device in overheads.data:
         seconds = overheads.section(device)

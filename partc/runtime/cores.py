@@ -1,4 +1,4 @@
-"""The cores of this machine."""
+"""The processor of this machine: its kind, its features, its cores."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from pathlib import Path
 def architecture() -> str:
     """`aarch64` or `x86_64`, however the system calls it; another name as it is."""
     return {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+
+
+def processor_features() -> frozenset[str]:
+    """The features of the first processor as Linux calls them; empty where it does not list them."""
+    key = "flags" if architecture() == "x86_64" else "Features"
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith(key)), "").split())
 
 
 def usable_cores() -> int:

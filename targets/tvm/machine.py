@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.errors import ConfigError
+from partc.runtime.cores import architecture, processor_features
 
 PROVIDERS = ("cpu", "cuda")
 
@@ -96,7 +97,7 @@ class Machine:
 
     def needs(self) -> list[str]:
         """Features that the processor must have, as /proc/cpuinfo calls them."""
-        return list(dict.fromkeys(_LINUX_NAMES.get(name, name) for name in self._words()))
+        return list(dict.fromkeys(map(_linux_name, self._words())))
 
     def enabled(self) -> frozenset[str]:
         """Features that the code may use, as LLVM calls them."""
@@ -150,6 +151,17 @@ def machine_of(arch: str, platform: str, features: Sequence[str], provider: str,
             f"{cuda!r} is no architecture of a GPU", where="cuda_arch", hint="write `cuda_arch: sm_87`"
         )
     return Machine(name, PLATFORMS[name], tuple(features), cuda if provider == "cuda" else None)
+
+
+def features_of_host() -> tuple[str, ...]:
+    """Every feature in the table that this machine's processor has; none where the system does not list them."""
+    has = processor_features()
+    known = PLATFORMS[_OF_ARCH[architecture()]].features if architecture() in _OF_ARCH else {}
+    return tuple(name for name, words in known.items() if {_linux_name(word[1:]) for word in words} <= has)
+
+
+def _linux_name(feature: str) -> str:
+    return _LINUX_NAMES.get(feature, feature)
 
 
 def _unknown(message: str, where: str, name: str, known: Collection[str]) -> ConfigError:

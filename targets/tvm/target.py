@@ -15,7 +15,7 @@ from partc.ir.graph import Graph, ModelInfo, Node, Part, Weight
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.tvm.checks import check_forms, check_nodes, check_operators, check_sizes, refusal_of
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
-from targets.tvm.machine import PROVIDERS, Machine, machine_of
+from targets.tvm.machine import PROVIDERS, Machine, features_of_host, machine_of
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.specialise import entries_of, outputs_of, specialise
 from targets.tvm.toolchain import find_toolchain
@@ -54,6 +54,11 @@ class TvmTarget(Target):
     """Rows of a step, besides 1 and the most, that the library has code for."""
     batches: tuple[int, ...] = (1,)
     """Sequences of a step, besides max_batch, that the library has code for."""
+
+    @classmethod
+    def host_options(cls) -> Mapping[str, object]:
+        """See `Target`."""
+        return {"features": features_of_host()}
 
     @property
     def machine(self) -> Machine:

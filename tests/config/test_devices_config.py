@@ -97,6 +97,26 @@ def test_options_of_a_target(tmp_path: Path) -> None:
     assert {key: getattr(target, key) for key in expected} == expected
 
 
+def test_the_machine_that_compiles_describes_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has = frozenset(("avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "sse2"))
+    monkeypatch.setattr("targets.tvm.machine.processor_features", lambda: has)
+    for module in ("targets.tvm.machine", "partc.config.devices"):
+        monkeypatch.setattr(f"{module}.architecture", lambda: "x86_64")
+    device = load(tmp_path, f"{TVM}arch: host}}}}\n".replace("provider: cuda, ", "")).devices["a"]
+    assert (device.arch, device.options) == ("x86_64", {"features": ("avx2", "avx512")})
+    assert device.chosen == {"arch": "x86_64", "options": {"features": ["avx2", "avx512"]}}
+    own = load(tmp_path, f"{TVM}arch: host, options: {{features: [avx2]}}}}}}\n").devices["a"]
+    assert own.options == {"features": ("avx2",)}
+    plain = load(tmp_path, f"{TVM}arch: host}}}}\n".replace("target: tvm", "target: ort")).devices["a"]
+    assert (plain.arch, plain.options) == ("x86_64", {})
+
+
+def test_a_machine_that_there_is_no_code_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partc.config.devices.architecture", lambda: "riscv64")
+    with pytest.raises(ConfigError, match="this machine is riscv64, which there is no code for"):
+        load(tmp_path, f"{TVM}arch: host}}}}\n")
+
+
 def test_a_target_leaves_what_it_does_not_care_for(tmp_path: Path) -> None:
     device = load(tmp_path, GOOD).devices["old"]
     assert device.target_options["arch"] == "aarch64"

@@ -20,7 +20,7 @@ from partc.format.build import EngineSpec, TvmOptions
 from partc.format.files import verify_file
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
-from partc.runtime.cores import architecture
+from partc.runtime.cores import architecture, processor_features
 from partc.runtime.engines.tvm_memory import Memory
 
 _CPU, _CUDA, _POOLED = 1, 2, 2
@@ -102,22 +102,12 @@ def _check_machine(options: TvmOptions, path: Path) -> None:
         message = f"the library is for {options.platform}, and this machine is {here}"
         hint = f"copy the folder to the device that it is for, or compile with `arch: {here}`"
         raise BundleError(message, where=str(path), hint=hint)
-    features = _processor_features()
+    features = processor_features()
     missing = [name for name in options.needs if features and name not in features]
     if missing:
         message = f"the library uses {', '.join(missing)}, which this processor has not"
         hint = "compile with other `features` in the options of the device, or with `target: ort`"
         raise BundleError(message, where=str(path), hint=hint)
-
-
-def _processor_features() -> set[str]:
-    """The features of the first processor according to Linux; empty where it does not list them."""
-    key = "flags" if architecture() == "x86_64" else "Features"
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    return set(next((line.partition(":")[2] for line in lines if line.startswith(key)), "").split())
 
 
 def _import_ffi() -> Any:
