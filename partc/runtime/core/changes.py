@@ -176,8 +176,10 @@ class Changes:
             self._losses = {}
             yield from self._stands(reached, now)
 
-    def begin_anew(self, reached: Sequence[Reached], now: float) -> Iterator[Action]:
-        """A request stands still though all devices answer: all go on from what they have."""
+    def begin_anew(self, error: PartcError, reached: Sequence[Reached], now: float) -> Iterator[Action]:
+        """A request stands still though all devices answer: all go on from what they have; a move is given up."""
+        if self.change is not None and not self.change.is_loss:
+            yield from self.give_up(error)
         if self.change is None:
             yield from self._begin(self.role.placement, reached, now, is_loss=True)
 

@@ -432,9 +432,10 @@ class Schedule:
             yield Broadcast(Ping())
 
     def _deadlines(self) -> Iterator[float]:
-        ends = (self._rejoin.ends, self._orphans.due, self._cut.ends if self._running else None)
+        is_whole = self._rejoin.since is None
+        ends = (self._rejoin.ends, self._orphans.due, self._cut.ends if self._running and is_whole else None)
         yield from (due for due in ends if due is not None)
-        for job in self._stepping if self._rejoin.since is None else ():
+        for job in self._stepping if is_whole else ():
             yield job.progress.expires(self.patience.of(job, len(self._running)))
             yield max(job.progress.since, self._asked_at) + self.floor_s / 4
         for job in self._reporting.values():

@@ -179,7 +179,7 @@ class Source:
             self.schedule.incomplete_since = now
             yield from self.look(now)
         else:
-            yield from self.changes.begin_anew(self.schedule.reached(), now)
+            yield from self.changes.begin_anew(stalled.error, self.schedule.reached(), now)
 
     # -- the ring
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from partc.format.messages import Error, Prepare
+from partc.errors import RunError
+from partc.format.messages import Abort, Error, Prepare
 from partc.format.placement import seal_placement
 from partc.runtime.core.actions import Broken, Hold, Mended, Replaced, Tell
 from partc.runtime.core.changes import State
@@ -33,6 +34,8 @@ from tests.runtime.core.changing import (
     without_b,
     without_c,
 )
+
+STALL = RunError("no progress for 5 s", cause="stalled")
 
 # -- settled
 
@@ -164,11 +167,27 @@ def test_one_change_at_a_time() -> None:
 
 def test_a_request_that_stands_still_though_everybody_answers() -> None:
     changes = standing()
-    actions = list(changes.begin_anew(REACHED, 1.0))
+    actions = list(changes.begin_anew(STALL, REACHED, 1.0))
     assert actions[0] == Hold(at_once=True)
     assert asked(actions) == {"a", "b", "c"}
     assert told(Prepare, actions)["a"].holders == {"p0": "a", "p1": "b", "p2": "c"}, "nobody has forgotten"
-    assert list(changes.begin_anew(REACHED, 1.0)) == [], "a change is under way"
+    assert list(changes.begin_anew(STALL, REACHED, 1.0)) == [], "a change is under way"
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_request_that_stands_still_during_a_move(stopping: bool) -> None:
+    """What it waits for may be lost for good, and the move would wait for the end of its step."""
+    changes = standing()
+    wish(changes)
+    if stopping:
+        answer(changes, "a", "b", "c")
+        assert changes.state is State.STOPPING
+    actions = list(changes.begin_anew(STALL, REACHED, 1.0))
+    assert set(told(Abort, actions)) == {"a", "b", "c"}
+    (refusal,) = only(Send, actions)
+    assert isinstance(refusal.message, Error)
+    assert refusal.message.problem.message == STALL.message
+    assert asked(actions) == {"a", "b", "c"}
 
 
 # -- broken

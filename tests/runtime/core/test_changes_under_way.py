@@ -100,7 +100,7 @@ def test_preparing_a_participant_has_another_life() -> None:
 def test_preparing_another_loss_leaves_no_placement() -> None:
     """Whatever was cut short goes on only with another change, even if everything is back as it was."""
     changes = standing()
-    list(changes.begin_anew(REACHED, 1.0))
+    list(changes.begin_anew(RunError("no progress"), REACHED, 1.0))
     actions = lose(changes, "c")
     assert set(told(Abort, actions)) == {"a", "b", "c"}
     assert actions[-1] == Broken(("c",))

@@ -399,6 +399,20 @@ def test_a_request_during_which_a_device_is_lost_twice() -> None:
     assert told(Error, actions)[0].problem.where == "c"
 
 
+def test_a_link_that_was_cut_before_a_device_is_lost() -> None:
+    """While the device is waited for, nothing is due for the link: it could not be met, and time would stand still."""
+    schedule = schedule_of(rejoin_s=20.0)
+    ask(schedule)
+    schedule.cut([("b", "c")], 1.0)
+    list(schedule.look(1.0))
+    list(schedule.lost(("c",), 4.0))
+    assert list(schedule.look(21.0)) == []
+    assert schedule.due is not None
+    assert schedule.due > 21.0
+    (error,) = told(Error, list(schedule.look(24.0)))
+    assert error.problem.where == "c"
+
+
 # -- clients that come back
 
 
