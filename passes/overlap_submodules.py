@@ -29,9 +29,9 @@ device comes twice."""
 
 @dataclass(frozen=True)
 class OverlapSubmodules(Pass):
-    """Fill the memory that the plan leaves with copies of the sub-modules beside each border.
+    """Find the copies of sub-modules beside each border that fill the memory which the plan leaves.
 
-    That says what may be moved. Copies lie on disks, and graphs are cut further, where devices.yaml asks for it.
+    They say what may be moved. Copies lie on disks, and graphs are cut further, where devices.yaml asks for it.
     """
 
     name: ClassVar[str] = "overlap-submodules"
@@ -66,10 +66,10 @@ class OverlapSubmodules(Pass):
 def overlap_of(problem: Problem, stages: Stages) -> Overlap:
     """`overlap` of plan.json for a plan that fits.
 
-    `shared` lists every copy: sub-module, its device and the neighbour that holds it too. Per device, the
-    `movable` sub-modules are those of `shared` that it holds, as its own or as copies; its others are
+    `shared` lists every copy that memory has room for: sub-module, its device and the neighbour. Per device, the
+    `movable` sub-modules are those of `shared` that are its own or that it could take over; its others are
     `unmovable`; `needed_bytes` are with all copies. `bytes` is what was maximised (`find_overlap`), and no
-    choice has more than `bound_bytes`.
+    choice has more than `bound_bytes`. Nothing lies on another disk for that until `with_borders` says so.
     """
     copies, bound = find_overlap(problem, stages)
     shared = sorted((j, side.owner.device, side.device) for side, taken in copies for j in taken)

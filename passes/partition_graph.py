@@ -81,7 +81,7 @@ class PartitionGraph(Pass):
             decision = decide(module, devices, self.strategy, where=self.devices)
             module.plan = planned(decision, _notes(module, devices))
         if devices.survive == "one":
-            found = survival_of(module, decision.problem, devices, where=self.devices)
+            found = survival_of(module, decision.problem, decision.whole, devices, where=self.devices)
             module.plan = structs.replace(module.plan, survival=found)
         return before != (module.plan, module.info, module.profile)
 
@@ -92,6 +92,8 @@ class Decision:
 
     module: Module
     problem: Problem
+    whole: Problem
+    """The problem without pins and bans."""
     answer: Plan
     """Without an explanation."""
     unsupported: Unsupported
@@ -116,7 +118,8 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
     if devices.place:
         stages = stages_placed(devices, shape, rules)
         check_place(unsupported, devices, shape, stages)
-        return Decision(module, problem, plan_placed(problem, stages, shape, where), unsupported, free=False)
+        placed = plan_placed(problem, stages, shape, where)
+        return Decision(module, problem, whole, placed, unsupported, free=False)
     check_pins(unsupported, rules, shape)
     answer = solve(problem, strategy, explained=False)
     if answer.constraint is not None:
@@ -129,7 +132,7 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
         if strategy != "optimal" and _is_feasible("optimal", problem):
             hint = f"{strategy} finds no plan, though there is one: use --strategy optimal"
         raise PlanError(f"no plan fits: {text}", where=where, hint=hint)
-    return Decision(module, problem, answer, unsupported, free=strategy == "optimal")
+    return Decision(module, problem, whole, answer, unsupported, free=strategy == "optimal")
 
 
 def _with_layers(constraint: str, shape: Shape) -> str:
@@ -275,7 +278,7 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
 def _asks_for_disk(devices: DevicesConfig) -> bool:
     """Whether plans depend on what lies on disks."""
     limited = any(device.storage_bytes is not None for device in devices.devices.values())
-    return limited or devices.survive != "none"
+    return limited or devices.survive != "none" or devices.overlap > 0
 
 
 def _widens(module: Module, devices: DevicesConfig) -> bool:

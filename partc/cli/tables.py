@@ -58,7 +58,7 @@ def table(
 
 
 def print_summary(summary: Summary) -> None:
-    """The stages, the messages, what they come to, why, and what the loss of a device would mean."""
+    """The stages, the messages, what they come to, why, what the loss of a device would mean, and what may move."""
     phases = list(summary.stages[0].compute_s)
     messages = [_message_table(summary.messages, phases)] if summary.messages else []
     batches = [_batch_table(tried, summary.batch)] if (tried := summary.explain.get("batch")) else []
@@ -70,6 +70,7 @@ def print_summary(summary: Summary) -> None:
         *_chosen_lines(summary.explain.get("chosen", {})),
         *_unused_lines(summary.explain.get("unused", {})),
         *summary.losses,
+        *summary.moves,
         *_what_if_lines(summary.explain.get("what_if", [])),
     )
 

@@ -206,7 +206,7 @@ class Memory(Data, frozen=True):
 
 
 class Shared(Data, frozen=True):
-    """A sub-module of the plan that lies on two devices."""
+    """A sub-module of the plan that two devices have memory for."""
 
     submodule: Count
     """Its number in the plan."""
@@ -215,10 +215,11 @@ class Shared(Data, frozen=True):
 
 
 class Overlap(Data, frozen=True):
-    """Sub-modules of the plan that may move between this device and a neighbour."""
+    """Sub-modules of the plan that this device and a neighbour both have memory for."""
 
     movable: tuple[Count, ...]
-    """Those that lie on a neighbour, too: this device's own, and those that it may take over."""
+    """This device's own that a neighbour has memory for, and those of neighbours that it has memory for. Copies lie on
+    disks only where `overlap` or `survive` in devices.yaml asks for them."""
     unmovable: tuple[Count, ...]
     """The device's others."""
     shared: tuple[Shared, ...]
@@ -263,7 +264,7 @@ class Build(Data, frozen=True, kw_only=True):
     memory: Memory
     """Bytes that the plan reckons with, of what the programs as compiled run."""
     overlap: Overlap | None = None
-    """Sub-modules that may move to or from this device; null: not planned."""
+    """Sub-modules that a neighbour has memory for, too; null: not planned."""
     limits: Limits | None = None
     """Limits at which its work shall move to other devices; null: none."""
     survives: tuple[DeviceName, ...] = ()

@@ -162,22 +162,22 @@ class Predicted(Struct, frozen=True):
 
 
 class Holding(Struct, frozen=True):
-    """The sub-modules of one device, its own and its copies of others."""
+    """The sub-modules that one device has memory for, its own and those of neighbours."""
 
     movable: tuple[int, ...]
-    """Those that a neighbour holds, too."""
+    """Those that a neighbour has memory for, too."""
     unmovable: tuple[int, ...]
     needed_bytes: Number
-    """Memory that the device needs, all copies included."""
+    """Memory that the device needs for all of them."""
     available_bytes: Number
 
 
 class Copy(Struct, frozen=True):
-    """A sub-module that lies on two devices."""
+    """A sub-module that two devices have memory for."""
 
     submodule: int
     devices: tuple[str, str]
-    """The device that computes it, and the neighbour that holds it, too."""
+    """The device that computes it, and the neighbour that could."""
 
 
 class Overlap(Struct, frozen=True, omit_defaults=True):
@@ -194,6 +194,8 @@ class Overlap(Struct, frozen=True, omit_defaults=True):
     """Sub-modules before which the graph is cut besides, so that work can be moved there."""
     copies: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Device → sub-modules of its neighbours that lie on its disk for that."""
+    texts: tuple[str, ...] = ()
+    """Moves that these make possible, in words; empty where devices.yaml has no `overlap`."""
 
 
 class Loss(Struct, frozen=True, kw_only=True):
@@ -251,6 +253,8 @@ class Survival(Struct, frozen=True, kw_only=True):
     bound_bytes: Number = 0
     """No choice of copies by which the same losses are survived has fewer."""
     mirrors: tuple[Mirror, ...] = ()
+    text: str = ""
+    """The reason why there is no loss to survive; empty where there is one."""
 
 
 class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

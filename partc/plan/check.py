@@ -103,9 +103,14 @@ def _check_overlap(overlap: Section, problem: Problem) -> None:
             indices = entry.require(key, key)
             if not isinstance(indices, list) or not all(_is_index(item, problem) for item in indices):
                 raise entry.error("expected a list of sub-modules", key)
+    texts = overlap.data.get("texts", [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise overlap.error("expected a list of texts", "texts")
 
 
 def _check_survival(survival: Section, problem: Problem) -> None:
+    if survival.data.get("text"):
+        survival.text("text")
     for entry in survival.sections("losses"):
         entry.text("text")
         _check_device(entry, "device", problem)

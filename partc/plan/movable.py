@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from msgspec.structs import replace
 
+from partc.config.units import format_bytes
 from partc.format.placement import Stage, Stages
 from partc.ir.plan import Overlap
 from partc.plan.problem import Problem
@@ -55,9 +57,11 @@ def with_borders(problem: Problem, stages: Stages, overlap: Overlap, most: int, 
     disks = {name: {*own.get(name, ()), *on_disk.get(name, ())} for name in {**own, **on_disk}}
     copies: dict[str, set[int]] = {}
     borders: set[int] = set()
+    texts: list[str] = []
     for name in own:
         sides = [side for side in _sides(stages, overlap) if side.stage.device == name]
         for side, numbers in zip(sides, _spread([side.count for side in sides], most), strict=True):
+            before, taken = disks[side.neighbour], [0]
             for count in numbers:
                 disk = disks[side.neighbour] | {*side.leaving(count)}
                 storage = problem.device_of[side.neighbour].storage_bytes
@@ -65,8 +69,40 @@ def with_borders(problem: Problem, stages: Stages, overlap: Overlap, most: int, 
                     disks[side.neighbour] = disk
                     borders.add(side.border(count))
                     copies.setdefault(side.neighbour, set()).update(side.leaving(count))
+                    taken.append(count)
+            if len(taken) > 1:
+                more = problem.disk_of(disks[side.neighbour]) - problem.disk_of(before)
+                texts.append(_text(side, taken, more))
     found = {name: tuple(sorted(more)) for name, more in copies.items()}
-    return replace(overlap, borders=tuple(sorted(borders)), copies=found)
+    said = tuple(texts or [_why_nothing(overlap)])
+    return replace(overlap, borders=tuple(sorted(borders)), copies=found, texts=said)
+
+
+def _text(side: _Side, taken: Sequence[int], disk_bytes: float) -> str:
+    """`sub-modules 1-2, 3-6 may move from phone to board: 40.3 KiB more disk on board`: what moves as one is a range.
+
+    Args:
+        side: the end of the stage.
+        taken: sizes of moves, from 0 on.
+        disk_bytes: what they take on the neighbour's disk.
+    """
+    pieces = sorted(sorted({*side.leaving(more)} - {*side.leaving(fewer)}) for fewer, more in pairwise(taken))
+    ranges = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in pieces)
+    name = "sub-module" if taken[-1] == 1 else "sub-modules"
+    where = f"from {side.stage.device} to {side.neighbour}"
+    size = format_bytes(disk_bytes) if disk_bytes else "no"
+    return f"{name} {ranges} may move {where}: {size} more disk on {side.neighbour}"
+
+
+def _why_nothing(overlap: Overlap) -> str:
+    if len(overlap.devices) == 1:
+        return f"nothing may move: all sub-modules are on {next(iter(overlap.devices))}"
+    if overlap.shared:
+        return "nothing may move: no disk of a neighbour has room for copies (`storage`)"
+    return (
+        "nothing may move: each device keeps a sub-module, and what else it has fits no neighbour's memory, or may "
+        "not be there"
+    )
 
 
 def _sides(stages: Stages, overlap: Overlap) -> Iterator[_Side]:

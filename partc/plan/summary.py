@@ -69,6 +69,8 @@ class Summary:
     explain: Mapping[str, Any] = field(default_factory=dict)
     losses: tuple[str, ...] = ()
     """Sentences about the loss of each device and about caches that are kept twice; empty without `survive`."""
+    moves: tuple[str, ...] = ()
+    """Sentences about sub-modules that may move to a neighbour; empty without `overlap`."""
 
     def to_json(self) -> dict[str, object]:
         """Plain JSON with the fields of this class; messages name their ends as plan.json does."""
@@ -82,11 +84,13 @@ def summary_of(plan: PlanFile, profile: Sequence[SubmoduleProfile] | None = None
     """The rows of a plan that was just made."""
     assert plan.predicted is not None
     summary = summarize(read_problem(plan.problem), plan.answer, plan.predicted, profile)
-    mirrors = mirrors_of(plan)
+    mirrors, alone = mirrors_of(plan), plan.survival.text if plan.survival else ""
+    said = (alone, *(loss.text for loss in losses_of(plan)), *(mirror.text for mirror in mirrors))
     return replace(
         summary,
         stages=tuple(_with_mirrors(row, mirrors) for row in summary.stages),
-        losses=(*(loss.text for loss in losses_of(plan)), *(mirror.text for mirror in mirrors)),
+        losses=tuple(filter(None, said)),
+        moves=plan.overlap.texts if plan.overlap else (),
     )
 
 

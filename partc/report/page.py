@@ -104,10 +104,12 @@ def render(subject: Subject) -> str:
             binding=_binding(plan),
             unused=_unused(plan),
             losses=_losses(plan),
+            no_loss=_no_loss(plan),
             changes=_changes(plan),
             shown=_SHOWN,
             batches=_batches(plan),
             overlap=overlap_rows(plan),
+            moves=_moves(plan),
         )
     )
 
@@ -222,6 +224,18 @@ def _losses(plan: Plan) -> list[Lost]:
         )
         for index, entry in enumerate(survival.get("losses", []))
     ]
+
+
+def _no_loss(plan: Plan) -> Figure | None:
+    """The reason why there is no loss to survive, though somebody asked."""
+    survival = plan.data.get("survival") or {}
+    return plan.figure("text", "/survival/text") if survival.get("text") else None
+
+
+def _moves(plan: Plan) -> list[Figure]:
+    """Sentences about what may move; empty where nobody asked."""
+    texts = plan.data.get("overlap", {}).get("texts", [])
+    return [plan.figure("text", pointer("overlap", "texts", index)) for index in range(len(texts))]
 
 
 def _changes(plan: Plan) -> list[Change]:

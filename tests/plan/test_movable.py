@@ -29,6 +29,10 @@ def test_borders_lie_evenly_over_what_may_leave() -> None:
     overlap = moved("aaaaaaabb", 3)
     assert overlap.borders == (1, 3, 5, 8)
     assert overlap.copies == {"b": (1, 2, 3, 4, 5, 6), "a": (7,)}
+    assert overlap.texts == (
+        "sub-modules 1-2, 3-4, 5-6 may move from a to b: 6 B more disk on b",
+        "sub-module 7 may move from b to a: 1 B more disk on a",
+    )
 
 
 def test_one_border_lets_all_go_that_may() -> None:
@@ -47,6 +51,13 @@ def test_a_device_in_the_middle_divides_its_borders() -> None:
 def test_nothing_is_cut_where_nothing_may_leave() -> None:
     overlap = moved("aaabbb", 3, memory=3)
     assert (overlap.borders, overlap.copies) == ((), {})
+    assert [text.partition(",")[0] for text in overlap.texts] == [
+        "nothing may move: each device keeps a sub-module"
+    ]
+    assert moved("aaa", 3).texts == ("nothing may move: all sub-modules are on a",)
+    assert moved("aaabbb", 3, storage=3).texts == (
+        "nothing may move: no disk of a neighbour has room for copies (`storage`)",
+    )
 
 
 def test_copies_keep_to_the_storage() -> None:
@@ -74,3 +85,9 @@ def test_each_device_has_at_most_so_many(names: list[str], most: int) -> None:
         assert len(inner) <= most
     allowed = {(copy.submodule, copy.devices[1]) for copy in overlap.shared}
     assert {(j, name) for name, copies in overlap.copies.items() for j in copies} <= allowed
+
+
+def test_what_lies_there_already_takes_no_more_disk() -> None:
+    problem, stages = problem_of(4), stages_of("aabb")
+    overlap = with_borders(problem, stages, overlap_of(problem, stages), 1, {"a": (2,)})
+    assert "sub-module 2 may move from b to a: no more disk on a" in overlap.texts

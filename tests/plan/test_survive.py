@@ -19,6 +19,7 @@ from partc.plan.exact.solution import cost_of
 from partc.plan.problem import Device, Edge, Link, Problem, Shared, Submodule
 from partc.plan.strategies import solve
 from partc.plan.survive import options
+from partc.plan.survive.copies import missing_storage
 from partc.plan.survive.losses import survive_one
 
 PROBLEMS = int(os.environ.get("PARTC_RANDOM_PROBLEMS", "60"))
@@ -55,6 +56,17 @@ def draw(seed: int) -> Problem:
     )
     edges = tuple(Edge(j, j + 1, rng.randint(0, 3), f"v{j}") for j in range(count - 1))
     return Problem(rng.choice(["latency", "throughput"]), "a", devices, parts, links, edges, 1)
+
+
+def with_storage(problem: Problem, more: Mapping[str, float]) -> Problem:
+    """The problem with so much more storage; a little besides for rounding."""
+    devices = [
+        replace(device, storage_bytes=(device.storage_bytes or 0) + more[device.name] + 1e-6)
+        if device.name in more
+        else device
+        for device in problem.devices
+    ]
+    return replace(problem, devices=tuple(devices))
 
 
 def held(names: Sequence[str]) -> dict[str, frozenset[int]]:
@@ -136,6 +148,9 @@ def test_the_least_disk_of_every_choice() -> None:
             found = survive_one(problem, stages, str.__eq__)
         except PlanError as error:
             assert expected is None, error
+            more = missing_storage(problem, own)
+            assert all(name in error.message for name in more)
+            survive_one(with_storage(problem, more), stages, str.__eq__)
             kinds["storage"] += 1
             continue
         assert expected is not None
@@ -200,6 +215,7 @@ def test_storage_that_stands_in_the_way_is_an_error() -> None:
         survive_one(*three(storage=24), same_tokens=lambda old, new: True, where="devices.yaml")
     assert caught.value.where == "devices.yaml"
     assert "storage" in (caught.value.hint or "")
+    assert "; 8 B more storage on b would do for every loss" in caught.value.message
     assert survive_one(*three(storage=32), same_tokens=lambda old, new: True).bytes == 32
 
 
@@ -210,6 +226,15 @@ def test_a_loss_that_no_device_can_take_has_its_reason() -> None:
     assert [loss.assignment for loss in survival.losses] == [None, None]
     assert survival.losses[0].text.startswith("if b is lost, nothing helps: memory: the model needs 60 B")
     assert survival.copies == {}
+
+
+def test_the_source_alone_has_nothing_to_lose() -> None:
+    problem, _ = three()
+    survival = survive_one(problem, stages_of("aaaaaa"), same_tokens=lambda old, new: True)
+    assert (survival.losses, survival.bytes) == ((), 0)
+    assert survival.text == (
+        "no loss to survive: the source a computes all sub-modules, and the ring ends with it"
+    )
 
 
 def test_large_problems_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

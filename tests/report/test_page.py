@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -185,6 +186,16 @@ def test_losses(tmp_path: Path) -> None:
     )
     assert "The loss of a device" in text
     assert "The loss of a device" not in page_of(PLANS["latency"], tmp_path)
+
+
+def test_no_loss_to_survive_and_what_may_move(tmp_path: Path) -> None:
+    plan = copy.deepcopy(PLANS["with notes"])
+    plan["survival"] = {"losses": [], "text": "no loss to survive"}
+    plan["overlap"]["texts"] = ["sub-module 7 may move from b to a"]
+    text = page_of(plan, tmp_path)
+    assert text.count("The loss of a device") == 1
+    assert 'data-path="/survival/text"' in text
+    assert 'data-path="/overlap/texts/0"' in text
 
 
 def _numbers(text: str) -> list[int]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from partc.plan.infeasible import without_storage_limits
 from partc.plan.problem import Problem
-from partc.plan.survive.options import Holding, Option, Options, has_room
+from partc.plan.survive.options import Holding, Option, Options, has_room, options_without
 
 MOST_TRIED = 20_000
 """Options that are tried in all: a second or two."""
@@ -47,6 +48,27 @@ def choose_copies(problem: Problem, own: Holding, losses: Sequence[Options]) -> 
     is_proven = search.tried < MOST_TRIED and all(loss.are_all for loss in losses)
     least = count if is_proven else min(count, search.to_come(0, own))
     return Choice(options, disks, count, least)
+
+
+def missing_storage(problem: Problem, own: Holding) -> dict[str, float]:
+    """Device → bytes of storage that it lacks for every loss to be survived; enough, and little: not proven the least.
+
+    Loss by loss, the plan that lacks the least beside the copies made so far. O(plans) for each.
+    """
+    unlimited, disks = without_storage_limits(problem), dict(own)
+    for lost in own:
+        if lost != problem.source and (plans := options_without(unlimited, lost, own).plans):
+            ways = [_joined(disks, option) for option in plans]
+            disks = min(ways, key=lambda way: sum(_lacks(problem, way).values()))
+    return _lacks(problem, disks)
+
+
+def _lacks(problem: Problem, disks: Holding) -> dict[str, float]:
+    """Device → bytes that are on its disk beyond what that holds."""
+    sizes = ((name, device.storage_bytes) for name, device in problem.device_of.items())
+    limits = {name: size for name, size in sizes if size is not None}
+    over = {name: problem.disk_of(have) - limits[name] for name, have in disks.items() if name in limits}
+    return {name: count for name, count in over.items() if count > 0}
 
 
 @dataclass
@@ -96,6 +118,6 @@ class _Search:
         return self._bytes[key]
 
 
-def _joined(disks: Holding, option: Option) -> Holding:
+def _joined(disks: Holding, option: Option) -> dict[str, frozenset[int]]:
     more = {name: disks.get(name, frozenset()) | indices for name, indices in option.holding.items()}
     return {**disks, **more}

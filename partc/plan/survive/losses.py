@@ -14,14 +14,17 @@ from partc.plan.exact.optimal import is_feasible, seek_best
 from partc.plan.exact.solution import Solution, cost_of
 from partc.plan.infeasible import why_infeasible, without_storage_limits
 from partc.plan.problem import Problem
-from partc.plan.survive.copies import choose_copies
+from partc.plan.survive.copies import choose_copies, missing_storage
 from partc.plan.survive.options import Holding, Option, Options, holding_of, options_without, within
 from partc.plan.values import say_value
 
 SameTokens = Callable[[str, str], bool]
 """Whether the second device computes just what the first one does."""
+Explain = Callable[[str, str], str]
+"""Called with a lost device and the constraint that cannot be met then; returns the reason in the user's terms."""
 _SAME, _OTHER = "the same tokens", "tokens may differ from there on, what was said stays"
 """The promise to requests in flight."""
+_ALONE = "no loss to survive: the source {} computes all sub-modules, and the ring ends with it"
 
 
 def survive_one(
@@ -31,6 +34,7 @@ def survive_one(
     where: str | None = None,
     *,
     reads: Mapping[str, float] = {},
+    explain: Explain = lambda _, constraint: constraint,
 ) -> Survival:
     """The copies with the least disk by which the loss of any one device but the source is survived.
 
@@ -43,17 +47,20 @@ def survive_one(
         same_tokens: of two devices, for what is promised.
         where: the file that errors name.
         reads: device → bytes per second at which it reads its disk, where that is known.
+        explain: finds the reason of a loss that no device could take.
 
     Raises:
-        PlanError: storage stands in the way; names the device.
+        PlanError: storage stands in the way; names the device, and what is missing.
     """
     own = holding_of(stages)
     every = [options_without(problem, name, own) for name in own if name != problem.source]
-    reasons = {found.lost: _reason(found, where) for found in every if not found.plans}
+    reasons = {found.lost: _constraint(found) for found in every if not found.plans}
+    if short := [lost for lost, constraint in reasons.items() if constraint is None]:
+        raise _no_room(problem, own, short[0], where)
     possible = [found for found in every if found.plans]
     choice = choose_copies(problem, own, possible)
     if choice is None:
-        raise _no_room(" or ".join(found.lost for found in possible), where)
+        raise _no_room(problem, own, " or ".join(found.lost for found in possible), where)
     best = {
         found.lost: _best(found.problem, choice.disks, option)
         for found, option in zip(possible, choice.options, strict=True)
@@ -63,26 +70,30 @@ def survive_one(
         losses=tuple(
             _survived(problem, own, found.lost, best[found.lost], same_tokens, reads)
             if found.lost in best
-            else _fatal(found.lost, reasons[found.lost])
+            else _fatal(found.lost, explain(found.lost, reasons[found.lost] or ""))
             for found in every
         ),
         copies={name: tuple(sorted(more)) for name, more in copies.items()},
         bytes=sum(_added(problem, own, name, more) for name, more in copies.items()),
         bound_bytes=choice.bound_bytes,
+        text="" if every else _ALONE.format(problem.source),
     )
 
 
-def _reason(found: Options, where: str | None) -> str:
-    """Why nothing helps against a loss; an error where storage alone stands in the way."""
+def _constraint(found: Options) -> str | None:
+    """The constraint in the way of any plan after a loss; None where it is storage alone."""
     unlimited = without_storage_limits(found.problem)
-    if is_feasible(unlimited):
-        raise _no_room(found.lost, where)
-    return why_infeasible(unlimited, is_feasible)
+    return None if is_feasible(unlimited) else why_infeasible(unlimited, is_feasible)
 
 
-def _no_room(lost: str, where: str | None) -> PlanError:
+def _no_room(problem: Problem, own: Holding, lost: str, where: str | None) -> PlanError:
+    more = " and ".join(
+        f"{format_bytes(count)} more storage on {name}"
+        for name, count in missing_storage(problem, own).items()
+    )
     return PlanError(
-        f"the loss of {lost} cannot be survived: the other disks have no room for copies of its weights",
+        f"the loss of {lost} cannot be survived: the other disks have no room for copies of its weights; "
+        f"{more} would do for every loss",
         where=where,
         hint="raise `storage` of a device, add a device, or write `survive: none`",
     )

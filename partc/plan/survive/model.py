@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.ir.graph import ModelInfo, Module, State, Submodule
 from partc.ir.plan import Survival
 from partc.ir.workload import workload
+from partc.plan.change import with_devices
+from partc.plan.exact.optimal import is_feasible
+from partc.plan.infeasible import why_infeasible, without_storage_limits
+from partc.plan.layers import shape_of
 from partc.plan.problem import Problem
+from partc.plan.rules import Rule, blame, rules_of
 from partc.plan.survive.losses import survive_one
 from partc.plan.survive.mirrors import Rows, choose_mirrors
 
@@ -17,9 +24,16 @@ _ROWS_AXIS = 2
 
 
 def survival_of(
-    module: Module, problem: Problem, devices: DevicesConfig, *, where: str | None = None
+    module: Module, problem: Problem, whole: Problem, devices: DevicesConfig, *, where: str | None = None
 ) -> Survival:
     """The losses of single devices that the plan of `module` survives, with copies and mirrored rows.
+
+    Args:
+        module: planned.
+        problem: its planning problem.
+        whole: the same without pins and bans.
+        devices: where it is to run.
+        where: the file that errors name.
 
     Raises:
         PlanError: a loss is not survived for lack of storage, or rows cannot be mirrored as asked.
@@ -29,13 +43,27 @@ def survival_of(
     def same_tokens(old: str, new: str) -> bool:
         return _way(devices.devices[old]) == _way(devices.devices[new])
 
+    rules = rules_of(devices, shape_of(module.submodules or ()))
+
+    def explain(lost: str, constraint: str) -> str:
+        left = with_devices(whole, [name for name in whole.device_of if name != lost])
+        return _reason(without_storage_limits(left), rules, constraint)
+
     stages = module.plan.stages
     known = ((name, device.storage_bandwidth_bytes_per_s) for name, device in devices.devices.items())
     reads = {name: speed for name, speed in known if speed is not None}
-    found = survive_one(problem, stages, same_tokens, where, reads=reads)
+    found = survive_one(problem, stages, same_tokens, where, reads=reads, explain=explain)
     rows = [_rows(module.info, part) for part in module.submodules or ()]
     mirrors = choose_mirrors(problem, stages, found.losses, rows, devices.mirror, where)
     return replace(found, mirrors=mirrors)
+
+
+def _reason(left: Problem, rules: Sequence[Rule], constraint: str) -> str:
+    """The reason why survivors have no plan: a pin or a ban, or what is in the way without any, too."""
+    if not rules:
+        return constraint
+    said = blame(left, rules, constraint, lambda problem: bool(is_feasible(problem)))
+    return said.text if said.rules else why_infeasible(left, is_feasible)
 
 
 def _way(device: DeviceConfig) -> tuple[object, ...]:
