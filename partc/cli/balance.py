@@ -43,11 +43,28 @@ def balanced(client: Client, build: Path, tell: Tell = print_move) -> Iterator[N
     if balancer is None:
         yield
         return
-    ticket = client.watch(LOOK_S, partial(_look, client, balancer, tell))
+    ticket = client.watch(LOOK_S, partial(_look, client, balancer, warned(tell, build)))
     try:
         yield
     finally:
         client.unwatch(ticket)
+
+
+def warned(tell: Tell, build: Path) -> Tell:
+    """`tell`, and after the first move of a build that the user placed a note that `place` does not hold for moves."""
+    from partc.plan.file import PLAN_FILE, read_plan
+    from partc.plan.placement import METHOD
+
+    if read_plan(build / PLAN_FILE)["answer"].get("method") != METHOD:
+        return tell
+    notes = iter(["note: `place` in devices.yaml says where a ring begins; --no-balance keeps it there"])
+
+    def told(order: Order, outcome: Placed | PartcError) -> None:
+        tell(order, outcome)
+        if not isinstance(outcome, PartcError) and (note := next(notes, None)):
+            click.echo(note, err=True)
+
+    return told
 
 
 def _balancer(build: Path) -> RingBalancer | None:

@@ -20,6 +20,7 @@ import textwrap
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -82,6 +83,17 @@ _EXTRAS = (
     "jinja2",
     "tokenizers",
 )
+
+
+class _StandardOutput(io.FileIO):
+    """Standard output whose errors name it: those of a write name no file."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = "standard output"
+            raise
 
 
 class _Commands(click.Group):
@@ -186,6 +198,9 @@ def main() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: `partc plan ... >&-`
             setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
+    if (own := sys.__stdout__) is not None:  # it stays referenced, so that its descriptor is not closed
+        output = io.BufferedWriter(_StandardOutput(own.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(output, encoding=own.encoding, line_buffering=own.isatty())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # tables have a few characters that old locales lack
@@ -195,7 +210,9 @@ def main() -> None:
     if code in (130, 143):
         interrupts.leave(code)
     interrupts.finish()
-    if code == 141:
-        # Nobody reads standard output any more: the interpreter's own flush at exit must not complain.
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Nobody reads standard output any more, or a disk is full: the interpreter's own flush must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -37,6 +37,9 @@ _DEVICE_KEYS = (
     "target", "profile", "arch", "flops", "memory_bandwidth", "memory", "overhead", "call_overhead",
     "storage", "storage_bandwidth", "limits", "address", "threads", "provider", "options",
 )  # fmt: skip
+_OF_THE_FILE = {key: f"write `{key}` at the top of the file, beside `source`" for key in _TOP_KEYS}
+_OF_A_DEVICE = {key: f"write `{key}` in a device, beside its `target`" for key in _DEVICE_KEYS}
+"""Key → the place where it belongs."""
 _NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 _ADDRESS = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})$")
 _PAIR = re.compile(r"^([^\s>-]+)\s*(->|-)\s*([^\s>-]+)$")
@@ -148,7 +151,7 @@ def load_devices(path: str | Path) -> DevicesConfig:
 
 def read_devices(top: Section) -> DevicesConfig:
     """Checks the content of a devices.yaml."""
-    top.allow(_TOP_KEYS)
+    top.allow(_TOP_KEYS, _OF_A_DEVICE)
     devices = {name: _device(top.section("devices"), name) for name in _device_names(top)}
     default, links = _links(top.section("links"), devices)
     return DevicesConfig(
@@ -233,7 +236,7 @@ def _memory_fraction(top: Section) -> float:
 
 def _device(parent: Section, name: str) -> DeviceConfig:
     section = parent.section(name)
-    section.allow(_DEVICE_KEYS)
+    section.allow(_DEVICE_KEYS, _OF_THE_FILE)
     profile = (
         find_profile(section.text("profile"), where=section.place("profile"))
         if "profile" in section

@@ -55,11 +55,13 @@ class Section:
         """A ConfigError at this place."""
         return ConfigError(message, where=self.place(key), hint=hint)
 
-    def allow(self, keys: Iterable[str]) -> None:
-        """Refuses every key that is not in `keys`, naming the nearest one."""
+    def allow(self, keys: Iterable[str], elsewhere: Mapping[str, str] = {}) -> None:
+        """Refuses every key that is not in `keys`: says where it belongs (`elsewhere`), or names the nearest one."""
         known = list(keys)
         for key in self.data:
             if key not in known:
+                if key in elsewhere:
+                    raise self.error(f"`{key}` has no place here", key, hint=elsewhere[key])
                 near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
                 advice = f"did you mean `{near[0]}`? " if near else ""
                 raise self.error(f"unknown key `{key}`", key, hint=f"{advice}known keys: {', '.join(known)}")

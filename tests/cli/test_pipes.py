@@ -79,3 +79,10 @@ def test_no_terminal_no_colours(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "canonicalize" in errors
     assert "\x1b" not in errors
     assert max(map(len, errors.splitlines())) <= 80
+
+
+def test_a_full_disk_behind_standard_output_is_named() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*_PARTC, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert "No space left on device\n  where: standard output\n" in done.stderr

@@ -262,3 +262,19 @@ def test_deep_yaml_is_refused_at_once(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nested too deeply"):
         load_yaml(file)
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("line", ["limits: {battery: 30 %}", "storage: 8 GB"])
+def test_a_key_of_a_device_at_the_top(tmp_path: Path, line: str) -> None:
+    key = line.partition(":")[0]
+    with pytest.raises(ConfigError, match=f"`{key}` has no place here") as caught:
+        load(tmp_path, f"{SOURCE}{line}\n{PHONE}")
+    assert caught.value.hint == f"write `{key}` in a device, beside its `target`"
+
+
+@pytest.mark.parametrize("entry", ["survive: one", "overlap: 1"])
+def test_a_key_of_the_file_in_a_device(tmp_path: Path, entry: str) -> None:
+    key = entry.partition(":")[0]
+    with pytest.raises(ConfigError, match=f"`{key}` has no place here") as caught:
+        load(tmp_path, f"{SOURCE}devices:\n  phone: {{target: ort, profile: pixel_7_pro, {entry}}}\n")
+    assert caught.value.hint == f"write `{key}` at the top of the file, beside `source`"

@@ -180,8 +180,12 @@ def test_a_client_of_another_build(build: Path, tmp_path: Path) -> None:
 
 
 def test_a_client_in_the_clear(build: Path) -> None:
-    with launch_local(build) as ring, pytest.raises(RunError, match="does not take this client's key"):
+    with (
+        launch_local(build) as ring,
+        pytest.raises(RunError, match="takes no client without a key") as caught,
+    ):
         Client.connect(build, ring.addresses["a"], insecure=True, floor_s=FLOOR_S)
+    assert caught.value.hint == "leave --insecure out"
 
 
 def test_a_client_at_a_device_that_is_not_the_source(build: Path) -> None:

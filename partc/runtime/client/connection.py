@@ -41,6 +41,7 @@ class Connection(ABC):
         self.role = role
         """The device's."""
         self._address = address
+        self._has_key = keys is not None
         self._events: deque[Event] = deque()
         self._welcome: Welcome | None = None
         self._failure: PartcError | None = None
@@ -105,7 +106,6 @@ class Connection(ABC):
             self._handle(self._events.popleft())
 
     def _handle(self, event: Event) -> None:
-        device = self.role.device
         match event:
             case Connected():
                 self.tell(client_hello(self.role))
@@ -117,10 +117,17 @@ class Connection(ABC):
             case Disconnected() if self._welcome is not None:
                 self._broke()
             case Rejected():
-                message = f"{device} does not take this client's key"
-                self._fail(RunError(message, where="keys", hint=self.key_hint, cause="refused"))
+                self._fail(self._rejection())
             case _:
                 pass
+
+    def _rejection(self) -> RunError:
+        """About a device that ended the handshake."""
+        if self._has_key:
+            message, hint = f"{self.role.device} does not take this client's key", self.key_hint
+        else:
+            message, hint = f"{self.role.device} takes no client without a key", "leave --insecure out"
+        return RunError(message, where="keys", hint=hint, cause="refused")
 
     def _broke(self) -> None:
         """The connection is closed, which was welcomed."""
