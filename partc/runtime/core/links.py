@@ -27,7 +27,6 @@ from partc.format.dtypes import Array
 from partc.format.frames import to_frame
 from partc.format.message_parts import Problem
 from partc.format.messages import CLIENT, Ack, Addresses, Data, Hello, Refuse, Welcome
-from partc.format.program import Program
 from partc.format.role import Role
 from partc.runtime.core.actions import (
     Action,
@@ -45,11 +44,10 @@ from partc.runtime.core.events import Origin, Received, Unreadable
 from partc.runtime.core.headers import Headers
 from partc.runtime.core.link import Receiver, Sender
 from partc.runtime.core.liveness import soonest
-from partc.runtime.core.step import MOST_FORCED, Step, announced
+from partc.runtime.core.step import Step, announced
+from partc.runtime.core.windows import ACK_EVERY, in_window, out_window
 
-_ACK_EVERY = 8
 _ACK_AFTER_S = 0.1
-_SPARE_FRAMES = 64
 _KEYS_HINT = "partc keys BUILD makes new keys; copy each device's keys folder to it again"
 _BUILD_HINT = "copy the folders of one build to all devices"
 
@@ -101,6 +99,8 @@ class Links:
     _in: dict[str, _Incoming] = field(init=False)
     _names: dict[Origin, str] = field(init=False, default_factory=dict)
     """Route of a connection to this device → who is at its other end."""
+    _greetings: dict[Origin, tuple[Received, Hello]] = field(init=False, default_factory=dict)
+    """Route of a connection that stands → the greeting of a device on it; two of one device are of different lives."""
     _callers: dict[str, tuple[Origin, int]] = field(init=False, default_factory=dict)
     """Device → its last connection to this one, and its session."""
     _sessions: Iterator[int] = field(init=False)
@@ -180,8 +180,11 @@ class Links:
         if isinstance(origin, str):
             self._out[origin].state = LinkState.DOWN
             yield Lost(origin, origin)
-        elif (name := self._names.pop(origin, None)) is not None:
+            return
+        self._greetings.pop(origin, None)
+        if (name := self._names.pop(origin, None)) is not None:
             yield Lost(name, origin)
+            yield from self._greet_again(name)
 
     def rejected(self, peer: str) -> Iterator[Action]:
         """The keys of the two ends do not fit."""
@@ -288,7 +291,7 @@ class Links:
         """Answer a greeting; raises RunError where it does not fit."""
         self._check_greeting(hello, event.user)
         name = hello.name
-        lost = [] if name == CLIENT else self._superseded(name, event.origin)
+        lost = [] if name == CLIENT else self._superseded(event, hello)
         self._names[event.origin] = name
         self._callers[name] = event.origin, hello.session
         epoch, expected = self.role.epoch, 0
@@ -350,10 +353,28 @@ class Links:
             message = f"{name} has another placement of this build than {role.device}"
             raise RunError(message, hint=_BUILD_HINT, cause="refused")
 
-    def _superseded(self, name: str, origin: Origin) -> list[Action]:
-        """Forget the former connection of a device that greets on another one: its end may be noticed much later."""
-        former = [route for route, known in self._names.items() if known == name and route != origin]
-        return [action for route in former for action in self.disconnected(route)]
+    def _superseded(self, event: Received, hello: Hello) -> list[Action]:
+        """Forget the former connection of a device that greets on another one: its end may be noticed much later.
+
+        A greeting of another life is kept until its connection ends: after a standstill of this process, the greetings
+        of two lives are read in any order.
+        """
+        for route, (_, known) in list(self._greetings.items()):
+            if (known.name, known.incarnation) == (hello.name, hello.incarnation):
+                del self._greetings[route]
+        self._greetings[event.origin] = event, hello
+        former = [
+            route for route, name in self._names.items() if name == hello.name and route != event.origin
+        ]
+        for route in former:
+            del self._names[route]
+        return [Lost(hello.name, route) for route in former]
+
+    def _greet_again(self, name: str) -> Iterator[Action]:
+        """The greeting of another life counts again, since the one that superseded it was read too late."""
+        former = [greeting for greeting in self._greetings.values() if greeting[1].name == name]
+        if former:
+            yield from self._welcome(*former[-1])
 
     def _welcomed(self, peer: str, message: Welcome) -> list[Action]:
         out = self._out[peer]
@@ -379,7 +400,7 @@ class Links:
         if data.epoch != link.receiver.epoch:
             return []  # no acknowledgement: a sender that is ahead keeps the frame, and repeats it after `hello`
         link.unacknowledged += 1
-        if link.unacknowledged >= _ACK_EVERY:
+        if link.unacknowledged >= ACK_EVERY:
             link.due = now
         elif link.due is None:
             link.due = now + _ACK_AFTER_S
@@ -413,24 +434,3 @@ class Links:
 def peers_of(role: Role) -> list[str]:
     """The devices that a device connects to."""
     return sorted({*role.send, role.source} - {role.device})
-
-
-def out_window(role: Role, peer: str) -> int:
-    """Frames to a device that may be unacknowledged; it finds the same number for them (`in_window`)."""
-    return _window(role, [sum(m.device == peer for item in p for m in item.sends) for p in _all(role)])
-
-
-def in_window(role: Role, peer: str) -> int:
-    """Frames from a device that may be unacknowledged."""
-    return _window(role, [sum(m.device == peer for item in p for m in item.awaits) for p in _all(role)])
-
-
-def _all(role: Role) -> Iterable[Program]:
-    return role.programs.values()
-
-
-def _window(role: Role, messages: Sequence[int]) -> int:
-    """All steps that are under way at once of every request and a prompt in parts, and some."""
-    model = role.model
-    steps = (MOST_FORCED + model.most_chunks) * model.max_requests
-    return _ACK_EVERY + steps * max(1, *messages) + _SPARE_FRAMES

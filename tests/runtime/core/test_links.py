@@ -113,6 +113,19 @@ def test_a_connection_whose_end_is_noticed_late() -> None:
     ] == [Delivered]
 
 
+def test_greetings_of_two_lives_that_are_read_in_the_wrong_order() -> None:
+    """This process stood still meanwhile: the connection of the life before ends, and the other one counts again."""
+    end = End()
+    now, before = (hello("a", session=life, incarnation=life) for life in (10, 7))
+    end.receive(now, origin=b"now")
+    assert end.receive(before, origin=b"before") == [Lost("a", b"now"), Greeted(before)]
+    assert end.take(end.links.disconnected(b"before")) == [Lost("a", b"before"), Greeted(now)]
+    assert end.sent[-1].origin == b"now"
+    assert isinstance(end.sent[-1].message, Welcome)
+    delivered = end.receive(data(0, session=10), [to_frame(ZEROS)], origin=b"now")
+    assert [type(action) for action in delivered] == [Delivered]
+
+
 def test_clients_do_not_supersede_each_other() -> None:
     end = End("a", greeted_by=CLIENT)
     assert end.receive(hello(CLIENT), origin=b"another client") == []
