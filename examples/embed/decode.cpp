@@ -50,7 +50,7 @@ class Model {
       if (partc::numbers(entry)[0] == 1) rows_.push_back(partc::numbers(entry)[1]);
     std::sort(rows_.begin(), rows_.end());
     machine_ = partc::load_library(folder + "/" + std::string(part_["file"].cast<ffi::String>()));
-    for (const ffi::Any& state : part_["states"].cast<Array>()) states_.push_back(zeros(state.cast<Object>()["shape"]));
+    for (const ffi::Any& state : part_["states"].cast<Array>()) states_.push_back(zeros(state.cast<Object>()));
     partc::Tensors tensors;
     for (const ffi::Any& file : part_["weights"].cast<Array>())
       tensors.merge(partc::read_tensors(folder + "/" + std::string(file.cast<ffi::String>())));
@@ -93,11 +93,12 @@ class Model {
     return tensor;
   }
 
-  /** A state of float32 for one sequence: its first axis is the batch. */
-  static ffi::Tensor zeros(const ffi::Any& dims) {
+  /** A state of float32 for one sequence: its first axis is the batch. In panels 16 positions lie side by side. */
+  static ffi::Tensor zeros(const Object& state) {
     Ids shape = {1};
-    const auto list = dims.cast<Array>();
+    const auto list = state["shape"].cast<Array>();
     for (size_t axis = 1; axis < list.size(); ++axis) shape.push_back(list[axis].cast<int64_t>());
+    if (state["layout"].cast<ffi::String>() == "panels") shape = {1, shape[1], (shape[2] + 15) / 16, shape[3], 16};
     return partc::make_tensor(shape, {kDLFloat, 32, 1});
   }
 

@@ -24,6 +24,7 @@ from partc.format.build import (
 )
 from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
+from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stages, seal_placement, stages_of
 from partc.format.program import Emit, Instruction, Program, print_program
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value
@@ -231,10 +232,10 @@ def tensor_type(value: Value) -> TensorType:
     return TensorType(BY_SHORT[value.dtype].long, value.shape)
 
 
-def state_spec(state: State, output: str) -> StateSpec:
+def state_spec(state: State, output: str, layout: Layout = "plain") -> StateSpec:
     """A state of a sub-module, bound to the input of its own name and to `output`."""
     tensor = tensor_type(state)
-    return StateSpec(state.name, state.name, output, tensor.dtype, tensor.shape, state.kind)
+    return StateSpec(state.name, state.name, output, tensor.dtype, tensor.shape, state.kind, layout)
 
 
 def _type_of(name: str, module: Module, graphs: Sequence[Graph]) -> TensorType:

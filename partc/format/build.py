@@ -19,6 +19,7 @@ from partc.errors import BundleError
 from partc.format.digests import data_digest
 from partc.format.dims import evaluate, symbols
 from partc.format.dtypes import DTYPES
+from partc.format.layouts import Layout, panel_shape
 from partc.format.reading import RECOMPILE, convert, read_object
 from partc.format.readings import Limits
 
@@ -89,11 +90,19 @@ class State(Data, frozen=True):
     shape: Shape
     kind: Literal["rows", "whole"] = "rows"
     """`rows`: a step writes rows at `position`, as KV caches do; `whole`: a step rewrites all of it."""
+    layout: Layout = "plain"
+    """How the engine holds it: `plain`, as the shape says; `panels`, [batch, heads, positions, d] as
+    [batch, heads, positions / 16 rounded up, d, 16]."""
 
     @property
     def type(self) -> TensorType:
         """Element type and shape."""
         return TensorType(self.dtype, self.shape)
+
+    @property
+    def buffer(self) -> TensorType:
+        """Element type and shape of its buffer in the engine."""
+        return TensorType(self.dtype, panel_shape(self.shape)) if self.layout == "panels" else self.type
 
 
 class Submodule(Data, frozen=True):
@@ -370,9 +379,21 @@ def _check(build: Build, where: str) -> None:
             raise error(f"submodules: covers of {submodule.name} goes backwards")
     if problem := _engine_problem(build):
         raise error(f"engine.{problem}")
+    for state in (state for submodule in build.submodules for state in submodule.states):
+        if problem := _layout_problem(state, build.engine):
+            raise error(f"submodules: layout of {state.name}: {problem}")
     for name, tensor in _types(build).items():
         if problem := _type_problem(tensor, build.dims):
             raise error(f"{name}: {problem}")
+
+
+def _layout_problem(state: State, engine: EngineSpec) -> str | None:
+    if state.layout == "plain":
+        return None
+    if engine.kind != "tvm" or engine.provider != "cpu":
+        return f"{engine.kind} on {engine.provider} holds no panels"
+    is_cache = state.kind == "rows" and len(state.shape) == 4 and all(type(n) is int for n in state.shape[2:])
+    return None if is_cache else "only rows [batch, heads, N, N] lie in panels"
 
 
 def _engine_problem(build: Build) -> str | None:

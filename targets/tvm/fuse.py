@@ -17,13 +17,20 @@ from collections.abc import Callable, Mapping
 
 from partc.ir.edit import drop_dead
 from partc.ir.graph import Attribute, Graph, Node, Value
-from partc.ir.operators import ATTENTION, UPDATE_STATE
+from partc.ir.operators import UPDATE_STATE
 from targets.tvm.kernels.activate import activation_of
-from targets.tvm.kernels.attention import fits as fits_attention
 from targets.tvm.kernels.rotary import fits as fits_rotary
 from targets.tvm.kernels.update_state import fits as fits_update
+from targets.tvm.panels import PANEL_ATTENTION, PANELS, UPDATE_PANELS
 from targets.tvm.quantized import PRODUCT as QUANTIZED_PRODUCT
 
+_TURNED: Mapping[str, tuple[int, Callable[[Node], bool]]] = {
+    "RotaryEmbedding": (0, fits_rotary),
+    UPDATE_STATE.name: (1, fits_update),
+    UPDATE_PANELS: (1, lambda node: True),
+    PANELS: (0, lambda node: True),
+}
+"""Operator → the operand that its kernel reads by heads or by rows, and whether there is a kernel."""
 MOST = 3
 """Products of one x that a kernel takes together."""
 _PRODUCTS = {"MatMul": "tvm.", QUANTIZED_PRODUCT: "tvm.Quantized"}
@@ -102,10 +109,8 @@ def _product_plus(f: _Fuser, node: Node) -> Node | None:
 
 
 def _turned_operand(f: _Fuser, node: Node) -> Node | None:
-    place, fits = {"RotaryEmbedding": (0, fits_rotary), UPDATE_STATE.name: (1, fits_update)}.get(
-        node.op, (0, None)
-    )
-    turned = node.inputs[place] if fits is not None and fits(node) else None
+    place, fits = _TURNED.get(node.op, (0, lambda node: False))
+    turned = node.inputs[place] if fits(node) else None
     turn = turned.producer if turned is not None else None
     if turn is None or not _swaps_heads_and_rows(turn):
         return None
@@ -115,9 +120,7 @@ def _turned_operand(f: _Fuser, node: Node) -> Node | None:
 
 def _turned_result(f: _Fuser, node: Node) -> Node | None:
     made = node.inputs[0].producer if _swaps_heads_and_rows(node) and node.inputs[0] is not None else None
-    if made is None or made.op != ATTENTION.name or not f.is_private(node.inputs[0]):
-        return None
-    if not fits_attention(made):
+    if made is None or made.op != PANEL_ATTENTION or not f.is_private(node.inputs[0]):
         return None
     return Node(made.op, made.inputs, node.outputs, {**made.attributes, "rows_first": 1}, node.scope)
 

@@ -17,6 +17,7 @@ from targets.tvm.checks import check_forms, check_nodes, check_operators, check_
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
 from targets.tvm.machine import PROVIDERS, Machine, features_of_host, machine_of
 from targets.tvm.padding import check_padding, check_states
+from targets.tvm.panels import lay_out_keys
 from targets.tvm.specialise import entries_of, outputs_of, specialise
 from targets.tvm.toolchain import find_toolchain
 from targets.weights import write_weights
@@ -145,11 +146,12 @@ class TvmTarget(Target):
         entries = entries_of(part.graphs, info, self.batches, self.chunks)
         graphs = {graph.name: [specialise(graph, info, entry) for entry in entries] for graph in part.graphs}
         every = [graph for static in graphs.values() for graph in static]
-        packed: frozenset[str] = frozenset()
+        packed = in_panels = frozenset[str]()
         if not self.machine.cuda:  # panels are what the kernels of processors read
             write_quantized(every)
             unify_products(every)
             packed = packable(every)
+            in_panels = lay_out_keys(every)
             for graph in every:
                 fuse_for_processor(graph, packed)
         builder = ModuleBuilder(emitters_for(self.machine), packed)
@@ -171,7 +173,8 @@ class TvmTarget(Target):
         }
         return Artifact(
             submodules=tuple(
-                _submodule(graph, [places[w].file for w in stored[graph.name]]) for graph in part.graphs
+                _submodule(graph, [places[w].file for w in stored[graph.name]], in_panels)
+                for graph in part.graphs
             ),
             engine=EngineSpec(
                 kind="tvm",
@@ -207,7 +210,7 @@ def _stored(weight: Weight, packed: frozenset[str]) -> Weight:
     return Weight(f"{weight.name}.panels", weight.dtype, packed_shape(weight), source=packed_source(weight))
 
 
-def _submodule(graph: Graph, files: Sequence[str]) -> Submodule:
+def _submodule(graph: Graph, files: Sequence[str], in_panels: frozenset[str]) -> Submodule:
     """Input and output of a state are one buffer, which the code changes in place."""
     return Submodule(
         name=graph.name,
@@ -215,5 +218,8 @@ def _submodule(graph: Graph, files: Sequence[str]) -> Submodule:
         weights=tuple(sorted(set(files))),
         inputs=tuple(value.name for value in graph.inputs),
         outputs=tuple(value.name for value in outputs_of(graph)),
-        states=tuple(state_spec(state, state.name) for state in graph.states()),
+        states=tuple(
+            state_spec(state, state.name, "panels" if state.name in in_panels else "plain")
+            for state in graph.states()
+        ),
     )

@@ -43,16 +43,21 @@ class Writer:
         return self.weights[name]
 
     def layer(self, number: int, x: Value, position: Value) -> Value:
-        """Keys are values too; the residual is around all of it."""
+        """What is kept as keys is kept as values too; the residual is around all of it."""
         scope, size = f"layers.{number}", WIDTH // HEADS
         w = {name: self.weight(f"{scope}.{name}", shape) for name, shape in SHAPES.items()}
         flat, inner, by_head = (1, ROWS, WIDTH), (1, ROWS, INNER), (1, HEADS, ROWS, size)
         q, k = (self.op("MatMul", flat, x, w[name], scope=scope) for name in "qk")
         q, k = (self.swapped(self.reshaped((1, ROWS, HEADS, size), v, scope), by_head, scope) for v in (q, k))
-        state = State(f"cache.{number}", "f32", (1, HEADS, KEYS, size))
-        cache = self.op("partc.UpdateState", (1, HEADS, KEYS, size), state, k, position, scope=scope)
+        whole = (1, HEADS, KEYS, size)
+        keys, values = (
+            self.op(
+                "partc.UpdateState", whole, State(f"{name}.{number}", "f32", whole), k, position, scope=scope
+            )
+            for name in ("keys", "values")
+        )
         seen = self.op(
-            "partc.Attention", by_head, q, cache, cache, position, scope=scope, causal=1, scale=0.25
+            "partc.Attention", by_head, q, keys, values, position, scope=scope, causal=1, scale=0.25
         )
         mixed = self.reshaped(flat, self.swapped(seen, (1, ROWS, HEADS, size), scope), scope)
         gate = self.op("MatMul", inner, mixed, w["gate"], scope=scope)
@@ -78,9 +83,11 @@ def two_layers() -> Graph:
 
 def fused() -> tuple[Graph, frozenset[str]]:
     from targets.tvm.fuse import fuse_for_processor
+    from targets.tvm.panels import lay_out_keys
 
     graph = two_layers()
     packed = frozenset(weight.name for weight in graph.weights())
+    assert lay_out_keys([graph]) == {"keys.0", "keys.1"}
     fuse_for_processor(graph, packed)
     return graph, packed
 
@@ -92,12 +99,14 @@ def test_what_the_nodes_become() -> None:
         "Reshape",
         "Transpose",
         "Reshape",
+        "tvm.UpdatePanels",
         "partc.UpdateState",
-        "partc.Attention",
+        "tvm.Attention",
         "Reshape",
     ]
     assert [node.op for node in graph.nodes] == 2 * [*ops, "tvm.GatedProduct", "tvm.ProductPlus"]
-    assert all(node.attributes["rows_first"] == 1 for node in graph.nodes if node.op.startswith("partc."))
+    turned = ("tvm.UpdatePanels", "partc.UpdateState", "tvm.Attention")
+    assert all(node.attributes["rows_first"] == 1 for node in graph.nodes if node.op in turned)
 
 
 def test_nothing_is_joined_whose_parts_others_read() -> None:
@@ -162,16 +171,18 @@ def test_equal_layers_are_one_function_and_compute_what_they_should() -> None:
     library = relax.build(module, target="llvm", relax_pipeline=processor_pipeline())
     machine = relax.VirtualMachine(library, tvm.cpu())
     x, position = numbers(1, ROWS, WIDTH), np.array([2])
-    states = [tvm.runtime.tensor(np.zeros((1, HEADS, KEYS, WIDTH // HEADS), np.float32)) for _ in range(2)]
+    states = [tvm.runtime.tensor(np.zeros(state.shape, np.float32)) for state in graph.states()]  # type: ignore[type-var]
     given = [tvm.runtime.tensor(array) for array in (x, position)]
     result = machine["step"](
         *given, *states, *(tvm.runtime.tensor(panels(weights[name])) for name in weights)
     )
     expected, rows = reference(x, weights)
     np.testing.assert_allclose(result[0].numpy(), expected, atol=1e-3)
-    for state, new in zip(states, rows, strict=True):
-        np.testing.assert_allclose(state.numpy()[:, :, 2 : 2 + ROWS], new, atol=1e-4)
-        assert not state.numpy()[:, :, 2 + ROWS :].any()
+    for number, new in enumerate(rows):
+        keys, values = (state.numpy() for state in states[2 * number : 2 * number + 2])
+        for held in (keys[:, :, 0].swapaxes(2, 3), values):
+            np.testing.assert_allclose(held[:, :, 2 : 2 + ROWS], new, atol=1e-4)
+            assert not held[:, :, 2 + ROWS :].any()
 
 
 def test_what_a_kernel_changes_in_place_is_called_by_every_layer_with_its_own_state() -> None:
@@ -180,7 +191,7 @@ def test_what_a_kernel_changes_in_place_is_called_by_every_layer_with_its_own_st
     graph, _ = fused()
     first, second = blocks_of(graph)
     assert first.signature == second.signature
-    assert [value.name for value in second.inputs if isinstance(value, State)] == ["cache.1"]
+    assert [value.name for value in second.inputs if isinstance(value, State)] == ["keys.1", "values.1"]
 
 
 def test_layers_that_differ_in_a_large_constant_are_two() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from partc.format.layouts import PANEL
+from partc.ir.operators.attention import Visibility
 from tests.targets import numpy_attention
 from tests.targets.numpy_attention import Array
 
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.tvm
 tvm = pytest.importorskip("tvm")
 
 from targets.tvm.kernels.activate import activate  # noqa: E402
-from targets.tvm.kernels.attention import Sizes, attention_of_many, attention_of_one  # noqa: E402
+from targets.tvm.kernels.attention import Sizes, attend  # noqa: E402
 from targets.tvm.kernels.matmul import (  # noqa: E402
     product,
     product_added,
@@ -27,7 +29,7 @@ from targets.tvm.kernels.matmul import (  # noqa: E402
 )
 from targets.tvm.kernels.normalise import layer_norm, rms_norm  # noqa: E402
 from targets.tvm.kernels.rotary import rotate  # noqa: E402
-from targets.tvm.kernels.update_state import write_rows  # noqa: E402
+from targets.tvm.kernels.update_state import make_panels, write_panels, write_rows  # noqa: E402
 from targets.tvm.kernels.vector import (  # noqa: E402
     ACTIVATIONS,
     erf,
@@ -38,7 +40,6 @@ from targets.tvm.kernels.vector import (  # noqa: E402
     swish,
     tanh,
 )
-from targets.tvm.layout import PANEL  # noqa: E402
 
 GARBAGE = 1e6
 """What no result may contain, since no kernel may read it or leave it standing."""
@@ -111,54 +112,113 @@ def test_products_of_one_operand(rows: int, widths: tuple[int, ...]) -> None:
         np.testing.assert_allclose(got, x @ weight, atol=1e-4)
 
 
-PLAIN = Sizes(2, 6, 1, 24, 2, 37, 8, 0.2, True, 0, 0, 0.0, False)
+PLAIN = Sizes(2, 6, 1, 24, 2, 37, 8, 0.2, Visibility(True))
+WINDOW, CHUNK, ALL = Visibility(True, window=5), Visibility(True, chunk=16), Visibility(False)
+ENCODER = replace(PLAIN, heads=4, kv_heads=4, rows=37, seen=ALL)
 ATTENTIONS = {
     "one query": PLAIN,
     "one query, each head its own keys": replace(PLAIN, kv_heads=6),
+    "one query, more heads than registers": replace(PLAIN, heads=16),
     "many queries": replace(PLAIN, rows=7),
+    "many queries of some heads of a group": replace(PLAIN, heads=16, rows=17),
     "more queries than a block": replace(PLAIN, rows=101, keys=130, d=16, e=16),
-    "window": replace(PLAIN, rows=7, window=5),
-    "window, one query": replace(PLAIN, window=5),
-    "chunk": replace(PLAIN, rows=20, chunk=16),
+    "sizes of nothing": replace(PLAIN, d=5, e=6),
+    "values wider than a vector": replace(PLAIN, e=40, rows=3),
+    "values wider than many, one query": replace(PLAIN, d=18, e=88, kv_heads=6),
+    "window": replace(PLAIN, rows=7, seen=WINDOW),
+    "window, one query": replace(PLAIN, seen=WINDOW),
+    "chunk": replace(PLAIN, rows=20, seen=CHUNK),
+    "window and chunk": replace(PLAIN, rows=20, seen=replace(CHUNK, window=5)),
     "softcap": replace(PLAIN, rows=7, softcap=1.5),
     "softcap, one query": replace(PLAIN, softcap=1.5),
     "rows first": replace(PLAIN, rows=9, rows_first=True),
     "rows first, one query": replace(PLAIN, rows_first=True),
-    "everything is seen": replace(PLAIN, rows=5, causal=False),
+    "everything is seen": replace(PLAIN, rows=5, seen=ALL),
+    "sinks": replace(PLAIN, rows=7, sinks=True, seen=WINDOW),
+    "sinks, one query": replace(PLAIN, sinks=True),
+    "keys that are hidden": replace(ENCODER, mask=(2, 1, 1, 37), mask_dtype="bool"),
+    "keys that are hidden, many queries": replace(ENCODER, rows=101, mask=(1, 4, 101, 37), mask_dtype="bool"),
+    "a number for every key": replace(ENCODER, mask=(1, 4, 37, 37), mask_dtype="float32"),
+    "a number for every head": replace(PLAIN, rows=7, mask=(1, 6, 1, 37), mask_dtype="float32"),
+    "a number for every head, one query": replace(PLAIN, mask=(2, 6, 1, 37), mask_dtype="float32"),
+    "one number for all": replace(PLAIN, rows=3, mask=(1, 1, 1, 1), mask_dtype="float32", softcap=2.0),
 }
+
+
+@dataclass
+class Given:
+    """Operands of an attention."""
+
+    q: Array
+    k: Array
+    v: Array
+    mask: Array | None
+    sinks: Array | None
+
+    def call(self, z: Sizes, position: Array) -> Array:
+        """The result of the kernel."""
+        others = [position if array is None else array for array in (self.mask, self.sinks)]
+        return call(attend(z), self.q, in_panels(self.k), self.v, position, *others, blank(*z.result))[-1]
+
+    def expected(self, z: Sizes, position: Array) -> Array:
+        """The result of the reference."""
+        out = numpy_attention.attention(
+            self.q, self.k, self.v, position, scale=z.scale, softcap=z.softcap, mask=self.mask,
+            sinks=self.sinks, causal=z.seen.causal, window=z.seen.window, chunk=z.seen.chunk,
+        )  # fmt: skip
+        return out.transpose(0, 2, 1, 3) if z.rows_first else out
+
+
+def given(z: Sizes) -> Given:
+    mask = numbers(*z.mask, seed=2) if z.mask else None
+    if mask is not None and z.mask_dtype == "bool":
+        mask = mask > -0.5
+        mask[..., 0] = True
+    return Given(
+        numbers(z.batch, z.heads, z.rows, z.d),
+        numbers(z.batch, z.kv_heads, z.keys, z.d),
+        numbers(z.batch, z.kv_heads, z.keys, z.e, seed=1),
+        mask,
+        numbers(z.heads, seed=3) if z.sinks else None,
+    )
+
+
+def in_panels(keys: Array) -> Array:
+    """[batch, heads, keys, d] → [batch, heads, panels, d, PANEL]; what fills up the last one is garbage."""
+    batch, heads, count, d = keys.shape
+    panels = -(-count // PANEL)
+    padded = blank(batch, heads, panels * PANEL, d)
+    padded[:, :, :count] = keys
+    return np.ascontiguousarray(padded.reshape(batch, heads, panels, PANEL, d).swapaxes(3, 4))
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention(name: str) -> None:
     z = ATTENTIONS[name]
-    q, k = numbers(z.batch, z.heads, z.rows, z.d), numbers(z.batch, z.kv_heads, z.keys, z.d)
-    v = numbers(z.batch, z.kv_heads, z.keys, z.e, seed=1)
-    make = attention_of_one if z.rows == 1 else attention_of_many
-    for place in (0, 11, z.keys - z.rows):
-        position = np.array([place, place // 2])
-        if z.causal:  # behind what a sequence has come to, a cache may hold anything
+    for place in (0, 11, z.keys - z.rows) if z.seen.hides else (0,):
+        own, position = given(z), np.array([place, place // 2])
+        if z.seen.hides:  # behind what a sequence has come to, a cache may hold anything
             for b, end in enumerate(position + z.rows):
-                k[b, :, end:], v[b, :, end:] = GARBAGE, GARBAGE
-        found = call(make(z), q, k, v, position, blank(*z.result))[-1]
-        np.testing.assert_allclose(found, expected_attention(z, q, k, v, position), atol=2e-5)
-        k, v = numbers(*k.shape), numbers(*v.shape, seed=1)
+                own.k[b, :, end:], own.v[b, :, end:] = GARBAGE, GARBAGE
+        np.testing.assert_allclose(own.call(z, position), own.expected(z, position), atol=2e-5)
+
+
+def test_a_query_from_which_the_mask_hides_everything_stays_finite() -> None:
+    z = replace(ENCODER, mask=(2, 1, 1, 37), mask_dtype="bool")
+    own, position = given(z), np.zeros(2, np.int64)
+    assert own.mask is not None
+    own.mask[1] = False
+    found = own.call(z, position)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found[:1], own.expected(z, position)[:1], atol=2e-5)
 
 
 def test_attention_of_padding_behind_the_end_of_the_cache() -> None:
-    z = replace(PLAIN, rows=8, window=4)
-    q, k = numbers(z.batch, z.heads, z.rows, z.d), numbers(z.batch, z.kv_heads, z.keys, z.d)
-    v, position = numbers(z.batch, z.kv_heads, z.keys, z.e, seed=1), np.array([z.keys - 3, z.keys])
-    found = call(attention_of_many(z), q, k, v, position, blank(*z.result))[-1]
+    z = replace(PLAIN, rows=8, seen=Visibility(True, window=4))
+    own, position = given(z), np.array([z.keys - 3, z.keys])
+    found = own.call(z, position)
     assert np.isfinite(found).all()
-    expected = expected_attention(z, q[:1, :, :3], k[:1], v[:1], position[:1])
-    np.testing.assert_allclose(found[:1, :, :3], expected, atol=2e-5)
-
-
-def expected_attention(z: Sizes, q: Array, k: Array, v: Array, position: Array) -> Array:
-    out = numpy_attention.attention(
-        q, k, v, position, scale=z.scale, causal=z.causal, window=z.window, chunk=z.chunk, softcap=z.softcap
-    )
-    return out.transpose(0, 2, 1, 3) if z.rows_first else out
+    np.testing.assert_allclose(found[:1, :, :3], own.expected(z, position)[:1, :, :3], atol=2e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 5])
@@ -194,6 +254,28 @@ def test_update_state_writes_its_rows_and_nothing_behind_the_end(rows_first: boo
     found = call(kernel, state.copy(), given, np.array([2, 8]))[0]
     state[0, :, 2:6], state[1, :, 8:10] = new[0], new[1, :, :2]
     np.testing.assert_array_equal(found, state)
+
+
+@pytest.mark.parametrize("rows_first", [False, True])
+def test_keys_are_written_into_their_panels_and_nothing_else_is(rows_first: bool) -> None:
+    state, new = numbers(2, 3, 37, 12), numbers(2, 3, 19, 12, seed=1)
+    given = np.ascontiguousarray(new.transpose(0, 2, 1, 3)) if rows_first else new
+    held = in_panels(state)
+    found = call(write_panels(2, 3, 3, 12, 19, rows_first), held.copy(), given, np.array([2, 40]))[0]
+    state[0, :, 2:21] = new[0]
+    right = in_panels(state)
+    right[1, :, 2, :, 8:] = new[1, :, :8].swapaxes(1, 2)  # the end of the last panel is nobody's
+    np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("rows_first", [False, True])
+def test_panels_of_the_keys_of_a_step(rows_first: bool) -> None:
+    keys = numbers(2, 3, 21, 12)
+    given = np.ascontiguousarray(keys.transpose(0, 2, 1, 3)) if rows_first else keys
+    right = in_panels(keys)
+    right[right == GARBAGE] = 0
+    found = call(make_panels(2, 3, 12, 21, rows_first), given, blank(*right.shape))[-1]
+    np.testing.assert_array_equal(found, right)
 
 
 ERF = np.vectorize(math.erf, otypes=[float])

@@ -9,7 +9,8 @@ of the request. Outside an engine, the state of one sequence has three axes, wha
 | `whole` | rewrites all of it | `[1, 1, elements]`: a single row |
 
 The axis of positions is the last but one, as the operator `partc.UpdateState` defines it; `d` is the last, and `heads`
-are all axes between the first and that of positions, as one.
+are all axes between the first and that of positions, as one. Inside an engine a state has the layout that the build
+says (`partc.format.layouts`): `rows_of` and `put_rows` turn one form into the other.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import mmap
 import sys
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from partc.errors import RunError
 from partc.format.build import State, Submodule, TensorType
 from partc.format.dtypes import DTYPES, Array
+from partc.format.layouts import PANEL
 from partc.runtime.engines.memory import ALIGNMENT
 
 _IS_LINUX = sys.platform == "linux"
@@ -70,7 +73,7 @@ class States:
     def add(self, submodule: Submodule) -> None:
         """Make room for a sub-module; in slots that are in use, its states are zero and fit the request."""
         declared = {state.name: state for state in submodule.states}
-        size = sum(_room(state.type, self._largest) for state in submodule.states)
+        size = sum(_room(state.buffer, self._largest) for state in submodule.states)
         with self._changing:
             for slot, dims in enumerate(self._dims):
                 self._rooms[submodule.name, slot] = LazyZeros(size)
@@ -107,8 +110,7 @@ class States:
 
     def read(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
         """See `Engine.read_rows`."""
-        place = rows_of(self.find(submodule, state), self.of(submodule, slot)[state], row, begin, end)
-        return np.array(place, order="C")
+        return rows_of(self.find(submodule, state), self.of(submodule, slot)[state], row, begin, end)
 
     def write(self, submodule: str, slot: int, state: str, row: int, begin: int, rows: Array) -> None:
         """See `Engine.write_rows`."""
@@ -121,14 +123,14 @@ class States:
         room.clear()
         start, views = 0, {}
         for name, state in declared.items():
-            view = room.bytes[start : start + state.type.bytes(dims)].view(DTYPES[state.type.dtype])
-            views[name] = view.reshape(state.type.sizes(dims))
-            start += _room(state.type, self._largest)
+            view = room.bytes[start : start + state.buffer.bytes(dims)].view(DTYPES[state.dtype])
+            views[name] = view.reshape(state.buffer.sizes(dims))
+            start += _room(state.buffer, self._largest)
         self._views[submodule, slot] = views
 
 
 def rows_of(state: State, array: Array, row: int, begin: int, end: int) -> Array:
-    """A view of positions begin to end (exclusive) of one sequence, `[end - begin, heads, d]`.
+    """A contiguous copy of positions begin to end (exclusive) of one sequence, `[end - begin, heads, d]`.
 
     Args:
         state: what the build declares.
@@ -140,14 +142,7 @@ def rows_of(state: State, array: Array, row: int, begin: int, end: int) -> Array
     Raises:
         RunError: the request has no such sequence, or the state no such positions.
     """
-    if not 0 <= row < array.shape[0]:
-        raise RunError(f"there is no sequence {row} of {array.shape[0]}", where=state.name)
-    one: Array = array[row]
-    whole = state.kind == "whole" or one.ndim < 2
-    heads = one.reshape(1, 1, -1) if whole else one.reshape(-1, *one.shape[-2:])
-    if not 0 <= begin <= end <= heads.shape[1]:
-        raise RunError(f"rows {begin} to {end} are none of its {heads.shape[1]}", where=state.name)
-    return np.swapaxes(heads[:, begin:end], 0, 1)
+    return np.ascontiguousarray(_sequence(state, array, row)[_places(state, array, begin, end)])
 
 
 def put_rows(state: State, array: Array, row: int, begin: int, rows: Array) -> None:
@@ -156,11 +151,41 @@ def put_rows(state: State, array: Array, row: int, begin: int, rows: Array) -> N
     Raises:
         RunError: also where the rows do not fit in shape or element type.
     """
-    place = rows_of(state, array, row, begin, begin + len(rows))
-    if (rows.shape, rows.dtype) != (place.shape, place.dtype):
-        message = f"expected rows {place.dtype}{list(place.shape)}, found {rows.dtype}{list(rows.shape)}"
+    held = _sequence(state, array, row)
+    place = _places(state, array, begin, begin + len(rows))
+    expected = (len(rows), *held.shape[-2:])
+    if (rows.shape, rows.dtype) != (expected, held.dtype):
+        message = f"expected rows {held.dtype}{list(expected)}, found {rows.dtype}{list(rows.shape)}"
         raise RunError(message, where=state.name)
-    place[...] = rows
+    held[place] = rows
+
+
+def _sequence(state: State, array: Array, row: int) -> Array:
+    """A view of one sequence, `[positions, heads, d]`; in panels `[panels, PANEL, heads, d]`."""
+    if not 0 <= row < array.shape[0]:
+        raise RunError(f"there is no sequence {row} of {array.shape[0]}", where=state.name)
+    one: Array = array[row, ...]  # a view even where a sequence has a single number
+    if state.layout == "panels":
+        return one.transpose(1, 3, 0, 2)
+    whole = state.kind == "whole" or one.ndim < 2
+    return np.swapaxes(one.reshape(1, 1, -1) if whole else one.reshape(-1, *one.shape[-2:]), 0, 1)
+
+
+def _places(state: State, array: Array, begin: int, end: int) -> Any:
+    """The index of positions begin to end (exclusive) in what `_sequence` gives."""
+    most = _positions(state, array)
+    if not 0 <= begin <= end <= most:
+        raise RunError(f"rows {begin} to {end} are none of its {most}", where=state.name)
+    if state.layout == "panels":
+        return np.divmod(np.arange(begin, end), PANEL)
+    return slice(begin, end)
+
+
+def _positions(state: State, array: Array) -> int:
+    """The positions of a sequence; behind them, the last panel has room that is not its own."""
+    if state.layout == "panels":
+        return int(state.shape[-2])
+    return 1 if state.kind == "whole" or array.ndim < 3 else array.shape[-2]
 
 
 def _room(kind: TensorType, dims: Mapping[str, int]) -> int:

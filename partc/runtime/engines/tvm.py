@@ -165,16 +165,16 @@ class TvmEngine:
     def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
         """See `Engine`."""
         declared = self._states.find(submodule, state)
-        array = self._memory.read(self._buffers[submodule, slot][state], declared.type.dtype)
-        return np.array(rows_of(declared, array, row, begin, end), order="C")
+        array = self._memory.read(self._buffers[submodule, slot][state], declared.dtype)
+        return rows_of(declared, array, row, begin, end)
 
     def write_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, rows: Array) -> None:
         """See `Engine`."""
         declared = self._states.find(submodule, state)
         buffer = self._buffers[submodule, slot][state]
-        array = self._memory.read(buffer, declared.type.dtype)
+        array = self._memory.read(buffer, declared.dtype)
         put_rows(declared, array, row, begin, rows)
-        self._memory.store(buffer, array, declared.type.dtype)
+        self._memory.store(buffer, array, declared.dtype)
 
     def _dtypes(self, module: Submodule) -> list[str]:
         return [self._types[name].dtype for name in module.outputs]
@@ -212,14 +212,17 @@ class TvmEngine:
         dims = {**self._dims, "batch": entry[0], "sequence": entry[1]}
         inputs = self._inputs_of(module, entry, dims)
         held = self._buffers[module.name, slot]
-        states = [(state.type, held[state.name]) for state in module.states]
+        states = [(state, held[state.name]) for state in module.states]
         function = self._libraries[module.file][f"{module.name}_b{entry[0]}_s{entry[1]}"]
         arguments = [
             *(buffer.tensor for buffer in inputs),
-            *(self._memory.beginning(state, kind.sizes(dims), kind.dtype) for kind, state in states),
+            *(
+                self._memory.beginning(buffer, state.buffer.sizes(dims), state.dtype)
+                for state, buffer in states
+            ),
             *self._weights.of(module.name),
         ]
-        memory = [buffer.array for buffer in (*inputs, *(state for _, state in states))]
+        memory = [buffer.array for buffer in (*inputs, *(buffer for _, buffer in states))]
         call = self._calls[module.name, slot, entry] = _Call(function, inputs, arguments, memory)
         return call
 
@@ -235,9 +238,7 @@ class TvmEngine:
 
     def _place_states(self, module: Submodule, slot: int) -> dict[str, Buffer]:
         arrays = self._states.of(module.name, slot)
-        return {
-            state.name: self._memory.place(arrays[state.name], state.type.dtype) for state in module.states
-        }
+        return {state.name: self._memory.place(arrays[state.name], state.dtype) for state in module.states}
 
 
 def _cut(array: Array, part: _Part, *, copied: bool) -> Array:

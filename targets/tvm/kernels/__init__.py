@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from partc.ir.operators import ATTENTION, UPDATE_STATE
+from partc.ir.operators import UPDATE_STATE
 from targets.tvm.builder import Emitter
 from targets.tvm.kernels.activate import activation
 from targets.tvm.kernels.attention import attention
@@ -18,8 +18,9 @@ from targets.tvm.kernels.matmul import gated_product, matmul, product_plus, prod
 from targets.tvm.kernels.normalise import layer_normalization, rms_normalization
 from targets.tvm.kernels.quantized import quantized_operators
 from targets.tvm.kernels.rotary import rotary_embedding
-from targets.tvm.kernels.update_state import update_state
+from targets.tvm.kernels.update_state import panels, update_panels, update_state
 from targets.tvm.machine import Machine
+from targets.tvm.panels import PANEL_ATTENTION, PANELS, UPDATE_PANELS
 
 _PLAIN: Mapping[str, Emitter] = {
     "Gelu": activation,
@@ -28,7 +29,9 @@ _PLAIN: Mapping[str, Emitter] = {
     "RMSNormalization": rms_normalization,
     "RotaryEmbedding": rotary_embedding,
     "Swish": activation,
-    ATTENTION.name: attention,
+    PANEL_ATTENTION: attention,
+    PANELS: panels,
+    UPDATE_PANELS: update_panels,
     UPDATE_STATE.name: update_state,
     "tvm.GatherColumns": gather_columns,
     "tvm.GatedProduct": gated_product,

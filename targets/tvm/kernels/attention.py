@@ -1,4 +1,4 @@
-"""`partc.Attention` over the cache: the keys that a query may see, once, and nothing behind them.
+"""`tvm.Attention` over keys in panels (`panels.py`): the keys that a query may see, once, and nothing behind them.
 
 For n visible keys of size d, values of size e, and R queries that share them (queries of a block, heads of a group):
 
@@ -9,7 +9,9 @@ For n visible keys of size d, values of size e, and R queries that share them (q
 | scores · v | 2 R n e | 4 n e |
 
 so the intensity is about R / 2 operations a byte: a decode step is bound by memory (R is the heads that share keys), a
-prefill block of `BLOCK_ROWS` queries by arithmetic. Heads and blocks of queries are shared out among threads.
+prefill block of `BLOCK_ROWS` queries by arithmetic. A panel holds the same number of 16 keys side by side, so that a
+score needs no sum over lanes. Values are weighed in blocks that stay in the first-level cache while tile after tile of
+rows and columns passes over them. Heads and blocks of queries are shared out among threads.
 """
 
 # mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
@@ -24,19 +26,20 @@ from typing import Any
 import numpy as np
 from tvm.script import tirx as T
 
+from partc.format.layouts import PANEL
 from partc.ir.graph import Node
-from partc.ir.operators import ATTENTION
-from partc.ir.operators.attention import rule_of
+from partc.ir.operators.attention import Visibility, rule_of
 from targets.tvm.builder import Expr, FunctionBuilder, type_of
 from targets.tvm.kernels.vector import exp, loop_of, tanh
-from targets.tvm.operators import OPERATORS, input_shape
+from targets.tvm.operators import input_shape
 from targets.tvm.operators.reading import array, dtype_of, has, integer
 
 BLOCK_ROWS = 48
-"""Queries of a head that one thread takes at a time: keys are turned once for all of them."""
-TILE_ROWS = 6
-KEYS = 16
-"""Keys of a tile of scores, and columns of values at most."""
+"""Queries that one thread takes at a time at most: keys are read once for all of them."""
+SUMS = 6
+"""Vectors of 16 sums that stay in registers: 12 of 16 registers of AVX2, 24 of 32 of NEON."""
+TOKENS = 16
+"""Values of a block."""
 LOWEST = -3.4e38
 
 
@@ -52,21 +55,23 @@ class Sizes:
     keys: int
     e: int
     scale: float
-    causal: bool
-    window: int
-    chunk: int
-    softcap: float
-    rows_first: bool
+    seen: Visibility
+    softcap: float = 0.0
+    rows_first: bool = False
     """Whether the result is [batch, rows, heads, e], which the next product reads, or [batch, heads, rows, e]."""
+    mask: tuple[int, ...] = ()
+    """Shape of the mask; empty: there is none."""
+    mask_dtype: str = "int64"
+    sinks: bool = False
 
     @property
-    def width(self) -> int:
-        """Numbers of a key or a value that one vector holds."""
-        return math.gcd(math.gcd(self.d, self.e), KEYS)
+    def panels(self) -> int:
+        """Panels of keys of one head."""
+        return math.ceil(self.keys / PANEL)
 
     @property
     def result(self) -> tuple[int, int, int, int]:
-        """Shape of what comes out."""
+        """Shape of the result."""
         inner = (self.rows, self.heads) if self.rows_first else (self.heads, self.rows)
         return (self.batch, *inner, self.e)
 
@@ -75,252 +80,318 @@ class Sizes:
         return (b, s, h, column) if self.rows_first else (b, h, s, column)
 
     @property
-    def padded(self) -> int:
-        """Keys, up to whole tiles."""
-        return -(-self.keys // KEYS) * KEYS
+    def task(self) -> Task:
+        """The work that a thread takes at a time."""
+        group, queries = self.heads // self.kv_heads, min(BLOCK_ROWS, self.rows)
+        most = max(1, BLOCK_ROWS // queries)
+        heads = next(count for count in range(min(group, most), 0, -1) if group % count == 0)
+        return Task(heads, queries, math.ceil(self.rows / queries))
+
+
+@dataclass(frozen=True)
+class Task:
+    """Queries of heads that share keys: row i is query i % queries of head i // queries."""
+
+    heads: int
+    queries: int
+    blocks: int
+    """Blocks of so many queries; the last one reaches back over the one before."""
+
+    @property
+    def rows(self) -> int:
+        """Queries of all its heads."""
+        return self.heads * self.queries
+
+    def head(self, row: Any) -> Any:
+        """The head of a row, counted within the task."""
+        return 0 if self.heads == 1 else row if self.queries == 1 else T.truncdiv(row, self.queries)
+
+    def query(self, row: Any) -> Any:
+        """The query of a row, counted within the task."""
+        return row if self.heads == 1 else 0 if self.queries == 1 else T.truncmod(row, self.queries)
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The rows of a task in tiles whose sums stay in registers; the last tile reaches back over the one before."""
+
+    rows: int
+    """Rows of a tile."""
+    count: int
+    parts: int
+    """Sums of a row for parts of one product: a core needs several additions in flight."""
+    width: int
+    """Columns of values that lie in a vector."""
+    columns: int
+    """Vectors of columns that are weighed at a time."""
+    groups: int
+    """Groups of so many vectors; the last one reaches back."""
+
+
+def tiles_for(z: Sizes) -> Tiles:
+    """Tiles of nearly equal height, and as many sums of a row as there are registers for."""
+    count = math.ceil(z.task.rows / SUMS)
+    rows = math.ceil(z.task.rows / count)
+    parts = next(n for n in (4, 2, 1) if n * rows <= max(SUMS, rows) and z.d % n == 0)
+    width = min(PANEL, z.e)
+    columns = min(z.e // width, max(1, SUMS // rows))
+    return Tiles(rows, count, parts, width, columns, math.ceil(z.e / (columns * width)))
 
 
 def attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    """Attention of q [batch, heads, rows, d] over k, v [batch, kv_heads, max_sequence, d] up to position [batch].
+    """`tvm.Attention` of q [batch, heads, rows, d], panels of keys and v [batch, kv_heads, keys, e].
 
-    The result is shaped as q, or with `rows_first` [batch, rows, heads, e]. Masks, sinks and other types than float32
-    are left to the plain form.
+    The result is shaped as q, or with `rows_first` [batch, rows, heads, e]. Operands that are left out are `position`
+    again, which the kernel does not look at.
     """
-    if not fits(node):
-        return OPERATORS[ATTENTION.name](b, node, operands)
     sizes = sizes_of(node)
     position = operands[3] if has(node, 3) else array(np.zeros(sizes.batch, np.int64))
-    kernel = attention_of_one if sizes.rows == 1 else attention_of_many
-    return b.call(kernel, [*operands[:3], position], type_of(node.outputs[0]), sizes)
-
-
-def fits(node: Node) -> bool:
-    """Whether there is a kernel for this attention."""
-    return not has(node, 4) and not has(node, 5) and dtype_of(node) == "float32" and sizes_of(node).width >= 4
+    others = [operands[place] if has(node, place) else position for place in (4, 5)]
+    return b.call(attend, [*operands[:3], position, *others], type_of(node.outputs[0]), sizes)
 
 
 def sizes_of(node: Node) -> Sizes:
     """The parameters of a node."""
     batch, heads, rows, d = input_shape(node)
-    kv_heads, keys = input_shape(node, 1)[1:3]
+    kv_heads, keys, e = input_shape(node, 2)[1:]
     rule = rule_of(node)
-    seen = rule.visibility
     return Sizes(
-        batch, heads, rows, d, kv_heads, keys, input_shape(node, 2)[3],
-        scale=rule.scale, causal=seen.hides, window=seen.window, chunk=seen.chunk, softcap=rule.softcap,
+        batch, heads, rows, d, kv_heads, keys, e,
+        scale=rule.scale, seen=rule.visibility, softcap=rule.softcap,
         rows_first=integer(node, "rows_first", 0) == 1,
+        mask=input_shape(node, 4) if has(node, 4) else (),
+        mask_dtype=dtype_of(node, 4) if has(node, 4) else "int64",
+        sinks=has(node, 5),
     )  # fmt: skip
 
 
 def first_key(z: Sizes, i: Any) -> Any:
     """The first key that the query at place i sees."""
     first = T.int32(0)
-    if z.window:
-        first = T.max(first, i - (z.window - 1))
-    if z.chunk:
-        first = T.max(first, i // z.chunk * z.chunk)
+    if z.seen.window:
+        first = T.max(first, i - (z.seen.window - 1))
+    if z.seen.chunk:
+        first = T.max(first, i // z.seen.chunk * z.seen.chunk)
     return T.min(first, z.keys - 1)
 
 
 def end_of_keys(z: Sizes, i: Any) -> Any:
     """One behind the last key that the query at place i sees; a query of padding sees what there is."""
-    return T.min(i + 1, T.int32(z.keys)) if z.causal else T.int32(z.keys)
+    return T.min(i + 1, T.int32(z.keys)) if z.seen.hides else T.int32(z.keys)
 
 
-def tile_of(key: Any) -> Any:
-    """The tile that a key lies in."""
-    return T.truncdiv(key, KEYS)
+def panel_of(key: Any) -> Any:
+    """The panel that a key lies in."""
+    return T.truncdiv(key, PANEL)
 
 
-def tiles_of(keys: Any) -> Any:
-    """Tiles that hold the first `keys` keys."""
-    return T.truncdiv(keys + (KEYS - 1), KEYS)
+def panels_of(keys: Any) -> Any:
+    """Panels that hold the first `keys` keys."""
+    return T.truncdiv(keys + (PANEL - 1), PANEL)
+
+
+def factor(z: Sizes) -> float:
+    """What queries are multiplied with."""
+    return z.scale / z.softcap if z.softcap else z.scale
 
 
 def capped(z: Sizes, score: Any) -> Any:
-    """The score as the softmax sees it."""
-    if not z.softcap:
-        return score * T.float32(z.scale)
-    return T.float32(z.softcap) * tanh(score * T.float32(z.scale / z.softcap))
+    """The score as the mask and the softmax see it."""
+    return T.float32(z.softcap) * tanh(score) if z.softcap else score
 
 
-@T.macro
-def softmax(scores, row, tiles_from, tiles_end, first, end, lanes, total):
-    """Let scores[row, first:end] be eˢ⁻ᵐ with the largest m, other places of the tiles 0, total[row] the sum."""
-    for lane in T.vectorized(KEYS):
-        lanes[lane] = T.float32(LOWEST)
-    for tile in range(tiles_end - tiles_from):
-        for lane in T.vectorized(KEYS):
-            lanes[lane] = T.max(
-                lanes[lane],
-                T.Select(
-                    T.And(
-                        (tiles_from + tile) * KEYS + lane >= first, (tiles_from + tile) * KEYS + lane < end
-                    ),
-                    scores[row, (tiles_from + tile) * KEYS + lane],
-                    T.float32(LOWEST),
-                ),
-            )
-    for lane in range(KEYS - 1):
-        lanes[0] = T.max(lanes[0], lanes[lane + 1])
-    total[row] = lanes[0]
-    for lane in T.vectorized(KEYS):
-        lanes[lane] = T.float32(0)
-    for tile in range(tiles_end - tiles_from):
-        for lane in T.vectorized(KEYS):
-            scores[row, (tiles_from + tile) * KEYS + lane] = T.Select(
-                T.And((tiles_from + tile) * KEYS + lane >= first, (tiles_from + tile) * KEYS + lane < end),
-                exp(scores[row, (tiles_from + tile) * KEYS + lane] - total[row]),
-                T.float32(0),
-            )
-        for lane in T.vectorized(KEYS):
-            lanes[lane] = lanes[lane] + scores[row, (tiles_from + tile) * KEYS + lane]
-    total[row] = T.float32(0)
-    for lane in range(KEYS):
-        total[row] = total[row] + lanes[lane]
+def masked(z: Sizes, mask: Any, value: Any, *place: Any) -> Any:
+    """A score behind the mask, whose sizes of 1 stand for all."""
+    found = mask[tuple(0 if size == 1 else i for size, i in zip(z.mask, place, strict=True))]
+    return T.Select(found, value, T.float32(LOWEST)) if z.mask_dtype == "bool" else value + found
 
 
-@T.macro
-def add_lanes(part, width):
-    """part[0] becomes the sum of all lanes, by halves."""
-    if width == 16:
-        for lane in T.vectorized(8):
-            part[lane] = part[lane] + part[lane + 8]
-    if width >= 8:
-        for lane in T.vectorized(4):
-            part[lane] = part[lane] + part[lane + 4]
-    part[0] = (part[0] + part[2]) + (part[1] + part[3])
-
-
-def attention_of_one(z: Sizes) -> Any:
-    """One query a head: the heads that share keys are computed together, so that a key is read from memory once."""
-    G, tile = z.heads // z.kv_heads, min(TILE_ROWS, z.heads // z.kv_heads)
-    loop = loop_of(4 * z.batch * z.heads * z.keys * z.d)
-
-    @T.prim_func(private=True, s_tir=True)
-    def kernel(
-        q: T.Buffer((z.batch, z.heads, 1, z.d), "float32"),
-        k: T.Buffer((z.batch, z.kv_heads, z.keys, z.d), "float32"),
-        v: T.Buffer((z.batch, z.kv_heads, z.keys, z.e), "float32"),
-        position: T.Buffer((z.batch,), "int64"),
-        out: T.Buffer(z.result, "float32"),
-    ):
-        for pair in loop(z.batch * z.kv_heads):
-            scores = T.alloc_buffer((G, z.padded), "float32")
-            total = T.alloc_buffer((G,), "float32")
-            lanes = T.alloc_buffer((KEYS,), "float32")
-            b: T.let = pair // z.kv_heads
-            kv: T.let = pair % z.kv_heads
-            first: T.let = first_key(z, T.Cast("int32", position[b]))
-            end: T.let = end_of_keys(z, T.Cast("int32", position[b]))
-            for t in range(end - first):
-                for g in range(G):
-                    part = T.alloc_buffer((z.width,), "float32")
-                    for lane in T.vectorized(z.width):
-                        part[lane] = T.float32(0)
-                    for d in T.unroll(z.d // z.width):
-                        for lane in T.vectorized(z.width):
-                            part[lane] = (
-                                part[lane]
-                                + q[b, kv * G + g, 0, d * z.width + lane]
-                                * k[b, kv, first + t, d * z.width + lane]
-                            )
-                    add_lanes(part, z.width)
-                    scores[g, first + t] = capped(z, part[0])
-            for g in range(G):
-                softmax(scores, g, tile_of(first), tiles_of(end), first, end, lanes, total)
-            for row_tile in range(-(-G // tile)):
-                for column in range(z.e // z.width):
-                    sums = T.alloc_buffer((tile, z.width), "float32")
-                    row: T.let = T.min(row_tile * tile, G - tile)
-                    weigh(z, tile, scores, v, sums, b, kv, row, column, first, end)
-                    for i in T.unroll(tile):
-                        for lane in T.vectorized(z.width):
-                            out[z.place(b, kv * G + row + i, 0, column * z.width + lane)] = (
-                                sums[i, lane] / total[row + i]
-                            )
-
-    return kernel
-
-
-@T.macro
-def weigh(z, rows, scores, v, sums, b, kv, row, column, first, end):
-    """sums[i, :] = Σ scores[row + i, t] v[t, columns], a tile in registers."""
-    for i in T.unroll(rows):
-        for lane in T.vectorized(z.width):
-            sums[i, lane] = T.float32(0)
-    for t in range(end - first):
-        for i in T.unroll(rows):
-            for lane in T.vectorized(z.width):
-                sums[i, lane] = (
-                    sums[i, lane] + scores[row + i, first + t] * v[b, kv, first + t, column * z.width + lane]
-                )
-
-
-@T.macro
-def score(z, rows, q, turned, scores, b, h, s, row, at):
-    """scores[row + i, at + lane] = q[s + row + i, :] · turned[:, lane], capped, a tile in registers."""
-    sums = T.alloc_buffer((rows, KEYS), "float32")
-    for i in T.unroll(rows):
-        for lane in T.vectorized(KEYS):
-            sums[i, lane] = T.float32(0)
-    for d in range(z.d):
-        for i in T.unroll(rows):
-            for lane in T.vectorized(KEYS):
-                sums[i, lane] = sums[i, lane] + q[b, h, s + row + i, d] * turned[d, lane]
-    for i in T.unroll(rows):
-        for lane in T.vectorized(KEYS):
-            scores[row + i, at + lane] = capped(z, sums[i, lane])
-
-
-def attention_of_many(z: Sizes) -> Any:
-    """A block of queries of a head: keys are turned tile by tile, so that scores are products of rows and columns."""
-    G, Q = z.heads // z.kv_heads, min(BLOCK_ROWS, z.rows)
-    blocks, tile = -(-z.rows // Q), min(TILE_ROWS, Q)
-    tiles = -(-Q // tile)
-    loop = loop_of(2 * z.batch * z.heads * z.rows * z.rows * z.d)
+def attend(z: Sizes) -> Any:
+    """A thread takes the queries of a `Task`: scores of all their keys, softmax, values, each by tiles of rows."""
+    task, t, group = z.task, tiles_for(z), z.heads // z.kv_heads
+    owners = z.heads // task.heads
+    loop = loop_of(4 * z.batch * z.heads * z.rows * (z.keys if z.rows == 1 else z.rows) * z.d)
+    mask_shape, sinks_shape = z.mask or (z.batch,), (z.heads,) if z.sinks else (z.batch,)
+    sinks_dtype = "float32" if z.sinks else "int64"
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         q: T.Buffer((z.batch, z.heads, z.rows, z.d), "float32"),
-        k: T.Buffer((z.batch, z.kv_heads, z.keys, z.d), "float32"),
+        k: T.Buffer((z.batch, z.kv_heads, z.panels, z.d, PANEL), "float32"),
         v: T.Buffer((z.batch, z.kv_heads, z.keys, z.e), "float32"),
         position: T.Buffer((z.batch,), "int64"),
+        mask: T.Buffer(mask_shape, z.mask_dtype),
+        sinks: T.Buffer(sinks_shape, sinks_dtype),
         out: T.Buffer(z.result, "float32"),
     ):
-        for task in loop(z.batch * z.heads * blocks):
-            scores = T.alloc_buffer((Q, z.padded), "float32")
-            total = T.alloc_buffer((Q,), "float32")
-            lanes = T.alloc_buffer((KEYS,), "float32")
-            turned = T.alloc_buffer((z.d, KEYS), "float32")
-            b: T.let = task // (z.heads * blocks)
-            h: T.let = task // blocks % z.heads
-            s: T.let = T.min(task % blocks * Q, z.rows - Q)
+        for number in loop(z.batch * owners * task.blocks):
+            queries = T.alloc_buffer((task.rows, z.d), "float32")
+            scores = T.alloc_buffer((task.rows, z.panels * PANEL), "float32")
+            total = T.alloc_buffer((task.rows,), "float32")
+            sums = T.alloc_buffer((t.count * t.rows, t.groups, t.columns * t.width), "float32")
+            lanes = T.alloc_buffer((PANEL,), "float32")
+            b: T.let = number // (owners * task.blocks)
+            h: T.let = number // task.blocks % owners * task.heads
+            s: T.let = T.min(number % task.blocks * task.queries, z.rows - task.queries)
             place: T.let = T.Cast("int32", position[b]) + s
             first: T.let = first_key(z, place)
-            end: T.let = end_of_keys(z, place + (Q - 1))
-            for key_tile in range(tiles_of(end) - tile_of(first)):
-                at: T.let = (tile_of(first) + key_tile) * KEYS
-                for key in range(KEYS):
-                    for d in range(z.d):
-                        turned[d, key] = k[b, h // G, T.min(at + key, z.keys - 1), d]
-                for row_tile in range(tiles):
-                    row: T.let = T.min(row_tile * tile, Q - tile)
-                    score(z, tile, q, turned, scores, b, h, s, row, at)
-            for i in range(Q):
+            end: T.let = end_of_keys(z, place + (task.queries - 1))
+            take(z, q, queries, b, h, s)
+            for panel in range(panels_of(end) - panel_of(first)):
+                for tile in range(t.count):
+                    score(z, t, queries, k, scores, b, h // group, panel_of(first) + panel,
+                          T.min(tile * t.rows, task.rows - t.rows))  # fmt: skip
+            for row in range(task.rows):
+                at: T.let = place + task.query(row)
+                if len(z.mask) > 0:
+                    hide(z, mask, scores, row, b, h + task.head(row), s + task.query(row),
+                         panel_of(first), panels_of(end))  # fmt: skip
                 softmax(
-                    scores, i, tile_of(first), tiles_of(end),
-                    first_key(z, place + i), end_of_keys(z, place + i), lanes, total,
+                    scores, row, panel_of(first), panels_of(end), first_key(z, at), end_of_keys(z, at), lanes,
+                    total, sinks[h + task.head(row)] if z.sinks else T.float32(LOWEST), z.sinks,
                 )  # fmt: skip
-            for row_tile in range(tiles):
-                for column in range(z.e // z.width):
-                    sums = T.alloc_buffer((tile, z.width), "float32")
-                    row: T.let = T.min(row_tile * tile, Q - tile)
-                    weigh(z, tile, scores, v, sums, b, h // G, row, column, first, end)
-                    for i in T.unroll(tile):
-                        for lane in T.vectorized(z.width):
-                            out[z.place(b, h, s + row + i, column * z.width + lane)] = (
-                                sums[i, lane] / total[row + i]
-                            )
+            clear(t, sums)
+            for block in range(T.truncdiv(end - first + (TOKENS - 1), TOKENS)):
+                for column in range(t.groups):
+                    for tile in range(t.count):
+                        weigh(z, t, scores, v, sums, b, h // group, tile, column, first + block * TOKENS,
+                              T.min(end - first - block * TOKENS, TOKENS))  # fmt: skip
+            write(z, t, sums, total, out, b, h, s)
 
     return kernel
+
+
+@T.macro
+def take(z, q, queries, b, h, s):
+    """The queries of a task side by side, times what scores are multiplied with."""
+    width = T.meta_var(math.gcd(z.d, PANEL))
+    for row in range(z.task.rows):
+        for part in range(z.d // width):
+            for lane in T.vectorized(width):
+                queries[row, part * width + lane] = q[
+                    b, h + z.task.head(row), s + z.task.query(row), part * width + lane
+                ] * T.float32(factor(z))
+
+
+@T.macro
+def score(z, t, queries, k, scores, b, kv, panel, row):
+    """scores[row + i, keys of the panel] = capped(queries[row + i, :] · k[panel, :, :])."""
+    sums = T.alloc_buffer((t.parts, t.rows, PANEL), "float32")
+    for part in T.unroll(t.parts):
+        for i in T.unroll(t.rows):
+            for lane in T.vectorized(PANEL):
+                sums[part, i, lane] = T.float32(0)
+    for step in range(z.d // t.parts):
+        for part in T.unroll(t.parts):
+            for i in T.unroll(t.rows):
+                for lane in T.vectorized(PANEL):
+                    sums[part, i, lane] = (
+                        sums[part, i, lane]
+                        + queries[row + i, step * t.parts + part]
+                        * k[b, kv, panel, step * t.parts + part, lane]
+                    )
+    for part in T.unroll(t.parts - 1):
+        for i in T.unroll(t.rows):
+            for lane in T.vectorized(PANEL):
+                sums[0, i, lane] = sums[0, i, lane] + sums[part + 1, i, lane]
+    for i in T.unroll(t.rows):
+        for lane in T.vectorized(PANEL):
+            scores[row + i, panel * PANEL + lane] = capped(z, sums[0, i, lane])
+
+
+@T.macro
+def hide(z, mask, scores, row, b, h, s, panel, end):
+    """The mask over the scores of a row: a hidden key gets the lowest finite score, so that nothing becomes NaN."""
+    for number in range(end - panel):
+        at: T.let = (panel + number) * PANEL
+        if at + PANEL <= z.keys:
+            for lane in T.vectorized(PANEL):
+                scores[row, at + lane] = masked(z, mask, scores[row, at + lane], b, h, s, at + lane)
+        else:
+            for lane in range(z.keys % PANEL):
+                scores[row, at + lane] = masked(z, mask, scores[row, at + lane], b, h, s, at + lane)
+
+
+@T.macro
+def softmax(scores, row, panel, panels, first, end, lanes, total, sink, has_sink):
+    """Let scores[row, first:end] be eˢ⁻ᵐ with the largest m, others of the panels 0, total[row] the sum."""
+    for lane in T.vectorized(PANEL):
+        lanes[lane] = T.float32(LOWEST)
+    for number in range(panels - panel):
+        for lane in T.vectorized(PANEL):
+            lanes[lane] = T.max(
+                lanes[lane],
+                T.Select(
+                    T.And((panel + number) * PANEL + lane >= first, (panel + number) * PANEL + lane < end),
+                    scores[row, (panel + number) * PANEL + lane],
+                    T.float32(LOWEST),
+                ),
+            )
+    for lane in range(PANEL - 1):
+        lanes[0] = T.max(lanes[0], lanes[lane + 1])
+    total[row] = T.max(lanes[0], sink)
+    for lane in T.vectorized(PANEL):
+        lanes[lane] = T.float32(0)
+    for number in range(panels - panel):
+        for lane in T.vectorized(PANEL):
+            scores[row, (panel + number) * PANEL + lane] = T.Select(
+                T.And((panel + number) * PANEL + lane >= first, (panel + number) * PANEL + lane < end),
+                exp(scores[row, (panel + number) * PANEL + lane] - total[row]),
+                T.float32(0),
+            )
+        for lane in T.vectorized(PANEL):
+            lanes[lane] = lanes[lane] + scores[row, (panel + number) * PANEL + lane]
+    total[row] = exp(sink - total[row]) if has_sink else T.float32(0)
+    for lane in range(PANEL):
+        total[row] = total[row] + lanes[lane]
+
+
+@T.macro
+def weigh(z, t, scores, v, sums, b, kv, tile, group, first, count):
+    """sums[tile, group] += Σ scores[row + i, first + token] v[first + token, columns], a tile in registers."""
+    part = T.alloc_buffer((t.rows, t.columns, t.width), "float32")
+    row: T.let = T.min(tile * t.rows, z.task.rows - t.rows)
+    column: T.let = T.min(group * t.columns * t.width, z.e - t.columns * t.width)
+    for i in T.unroll(t.rows):
+        for c in T.unroll(t.columns):
+            for lane in T.vectorized(t.width):
+                part[i, c, lane] = sums[tile * t.rows + i, group, c * t.width + lane]
+    for token in range(count):
+        for i in T.unroll(t.rows):
+            for c in T.unroll(t.columns):
+                for lane in T.vectorized(t.width):
+                    part[i, c, lane] = (
+                        part[i, c, lane]
+                        + scores[row + i, first + token]
+                        * v[b, kv, first + token, column + c * t.width + lane]
+                    )
+    for i in T.unroll(t.rows):
+        for c in T.unroll(t.columns):
+            for lane in T.vectorized(t.width):
+                sums[tile * t.rows + i, group, c * t.width + lane] = part[i, c, lane]
+
+
+@T.macro
+def clear(t, sums):
+    """Zeros for the sums of all tiles."""
+    for row in range(t.count * t.rows):
+        for group in range(t.groups):
+            for part in range(t.columns):
+                for lane in T.vectorized(t.width):
+                    sums[row, group, part * t.width + lane] = T.float32(0)
+
+
+@T.macro
+def write(z, t, sums, total, out, b, h, s):
+    """The sums of all tiles, divided by those of the softmax, to their places."""
+    for number in range(t.count * t.rows):
+        for group in range(t.groups):
+            row: T.let = T.min(number // t.rows * t.rows, z.task.rows - t.rows) + number % t.rows
+            column: T.let = T.min(group * t.columns * t.width, z.e - t.columns * t.width)
+            for part in range(t.columns):
+                for lane in T.vectorized(t.width):
+                    out[
+                        z.place(
+                            b, h + z.task.head(row), s + z.task.query(row), column + part * t.width + lane
+                        )
+                    ] = sums[number, group, part * t.width + lane] / total[row]

@@ -296,6 +296,18 @@ def test_builds_that_are_not_right(build: Path, change: dict[str, object], messa
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize(
+    "change", [{"kind": "whole"}, {"shape": ["batch", 2, 12]}, {"shape": ["batch", 2, "sequence", 8]}]
+)
+def test_a_state_that_cannot_lie_in_panels(build: Path, change: dict[str, object]) -> None:
+    raw = json.loads((build / "devices" / "phone" / "build.json").read_text())
+    (keys, values) = raw["submodules"][0]["states"]
+    assert (keys["layout"], values["layout"]) == ("panels", "plain")
+    keys.update(change)
+    with pytest.raises(BundleError, match=r"layout of .*: only rows \[batch, heads, N, N\] lie in panels"):
+        parse_build(resealed(raw))
+
+
 def test_a_provider_that_tvm_has_not(build: Path) -> None:
     raw = json.loads((build / "devices" / "phone" / "build.json").read_text())
     raw["engine"]["provider"] = "xnnpack"
