@@ -62,6 +62,21 @@ def test_tokens_are_identical(build: Path, capsys: pytest.CaptureFixture[str]) -
     assert {(cut["sender"], cut["receiver"]) for cut in report["cuts"]} == {("a", "b"), ("b", "c")}
 
 
+@pytest.mark.parametrize("precision", ["int4", "{weights: int4, block: 64, head: int8}", "int8"])
+def test_a_quantised_ring_gives_the_tokens_of_the_uncut_model(
+    precision: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both are compiled by TVM; a tied table is stored once, in panels."""
+    (tmp_path / "model.yaml").write_text(f"{MODEL}quantize: {precision}\n")
+    (tmp_path / "devices.yaml").write_text(DEVICES.replace("target: ort", "target: tvm"))
+    files = [str(tmp_path / "model.yaml"), "--target", str(tmp_path / "devices.yaml")]
+    assert run(["compile", *files, "--strategy", "even", "-o", str(tmp_path / "build")]) == 0
+    capsys.readouterr()
+    assert run(["verify", str(tmp_path / "build"), "--tokens", "24", "--no-cost", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["equal"] and report["identical_tokens"]
+
+
 def test_more_requests_than_slots(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Slots are used again, and what is sampled with a seed comes again."""
     rng = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from typing import Any
 from tvm.script import tirx as T
 
 from partc.ir.panels import BLOCK
-from targets.tvm.kernels.script import Buffer, Expr, prim_func, store
+from targets.tvm.kernels.script import Buffer, Expr, prim_func, registers, store
 from targets.tvm.kernels.vector import loop_of
 
 WORDS = BLOCK // 4
@@ -56,7 +56,7 @@ def quantize_whole(M: int, K: int, unsigned: bool) -> Any:
 
     def write(x: Buffer, q: Buffer) -> None:
         with loop_of(4 * M * K)(M) as row:
-            most = T.alloc_buffer((BLOCK,), "float32")
+            most = registers((BLOCK,), "float32")
             store(most, [_ALL], T.Broadcast(T.float32(0), BLOCK))
             with T.serial(words // WORDS) as block:
                 store(
@@ -75,7 +75,7 @@ def _block_of(x: Buffer, row: Expr, block: Expr, K: int, blocks: int) -> Expr:
     """32 numbers of a row of K that is filled up with zeros to so many blocks."""
     if blocks * BLOCK == K:
         return x[row, T.ramp(block * BLOCK, 1, BLOCK)]
-    numbers = T.alloc_buffer((BLOCK,), "float32")
+    numbers = registers((BLOCK,), "float32")
     with T.serial(BLOCK) as i:
         at = block * BLOCK + i
         store(numbers, [i], T.if_then_else(at < K, x[row, T.min(at, K - 1)], T.float32(0)))

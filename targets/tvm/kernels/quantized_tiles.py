@@ -8,7 +8,9 @@
 Few rows read weights in the strict order of memory, which is what the hardware's prefetcher needs: visiting the blocks
 of four panels in another order inside 2.3 KB was measured at 10 GB/s instead of 26, and asking for memory ahead always
 cost.
-Many rows unpack the nibbles of 64 columns once, into 64K bytes that stay in the second-level cache.
+Many rows unpack the nibbles of 64 columns once, into 64K bytes that stay in the second-level cache. Their tiles are of
+one panel, so that LLVM takes activations from memory, once for each weight: wider ones shared them between panels, and
+had no registers left (81 accesses to the stack for 96 `vpdpbusd` of a tile of 3 rows and 4 panels, none of 8 and 1).
 
 The order of additions is the same for any number of rows and every instruction set: sums of a block are whole numbers,
 and blocks are added in float32 one after the other. So a prompt in pieces gives the bits of the prompt at once.
@@ -26,7 +28,7 @@ from tvm.script import tirx as T
 from partc.ir.panels import LANES, panels_shape
 from targets.tvm.kernels.instructions import InstructionSet, Tile
 from targets.tvm.kernels.quantize_rows import UNIT4, WORDS, row_words
-from targets.tvm.kernels.script import Buffer, Expr, store
+from targets.tvm.kernels.script import Buffer, Expr, registers, store
 
 PANELS4 = 4
 """Panels of 4 bits that alternate in memory."""
@@ -159,7 +161,7 @@ def write_group(
     rows = rows or in_order(f)
     with T.serial(f.group // f.tile.panels) as part, T.serial(rows.tiles) as tile:
         row = rows.of(tile)
-        sums = T.alloc_buffer((len(weights), f.tile.rows, f.tile.panels, LANES), "float32")
+        sums = registers((len(weights), f.tile.rows, f.tile.panels, LANES), "float32")
         for number in range(len(weights)):
             panels.multiply(sums, number, part, row)
         _finish(f, sums, len(weights), y, panels.first + part * f.tile.panels, row, finish)
@@ -236,7 +238,7 @@ class _Panels8:
     def multiply(self, sums: Buffer, number: int, part: Expr, row: Row) -> None:
         """sums[number] = the rows times the panels of the group."""
         f, x, w = self.f, self.x, self.weights[number]
-        whole = T.alloc_buffer((f.tile.rows, f.tile.panels, LANES), "int32")
+        whole = registers((f.tile.rows, f.tile.panels, LANES), "int32")
         every = list(itertools.product(range(f.tile.rows), range(f.tile.panels), f.vectors))
         for r, p, v in every:
             start = w[self.first + p, 0, f.lanes(v)] if f.isa.unsigned else f.all(T.int32(0))

@@ -21,6 +21,7 @@ def prim_func(parameters: Mapping[str, tuple[Sequence[int], str]], write: Callab
     """The PrimFunc with these tensors (name → shape and type); `write`, called with them, writes its body."""
     with IRBuilder() as script, builder.prim_func(private=True, s_tir=True):
         builder.func_name("kernel")
+        builder.func_attr({"tirx.noalias": True})  # else sums go to memory, for fear that they are a weight
         write(
             *(
                 builder.arg(name, builder.buffer(tuple(shape), dtype))
@@ -28,6 +29,11 @@ def prim_func(parameters: Mapping[str, tuple[Sequence[int], str]], write: Callab
             )
         )
     return script.get()
+
+
+def registers(shape: Sequence[int], dtype: str) -> Buffer:
+    """Numbers that LLVM keeps in registers as far as it has them; TVM takes the scope `local` from its heap."""
+    return builder.alloc_buffer(tuple(shape), dtype)
 
 
 def store(buffer: Buffer, places: Sequence[Expr], value: Expr) -> None:

@@ -37,6 +37,6 @@ AVX512_VNNI = InstructionSet(
     unsigned=True,
     few4=4,
     few8=8,
-    tile4=Tile(3, 4),
+    tile4=Tile(8, 1),
     tile8=Tile(6, 4),
 )
