@@ -11,8 +11,8 @@ from tests.runtime.mutants import caught_at, mutants
 from tests.runtime.scenarios import described
 
 _EACH = 100
-_SLOW = ("highest row",)
-"""Mutants that take thousands of seeds."""
+_SLOW = ("highest row", "watermark in rows", "forced steps without a bound")
+"""Mutants that take more than a thousand seeds."""
 
 
 def _play(seeds: range) -> Counter[str]:
