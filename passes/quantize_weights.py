@@ -44,7 +44,7 @@ class QuantizeWeights(Pass):
             ModelError: nothing in the graph can be quantised.
         """
         wanted = module.info.quantize
-        if wanted is None:
+        if wanted is None or not wanted.has_weights:
             return False
         changed = quantize_weights(module.graph, wanted) > 0
         if not any(node.op in _QUANTIZED for node in module.graph.nodes):

@@ -55,7 +55,9 @@ def _cut_table(report: Report) -> Table:
 def _cost_table(cost: Cost) -> Table:
     """The figures of the quantised model beside the original, one a row."""
     block = f", block {cost.block}" if "int4" in (cost.weights, cost.head, cost.embeddings) else ""
-    rows = [["precision", f"weights {cost.weights}, head {cost.head}, embeddings {cost.embeddings}{block}"]]
+    cache = "" if cost.cache == "none" else f", cache {cost.cache}"
+    parts = f"weights {cost.weights}, head {cost.head}, embeddings {cost.embeddings}{block}{cache}"
+    rows = [["precision", parts]]
     count = "" if cost.tokens is None else f", {cost.tokens} prediction{'' if cost.tokens == 1 else 's'}"
     rows.append(["measured on", cost.text + count])
     if cost.top1_agreement is not None:

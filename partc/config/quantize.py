@@ -1,4 +1,4 @@
-"""`quantize:` of model.yaml: a precision for all weights, or one each for the layers, the head and the embeddings."""
+"""`quantize:` of model.yaml: a precision for all weights, or one each for layers, head, embeddings and caches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from partc.config.section import Section, describe
 from partc.ir.quantization import BITS, NONE, Quantization
 
 PRECISIONS = (NONE, *sorted(BITS, reverse=True))
+CACHES = (NONE, "int8")
+"""Precisions of the caches of keys and values."""
 BLOCKS = (16, 32, 64, 128, 256)
 """Blocks that engines have kernels for."""
 
@@ -24,10 +26,11 @@ def read_quantization(top: Section) -> Quantization | None:
         whole = top.choice("quantize", PRECISIONS, NONE)
         return _unless_none(Quantization(whole, whole, whole))
     section = top.section("quantize")
-    section.allow(("weights", "head", "embeddings", "block"))
+    section.allow(("weights", "head", "embeddings", "block", "cache"))
     weights = section.choice("weights", PRECISIONS, NONE)
     head, embeddings = (section.choice(key, PRECISIONS, weights) for key in ("head", "embeddings"))
-    return _unless_none(Quantization(weights, head, embeddings, _block(section, weights, head, embeddings)))
+    block, cache = _block(section, weights, head, embeddings), section.choice("cache", CACHES, NONE)
+    return _unless_none(Quantization(weights, head, embeddings, block, cache))
 
 
 def _block(section: Section, *precisions: str) -> int:
@@ -45,5 +48,4 @@ def _block(section: Section, *precisions: str) -> int:
 
 
 def _unless_none(quantization: Quantization) -> Quantization | None:
-    own = (quantization.weights, quantization.head, quantization.embeddings)
-    return None if set(own) == {NONE} else quantization
+    return quantization if quantization.has_weights or quantization.cache != NONE else None

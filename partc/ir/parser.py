@@ -103,6 +103,8 @@ def _quantization(line: Line, data: object) -> Quantization:
     for value in (found.weights, found.head, found.embeddings):
         if value not in precisions:
             line.fail(f"'quantize' in the model header knows {', '.join(precisions)}, not {value!r}")
+    if found.cache not in (NONE, "int8"):
+        line.fail(f"the cache of 'quantize' in the model header is none or int8, not {found.cache!r}")
     if type(found.block) is not int or found.block < 2 or found.block.bit_count() != 1:
         line.fail(f"the block of 'quantize' in the model header is a power of two, not {found.block!r}")
     return found

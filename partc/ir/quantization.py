@@ -42,7 +42,7 @@ _TILE = 256
 
 @dataclass(frozen=True)
 class Quantization:
-    """Precision of the weights; each of the three is `int8`, `int4` or `none`."""
+    """Precision of the weights, each of the first three `int8`, `int4` or `none`, and of the caches."""
 
     weights: str = NONE
     """The precision of every matrix that activations are multiplied with, but the head."""
@@ -52,16 +52,24 @@ class Quantization:
     """The precision of the table of tokens."""
     block: int = 32
     """Weights of a row that share a scale; for int4."""
+    cache: str = NONE
+    """The precision of the caches of keys and values: `int8`, with a scale for every token and head, or `none`."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether any weights are quantised."""
+        return {self.weights, self.head, self.embeddings} != {NONE}
 
     @property
     def text(self) -> str:
-        """For tables and messages: `int4`, `int4, head int8`."""
+        """For tables and messages: `int4`, `int4, head int8, cache int8`."""
         parts = [self.weights, *(f"{name} {own}" for name, own in self._exceptions().items())]
         return ", ".join([*parts, f"block {self.block}"] if self._has_other_block() else parts)
 
     def _exceptions(self) -> dict[str, str]:
         own = {"head": self.head, "embeddings": self.embeddings}
-        return {name: value for name, value in own.items() if value != self.weights}
+        found = {name: value for name, value in own.items() if value != self.weights}
+        return found if self.cache == NONE else {**found, "cache": self.cache}
 
     def _has_other_block(self) -> bool:
         return self.block != 32 and "int4" in (self.weights, self.head, self.embeddings)

@@ -19,7 +19,8 @@ PHASES: Mapping[str, tuple[str, ...]] = {
         "fuse-operators",  # after sizes: which sums are normalisations depends on them
         "canonicalize",  # again: fusing leaves dead and duplicate nodes behind
         "infer-sizes",  # again: what fusing made has no sizes yet
-        "quantize-weights",  # last: by now every weight is a reference of a product or a table; plans see its size
+        "quantize-weights",  # behind those: every weight is a reference of a product or a table; plans see its size
+        "quantize-caches",  # before cutting: a cache and its scales stay with their attention; plans see their sizes
     ),
     "cut": (
         "find-cuts",  # after fusing: Eq. 1 counts neighbours, and a fused normalisation is a candidate

@@ -17,6 +17,7 @@ PASSES: Mapping[str, str] = {
     "infer-sizes": "passes.infer_sizes:InferSizes",
     "fuse-operators": "passes.fuse_operators:FuseOperators",
     "quantize-weights": "passes.quantize_weights:QuantizeWeights",
+    "quantize-caches": "passes.quantize_caches:QuantizeCaches",
     "find-cuts": "passes.find_cuts:FindCuts",
     "form-submodules": "passes.form_submodules:FormSubmodules",
     "coarsen-submodules": "passes.coarsen_submodules:CoarsenSubmodules",

@@ -140,7 +140,7 @@ def _cost(config: ModelConfig, text: str, **figures: Any) -> Cost:
     own = config.quantize
     if own is None:
         raise InternalError("a build that is not quantised has no cost of it")
-    return Cost(own.weights, own.head, own.embeddings, own.block, text, **figures)
+    return Cost(own.weights, own.head, own.embeddings, own.block, text, cache=own.cache, **figures)
 
 
 GENERATION = "text-generation"

@@ -69,6 +69,8 @@ class Cost:
     """The perplexity of the original on the same tokens."""
     max_abs_error: float | None = None
     """The error of the outputs, for models that do not generate."""
+    cache: str = "none"
+    """int8 | none: of the caches of keys and values."""
 
 
 @dataclass(frozen=True)

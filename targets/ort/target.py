@@ -12,7 +12,13 @@ from partc.format.build import EngineSpec, Submodule
 from partc.ir.edit import drop_dead
 from partc.ir.effects import updated_states
 from partc.ir.graph import Constant, Graph, ModelInfo, Node, Part, Value, Weight
-from partc.ir.operators import ATTENTION, QUANTIZED_MATMUL, UPDATE_STATE
+from partc.ir.operators import (
+    ATTENTION,
+    QUANTIZE_ROWS,
+    QUANTIZED_ATTENTION,
+    QUANTIZED_MATMUL,
+    UPDATE_STATE,
+)
 from partc.ir.types import HALF
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.ort.export import outputs_of, write_onnx
@@ -78,7 +84,9 @@ class OrtTarget(Target):
         return replace(self, disable=(*self.disable, *own)) if own else self
 
     def refusal(self, node: Node) -> UserError | None:
-        """See `Target`: products of integers on a GPU, which has no fast ones."""
+        """See `Target`: caches of 8 bits, and products of integers on a GPU, which has no fast ones."""
+        if (refusal := _refusal_of_cache(node)) is not None:
+            return refusal
         provider = PROVIDERS.get(self.provider)
         is_integer = node.op == QUANTIZED_MATMUL.name and node.attributes["bits"] == 8
         if provider is None or not provider.is_gpu or not is_integer:
@@ -103,6 +111,9 @@ class OrtTarget(Target):
             UserError: onnxruntime has no kernel for a node, or there is no such provider or fusion.
         """
         self.check_options()
+        for node in (node for graph in graphs for node in graph.nodes):
+            if (refusal := _refusal_of_cache(node)) is not None:
+                raise refusal
         provider = find_provider(self.provider)
         wanted = FUSIONS.keys() - {*self.disable} - provider.slow
         lowered = [clone(graph) for graph in graphs]
@@ -149,6 +160,17 @@ class OrtTarget(Target):
             toolkit={"onnxruntime": onnxruntime.__version__, "verified": provider.verified},
             prompt_chunk_alone=provider.prompt_chunk,
         )
+
+
+def _refusal_of_cache(node: Node) -> UserError | None:
+    """Why onnxruntime cannot hold a cache in 8 bits; None where the node has nothing of one."""
+    if node.op not in (QUANTIZE_ROWS.name, QUANTIZED_ATTENTION.name):
+        return None
+    return UserError(
+        f"the ort target has no code for {node.op}",
+        where=node.place,
+        hint="use `target: tvm` for this device, or remove `cache: int8` from `quantize` in model.yaml",
+    )
 
 
 def _copy_leaf_outputs(graph: Graph) -> None:

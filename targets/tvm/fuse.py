@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping
 
 from partc.ir.edit import drop_dead
 from partc.ir.graph import Attribute, Graph, Node, Value
-from partc.ir.operators import UPDATE_STATE
+from partc.ir.operators import QUANTIZE_ROWS, UPDATE_STATE
 from targets.tvm.kernels.activate import activation_of
+from targets.tvm.kernels.cache_rows import fits as fits_rows
 from targets.tvm.kernels.rotary import fits as fits_rotary
 from targets.tvm.kernels.update_state import fits as fits_update
-from targets.tvm.panels import PANEL_ATTENTION, PANELS, UPDATE_PANELS
+from targets.tvm.panels import PANEL_ATTENTION, PANEL_QUANTIZED_ATTENTION, PANELS, UPDATE_PANELS
 from targets.tvm.quantized import PRODUCT as QUANTIZED_PRODUCT
 
 _TURNED: Mapping[str, tuple[int, Callable[[Node], bool]]] = {
@@ -29,8 +30,10 @@ _TURNED: Mapping[str, tuple[int, Callable[[Node], bool]]] = {
     UPDATE_STATE.name: (1, fits_update),
     UPDATE_PANELS: (1, lambda node: True),
     PANELS: (0, lambda node: True),
+    QUANTIZE_ROWS.name: (0, fits_rows),
 }
 """Operator → the operand that its kernel reads by heads or by rows, and whether there is a kernel."""
+_ATTENTIONS = (PANEL_ATTENTION, PANEL_QUANTIZED_ATTENTION)
 MOST = 3
 """Products of one x that a kernel takes together."""
 _PRODUCTS = {"MatMul": "tvm.", QUANTIZED_PRODUCT: "tvm.Quantized"}
@@ -120,7 +123,7 @@ def _turned_operand(f: _Fuser, node: Node) -> Node | None:
 
 def _turned_result(f: _Fuser, node: Node) -> Node | None:
     made = node.inputs[0].producer if _swaps_heads_and_rows(node) and node.inputs[0] is not None else None
-    if made is None or made.op != PANEL_ATTENTION or not f.is_private(node.inputs[0]):
+    if made is None or made.op not in _ATTENTIONS or not f.is_private(node.inputs[0]):
         return None
     return Node(made.op, made.inputs, node.outputs, {**made.attributes, "rows_first": 1}, node.scope)
 

@@ -2,8 +2,9 @@
 
     python -m tests.bench.quantization_cost [examples/storyteller/model.yaml] [--text FILE] [--text-tokens N] [--json]
 
-Every precision is compiled for one device of target ort (a cut model computes the same tokens, see `partc verify`) and
-predicts the text token by token beside the original in transformers. The figures are those of `partc verify`.
+Every precision is compiled for one device (a cut model computes the same tokens, see `partc verify`): of target ort, or
+where caches are quantised of target tvm, which alone has code for that. It predicts the text token by token beside the
+original in transformers. The figures are those of `partc verify`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from partc.cli.tables import show, table
 from partc.config.model import ModelConfig, load_model_config
 from partc.config.units import format_bytes
 from partc.format.role import load_role
-from partc.ir.quantization import Quantization
+from partc.ir.quantization import NONE, Quantization
 from partc.verify.cost import choose_measurement
 from partc.verify.inputs import Requests
 from partc.verify.passages import MOST_TOKENS
@@ -40,6 +41,7 @@ PRECISIONS = (
     Quantization("int4", "int8", "int4"),
     Quantization("int4", "none", "int4"),
     Quantization("int4", "none", "none"),
+    Quantization(cache="int8"),
 )
 
 
@@ -67,7 +69,8 @@ def measure(config: ModelConfig, own: Quantization, text: Path | None, most: int
     """The cost of a precision, and the bytes of its weights."""
     compiled = replace(config, quantize=None if own == UNCHANGED else own)
     with tempfile.TemporaryDirectory() as folder:
-        alone = compile_uncut(compiled, {"target": "ort", "threads": 1}, Path(folder))
+        target = "ort" if own.cache == NONE else "tvm"
+        alone = compile_uncut(compiled, {"target": target, "threads": 1}, Path(folder))
         role = load_role(alone)
         judged = replace(config, quantize=own)
         judge = choose_measurement(alone.parents[1], judged, role, Requests(), text, most)

@@ -200,6 +200,8 @@ def test_where_max_sequence_is_written(folder: Path) -> None:
         ("{weights: int4, block: 128}", Quantization("int4", "int4", "int4", 128)),
         ("{weights: int4, head: int8, embeddings: none}", Quantization("int4", "int8", "none")),
         ("{head: int8}", Quantization("none", "int8", "none")),
+        ("{cache: int8}", Quantization(cache="int8")),
+        ("{weights: int4, cache: int8}", Quantization("int4", "int4", "int4", cache="int8")),
         ("{weights: none}", None),
         ("{}", None),
     ],
@@ -216,6 +218,8 @@ def test_quantize_names_a_precision_for_each_kind_of_weight(
         (Quantization("int4", "int4", "int4"), "int4"),
         (Quantization("int4", "int8", "int4", 64), "int4, head int8, block 64"),
         (Quantization("int8", "int8", "none"), "int8, embeddings none"),
+        (Quantization(cache="int8"), "none, cache int8"),
+        (Quantization("int4", "int8", "int4", cache="int8"), "int4, head int8, cache int8"),
     ],
 )
 def test_a_quantisation_in_words(quantization: Quantization, text: str) -> None:

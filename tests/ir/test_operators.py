@@ -69,7 +69,7 @@ def calls(draw: Any, operator: Operator) -> tuple[Signature, list[Array | None],
     numbers["K"] = (
         draw(st.integers(1, 2 * HALF * numbers["blocks"])) if signature.where.get("bits") == 4 else 3
     )
-    numbers["rows"], numbers["max_sequence"] = draw(SIZES), 6
+    numbers["rows"], numbers["max_sequence"], numbers["1"] = draw(SIZES), 6, 1
     leading = tuple(draw(st.lists(SIZES, max_size=2)))
     experts = draw(SIZES) if signature.repeated else 0
     operands: list[Array | None] = []
@@ -96,7 +96,7 @@ def _array(
             size = numbers.setdefault(name, draw(SIZES))
             shape.append(1 if one and draw(st.booleans()) else size)
     allowed = TYPES.get(tensor.dtype, (tensor.dtype,))
-    kind = "f32" if "f32" in allowed and tensor.dtype == "T" else draw(st.sampled_from(allowed))
+    kind = "f32" if "f32" in allowed and tensor.dtype in "TC" else draw(st.sampled_from(allowed))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     if kind == "bf16":
         kind = "f32"

@@ -18,7 +18,10 @@ from partc.plan.strategies import STRATEGIES
 from passes.partition_graph import PartitionGraph, problem_of
 from tests.passes.models import decoder
 
-PROFILED = "quantize-weights,find-cuts,form-submodules,coarsen-submodules,map-dependencies,profile-submodules"
+PROFILED = (
+    "quantize-weights,quantize-caches,"
+    "find-cuts,form-submodules,coarsen-submodules,map-dependencies,profile-submodules"
+)
 INT4 = Quantization("int4", "int4", "int4")
 ONLY_LAYERS = Quantization("int4", "none", "none")
 DEVICES = """
@@ -148,3 +151,22 @@ def test_a_gpu_gets_no_products_of_integers(tmp_path: Path) -> None:
     int8 = Quantization("int8", "none", "none")
     assert "board" not in plan(int8, devices_file(tmp_path, **cuda))["answer"]["assignment"][2:4]
     assert "board" in plan(INT4, devices_file(tmp_path, **cuda))["answer"]["assignment"]
+
+
+def test_a_target_without_caches_of_8_bits_gets_no_attention(tmp_path: Path) -> None:
+    path = devices_file(tmp_path)
+    answer = plan(Quantization(cache="int8"), path)["answer"]
+    module = profiled(Quantization(cache="int8"))
+    kept = [
+        part.index for part in module.submodules or ()
+        if any(node.op == "partc.QuantizedAttention" for node in part.nodes)
+    ]  # fmt: skip
+    assert kept
+    assert all(answer["assignment"][index] == "board" for index in kept)
+
+
+def test_caches_of_8_bits_without_a_device_for_them(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(Quantization(cache="int8"), devices_file(tmp_path, board="ort"))
+    assert "the ort target has no code for partc.Quantize" in str(caught.value)
+    assert "remove `cache: int8` from `quantize` in model.yaml" in str(caught.value.hint)

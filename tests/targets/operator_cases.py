@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from partc.format.dtypes import Array
-from partc.ir.operators import ATTENTION, QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL, UPDATE_STATE
+from partc.ir.operators import (
+    ATTENTION,
+    QUANTIZE_ROWS,
+    QUANTIZED_ATTENTION,
+    QUANTIZED_EXPERTS,
+    QUANTIZED_GATHER,
+    QUANTIZED_MATMUL,
+    UPDATE_STATE,
+)
 from partc.ir.quantization import data_shape, scales_shape
 from tests.targets.compiled_steps import MAX
 
@@ -130,6 +138,55 @@ def _update_state() -> Cases:
     return found
 
 
+def _quantize_rows() -> Cases:
+    found = Cases(tolerance=0.01)  # a half may be rounded to the other side
+    for number, (heads, size) in enumerate(((2, SIZE), (1, 6))):
+        x = found.input(f"key{heads}_{size}", f"f32[batch, {heads}, sequence, {size}]")
+        sizes = f"batch, {heads}, sequence"
+        found.lines.append(
+            f"%d{number}: i8[{sizes}, {size}], %s{number}: f32[{sizes}, 1] = partc.QuantizeRows({x})"
+        )
+        found.outputs[f"d{number}"] = "rows"
+    return found
+
+
+def _quantized_attention() -> Cases:
+    found = Cases(tolerance=0.005)
+    plain = {"scale": 0.3, "causal": 1}
+    alibi = found.input("alibi", f"f32[1, {HEADS}, sequence, {MAX}]")
+    sinks = found.input("sinks", f"f32[{HEADS}]")
+    forms: list[tuple[Mapping[str, float], str]] = [
+        ({}, ""), ({"window": 3}, ""), ({"chunk": 4, "softcap": 2.0}, ""),
+        ({}, f", {alibi}"), ({}, f", _, {sinks}"), ({"window": 4}, f", {alibi}, {sinks}"),
+    ]  # fmt: skip
+    for rule, more in forms:
+        _over_quantized_cache(found, {**plain, **rule}, more)
+    return found
+
+
+def _over_quantized_cache(found: Cases, rule: Mapping[str, float], more: str) -> None:
+    """The rows of a step become 8 bits on their way, since no request brings such numbers."""
+    number = len(found.outputs)
+    query = found.input(f"q{SIZE}", f"f32[batch, {HEADS}, sequence, {SIZE}]")
+    position = found.input("position", "i64[batch]")
+    for name in ("key", "value"):
+        new = found.input(f"{name}2_{SIZE}", f"f32[batch, 2, sequence, {SIZE}]")
+        rows = f"%{name}.rows.{number}: i8[batch, 2, sequence, {SIZE}]"
+        scales = f"%{name}.scales.{number}: f32[batch, 2, sequence, 1]"
+        found.lines.append(f"{rows}, {scales} = partc.QuantizeRows({new})")
+        for what, kind in (("rows", f"i8[batch, 2, {MAX}, {SIZE}]"), ("scales", f"f32[batch, 2, {MAX}, 1]")):
+            state = f"%cache.{number}.{name}.{what}"
+            found.lines.append(f"state {state}: {kind}")
+            found.lines.append(
+                f"%{name}.{what}.full.{number}: {kind}"
+                f" = partc.UpdateState({state}, %{name}.{what}.{number}, {position})"
+            )
+    full = [f"%{name}.{what}.full.{number}" for what in ("rows", "scales") for name in ("key", "value")]
+    kind = f"f32[batch, {HEADS}, sequence, {SIZE}]"
+    call = f"partc.QuantizedAttention({query}, {', '.join(full)}, {position}{more}) {_attributes(rule)}"
+    found.result(kind, call, "rows")
+
+
 FORMS = ((4, 16), (4, 32), (4, 64), (4, 128), (8, 0))
 """Bits and block."""
 
@@ -198,6 +255,8 @@ def _attributes(rule: Mapping[str, float]) -> str:
 CASES: Mapping[str, Callable[[], Cases]] = {
     ATTENTION.name: _attention,
     UPDATE_STATE.name: _update_state,
+    QUANTIZE_ROWS.name: _quantize_rows,
+    QUANTIZED_ATTENTION.name: _quantized_attention,
     QUANTIZED_MATMUL.name: _quantized_matmul,
     QUANTIZED_GATHER.name: _quantized_gather,
     QUANTIZED_EXPERTS.name: _quantized_experts,

@@ -33,6 +33,8 @@ def test_a_target_computes_what_the_reference_does(operator: str, target: str, t
     if refused := _refused(module, target):
         with pytest.raises(UserError, match="has no code for"):
             load_target(target).lower([module.graph], module.info)
+        if refused >= cases.outputs.keys():
+            return
         cases.leave_out(refused)
         module = module_of(cases.text, tmp_path, target, max(STEPS))
     assert cases.outputs
@@ -101,7 +103,7 @@ def _spoiled(end: Node, operator: str, reference: Reference) -> Iterator[tuple[s
         if array is None or array.size == 1:
             continue
         other = [*operands[:place], _other(node, place, array), *operands[place + 1 :]]
-        (wrong,) = reference.evaluate(node, other)
+        wrong, *_ = reference.evaluate(node, other)
         yield f"another operand {place}", wrong if node is end else reference.evaluate(end, [wrong])[0]
 
 
@@ -126,4 +128,4 @@ def _other(node: Node, place: int, array: Array) -> Array:
         return ~array
     if value.name in ("chosen", "tokens"):
         return (array + 1) % (EXPERTS if value.name == "chosen" else VOCAB)
-    return np.flip(array, 0 if isinstance(value, Weight) else -1)
+    return np.flip(array, 0 if isinstance(value, Weight) else -1 if array.shape[-1] > 1 else -2)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from partc.format.layouts import PANEL
+from partc.ir.operators import QUANTIZE_ROWS
 from partc.ir.operators.attention import Visibility
 from tests.targets import numpy_attention
 from tests.targets.numpy_attention import Array
@@ -20,6 +21,7 @@ tvm = pytest.importorskip("tvm")
 
 from targets.tvm.kernels.activate import activate  # noqa: E402
 from targets.tvm.kernels.attention import Sizes, attend  # noqa: E402
+from targets.tvm.kernels.cache_rows import round_rows  # noqa: E402
 from targets.tvm.kernels.matmul import (  # noqa: E402
     product,
     product_added,
@@ -141,6 +143,11 @@ ATTENTIONS = {
     "a number for every key": replace(ENCODER, mask=(1, 4, 37, 37), mask_dtype="float32"),
     "a number for every head": replace(PLAIN, rows=7, mask=(1, 6, 1, 37), mask_dtype="float32"),
     "a number for every head, one query": replace(PLAIN, mask=(2, 6, 1, 37), mask_dtype="float32"),
+    "8 bits": replace(PLAIN, rows=7, quantized=True),
+    "8 bits, one query": replace(PLAIN, quantized=True),
+    "8 bits, softcap, sinks and a mask": replace(
+        PLAIN, rows=7, quantized=True, softcap=1.5, sinks=True, mask=(1, 6, 1, 37), mask_dtype="float32"
+    ),
     "one number for all": replace(PLAIN, rows=3, mask=(1, 1, 1, 1), mask_dtype="float32", softcap=2.0),
 }
 
@@ -158,12 +165,19 @@ class Given:
     def call(self, z: Sizes, position: Array) -> Array:
         """The result of the kernel."""
         others = [position if array is None else array for array in (self.mask, self.sinks)]
-        return call(attend(z), self.q, in_panels(self.k), self.v, position, *others, blank(*z.result))[-1]
+        caches, scales = [in_panels(self.k), self.v], [position, position]
+        if z.quantized:
+            (k, key_scales), (v, value_scales) = rounded(self.k), rounded(self.v)
+            caches, scales = [in_panels(k), v], [in_panels(key_scales), in_panels(value_scales)]
+        return call(attend(z), self.q, *caches, *scales, position, *others, blank(*z.result))[-1]
 
     def expected(self, z: Sizes, position: Array) -> Array:
-        """The result of the reference."""
+        """The result of the reference, of what the caches stand for."""
+        k, v = self.k, self.v
+        if z.quantized:
+            k, v = (data * scales for data, scales in (rounded(k), rounded(v)))
         out = numpy_attention.attention(
-            self.q, self.k, self.v, position, scale=z.scale, softcap=z.softcap, mask=self.mask,
+            self.q, k, v, position, scale=z.scale, softcap=z.softcap, mask=self.mask,
             sinks=self.sinks, causal=z.seen.causal, window=z.seen.window, chunk=z.seen.chunk,
         )  # fmt: skip
         return out.transpose(0, 2, 1, 3) if z.rows_first else out
@@ -183,11 +197,17 @@ def given(z: Sizes) -> Given:
     )
 
 
+def rounded(x: Array) -> tuple[Array, Array]:
+    """Whole numbers of 8 bits, and a scale for every row."""
+    data, scales = QUANTIZE_ROWS.reference([x], {})
+    return data, scales
+
+
 def in_panels(keys: Array) -> Array:
     """[batch, heads, keys, d] → [batch, heads, panels, d, PANEL]; what fills up the last one is garbage."""
     batch, heads, count, d = keys.shape
     panels = -(-count // PANEL)
-    padded = blank(batch, heads, panels * PANEL, d)
+    padded = np.full((batch, heads, panels * PANEL, d), 99 if keys.dtype == np.int8 else GARBAGE, keys.dtype)
     padded[:, :, :count] = keys
     return np.ascontiguousarray(padded.reshape(batch, heads, panels, PANEL, d).swapaxes(3, 4))
 
@@ -250,7 +270,7 @@ def test_rotary_embedding(rows_first: bool, d: int, turned: int, tables: int) ->
 def test_update_state_writes_its_rows_and_nothing_behind_the_end(rows_first: bool) -> None:
     state, new = numbers(2, 3, 10, 12), numbers(2, 3, 4, 12, seed=1)
     given = np.ascontiguousarray(new.transpose(0, 2, 1, 3)) if rows_first else new
-    kernel = write_rows(2, 3, 10, 12, 4, rows_first)
+    kernel = write_rows(2, 3, 10, 12, 4, rows_first, "float32")
     found = call(kernel, state.copy(), given, np.array([2, 8]))[0]
     state[0, :, 2:6], state[1, :, 8:10] = new[0], new[1, :, :2]
     np.testing.assert_array_equal(found, state)
@@ -261,7 +281,9 @@ def test_keys_are_written_into_their_panels_and_nothing_else_is(rows_first: bool
     state, new = numbers(2, 3, 37, 12), numbers(2, 3, 19, 12, seed=1)
     given = np.ascontiguousarray(new.transpose(0, 2, 1, 3)) if rows_first else new
     held = in_panels(state)
-    found = call(write_panels(2, 3, 3, 12, 19, rows_first), held.copy(), given, np.array([2, 40]))[0]
+    found = call(write_panels(2, 3, 3, 12, 19, rows_first, "float32"), held.copy(), given, np.array([2, 40]))[
+        0
+    ]
     state[0, :, 2:21] = new[0]
     right = in_panels(state)
     right[1, :, 2, :, 8:] = new[1, :, :8].swapaxes(1, 2)  # the end of the last panel is nobody's
@@ -276,6 +298,22 @@ def test_panels_of_the_keys_of_a_step(rows_first: bool) -> None:
     right[right == GARBAGE] = 0
     found = call(make_panels(2, 3, 12, 21, rows_first), given, blank(*right.shape))[-1]
     np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("rows_first", [False, True])
+@pytest.mark.parametrize("d", [12, 32])
+def test_rows_in_8_bits(rows_first: bool, d: int) -> None:
+    x = numbers(2, 3, 5, d) * np.geomspace(1e-3, 1e3, 5, dtype=np.float32)[:, None]
+    x[1, 2, 3] = 0
+    given = np.ascontiguousarray(x.transpose(0, 2, 1, 3)) if rows_first else x
+    results = np.full(x.shape, 99, np.int8), blank(2, 3, 5, 1)
+    data, scales = call(round_rows(2, 3, 5, d, rows_first), given, *results)[-2:]
+    right, right_scales = rounded(x)
+    np.testing.assert_allclose(scales, right_scales, rtol=1e-6)
+    assert np.abs(data.astype(int) - right).max() <= 1
+    assert np.mean(data != right) < 0.01, "a half may be rounded to the other side"
+    assert np.abs(data).max() == 127
+    np.testing.assert_allclose(data * scales, x, atol=0.51 * right_scales.max())
 
 
 ERF = np.vectorize(math.erf, otypes=[float])

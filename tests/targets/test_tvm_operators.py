@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from partc.ir.evaluate import node_proto
 from partc.ir.graph import Attribute, Constant, Graph, Input, Node, Value
+from partc.ir.operators import QUANTIZE_ROWS
 from partc.ir.types import BY_NUMPY
 from tests.targets.numpy_attention import Array, attention, update
 
@@ -38,7 +39,7 @@ class Case:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     opset: int = 24
     outputs: int = 1
-    expected: Array | None = None
+    expected: Array | tuple[Array, ...] | None = None
     """Where onnx has no reference."""
 
     def node(self) -> tuple[Node, list[Array | None], list[Array]]:
@@ -46,7 +47,13 @@ class Case:
         arrays = [item.array if isinstance(item, Known) else item for item in self.operands]
         values = [_value(f"x{place}", item) for place, item in enumerate(self.operands)]
         bare = Node(self.op, values, [Value(f"y{n}") for n in range(self.outputs)], dict(self.attributes))
-        expected = [self.expected] if self.expected is not None else self._reference(bare, arrays)
+        match self.expected:
+            case None:
+                expected = self._reference(bare, arrays)
+            case tuple():
+                expected = list(self.expected)
+            case _:
+                expected = [self.expected]
         for output, array in zip(bare.outputs, expected, strict=False):
             output.dtype, output.shape = BY_NUMPY[array.dtype].short, tuple(array.shape)
         return bare, arrays, expected
@@ -378,7 +385,29 @@ def _attention() -> list[Case]:
     return cases
 
 
-CASES = [*_elementwise(), *_shapes(), *_indexing(), *_reductions(), *_products(), *_rotary(), *_attention()]
+def _caches_of_8_bits() -> list[Case]:
+    """Rows, and attention over them."""
+    rounded: list[list[Array]] = [QUANTIZE_ROWS.reference([x], {}) for x in (K, V)]
+    (k, key_scales), (v, value_scales) = rounded
+    rule: dict[str, Any] = {"scale": 0.3, "causal": True}
+    expected = attention(Q, k * key_scales, v * value_scales, AT, sinks=SINKS, **rule)
+    operands = (Q, k, v, key_scales, value_scales, AT, None, SINKS)
+    return [
+        Case("partc.QuantizeRows", (K,), outputs=2, expected=(k, key_scales)),
+        Case("partc.QuantizedAttention", operands, {"scale": 0.3, "causal": 1}, expected=expected),
+    ]
+
+
+CASES = [
+    *_elementwise(),
+    *_shapes(),
+    *_indexing(),
+    *_reductions(),
+    *_products(),
+    *_rotary(),
+    *_attention(),
+    *_caches_of_8_bits(),
+]
 
 
 @pytest.fixture(scope="module")

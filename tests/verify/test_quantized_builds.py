@@ -98,6 +98,31 @@ def check_chunks(folder: Path) -> None:
 
 
 @pytest.mark.hf
+@pytest.mark.tvm
+def test_caches_of_8_bits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The cut model has the tokens of the uncut one of the same kind, a quarter of the caches, and a small cost."""
+    precision = "quantize: {weights: int4, head: int8, embeddings: none}"
+    (folder / "model.yaml").write_text(
+        MODEL.replace("SEED", "1").replace(precision, "quantize: {cache: int8}")
+    )
+    devices = str(devices_file(folder, 3, ("tvm",)))
+    assert run(["compile", "model.yaml", "--target", devices, "--strategy", "even"]) == 0
+    code, report = verify(capsys, "--tokens", "20")
+    assert (code, report["equal"], report["identical_tokens"]) == (0, True, True)
+    assert report["against"] == "the uncut model"
+    cost = report["quantization"]
+    assert (cost["weights"], cost["cache"]) == ("none", "int8")
+    assert 0 < cost["kl_nats"] < 1e-3
+    layouts = {
+        (state["dtype"], state["layout"])
+        for name in "abc"
+        for submodule in json.loads((folder / f"build/devices/{name}/build.json").read_text())["submodules"]
+        for state in submodule["states"]
+    }
+    assert layouts == {("int8", "panels"), ("int8", "plain"), ("float32", "panels")}
+
+
+@pytest.mark.hf
 @pytest.mark.ort
 def test_a_classifier(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from transformers import CONFIG_MAPPING

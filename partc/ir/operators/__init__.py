@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from partc.ir.operators.attention import ATTENTION
 from partc.ir.operators.operator import Operator
+from partc.ir.operators.quantize_rows import QUANTIZE_ROWS
+from partc.ir.operators.quantized_attention import QUANTIZED_ATTENTION
 from partc.ir.operators.quantized_experts import QUANTIZED_EXPERTS
 from partc.ir.operators.quantized_gather import QUANTIZED_GATHER
 from partc.ir.operators.quantized_matmul import QUANTIZED_MATMUL
@@ -20,7 +22,10 @@ DOMAIN = "partc"
 
 OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
-    for operator in (ATTENTION, UPDATE_STATE, QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS)
+    for operator in (
+        *(ATTENTION, UPDATE_STATE, QUANTIZE_ROWS, QUANTIZED_ATTENTION),
+        *(QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS),
+    )
 }
 """By the name that nodes have, domain included."""
 
@@ -28,9 +33,11 @@ __all__ = [
     "ATTENTION",
     "DOMAIN",
     "OPERATORS",
+    "QUANTIZED_ATTENTION",
     "QUANTIZED_EXPERTS",
     "QUANTIZED_GATHER",
     "QUANTIZED_MATMUL",
+    "QUANTIZE_ROWS",
     "UPDATE_STATE",
     "Operator",
 ]

@@ -75,14 +75,21 @@ def flops(node: Node, step: Step) -> int:
 def moved_bytes(node: Node, step: Step) -> int:
     """Queries, the visible rows of keys and values, the visible columns of a mask, and the result."""
     query, key, value = (node.operand(place) for place in range(3))
+    assert key.shape is not None
+    masks = [v for v in node.inputs[3:] if v is not None and v.shape and v.shape[-1] == key.shape[-2]]
+    own = node.outputs[0].bytes(step.sizes) + query.bytes(step.sizes)
+    return own + seen_bytes(node, step, [key, value, *masks])
+
+
+def seen_bytes(node: Node, step: Step, values: Sequence[Value]) -> int:
+    """The bytes of the visible rows, or columns of a mask, of `values`, each of which has one for every key."""
+    query, key = node.operand(0), node.operand(1)
     assert query.shape is not None
     assert key.shape is not None
     sequence, held = (max(1, evaluate(shape[-2], step.sizes)) for shape in (query.shape, key.shape))
     # A window slides over the queries of the step, so that together they see a few rows more than one does.
     seen = min(_rows(node, step), _visible_rows(node, step) + sequence - 1)
-    masks = [v for v in node.inputs[3:] if v is not None and v.shape and v.shape[-1] == key.shape[-2]]
-    partial = sum(operand.bytes(step.sizes) * seen // held for operand in (key, value, *masks))
-    return node.outputs[0].bytes(step.sizes) + query.bytes(step.sizes) + partial
+    return sum(value.bytes(step.sizes) * seen // held for value in values)
 
 
 def scratch_bytes(node: Node, step: Step) -> int:

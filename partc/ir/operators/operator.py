@@ -1,9 +1,9 @@
 """The description of an operator: signature, attributes, formula, effect, costs and reference in one entry.
 
 A signature names sizes: `query T[batch, heads, rows, d]`. A name stands for the same number wherever it occurs, `T`,
-`I` and `M` for the same element type (`TYPES`). `...` is any number of leading sizes, `1|keys` is 1 or `keys`, and a
-result may compute: `2*blocks*half`. The sizes of results, the checks of operands, the room of states and the text of
-docs/operators.md all follow from it.
+`I`, `M` and `C` for the same element type (`TYPES`). `...` is any number of leading sizes, `1` is 1, `1|keys` is 1 or
+`keys`, and a result may compute: `2*blocks*half`. The sizes of results, the checks of operands, the room of states and
+the text of docs/operators.md all follow from it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ TypedSizes = tuple[str, Sizes]
 """Element type and shape of a tensor whose symbols have values."""
 
 FLOATS = ("f64", "f32", "f16", "bf16")
-TYPES: Mapping[str, tuple[str, ...]] = {"T": FLOATS, "I": ("i64", "i32"), "M": ("bool", *FLOATS)}
+TYPES: Mapping[str, tuple[str, ...]] = {
+    "T": FLOATS,
+    "I": ("i64", "i32"),
+    "M": ("bool", *FLOATS),
+    "C": ("i8", *FLOATS),
+}
 """Names that stand for one of several element types."""
 
 
@@ -142,6 +147,8 @@ class _Bindings:
         one, _, name = dim.rpartition("|")
         if one and size == 1:
             return True
+        if name == "1":
+            return size == 1
         return self.numbers.setdefault(name, size) == size
 
     def dtype(self, tensor: Tensor) -> str:

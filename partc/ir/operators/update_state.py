@@ -48,11 +48,11 @@ UPDATE_STATE = Operator(
     signatures=(
         Signature(
             operands=(
-                Tensor("state", "T", "batch, heads, max_sequence, d", "the cache"),
-                Tensor("new", "T", "batch, heads, rows, d", "the rows of this step"),
+                Tensor("state", "C", "batch, heads, max_sequence, d", "the cache"),
+                Tensor("new", "C", "batch, heads, rows, d", "the rows of this step"),
                 Tensor("position", "i64", "batch", "valid rows of every sequence before this step"),
             ),
-            results=(Tensor("full", "T", "batch, heads, max_sequence, d", "the new contents of the cache"),),
+            results=(Tensor("full", "C", "batch, heads, max_sequence, d", "the new contents of the cache"),),
         ),
     ),
     attributes=(),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from partc.ir.operators import UPDATE_STATE
+from partc.ir.operators import QUANTIZE_ROWS, UPDATE_STATE
 from targets.tvm.builder import Emitter
 from targets.tvm.kernels.activate import activation
-from targets.tvm.kernels.attention import attention
+from targets.tvm.kernels.attention import attention, quantized_attention
+from targets.tvm.kernels.cache_rows import quantize_cache_rows
 from targets.tvm.kernels.gather import gather_columns
 from targets.tvm.kernels.instructions import instructions_of
 from targets.tvm.kernels.matmul import gated_product, matmul, product_plus, products
@@ -20,7 +21,7 @@ from targets.tvm.kernels.quantized import quantized_operators
 from targets.tvm.kernels.rotary import rotary_embedding
 from targets.tvm.kernels.update_state import panels, update_panels, update_state
 from targets.tvm.machine import Machine
-from targets.tvm.panels import PANEL_ATTENTION, PANELS, UPDATE_PANELS
+from targets.tvm.panels import PANEL_ATTENTION, PANEL_QUANTIZED_ATTENTION, PANELS, UPDATE_PANELS
 
 _PLAIN: Mapping[str, Emitter] = {
     "Gelu": activation,
@@ -30,7 +31,9 @@ _PLAIN: Mapping[str, Emitter] = {
     "RotaryEmbedding": rotary_embedding,
     "Swish": activation,
     PANEL_ATTENTION: attention,
+    PANEL_QUANTIZED_ATTENTION: quantized_attention,
     PANELS: panels,
+    QUANTIZE_ROWS.name: quantize_cache_rows,
     UPDATE_PANELS: update_panels,
     UPDATE_STATE.name: update_state,
     "tvm.GatherColumns": gather_columns,

@@ -12,6 +12,9 @@ so the intensity is about R / 2 operations a byte: a decode step is bound by mem
 prefill block of `BLOCK_ROWS` queries by arithmetic. A panel holds the same number of 16 keys side by side, so that a
 score needs no sum over lanes. Values are weighed in blocks that stay in the first-level cache while tile after tile of
 rows and columns passes over them. Heads and blocks of queries are shared out among threads.
+
+Keys and values of 8 bits are read as such, a quarter of the bytes, and computed with in float32: queries and weights
+keep all their digits. The scale of a key comes to its score, that of a value to its weight.
 """
 
 # mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
@@ -20,7 +23,7 @@ rows and columns passes over them. Heads and blocks of queries are shared out am
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +66,8 @@ class Sizes:
     """Shape of the mask; empty: there is none."""
     mask_dtype: str = "int64"
     sinks: bool = False
+    quantized: bool = False
+    """Whether keys and values are numbers of 8 bits, with a scale for each."""
 
     @property
     def panels(self) -> int:
@@ -144,24 +149,36 @@ def attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     The result is shaped as q, or with `rows_first` [batch, rows, heads, e]. Operands that are left out are `position`
     again, which the kernel does not look at.
     """
-    sizes = sizes_of(node)
-    position = operands[3] if has(node, 3) else array(np.zeros(sizes.batch, np.int64))
-    others = [operands[place] if has(node, place) else position for place in (4, 5)]
-    return b.call(attend, [*operands[:3], position, *others], type_of(node.outputs[0]), sizes)
+    return _emit(b, node, operands[:3], operands[3:], sizes_of(node, 3))
 
 
-def sizes_of(node: Node) -> Sizes:
-    """The parameters of a node."""
+def quantized_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """`tvm.QuantizedAttention`: the same of numbers of 8 bits, with panels of the scales of keys and of values."""
+    return _emit(b, node, operands[:5], operands[5:], replace(sizes_of(node, 5), quantized=True))
+
+
+def _emit(b: FunctionBuilder, node: Node, given: list[Expr], others: list[Expr], sizes: Sizes) -> Expr:
+    """The call of the kernel; `others` are position, mask and sinks, as far as they are there."""
+    place, mask, sinks = (*others, None, None, None)[:3]
+    position = array(np.zeros(sizes.batch, np.int64)) if place is None else place
+    scales = given[3:] or [position, position]
+    optional = [position if operand is None else operand for operand in (mask, sinks)]
+    operands = [*given[:3], *scales, position, *optional]
+    return b.call(attend, operands, type_of(node.outputs[0]), sizes)
+
+
+def sizes_of(node: Node, first: int) -> Sizes:
+    """The parameters of a node, whose position, mask and sinks are its operands from `first` on."""
     batch, heads, rows, d = input_shape(node)
     kv_heads, keys, e = input_shape(node, 2)[1:]
-    rule = rule_of(node)
+    rule, mask = rule_of(node), first + 1
     return Sizes(
         batch, heads, rows, d, kv_heads, keys, e,
         scale=rule.scale, seen=rule.visibility, softcap=rule.softcap,
         rows_first=integer(node, "rows_first", 0) == 1,
-        mask=input_shape(node, 4) if has(node, 4) else (),
-        mask_dtype=dtype_of(node, 4) if has(node, 4) else "int64",
-        sinks=has(node, 5),
+        mask=input_shape(node, mask) if has(node, mask) else (),
+        mask_dtype=dtype_of(node, mask) if has(node, mask) else "int64",
+        sinks=has(node, first + 2),
     )  # fmt: skip
 
 
@@ -213,12 +230,16 @@ def attend(z: Sizes) -> Any:
     loop = loop_of(4 * z.batch * z.heads * z.rows * (z.keys if z.rows == 1 else z.rows) * z.d)
     mask_shape, sinks_shape = z.mask or (z.batch,), (z.heads,) if z.sinks else (z.batch,)
     sinks_dtype = "float32" if z.sinks else "int64"
+    dtype, scales_dtype = ("int8", "float32") if z.quantized else ("float32", "int64")
+    scales_shape = (z.batch, z.kv_heads, z.panels, 1, PANEL) if z.quantized else (z.batch,)
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         q: T.Buffer((z.batch, z.heads, z.rows, z.d), "float32"),
-        k: T.Buffer((z.batch, z.kv_heads, z.panels, z.d, PANEL), "float32"),
-        v: T.Buffer((z.batch, z.kv_heads, z.keys, z.e), "float32"),
+        k: T.Buffer((z.batch, z.kv_heads, z.panels, z.d, PANEL), dtype),
+        v: T.Buffer((z.batch, z.kv_heads, z.keys, z.e), dtype),
+        key_scales: T.Buffer(scales_shape, scales_dtype),
+        value_scales: T.Buffer(scales_shape, scales_dtype),
         position: T.Buffer((z.batch,), "int64"),
         mask: T.Buffer(mask_shape, z.mask_dtype),
         sinks: T.Buffer(sinks_shape, sinks_dtype),
@@ -239,7 +260,7 @@ def attend(z: Sizes) -> Any:
             take(z, q, queries, b, h, s)
             for panel in range(panels_of(end) - panel_of(first)):
                 for tile in range(t.count):
-                    score(z, t, queries, k, scores, b, h // group, panel_of(first) + panel,
+                    score(z, t, queries, k, key_scales, scores, b, h // group, panel_of(first) + panel,
                           T.min(tile * t.rows, task.rows - t.rows))  # fmt: skip
             for row in range(task.rows):
                 at: T.let = place + task.query(row)
@@ -250,6 +271,8 @@ def attend(z: Sizes) -> Any:
                     scores, row, panel_of(first), panels_of(end), first_key(z, at), end_of_keys(z, at), lanes,
                     total, sinks[h + task.head(row)] if z.sinks else T.float32(LOWEST), z.sinks,
                 )  # fmt: skip
+                if z.quantized:
+                    scale(scores, row, value_scales, b, h // group, panel_of(first), panels_of(end))
             clear(t, sums)
             for block in range(T.truncdiv(end - first + (TOKENS - 1), TOKENS)):
                 for column in range(t.groups):
@@ -274,8 +297,8 @@ def take(z, q, queries, b, h, s):
 
 
 @T.macro
-def score(z, t, queries, k, scores, b, kv, panel, row):
-    """scores[row + i, keys of the panel] = capped(queries[row + i, :] · k[panel, :, :])."""
+def score(z, t, queries, k, scales, scores, b, kv, panel, row):
+    """scores[row + i, keys of the panel] = capped(queries[row + i, :] · k[panel, :, :] · scales of the keys)."""
     sums = T.alloc_buffer((t.parts, t.rows, PANEL), "float32")
     for part in T.unroll(t.parts):
         for i in T.unroll(t.rows):
@@ -285,18 +308,18 @@ def score(z, t, queries, k, scores, b, kv, panel, row):
         for part in T.unroll(t.parts):
             for i in T.unroll(t.rows):
                 for lane in T.vectorized(PANEL):
-                    sums[part, i, lane] = (
-                        sums[part, i, lane]
-                        + queries[row + i, step * t.parts + part]
-                        * k[b, kv, panel, step * t.parts + part, lane]
-                    )
+                    sums[part, i, lane] = sums[part, i, lane] + queries[
+                        row + i, step * t.parts + part
+                    ] * T.Cast("float32", k[b, kv, panel, step * t.parts + part, lane])
     for part in T.unroll(t.parts - 1):
         for i in T.unroll(t.rows):
             for lane in T.vectorized(PANEL):
                 sums[0, i, lane] = sums[0, i, lane] + sums[part + 1, i, lane]
     for i in T.unroll(t.rows):
         for lane in T.vectorized(PANEL):
-            scores[row + i, panel * PANEL + lane] = capped(z, sums[0, i, lane])
+            scores[row + i, panel * PANEL + lane] = capped(
+                z, sums[0, i, lane] * scales[b, kv, panel, 0, lane] if z.quantized else sums[0, i, lane]
+            )
 
 
 @T.macro
@@ -347,6 +370,16 @@ def softmax(scores, row, panel, panels, first, end, lanes, total, sink, has_sink
 
 
 @T.macro
+def scale(scores, row, scales, b, kv, panel, end):
+    """The weights of a row times the scales of the values."""
+    for number in range(end - panel):
+        for lane in T.vectorized(PANEL):
+            scores[row, (panel + number) * PANEL + lane] = (
+                scores[row, (panel + number) * PANEL + lane] * scales[b, kv, panel + number, 0, lane]
+            )
+
+
+@T.macro
 def weigh(z, t, scores, v, sums, b, kv, tile, group, first, count):
     """sums[tile, group] += Σ scores[row + i, first + token] v[first + token, columns], a tile in registers."""
     part = T.alloc_buffer((t.rows, t.columns, t.width), "float32")
@@ -360,10 +393,8 @@ def weigh(z, t, scores, v, sums, b, kv, tile, group, first, count):
         for i in T.unroll(t.rows):
             for c in T.unroll(t.columns):
                 for lane in T.vectorized(t.width):
-                    part[i, c, lane] = (
-                        part[i, c, lane]
-                        + scores[row + i, first + token]
-                        * v[b, kv, first + token, column + c * t.width + lane]
+                    part[i, c, lane] = part[i, c, lane] + scores[row + i, first + token] * T.Cast(
+                        "float32", v[b, kv, first + token, column + c * t.width + lane]
                     )
     for i in T.unroll(t.rows):
         for c in T.unroll(t.columns):

@@ -1,7 +1,7 @@
 """New rows into a cache, in place; nothing else of the cache is touched. Keys of a step in panels (`panels.py`).
 
-Moves 8 × batch × heads × rows × d bytes, whatever the size of the cache. In panels, the numbers of a row go to d cache
-lines, which the row before has fetched, or the panel begins.
+Moves 8 × batch × heads × rows × d bytes (2 × in 8 bits), whatever the size of the cache. In panels, the numbers of a
+row go to d cache lines, which the row before has fetched, or the panel begins.
 """
 
 # mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
@@ -30,14 +30,14 @@ def update_state(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """
     if not fits(node):
         return OPERATORS[UPDATE_STATE.name](b, node, operands)
-    sizes = (*input_shape(node, 0), *_rows_of(node, 1))
+    sizes = (*input_shape(node, 0), *_rows_of(node, 1), dtype_of(node))
     return b.update(write_rows, operands, type_of(node.outputs[0]), *sizes)
 
 
 def update_panels(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """The same as `update_state`, into panels [batch, heads, panels, d, PANEL]."""
     batch, heads, panels, d, _ = input_shape(node, 0)
-    sizes = (batch, heads, panels, d, *_rows_of(node, 1))
+    sizes = (batch, heads, panels, d, *_rows_of(node, 1), dtype_of(node))
     return b.update(write_panels, operands, type_of(node.outputs[0]), *sizes)
 
 
@@ -54,19 +54,19 @@ def _rows_of(node: Node, place: int) -> tuple[int, bool]:
 
 
 def fits(node: Node) -> bool:
-    """Whether there is a kernel for this state: float32, by heads."""
-    return len(input_shape(node)) == 4 and dtype_of(node) == "float32"
+    """Whether there is a kernel for this state: float32 or 8 bits, by heads."""
+    return len(input_shape(node)) == 4 and dtype_of(node) in ("float32", "int8")
 
 
-def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, rows_first: bool) -> Any:
+def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, rows_first: bool, dtype: str) -> Any:
     """A thread takes heads. Rows of padding that would lie behind the end of the cache are not written."""
     W, shape = math.gcd(D, 16), (B, S, H, D) if rows_first else (B, H, S, D)
     loop = loop_of(2 * B * H * S * D)
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
-        state: T.Buffer((B, H, T_MAX, D), "float32"),
-        new: T.Buffer(shape, "float32"),
+        state: T.Buffer((B, H, T_MAX, D), dtype),
+        new: T.Buffer(shape, dtype),
         position: T.Buffer((B,), "int64"),
     ):
         for head in loop(B * H):
@@ -84,15 +84,15 @@ def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, rows_first: bool) -> 
     return kernel
 
 
-def write_panels(B: int, H: int, P: int, D: int, S: int, rows_first: bool) -> Any:
+def write_panels(B: int, H: int, P: int, D: int, S: int, rows_first: bool, dtype: str) -> Any:
     """A thread takes heads. Rows of padding that would lie behind the end of the cache are not written."""
     shape = (B, S, H, D) if rows_first else (B, H, S, D)
     loop = loop_of(2 * B * H * S * D)
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
-        state: T.Buffer((B, H, P, D, PANEL), "float32"),
-        new: T.Buffer(shape, "float32"),
+        state: T.Buffer((B, H, P, D, PANEL), dtype),
+        new: T.Buffer(shape, dtype),
         position: T.Buffer((B,), "int64"),
     ):
         for head in loop(B * H):

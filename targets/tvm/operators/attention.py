@@ -10,6 +10,7 @@ which may see nothing at all, stays finite.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
-from partc.ir.operators import ATTENTION, UPDATE_STATE
+from partc.ir.operators import ATTENTION, QUANTIZE_ROWS, QUANTIZED_ATTENTION, UPDATE_STATE
 from partc.ir.operators.attention import rule_of
+from partc.ir.operators.quantize_rows import LEAST
 from targets.tvm.builder import Emitter, Expr, FunctionBuilder, type_of
 from targets.tvm.operators.reading import (
     array,
@@ -95,6 +97,27 @@ def _visible(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr | Non
     return seen
 
 
+def plain_quantized_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """`partc.QuantizedAttention`: plain attention over the numbers that the whole cache stands for."""
+    dtype = dtype_of(node)
+    wide = [b.emit(op.astype(operands[place], dtype)) for place in (1, 2)]
+    key, value = (b.emit(op.multiply(data, scales)) for data, scales in zip(wide, operands[3:5], strict=True))
+    result = replace(node.outputs[0], producer=None)
+    inner = Node(ATTENTION.name, [*node.inputs[:3], *node.inputs[5:]], [result], node.attributes, node.scope)
+    return plain_attention(b, inner, [operands[0], key, value, *operands[5:]])
+
+
+def plain_quantize_rows(b: FunctionBuilder, node: Node, operands: list[Expr]) -> list[Expr]:
+    """`partc.QuantizeRows` of x [..., d]: whole numbers and a scale for every row."""
+    dtype = dtype_of(node)
+    largest = b.emit(op.max(b.emit(op.abs(operands[0])), axis=[-1], keepdims=True))
+    usable = b.emit(op.greater_equal(largest, number(LEAST, dtype)))
+    divisor = b.emit(op.where(usable, largest, number(1.0, dtype)))
+    inverse = b.emit(op.where(usable, b.emit(number(127.0, dtype) / divisor), number(0.0, dtype)))
+    rounded = b.emit(op.round(b.emit(op.multiply(operands[0], inverse))))
+    return [op.astype(rounded, "int8"), op.multiply(largest, number(1 / 127, dtype))]
+
+
 def update_state(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """State [batch, heads, max_sequence, d], new [batch, heads, rows, d], position [batch] → state, in place."""
     sizes = (*input_shape(node, 0), input_shape(node, 1)[2], result_dtype(node))
@@ -121,6 +144,8 @@ def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, dtype: str) -> Any:
 
 EMITTERS: Mapping[str, Emitter] = {
     ATTENTION.name: plain_attention,
+    QUANTIZED_ATTENTION.name: plain_quantized_attention,
+    QUANTIZE_ROWS.name: plain_quantize_rows,
     UPDATE_STATE.name: update_state,
 }
 """Operator → what writes it."""
