@@ -22,13 +22,15 @@ _X86_FEATURES = {
 _ARM_FEATURES = {
     "neon": ("+neon",),
     "dotprod": ("+neon", "+dotprod"),
-    "i8mm": ("+neon", "+i8mm"),
+    "i8mm": ("+neon", "+dotprod", "+i8mm"),
     "fp16": ("+neon", "+fullfp16"),
     "bf16": ("+neon", "+bf16"),
     "sve": ("+sve",),
 }
-_BASELINES = {"x86-64-v3": ("+avx2", "+fma", "+bmi2", "+f16c", "+movbe")}
-"""Features of a baseline beyond those of every processor of its kind."""
+_USUAL_ARM = ("dotprod",)
+"""Processors since Cortex-A55 and A76, of 2018, have it; earlier ones take `features: [neon]`."""
+_BASELINES = {"x86-64-v3": ("+avx2", "+fma", "+bmi2", "+f16c", "+movbe"), "generic": ("+neon",)}
+"""Features of a baseline that kernels ask for; "generic" is that of aarch64."""
 _LINUX_NAMES = {
     "neon": "asimd",
     "dotprod": "asimddp",
@@ -57,6 +59,8 @@ class Platform:
     """The system's libraries that a library names, because its undefined symbols are theirs."""
     runtime: tuple[str, ...] = ()
     """TVM's libraries, where they have to be named too."""
+    usual: tuple[str, ...] = ()
+    """Features of code for a processor where none are named."""
     page: int = 0
     """Bytes that segments are aligned to; 0: what the linker thinks right."""
 
@@ -71,13 +75,14 @@ PLATFORMS: Mapping[str, Platform] = {
         "x86_64-unknown-linux-gnu", "x86-64-v3", _X86_FEATURES, "elf_x86_64", _GLIBC
     ),
     "aarch64-linux-gnu": Platform(
-        "aarch64-unknown-linux-gnu", "generic", _ARM_FEATURES, "aarch64linux", _GLIBC
+        "aarch64-unknown-linux-gnu", "generic", _ARM_FEATURES, "aarch64linux", _GLIBC,
+        usual=_USUAL_ARM,
     ),
     # Android looks symbols up when a library is loaded, and only in what the library names: so TVM's is named too.
     # Its kernels have pages of 4 or of 16 KiB.
     "aarch64-linux-android": Platform(
         "aarch64-linux-android24", "generic", _ARM_FEATURES, "aarch64linux",
-        ("libm.so", "libc.so"), ("libtvm_ffi.so",), 16384,
+        ("libm.so", "libc.so"), ("libtvm_ffi.so",), usual=_USUAL_ARM, page=16384,
     ),
 }  # fmt: skip
 """Every platform by the name that devices.yaml uses."""
@@ -150,7 +155,9 @@ def machine_of(arch: str, platform: str, features: Sequence[str], provider: str,
         raise ConfigError(
             f"{cuda!r} is no architecture of a GPU", where="cuda_arch", hint="write `cuda_arch: sm_87`"
         )
-    return Machine(name, PLATFORMS[name], tuple(features), cuda if provider == "cuda" else None)
+    if provider == "cuda":
+        return Machine(name, PLATFORMS[name], tuple(features), cuda)
+    return Machine(name, PLATFORMS[name], tuple(features) or PLATFORMS[name].usual)
 
 
 def features_of_host() -> tuple[str, ...]:

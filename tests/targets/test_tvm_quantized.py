@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from hypothesis import strategies as st
 from partc.format.dtypes import Array
 from partc.ir.panels import panels
 from partc.ir.quantization import dequantize, quantize, scales
+from partc.runtime.cores import architecture
+from tests.targets.aarch64 import COMPILER, EMULATOR
 
 pytestmark = pytest.mark.tvm
 tvm = pytest.importorskip("tvm")
@@ -29,8 +33,11 @@ from targets.tvm.kernels.quantized_experts import experts_of_rows  # noqa: E402
 from targets.tvm.kernels.quantized_gather import rows_of_panels  # noqa: E402
 from targets.tvm.kernels.quantized_tiles import Format  # noqa: E402
 from targets.tvm.machine import Machine, machine_of  # noqa: E402
+from tests.targets.emulated_kernels import call_emulated  # noqa: E402
 
-FEATURES: dict[str, tuple[str, ...]] = {"avx512-vnni": ("vnni",), "avx-vnni": ("avxvnni",), "avx2": ()}
+FEATURES: dict[str, tuple[str, ...]] = {
+    "avx512-vnni": ("vnni",), "avx-vnni": ("avxvnni",), "avx2": (), "neon-dotprod": (), "neon": ("neon",),
+}  # fmt: skip
 """Instruction set → features that choose it."""
 HERE = set(Path("/proc/cpuinfo").read_text().split())
 
@@ -39,11 +46,25 @@ def machine(isa: InstructionSet) -> Machine:
     return machine_of(isa.arch, "", FEATURES[isa.name], "cpu", "")
 
 
-SETS = [
-    pytest.param(isa, id=isa.name)
-    for isa in INSTRUCTION_SETS
-    if isa.name in FEATURES and set(machine(isa).needs()) <= HERE
-]
+def is_emulated(isa: InstructionSet) -> bool:
+    return isa.arch == "aarch64" != architecture()
+
+
+def cannot_run(isa: InstructionSet) -> str:
+    """What is missing; empty where its code can run here."""
+    if is_emulated(isa):
+        missing = {tool for tool in (COMPILER, EMULATOR) if shutil.which(tool) is None}
+    else:
+        missing = set(machine(isa).needs()) - HERE
+    return f"no {', '.join(sorted(missing))}" if missing else ""
+
+
+def marks(isa: InstructionSet) -> list[pytest.MarkDecorator]:
+    emulated = [pytest.mark.qemu] if is_emulated(isa) else []
+    return [*emulated, pytest.mark.skipif(bool(cannot_run(isa)), reason=cannot_run(isa))]
+
+
+SETS = [pytest.param(isa, id=isa.name, marks=marks(isa)) for isa in INSTRUCTION_SETS]
 FORMATS = st.sampled_from([(4, 32), (4, 64), (4, 128), (8, 0)])
 many = settings(
     max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -57,6 +78,8 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 def call(isa: InstructionSet, function: Any, *arrays: Array) -> list[Array]:
     """What the arrays are after the kernel ran over them."""
+    if is_emulated(isa):
+        return call_emulated(function, machine(isa), arrays)
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     tvm.compile(module, target=machine(isa).target())["main"](*tensors)
@@ -178,7 +201,7 @@ def test_experts(
 @many
 @given(FORMATS, st.integers(1, 200), st.integers(1, 150), st.data())
 def test_rows_of_a_table(how: tuple[int, int], rows: int, columns: int, data: st.DataObject) -> None:
-    isa = INSTRUCTION_SETS[-1]
+    isa = next(isa for isa in INSTRUCTION_SETS if not cannot_run(isa))
     table, width = numbers(rows, columns), depth_of(columns, how)
     places = np.array(data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=5)), np.int64)
     stream = panels(table, *how)
@@ -193,8 +216,9 @@ def test_a_prompt_in_pieces_gives_the_same_bits_on_every_instruction_set(bits: i
     how = (bits, 32 if bits == 4 else 0)
     x, weight = numbers(13, 200), numbers(100, 200, seed=1)
     found = []
-    for isa in (param.values[0] for param in SETS):
-        assert isinstance(isa, InstructionSet)
+    for isa in INSTRUCTION_SETS:
+        if cannot_run(isa):
+            continue
         for begin, end in ((0, 13), (0, 1), (1, 4)):
             part = x[begin:end]
             f = Format(isa, bits, len(part), depth_of(200, how), 100)
@@ -208,14 +232,49 @@ def test_a_prompt_in_pieces_gives_the_same_bits_on_every_instruction_set(bits: i
 
 def test_no_instruction_is_used_that_a_processor_may_lack() -> None:
     """LLVM ends the process where an intrinsic meets a machine without the feature."""
-    chosen = {
-        features: instructions_of(machine_of("x86_64", "", features, "cpu", ""))
-        for features in FEATURES.values()
-    }
-    assert {features: isa.name for features, isa in chosen.items() if isa} == {
-        features: name for name, features in FEATURES.items()
+    assert {isa.name: instructions_of(machine(isa)) for isa in INSTRUCTION_SETS} == {
+        isa.name: isa for isa in INSTRUCTION_SETS
     }
     for isa in INSTRUCTION_SETS:
-        if isa.name in FEATURES:
-            assert isa.needs <= machine(isa).enabled()
-    assert instructions_of(machine_of("x86_64", "", ("avx512",), "cpu", "")) is chosen[()]
+        assert isa.needs <= machine(isa).enabled()
+    assert instructions_of(machine_of("x86_64", "", ("avx512",), "cpu", "")) is machine_set("avx2")
+    assert instructions_of(machine_of("aarch64", "", ("i8mm",), "cpu", "")) is machine_set("neon-dotprod")
+    assert instructions_of(machine_of("aarch64", "", ("sve",), "cpu", "")) is machine_set("neon")
+
+
+def machine_set(name: str) -> InstructionSet:
+    return next(isa for isa in INSTRUCTION_SETS if isa.name == name)
+
+
+ARM = [isa for isa in INSTRUCTION_SETS if isa.arch == "aarch64"]
+PRODUCTS = {"sdot": 16, "smlal": 8, "smlal2": 8, "smull": 8, "smull2": 8}
+"""Instruction → products of bytes."""
+
+
+def inner_loops(listing: str) -> list[list[str]]:
+    """The instructions of loops that have no loop inside, and multiply bytes."""
+    lines = [line.strip() for line in listing.splitlines()]
+    labels = {line[:-1]: place for place, line in enumerate(lines) if re.fullmatch(r"\.L\w+:", line)}
+    jumps = ((place, re.match(r"(?:b\.|cb|tb).*(\.L\w+)$", line)) for place, line in enumerate(lines))
+    loops = [(labels[jump[1]], place) for place, jump in jumps if jump and labels[jump[1]] < place]
+    inner = [own for own in loops if not any(own != o and own[0] <= o[0] and o[1] <= own[1] for o in loops)]
+    codes = [[line for line in lines[a:b] if re.match(r"[a-z]", line)] for a, b in inner]
+    return [code for code in codes if any(line.split()[0] in PRODUCTS for line in code)]
+
+
+@pytest.mark.parametrize("isa", ARM, ids=[isa.name for isa in ARM])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [1, 2, 16])
+def test_inner_loops_on_aarch64_keep_to_the_registers(isa: InstructionSet, bits: int, rows: int) -> None:
+    """Nothing is spilled, words of activations cost no instruction each, and weights no more than their unpacking."""
+    kernel = quantized_product(Format(isa, bits, rows, 256, 256)).with_attr("global_symbol", "main")
+    built = tvm.compile(tvm.IRModule({"main": kernel}), target=machine(isa).target())
+    (loop,) = inner_loops(built.mod.inspect_source("s"))
+    assert not [line for line in loop if "[sp" in line]
+    names = [line.split()[0] for line in loop]
+    products = sum(PRODUCTS.get(name, 0) for name in names)
+    assert products % (16 * 32) == 0, "whole blocks of 16 outputs"
+    assert names.count("ext") == 0
+    if isa.name == "neon-dotprod":
+        assert names.count("dup") + names.count("ld1r") <= 2 * rows
+        assert len(names) <= (0.26 if bits == 4 and rows == 1 else 0.2) * products

@@ -32,7 +32,6 @@ from targets.tvm.kernels.script import Buffer, Expr, registers, store
 
 PANELS4 = 4
 """Panels of 4 bits that alternate in memory."""
-_LOW = 0x0F0F0F0F
 
 Row = Callable[[int], Expr]
 """Number of a row in a tile → its number in x and y."""
@@ -176,17 +175,22 @@ class _Packed4:
 
     def multiply(self, sums: Buffer, number: int, part: Expr, row: Row) -> None:
         """sums[number] = the rows times the panels of the group."""
-        f, w = self.f, self.weights[number]
+        f = self.f
         _clear(f, sums, number)
         with T.serial(f.w_type[0][1]) as step:
-            for p, half, v in itertools.product(range(PANELS4), range(2), f.vectors):
-                words = [w[self.group, step, p, f.lanes(half * 64 + i * LANES + v)] for i in range(4)]
-                weights = [side for word in words for side in _sides(f, word)]
-                scales = _scales(f, w, self.group, step, p, half, v)
-                for r in range(f.tile.rows):
-                    added = _block(f, weights, scales, self.x, row(r), step * 2 + half)
-                    place = [number, r, p, f.lanes(v)]
-                    store(sums, place, sums[*place] + added)
+            _for_blocks(f, lambda p, half: self._add(sums, number, step, p, half, row))
+
+    def _add(self, sums: Buffer, number: int, step: Expr, p: Expr, half: Expr, row: Row) -> None:
+        """sums[number] of panel p += the rows times one of its two blocks of a step."""
+        f, w = self.f, self.weights[number]
+        for v in f.vectors:
+            words = [w[self.group, step, p, f.lanes(half * 64 + i * LANES + v)] for i in range(4)]
+            weights = [side for word in words for side in f.isa.halves(word)]
+            scales = _scales(f, w, self.group, step, p, half, v)
+            for r in range(f.tile.rows):
+                added = _block(f, weights, scales, self.x, row(r), step * 2 + half)
+                place = [number, r, p, f.lanes(v)]
+                store(sums, place, sums[*place] + added)
 
 
 class _Unpacked4:
@@ -204,15 +208,18 @@ class _Unpacked4:
     def _unpack(self, number: int, w: Buffer) -> None:
         f = self.f
         with T.serial(f.w_type[0][1]) as step:
-            for p, half, v in itertools.product(range(PANELS4), range(2), f.vectors):
-                part, place = divmod(p, f.tile.panels)
-                block, lanes = step * 2 + half, f.lanes(place * LANES + v)
-                for i in range(4):
-                    word = w[self.group, step, p, f.lanes(half * 64 + i * LANES + v)]
-                    for side, weights in enumerate(_sides(f, word)):
-                        store(self._bytes, [number, part, block, 2 * i + side, lanes], weights)
-                scales = _scales(f, w, self.group, step, p, half, v)
-                store(self._scales, [number, part, block, lanes], scales)
+            _for_blocks(f, lambda p, half: self._unpack_block(number, w, step, p, half))
+
+    def _unpack_block(self, number: int, w: Buffer, step: Expr, p: Expr, half: Expr) -> None:
+        f = self.f
+        part, place, block = p // f.tile.panels, p % f.tile.panels, step * 2 + half
+        for v in f.vectors:
+            lanes = f.lanes(place * LANES + v)
+            for i in range(4):
+                word = w[self.group, step, p, f.lanes(half * 64 + i * LANES + v)]
+                for side, weights in enumerate(f.isa.halves(word)):
+                    store(self._bytes, [number, part, block, 2 * i + side, lanes], weights)
+            store(self._scales, [number, part, block, lanes], _scales(f, w, self.group, step, p, half, v))
 
     def multiply(self, sums: Buffer, number: int, part: Expr, row: Row) -> None:
         """sums[number] = the rows times the panels of a part of the group."""
@@ -260,13 +267,17 @@ def _panels(f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> _Pa
     return (_Packed4 if f.is_few else _Unpacked4)(f, x, weights, group)
 
 
-def _sides(f: Format, words: Expr) -> tuple[Expr, Expr]:
-    """The low and the high halves of bytes."""
-    low = f.all(T.int32(_LOW))
-    return T.bitwise_and(words, low), T.bitwise_and(T.shift_right(words, f.all(T.int32(4))), low)
+def _for_blocks(f: Format, write: Callable[[Expr, Expr], None]) -> None:
+    """Write the panel and the half of every block of a step, in the order of memory."""
+    if f.isa.unrolled4:
+        for p, half in itertools.product(range(PANELS4), range(2)):
+            write(p, half)
+        return
+    with T.serial(PANELS4 * 2) as block:
+        write(block // 2, block % 2)
 
 
-def _scales(f: Format, w: Buffer, group: Expr, step: Expr, panel: int, half: int, v: int) -> Expr:
+def _scales(f: Format, w: Buffer, group: Expr, step: Expr, panel: Expr, half: Expr, v: int) -> Expr:
     """The scales of a block of 4 bits, as float32."""
     lanes = f.isa.lanes
     words = w[group, step, panel, T.ramp(2 * 64 + (half * LANES + v) // 2, 1, lanes // 2)]

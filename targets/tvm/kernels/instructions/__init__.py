@@ -6,9 +6,11 @@ from targets.tvm.kernels.instructions.avx2 import AVX2
 from targets.tvm.kernels.instructions.avx512_vnni import AVX512_VNNI
 from targets.tvm.kernels.instructions.avx_vnni import AVX_VNNI
 from targets.tvm.kernels.instructions.contract import InstructionSet, Tile
+from targets.tvm.kernels.instructions.neon import NEON
+from targets.tvm.kernels.instructions.neon_dotprod import NEON_DOTPROD
 from targets.tvm.machine import Machine
 
-INSTRUCTION_SETS = (AVX512_VNNI, AVX_VNNI, AVX2)
+INSTRUCTION_SETS = (AVX512_VNNI, AVX_VNNI, AVX2, NEON_DOTPROD, NEON)
 """All of them; of one architecture the fastest first."""
 
 

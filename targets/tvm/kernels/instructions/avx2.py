@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_words
 
 
 def _pairs(unsigned: Expr, signed: Expr) -> Expr:
@@ -49,10 +49,12 @@ AVX2 = InstructionSet(
     arch="x86_64",
     needs=frozenset(("avx2", "fma", "f16c")),
     lanes=8,
+    halves=halves_of_words(8),
     sums4=_sums4,
     dot8=_dot8,
     unsigned=False,
     few4=4,
+    unrolled4=True,
     few8=8,
     tile4=Tile(4, 1),
     tile8=Tile(3, 1),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_words
 
 
 def _dot(total: Expr, unsigned: Expr, signed: Expr) -> Expr:
@@ -32,10 +32,12 @@ AVX512_VNNI = InstructionSet(
     arch="x86_64",
     needs=frozenset(("avx512f", "avx512bw", "avx512vl", "avx512vnni")),
     lanes=16,
+    halves=halves_of_words(16),
     sums4=_sums4,
     dot8=_dot8,
     unsigned=True,
     few4=4,
+    unrolled4=True,
     few8=8,
     tile4=Tile(8, 1),
     tile8=Tile(6, 4),

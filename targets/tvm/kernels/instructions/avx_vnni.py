@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_words
 
 
 def _dot(total: Expr, unsigned: Expr, signed: Expr) -> Expr:
@@ -31,10 +31,12 @@ AVX_VNNI = InstructionSet(
     arch="x86_64",
     needs=frozenset(("avx2", "fma", "f16c", "avxvnni")),
     lanes=8,
+    halves=halves_of_words(8),
     sums4=_sums4,
     dot8=_dot8,
     unsigned=True,
     few4=4,
+    unrolled4=True,
     few8=8,
     tile4=Tile(4, 1),
     tile8=Tile(3, 2),

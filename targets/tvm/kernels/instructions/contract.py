@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tvm.script import tirx as T
+
 Expr = Any
 """A TensorIR expression, mostly a vector of `lanes` numbers."""
 
@@ -18,6 +20,24 @@ class Tile:
     """Rows at most."""
     panels: int
     """Panels of 16 columns."""
+
+
+def halves_of_words(lanes: int) -> Callable[[Expr], tuple[Expr, Expr]]:
+    """`InstructionSet.halves` where no instruction shifts bytes."""
+    low, four = T.Broadcast(T.int32(0x0F0F0F0F), lanes), T.Broadcast(T.int32(4), lanes)
+
+    def halves(words: Expr) -> tuple[Expr, Expr]:
+        return T.bitwise_and(words, low), T.bitwise_and(T.shift_right(words, four), low)
+
+    return halves
+
+
+def halves_of_bytes(words: Expr) -> tuple[Expr, Expr]:
+    """`InstructionSet.halves` of NEON."""
+    bytes_ = T.reinterpret("uint8x16", words)
+    low = T.bitwise_and(bytes_, T.Broadcast(T.uint8(15), 16))
+    high = T.shift_right(bytes_, T.Broadcast(T.uint8(4), 16))
+    return T.reinterpret("int32x4", low), T.reinterpret("int32x4", high)
 
 
 @dataclass(frozen=True)
@@ -35,6 +55,8 @@ class InstructionSet:
     """LLVM's names of the features that must be enabled: without one, it ends the process at these intrinsics."""
     lanes: int
     """Outputs in a vector: 16, 8 or 4."""
+    halves: Callable[[Expr], tuple[Expr, Expr]]
+    """Words → the low and the high halves of their bytes."""
     sums4: Callable[[Expr, Sequence[Expr], Expr, Expr, Expr], Expr]
     """(start, weights, x, row, at) → start + Σ over the 32 weights of a block, 0 … 15 in 8 words, times activations."""
     dot8: Callable[[Expr, Expr, Expr, Expr, Expr, int], Expr]
@@ -43,6 +65,9 @@ class InstructionSet:
     """Activations for `dot8` are stored + 128, and sums start at -128 Σ w."""
     few4: int
     """Rows up to which a product unpacks the weights of 4 bits in registers, again for each tile."""
+    unrolled4: bool
+    """Whether the blocks of a step of 4 bits are written one after the other; else a loop goes over them, which loads
+    and stores the sums of a panel for each."""
     few8: int
     """Rows up to which a product of 8 bits reads one panel at a time."""
     tile4: Tile
