@@ -37,7 +37,7 @@ links:
 
 
 def devices_file(folder: Path, **given: str) -> str:
-    default = {"phone": "ort", "board": "tvm", "memory": "1 GiB", "top": "", "options": ""}
+    default = {"phone": "ort", "board": "tvm, provider: cuda", "memory": "1 GiB", "top": "", "options": ""}
     (folder / "devices.yaml").write_text(DEVICES.format(**default | given))
     return str(folder / "devices.yaml")
 
@@ -62,7 +62,7 @@ def test_a_target_without_quantised_kernels_gets_no_quantised_submodule(
 ) -> None:
     answer = plan(INT4, devices_file(tmp_path), strategy)["answer"]
     assert "board" not in answer["assignment"]
-    reason = "it cannot run submodules 0-5: the tvm target has no code for partc.QuantizedGather"
+    reason = "it cannot run submodules 0-5: the tvm target has no code for partc.QuantizedGather on a GPU"
     assert answer["explain"]["unused"]["board"] == reason
     # Controls: the fastest device is used as soon as it can run the model.
     assert "board" in plan(None, devices_file(tmp_path))["answer"]["assignment"]
@@ -105,20 +105,22 @@ def refused(quantize: Quantization, path: str) -> PlanError:
 
 
 def test_no_device_is_left(tmp_path: Path) -> None:
-    path = devices_file(tmp_path, phone="tvm")
-    Path(path).write_text(Path(path).read_text().replace("target: ort", "target: tvm"))
+    path = devices_file(tmp_path, phone="tvm, provider: cuda")
+    Path(path).write_text(Path(path).read_text().replace("target: ort", "target: tvm, provider: cuda"))
     error = refused(INT4, path)
     assert error.message.startswith("no device can run ")
-    assert error.message.endswith("the tvm target has no code for partc.QuantizedGather (phone, board, old)")
+    assert error.message.endswith(
+        "the tvm target has no code for partc.QuantizedGather on a GPU (phone, board, old)"
+    )
     assert error.where == path
     assert "`quantize: none`" in str(error.hint) and "`target: ort`" in str(error.hint)
 
 
 def test_the_source_cannot_run_the_first_submodule(tmp_path: Path) -> None:
-    error = refused(INT4, devices_file(tmp_path, phone="tvm"))
+    error = refused(INT4, devices_file(tmp_path, phone="tvm, provider: cuda"))
     assert error.message == (
         "the source phone cannot run sub-module 0, which must be on it: "
-        "the tvm target has no code for partc.QuantizedGather"
+        "the tvm target has no code for partc.QuantizedGather on a GPU"
     )
     assert str(error.hint).endswith("; or choose another source: `source: old`")
 
@@ -137,7 +139,7 @@ def test_too_little_memory_without_such_devices(tmp_path: Path) -> None:
     error = refused(INT4, devices_file(tmp_path, memory="3 MB"))
     assert error.message.startswith("no plan fits: memory: ")
     assert error.message.endswith(
-        "board cannot run submodules 0-5: the tvm target has no code for partc.QuantizedGather"
+        "board cannot run submodules 0-5: the tvm target has no code for partc.QuantizedGather on a GPU"
     )
     assert "`target: ort`" in str(error.hint)
     # A model that would not fit with it either is not its fault.
