@@ -13,6 +13,7 @@ import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.role import Role
+from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module
 from partc.pipeline.default import PHASES as DEFAULT
 from partc.pipeline.default import default_pipeline
@@ -72,13 +73,13 @@ def _error(found: Array, right: Array) -> float:
     return float(difference.max()) / max(1.0, float(np.abs(right).max()))
 
 
-def _devices(folder: Path, arch: str, submodules: int = 0) -> Path:
+def _devices(folder: Path, arch: str, submodules: int = 0, features: str = "") -> Path:
     """One device; or two that hold sub-modules in turn, so that each sub-module is a function of its own."""
     names = "ab" if submodules else "a"
     device = (
         f"target: tvm, arch: {arch}, flops: 1 TFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB, threads: 1"
     )
-    lines = [f"  {name}: {{{device}, options: {{chunks: []}}}}" for name in names]
+    lines = [f"  {name}: {{{device}, options: {{chunks: [], features: [{features}]}}}}" for name in names]
     held = [", ".join(f"submodules {n}" for n in range(place, submodules, 2)) for place in range(2)]
     place = f"place: {{a: [{held[0]}], b: [{held[1]}]}}" if submodules else ""
     links = "links:\n  default: {bandwidth: 1 Gbit/s, latency: 1 ms}"
@@ -101,6 +102,29 @@ def test_the_example_decodes_the_tokens_of_transformers(emulator: Emulator, tmp_
     bundle = str(tmp_path / "build/devices/a")
     printed = emulator.run(decode, bundle, ",".join(str(token) for token in prompt), "20")
     assert [int(token) for token in printed.split()] == open_reference(config).generate(prompt, 20)
+
+
+@pytest.mark.parametrize(("weights", "features"), [("int4", ""), ("int8", ""), ("int4", "neon")])
+def test_quantised_weights_give_the_tokens_of_the_uncut_model_on_x86(
+    weights: str, features: str, emulator: Emulator, tmp_path: Path
+) -> None:
+    config = ModelConfig(
+        CheckpointFolder(ROOT / "examples/storyteller"),
+        max_sequence=48,
+        max_batch=1,
+        max_requests=1,
+        quantize=Quantization(weights, weights, weights),
+    )
+    text = simplified(config)
+    _build(text, _devices(tmp_path, "aarch64", features=features), tmp_path / "build")
+    _build(text, _devices(tmp_path, "x86_64"), tmp_path / "uncut")
+    prompt = [1, 40, 77, 130, 25, 300, 12]
+    decode = emulator.compile(ROOT / "examples/embed/decode.cpp")
+    bundle = str(tmp_path / "build/devices/a")
+    printed = emulator.run(decode, bundle, ",".join(str(token) for token in prompt), "20")
+    assert [[int(token) for token in printed.split()]] == DirectRing(tmp_path / "uncut").generate(
+        [prompt], 20
+    )
 
 
 @pytest.fixture

@@ -242,6 +242,11 @@ def test_no_instruction_is_used_that_a_processor_may_lack() -> None:
     assert instructions_of(machine_of("aarch64", "", ("sve",), "cpu", "")) is machine_set("neon")
 
 
+@pytest.mark.parametrize(("name", "needs"), [("neon-dotprod", {"asimd", "asimddp"}), ("neon", {"asimd"})])
+def test_builds_for_aarch64_name_the_features_that_a_runner_looks_for(name: str, needs: set[str]) -> None:
+    assert set(machine(machine_set(name)).needs()) == needs
+
+
 def machine_set(name: str) -> InstructionSet:
     return next(isa for isa in INSTRUCTION_SETS if isa.name == name)
 
