@@ -263,7 +263,7 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
             Device(name, devices.usable_memory(name), config.overhead_bytes, config.storage_bytes)
             for name, config in devices.devices.items()
         ),
-        submodules=_submodules(profile, _widens(module, devices), on_disk=_asks_for_disk(devices)),
+        submodules=_submodules(profile, _widened(module, devices), on_disk=_asks_for_disk(devices)),
         links=tuple(
             Link(a, b, link.bandwidth_bytes_per_s, link.latency_s + hop_s(devices, b))
             for a in names
@@ -281,21 +281,25 @@ def _asks_for_disk(devices: DevicesConfig) -> bool:
     return limited or devices.survive != "none" or devices.overlap > 0
 
 
-def _widens(module: Module, devices: DevicesConfig) -> bool:
-    """Whether half precision takes the memory of float32 on any of the devices; the problem knows one size for all."""
+def _widened(module: Module, devices: DevicesConfig) -> frozenset[str]:
+    """What takes the memory of float32 in half precision on any of the devices; the problem knows one size for all."""
     targets = (load_target(device.target, device.target_options) for device in devices.devices.values())
-    return any(target.widens(module.info.dtype) for target in targets)
+    return frozenset().union(*(target.widened(module.info.dtype) for target in targets))
 
 
-def _submodules(profile: Sequence[SubmoduleProfile], widens: bool, *, on_disk: bool) -> tuple[Submodule, ...]:
+def _submodules(
+    profile: Sequence[SubmoduleProfile], widened: frozenset[str], *, on_disk: bool
+) -> tuple[Submodule, ...]:
     """Memory and disk of each; the planner knows one shared group per sub-module, so lesser ones count as its own."""
     users = Counter(name for item in profile for name in item.shared)
-    return tuple(_submodule(item, users, widens, on_disk) for item in profile)
+    return tuple(_submodule(item, users, widened, on_disk) for item in profile)
 
 
-def _submodule(item: SubmoduleProfile, users: Mapping[str, int], widens: bool, on_disk: bool) -> Submodule:
-    own = item.weight_bytes + item.state_bytes + (item.half_bytes if widens else 0)
-    peak = max(cost.peak_bytes for cost in item.phases.values()) * (2 if widens else 1)
+def _submodule(
+    item: SubmoduleProfile, users: Mapping[str, int], widened: frozenset[str], on_disk: bool
+) -> Submodule:
+    own = item.weight_bytes + item.state_bytes + (item.half_bytes if "weights" in widened else 0)
+    peak = max(cost.peak_bytes for cost in item.phases.values()) * (2 if "activations" in widened else 1)
     name = max(item.shared, key=lambda key: (item.shared[key], users[key], key), default="")
     shared = Shared(name, item.shared[name]) if name else None
     rest = sum(item.shared.values()) - (shared.bytes if shared else 0)

@@ -126,9 +126,9 @@ class Target(ABC):
         """
         return None
 
-    def widens(self, dtype: str) -> bool:
-        """Whether weights and activations of that type take the memory of float32, for lack of kernels."""
-        return False
+    def widened(self, dtype: str) -> frozenset[str]:
+        """Which of `weights` and `activations` of that type take the memory of float32, for lack of kernels."""
+        return frozenset()
 
     def identity(self) -> object:
         """What its files depend on besides graphs and `libraries`, as data for JSON: options, versions of tools."""

@@ -99,10 +99,11 @@ class OrtTarget(Target):
             hint="write `quantize: int4` or none in model.yaml, or `provider: cpu` for this device",
         )
 
-    def widens(self, dtype: str) -> bool:
+    def widened(self, dtype: str) -> frozenset[str]:
         """See `Target`: the processor's provider casts weights when they are loaded, and computes in float32."""
         provider = PROVIDERS.get(self.provider)
-        return dtype in HALF and provider is not None and not provider.is_gpu
+        on_processor = dtype in HALF and provider is not None and not provider.is_gpu
+        return frozenset(("weights", "activations")) if on_processor else frozenset()
 
     def lower(self, graphs: Sequence[Graph], info: ModelInfo) -> list[Graph]:
         """The graphs in operators of ONNX and com.microsoft; those given stay as they are.

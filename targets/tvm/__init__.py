@@ -9,6 +9,7 @@ A part flows through these files in this order:
 | `padding.py` | refuses what may not run in an entry larger than the step |
 | `specialise.py` | the graph of one entry: every size a number, shape arithmetic folded away |
 | `quantized.py` | nodes on quantised weights as nodes on panels of bytes, and on activations made bytes once |
+| `widen.py` | half precision: what lies in memory stays so, everything is computed in float32 |
 | `layout.py` | which weights are packed, and the expression that packs them while they are streamed |
 | `fuse.py` | nodes joined with their neighbours, where a processor's kernel does both |
 | `blocks.py` | equal layers, so that each distinct one is compiled once |

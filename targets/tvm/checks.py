@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from partc.errors import ConfigError, UserError
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from targets.tvm.builder import Expr, FunctionBuilder
 
 QUANTIZED = tuple(operator.name for operator in (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS))
-_SHORT = frozenset(("f16", "bf16"))
 _STORED = frozenset(("u8", "i8"))
 _OTHER_TARGET = "use `target: ort` for this device"
 
@@ -36,28 +34,14 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
 
 
 def refusal_of(node: Node, machine: Machine) -> UserError | None:
-    """Why there is no code for a node on a machine, whatever its sizes; None where there may be some.
-
-    Sums in 16 bits are what TVM makes of operands that have 16: digits and large sums would be lost.
-    """
-    if node.op in QUANTIZED:
-        return _quantized_refusal(node, machine)
-    short = next((value for value in node.operands if value.dtype in _SHORT), None)
-    if short is not None and node.op in _adding():
-        what = f"the tvm target computes {node.op} in f32, and %{short.name} is {short.dtype}"
-        hint = f"write `dtype: float32` in model.yaml (an ONNX file: export it so), or {_OTHER_TARGET}"
-        return _refused(node, what, hint)
-    return None
+    """Why there is no code for a node on a machine, whatever its sizes; None where there may be some."""
+    return _quantized_refusal(node, machine) if node.op in QUANTIZED else None
 
 
 def _quantized_refusal(node: Node, machine: Machine) -> UserError | None:
-    """Kernels of quantised products are those of processors, for float32 activations and whole blocks of 32."""
+    """Kernels of quantised products are those of processors, for whole blocks of 32."""
     none = f"the tvm target has no code for {node.op}"
     hint = "use `target: ort` for the devices of a quantised model, or write `quantize: none` in model.yaml"
-    short = next((value for value in (*node.operands, *node.outputs) if value.dtype in _SHORT), None)
-    if short is not None:
-        hint = f"write `dtype: float32` in model.yaml, or {_OTHER_TARGET}"
-        return _refused(node, f"{none} with numbers in {short.dtype}", hint)
     if node.attributes.get("bits") == 4 and cast("int", node.attributes.get("block", 0)) % BLOCK:
         hint = f"write `block: 32`, 64, 128 or 256 in `quantize` of model.yaml, or {_OTHER_TARGET}"
         return _refused(node, f"{none} with blocks of {node.attributes.get('block')}", hint)
@@ -80,18 +64,6 @@ def _has_instructions(machine: Machine) -> bool:
     from targets.tvm.kernels.instructions import instructions_of
 
     return instructions_of(machine) is not None
-
-
-@cache
-def _adding() -> frozenset[str]:
-    """The operators that add up; none where TVM, whose code tells, is not installed."""
-    if importlib.util.find_spec("tvm") is None:
-        return frozenset()
-    from targets.tvm.operators.attention import EMITTERS
-    from targets.tvm.operators.products import PRODUCTS
-    from targets.tvm.operators.reductions import REDUCTIONS
-
-    return frozenset((*PRODUCTS, *REDUCTIONS, *EMITTERS))
 
 
 def check_nodes(graph: Graph, machine: Machine) -> None:

@@ -82,10 +82,15 @@ def _gated_product(f: _Fuser, node: Node) -> Node | None:
         if not (f.is_product(inner) and f.is_private(inner)):
             continue
         one, other = inner.producer, up.producer  # type: ignore[union-attr]
-        if one is not None and other is not None and one.inputs[0] is other.inputs[0]:
+        if one is not None and other is not None and _are_alike(one, other):
             operands = [*one.inputs, other.inputs[1]]
             return _made_of(one, "GatedProduct", operands, node.outputs, {"activation": name}, node.scope)
     return None
+
+
+def _are_alike(one: Node, other: Node) -> bool:
+    """Whether two products are of one x, with weights of one type."""
+    return one.inputs[0] is other.inputs[0] and one.operand(1).dtype == other.operand(1).dtype
 
 
 def _made_of(
@@ -149,8 +154,8 @@ def _group(f: _Fuser, node: Node, done: set[Node]) -> list[Node]:
     x = node.inputs[0] if node.inputs else None
     if x is None or not f.is_product(node.outputs[0]):
         return []
-    fits: Callable[[Node], bool] = lambda n: n not in done and n.inputs[0] is x and f.is_product(n.outputs[0])  # noqa: E731
-    return [reader for reader in f.readers[x] if fits(reader)][:MOST]
+    alike = [n for n in f.readers[x] if f.is_product(n.outputs[0]) and _are_alike(n, node)]
+    return [reader for reader in alike if reader not in done][:MOST]
 
 
 def _joined(group: list[Node]) -> Node:

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from partc.ir.graph import Graph, Node, Value, Weight
+from partc.ir.types import HALF
 from partc.ir.weights import Step, WeightExpr
 from targets.rewrite import Rewriter, rewrite
 
@@ -31,6 +32,8 @@ PANEL = 16
 """Columns of a panel: two registers of AVX2, four of NEON, one cache line."""
 GATHER = "tvm.GatherColumns"
 """`(w [K, N], rows)` → columns of w by number, [*rows, K]; numbers count as in `Gather`."""
+_STORED = frozenset(("f32", *HALF))
+"""Types that kernels read weights in; they compute in float32."""
 _READERS = {"MatMul": 1, GATHER: 0}
 """Operator → place of the operand that may be packed."""
 
@@ -99,7 +102,7 @@ def _transposed(weight: Weight) -> WeightExpr | None:
 
 
 def _fits(weight: Weight) -> bool:
-    return weight.dtype == "f32" and len(weight.shape or ()) == 2
+    return weight.dtype in _STORED and len(weight.shape or ()) == 2
 
 
 def packable(graphs: Iterable[Graph]) -> frozenset[str]:

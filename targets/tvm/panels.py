@@ -13,7 +13,7 @@ sees, as those of encoders, are turned once.
 | `partc.Attention(q, k, v, …)` | `tvm.Attention(q, tvm.Panels(k), v, …)` |
 | `partc.QuantizedAttention(q, cache, v, scales, scales, …)` | `tvm.QuantizedAttention`, the scales in panels too |
 
-Other types than float32, and keys that anything else reads, keep the plain form. Values lie in rows.
+Queries of other types than float32, and keys that anything else reads, keep the plain form. Values lie in rows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from partc.format.layouts import panel_shape
 from partc.ir.graph import Graph, Node, State, Value
 from partc.ir.operators import ATTENTION, QUANTIZED_ATTENTION, UPDATE_STATE
 from partc.ir.operators.update_state import is_cache
+from partc.ir.types import HALF
 from targets.rewrite import Lowering, Rewriter, rewrite
 
 PANEL_ATTENTION = "tvm.Attention"
@@ -81,11 +82,11 @@ def _takes(node: Node, value: Value, readers: Mapping[Value, list[Node]]) -> boo
 
 def _fits(node: Node) -> bool:
     """Whether there is a kernel: queries of float32, a mask that hides or is added."""
-    place, floats = _MASK[node.op], ("f32", "i8") if node.op == QUANTIZED_ATTENTION.name else ("f32",)
+    place, types = _MASK[node.op], ("f32", "i8") if node.op == QUANTIZED_ATTENTION.name else ("f32", *HALF)
     mask = node.inputs[place] if len(node.inputs) > place else None
     return (
         node.operand(0).dtype == "f32"
-        and all(node.operand(n).dtype in floats for n in (1, 2))
+        and node.operand(1).dtype == node.operand(2).dtype in types
         and (mask is None or mask.dtype in _MASKS)
     )
 

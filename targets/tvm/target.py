@@ -12,14 +12,16 @@ from partc.bundle.describe import state_spec
 from partc.errors import ConfigError, InternalError, UserError
 from partc.format.build import EngineSpec, Submodule, TvmFunctions, TvmOptions
 from partc.ir.graph import Graph, ModelInfo, Node, Part, Weight
+from partc.ir.types import HALF
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.tvm.checks import check_forms, check_nodes, check_operators, check_sizes, refusal_of
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
 from targets.tvm.machine import PROVIDERS, Machine, features_of_host, machine_of
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
-from targets.tvm.specialise import entries_of, outputs_of, specialise
+from targets.tvm.specialise import Entry, entries_of, outputs_of, specialise
 from targets.tvm.toolchain import find_toolchain
+from targets.tvm.widen import widen
 from targets.weights import write_weights
 
 LIBRARY = "library.so"
@@ -92,8 +94,12 @@ class TvmTarget(Target):
         find_toolchain(self.machine, self.linker, self.nvcc)
 
     def refusal(self, node: Node) -> UserError | None:
-        """See `Target`: forms of quantised weights, and sums in 16 bits."""
+        """See `Target`: forms of quantised weights."""
         return refusal_of(node, self.machine)
+
+    def widened(self, dtype: str) -> frozenset[str]:
+        """See `Target`: kernels convert weights while they read them, and compute in float32."""
+        return frozenset(("activations",)) if dtype in HALF else frozenset()
 
     def identity(self) -> object:
         """Options and the versions of the tools that link.
@@ -120,7 +126,7 @@ class TvmTarget(Target):
             check_padding(graph, info)
             check_states(graph)
         for entry in dict.fromkeys((entries[0], entries[-1])):  # what lies between has the same operators
-            static = [specialise(graph, info, entry) for graph in graphs]
+            static = [_static(graph, info, entry) for graph in graphs]
             write_quantized(static)
             for graph in static:
                 check_operators(graph, known)
@@ -144,7 +150,7 @@ class TvmTarget(Target):
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
         entries = entries_of(part.graphs, info, self.batches, self.chunks)
-        graphs = {graph.name: [specialise(graph, info, entry) for entry in entries] for graph in part.graphs}
+        graphs = {graph.name: [_static(graph, info, entry) for entry in entries] for graph in part.graphs}
         every = [graph for static in graphs.values() for graph in static]
         packed = in_panels = frozenset[str]()
         if not self.machine.cuda:  # panels are what the kernels of processors read
@@ -192,6 +198,13 @@ def emitters_for(machine: Machine) -> Mapping[str, Any]:
     from targets.tvm.operators import OPERATORS
 
     return OPERATORS if machine.cuda else {**OPERATORS, **cpu_operators(machine)}
+
+
+def _static(graph: Graph, info: ModelInfo, entry: Entry) -> Graph:
+    """The graph of one entry, computed in float32."""
+    found = specialise(graph, info, entry)
+    widen(found)
+    return found
 
 
 def _weights(graphs: Sequence[Graph]) -> list[Weight]:

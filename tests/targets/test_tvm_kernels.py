@@ -13,6 +13,7 @@ import pytest
 from partc.format.layouts import PANEL
 from partc.ir.operators import QUANTIZE_ROWS
 from partc.ir.operators.attention import Visibility
+from partc.ir.types import BY_LONG
 from tests.targets import numpy_attention
 from tests.targets.numpy_attention import Array
 
@@ -67,7 +68,7 @@ def panels(weight: Array) -> Array:
     """[K, N] → [ceil(N / PANEL), K, PANEL]; what pads it is garbage."""
     depth, columns = weight.shape
     count = -(-columns // PANEL)
-    padded = blank(depth, count * PANEL)
+    padded = np.full((depth, count * PANEL), min(GARBAGE, 60000), weight.dtype)
     padded[:, :columns] = weight
     return np.ascontiguousarray(padded.reshape(depth, count, PANEL).transpose(1, 0, 2))
 
@@ -81,6 +82,16 @@ def test_product(size: tuple[int, int, int]) -> None:
     M, K, N = size
     x, w = numbers(M, K), numbers(K, N)
     np.testing.assert_allclose(call(product(M, K, N), x, panels(w), blank(M, N))[-1], x @ w, atol=1e-4)
+
+
+@pytest.mark.parametrize("stored", ["float16", "bfloat16"])
+@pytest.mark.parametrize("size", [(1, 33, 40), (7, 20, 33)])
+def test_product_with_a_weight_in_half_precision(size: tuple[int, int, int], stored: str) -> None:
+    """Numbers of the weight are rounded; nothing else is."""
+    M, K, N = size
+    x, w = numbers(M, K), numbers(K, N).astype(BY_LONG[stored].numpy)
+    found = call(product(M, K, N, stored), x, panels(w), blank(M, N))[-1]
+    np.testing.assert_allclose(found, x @ w.astype(np.float32), atol=1e-4)
 
 
 @pytest.mark.parametrize("height", ["bias", "residual"])
@@ -143,10 +154,17 @@ ATTENTIONS = {
     "a number for every key": replace(ENCODER, mask=(1, 4, 37, 37), mask_dtype="float32"),
     "a number for every head": replace(PLAIN, rows=7, mask=(1, 6, 1, 37), mask_dtype="float32"),
     "a number for every head, one query": replace(PLAIN, mask=(2, 6, 1, 37), mask_dtype="float32"),
-    "8 bits": replace(PLAIN, rows=7, quantized=True),
-    "8 bits, one query": replace(PLAIN, quantized=True),
+    "8 bits": replace(PLAIN, rows=7, quantized=True, stored="int8"),
+    "8 bits, one query": replace(PLAIN, quantized=True, stored="int8"),
     "8 bits, softcap, sinks and a mask": replace(
-        PLAIN, rows=7, quantized=True, softcap=1.5, sinks=True, mask=(1, 6, 1, 37), mask_dtype="float32"
+        PLAIN,
+        rows=7,
+        quantized=True,
+        stored="int8",
+        softcap=1.5,
+        sinks=True,
+        mask=(1, 6, 1, 37),
+        mask_dtype="float32",
     ),
     "one number for all": replace(PLAIN, rows=3, mask=(1, 1, 1, 1), mask_dtype="float32", softcap=2.0),
 }
@@ -270,7 +288,7 @@ def test_rotary_embedding(rows_first: bool, d: int, turned: int, tables: int) ->
 def test_update_state_writes_its_rows_and_nothing_behind_the_end(rows_first: bool) -> None:
     state, new = numbers(2, 3, 10, 12), numbers(2, 3, 4, 12, seed=1)
     given = np.ascontiguousarray(new.transpose(0, 2, 1, 3)) if rows_first else new
-    kernel = write_rows(2, 3, 10, 12, 4, rows_first, "float32")
+    kernel = write_rows(2, 3, 10, 12, 4, rows_first, "float32", "float32")
     found = call(kernel, state.copy(), given, np.array([2, 8]))[0]
     state[0, :, 2:6], state[1, :, 8:10] = new[0], new[1, :, :2]
     np.testing.assert_array_equal(found, state)
@@ -281,9 +299,9 @@ def test_keys_are_written_into_their_panels_and_nothing_else_is(rows_first: bool
     state, new = numbers(2, 3, 37, 12), numbers(2, 3, 19, 12, seed=1)
     given = np.ascontiguousarray(new.transpose(0, 2, 1, 3)) if rows_first else new
     held = in_panels(state)
-    found = call(write_panels(2, 3, 3, 12, 19, rows_first, "float32"), held.copy(), given, np.array([2, 40]))[
-        0
-    ]
+    found = call(
+        write_panels(2, 3, 3, 12, 19, rows_first, "float32", "float32"), held.copy(), given, np.array([2, 40])
+    )[0]
     state[0, :, 2:21] = new[0]
     right = in_panels(state)
     right[1, :, 2, :, 8:] = new[1, :, :8].swapaxes(1, 2)  # the end of the last panel is nobody's

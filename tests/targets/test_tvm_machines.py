@@ -299,7 +299,7 @@ def module() -> Any:
     cache = relax.Var("cache", state)
     new = relax.Var("new", relax.TensorType([1, 2, 1, 4], "float32"))
     position = relax.Var("position", relax.TensorType([1], "int64"))
-    write = builder.add_func(write_rows(1, 2, 8, 4, 1, "float32"), "write_rows")
+    write = builder.add_func(write_rows(1, 2, 8, 4, 1, "float32", "float32"), "write_rows")
     with builder.function("main", [x, y, cache, new, position]):
         with builder.dataflow():
             scores = builder.emit(op.nn.softmax(builder.emit(op.matmul(x, op.permute_dims(y)))))

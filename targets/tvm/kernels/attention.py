@@ -13,8 +13,8 @@ prefill block of `BLOCK_ROWS` queries by arithmetic. A panel holds the same numb
 score needs no sum over lanes. Values are weighed in blocks that stay in the first-level cache while tile after tile of
 rows and columns passes over them. Heads and blocks of queries are shared out among threads.
 
-Keys and values of 8 bits are read as such, a quarter of the bytes, and computed with in float32: queries and weights
-keep all their digits. The scale of a key comes to its score, that of a value to its weight.
+Keys and values of 8 and 16 bits are read as such, a quarter or half of the bytes, and computed with in float32: queries
+and weights keep all their digits. The scale of a key comes to its score, that of a value to its weight.
 """
 
 # mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
@@ -33,7 +33,7 @@ from partc.format.layouts import PANEL
 from partc.ir.graph import Node
 from partc.ir.operators.attention import Visibility, rule_of
 from targets.tvm.builder import Expr, FunctionBuilder, type_of
-from targets.tvm.kernels.vector import exp, loop_of, tanh
+from targets.tvm.kernels.vector import exp, loop_of, tanh, wide
 from targets.tvm.operators import input_shape
 from targets.tvm.operators.reading import array, dtype_of, has, integer
 
@@ -68,6 +68,10 @@ class Sizes:
     sinks: bool = False
     quantized: bool = False
     """Whether keys and values are numbers of 8 bits, with a scale for each."""
+    stored: str = "float32"
+    """The type of keys and values."""
+    scales: str = "float32"
+    """The type of those scales."""
 
     @property
     def panels(self) -> int:
@@ -154,7 +158,13 @@ def attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
 
 def quantized_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """`tvm.QuantizedAttention`: the same of numbers of 8 bits, with panels of the scales of keys and of values."""
-    return _emit(b, node, operands[:5], operands[5:], replace(sizes_of(node, 5), quantized=True))
+    return _emit(
+        b,
+        node,
+        operands[:5],
+        operands[5:],
+        replace(sizes_of(node, 5), quantized=True, scales=dtype_of(node, 3)),
+    )
 
 
 def _emit(b: FunctionBuilder, node: Node, given: list[Expr], others: list[Expr], sizes: Sizes) -> Expr:
@@ -179,6 +189,7 @@ def sizes_of(node: Node, first: int) -> Sizes:
         mask=input_shape(node, mask) if has(node, mask) else (),
         mask_dtype=dtype_of(node, mask) if has(node, mask) else "int64",
         sinks=has(node, first + 2),
+        stored=dtype_of(node, 1),
     )  # fmt: skip
 
 
@@ -230,14 +241,14 @@ def attend(z: Sizes) -> Any:
     loop = loop_of(4 * z.batch * z.heads * z.rows * (z.keys if z.rows == 1 else z.rows) * z.d)
     mask_shape, sinks_shape = z.mask or (z.batch,), (z.heads,) if z.sinks else (z.batch,)
     sinks_dtype = "float32" if z.sinks else "int64"
-    dtype, scales_dtype = ("int8", "float32") if z.quantized else ("float32", "int64")
+    scales_dtype = z.scales if z.quantized else "int64"
     scales_shape = (z.batch, z.kv_heads, z.panels, 1, PANEL) if z.quantized else (z.batch,)
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         q: T.Buffer((z.batch, z.heads, z.rows, z.d), "float32"),
-        k: T.Buffer((z.batch, z.kv_heads, z.panels, z.d, PANEL), dtype),
-        v: T.Buffer((z.batch, z.kv_heads, z.keys, z.e), dtype),
+        k: T.Buffer((z.batch, z.kv_heads, z.panels, z.d, PANEL), z.stored),
+        v: T.Buffer((z.batch, z.kv_heads, z.keys, z.e), z.stored),
         key_scales: T.Buffer(scales_shape, scales_dtype),
         value_scales: T.Buffer(scales_shape, scales_dtype),
         position: T.Buffer((z.batch,), "int64"),
@@ -318,7 +329,7 @@ def score(z, t, queries, k, scales, scores, b, kv, panel, row):
     for i in T.unroll(t.rows):
         for lane in T.vectorized(PANEL):
             scores[row + i, panel * PANEL + lane] = capped(
-                z, sums[0, i, lane] * scales[b, kv, panel, 0, lane] if z.quantized else sums[0, i, lane]
+                z, sums[0, i, lane] * wide(scales[b, kv, panel, 0, lane]) if z.quantized else sums[0, i, lane]
             )
 
 
@@ -374,9 +385,9 @@ def scale(scores, row, scales, b, kv, panel, end):
     """The weights of a row times the scales of the values."""
     for number in range(end - panel):
         for lane in T.vectorized(PANEL):
-            scores[row, (panel + number) * PANEL + lane] = (
-                scores[row, (panel + number) * PANEL + lane] * scales[b, kv, panel + number, 0, lane]
-            )
+            scores[row, (panel + number) * PANEL + lane] = scores[
+                row, (panel + number) * PANEL + lane
+            ] * wide(scales[b, kv, panel + number, 0, lane])
 
 
 @T.macro

@@ -21,6 +21,7 @@ from targets.tvm.builder import Expr, FunctionBuilder, tensor_type
 from targets.tvm.layout import PANEL
 from targets.tvm.operators import input_shape, shape_of
 from targets.tvm.operators.indexing import counted_from_front
+from targets.tvm.operators.reading import dtype_of
 
 
 def gather_columns(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
@@ -31,21 +32,21 @@ def gather_columns(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr
     many = math.prod(input_shape(node, 1))
     places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], columns), "int64"))
     flat = b.emit(relax.op.reshape(places, (many,)))
-    found = b.call(
-        columns_of_panels, [operands[0], flat], tensor_type((many, depth), "f32"), many, depth, columns
-    )
+    result = tensor_type((many, depth), node.operand(0).dtype)
+    sizes = (many, depth, columns, dtype_of(node))
+    found = b.call(columns_of_panels, [operands[0], flat], result, *sizes)
     return relax.op.reshape(found, shape_of(node))
 
 
-def columns_of_panels(R: int, K: int, N: int) -> Any:
+def columns_of_panels(R: int, K: int, N: int, stored: str) -> Any:
     """y[r, k] = w[places[r] // PANEL, k, places[r] % PANEL]."""
     P = math.ceil(N / PANEL)
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
-        w: T.Buffer((P, K, PANEL), "float32"),
+        w: T.Buffer((P, K, PANEL), stored),
         places: T.Buffer((R,), "int64"),
-        y: T.Buffer((R, K), "float32"),
+        y: T.Buffer((R, K), stored),
     ):
         for r in range(R):
             for k in range(K):

@@ -12,6 +12,9 @@ A tile of 6 rows × 16 columns keeps 12 of 16 registers of AVX2, or 24 of 32 of 
 a number of x. A panel (64K bytes: 48 KB to 360 KB) stays in the second-level cache while all rows pass over it; more
 blocking was measured and only cost (110 GFLOP/s a core against 97-107 with blocks of 24 to 96 rows, for K and N of 768
 to 5632).
+
+A weight of float16 or bfloat16 moves half the bytes: its numbers become float32 on their way into registers, one
+instruction for eight or sixteen of them, once a tile.
 """
 
 # ruff: noqa: B023
@@ -29,9 +32,10 @@ from tvm.script import tirx as T
 
 from partc.ir.graph import Node
 from targets.tvm.builder import Expr, FunctionBuilder, tensor_type
-from targets.tvm.kernels.vector import ACTIVATIONS, loop_of
+from targets.tvm.kernels.vector import ACTIVATIONS, loop_of, wide
 from targets.tvm.layout import PANEL
 from targets.tvm.operators import OPERATORS, input_shape, shape_of
+from targets.tvm.operators.reading import dtype_of
 
 TILE_ROWS = 6
 """Rows of a tile at most."""
@@ -71,7 +75,8 @@ def matmul(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
         return OPERATORS["MatMul"](b, node, operands)
     rows, depth, columns = sizes_of(node)
     x = b.emit(relax.op.reshape(operands[0], (rows, depth)))
-    flat = b.call(product, [x, operands[1]], tensor_type((rows, columns), "f32"), rows, depth, columns)
+    result = tensor_type((rows, columns), "f32")
+    flat = b.call(product, [x, operands[1]], result, rows, depth, columns, dtype_of(node, 1))
     return relax.op.reshape(flat, shape_of(node))
 
 
@@ -82,7 +87,8 @@ def product_plus(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     x = b.emit(relax.op.reshape(operands[0], (rows, depth)))
     added = b.emit(relax.op.reshape(operands[2], (height, columns)))
     result = tensor_type((rows, columns), "f32")
-    flat = b.call(product_added, [x, operands[1], added], result, rows, depth, columns, height)
+    sizes = (rows, depth, columns, height, dtype_of(node, 1))
+    flat = b.call(product_added, [x, operands[1], added], result, *sizes)
     return relax.op.reshape(flat, shape_of(node))
 
 
@@ -92,7 +98,8 @@ def gated_product(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     x = b.emit(relax.op.reshape(operands[0], (rows, depth)))
     result = tensor_type((rows, columns), "f32")
     name = str(node.attributes["activation"])
-    flat = b.call(product_gated, [x, *operands[1:3]], result, rows, depth, columns, name)
+    sizes = (rows, depth, columns, name, dtype_of(node, 1))
+    flat = b.call(product_gated, [x, *operands[1:3]], result, *sizes)
     return relax.op.reshape(flat, shape_of(node))
 
 
@@ -103,7 +110,7 @@ def products(b: FunctionBuilder, node: Node, operands: list[Expr]) -> list[Expr]
     x = b.emit(relax.op.reshape(operands[0], (rows, depth)))
     types = [tensor_type((rows, width), "f32") for width in widths]
     kernel: Any = products_of_2 if len(widths) == 2 else products_of_3
-    found = b.call(kernel, [x, *operands[1:]], types, rows, depth, *widths)
+    found = b.call(kernel, [x, *operands[1:]], types, rows, depth, *widths, dtype_of(node, 1))
     flat = [b.emit(relax.TupleGetItem(found, place)) for place in range(len(widths))]
     return [relax.op.reshape(part, shape_of(node, place)) for place, part in enumerate(flat)]
 
@@ -136,7 +143,7 @@ def accumulate(x, w, sums, row, panel, t, K):
         for p in T.unroll(t.panels):
             for i in T.unroll(t.rows):
                 for lane in T.vectorized(PANEL):
-                    sums[i, p, lane] = sums[i, p, lane] + x[row + i, k] * w[panel + p, k, lane]
+                    sums[i, p, lane] = sums[i, p, lane] + x[row + i, k] * wide(w[panel + p, k, lane])
 
 
 @T.macro
@@ -168,15 +175,15 @@ def write_group(x, w, y, group, M, K, N, finish=lambda total, row, column: total
         )  # fmt: skip
 
 
-def product(M: int, K: int, N: int) -> Any:
-    """y[M, N] = x[M, K] · w[K, N]."""
+def product(M: int, K: int, N: int, stored: str = "float32") -> Any:
+    """y[M, N] = x[M, K] · w[K, N], with numbers of w of the type `stored`."""
     P, groups = math.ceil(N / PANEL), tiling_of(M, N).groups
     loop = loop_of(2 * M * K * N)
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         x: T.Buffer((M, K), "float32"),
-        w: T.Buffer((P, K, PANEL), "float32"),
+        w: T.Buffer((P, K, PANEL), stored),
         y: T.Buffer((M, N), "float32"),
     ):
         for group in loop(groups):
@@ -185,7 +192,7 @@ def product(M: int, K: int, N: int) -> Any:
     return kernel
 
 
-def product_added(M: int, K: int, N: int, A: int) -> Any:
+def product_added(M: int, K: int, N: int, A: int, stored: str = "float32") -> Any:
     """y[M, N] = x[M, K] · w[K, N] + added[A, N], A = 1 (a bias) or M (a residual); 4AN bytes more than `product`."""
     P, groups = math.ceil(N / PANEL), tiling_of(M, N).groups
     loop = loop_of(2 * M * K * N)
@@ -193,7 +200,7 @@ def product_added(M: int, K: int, N: int, A: int) -> Any:
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         x: T.Buffer((M, K), "float32"),
-        w: T.Buffer((P, K, PANEL), "float32"),
+        w: T.Buffer((P, K, PANEL), stored),
         added: T.Buffer((A, N), "float32"),
         y: T.Buffer((M, N), "float32"),
     ):
@@ -206,7 +213,7 @@ def product_added(M: int, K: int, N: int, A: int) -> Any:
     return kernel
 
 
-def product_gated(M: int, K: int, N: int, activation: str) -> Any:
+def product_gated(M: int, K: int, N: int, activation: str, stored: str = "float32") -> Any:
     """y[M, N] = activation(x[M, K] · gate[K, N]) × (x · up[K, N]): neither product is written to memory."""
     t, P = tiling_of(M, N), math.ceil(N / PANEL)
     loop, function = loop_of(4 * M * K * N), ACTIVATIONS[activation]
@@ -214,8 +221,8 @@ def product_gated(M: int, K: int, N: int, activation: str) -> Any:
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         x: T.Buffer((M, K), "float32"),
-        gate: T.Buffer((P, K, PANEL), "float32"),
-        up: T.Buffer((P, K, PANEL), "float32"),
+        gate: T.Buffer((P, K, PANEL), stored),
+        up: T.Buffer((P, K, PANEL), stored),
         y: T.Buffer((M, N), "float32"),
     ):
         for group in loop(t.groups):
@@ -235,7 +242,7 @@ def product_gated(M: int, K: int, N: int, activation: str) -> Any:
     return kernel
 
 
-def products_of_2(M: int, K: int, N0: int, N1: int) -> Any:
+def products_of_2(M: int, K: int, N0: int, N1: int, stored: str = "float32") -> Any:
     """y0 = x · w0 and y1 = x · w1: one row of groups for both, so that threads share the work evenly."""
     P0, P1 = (math.ceil(N / PANEL) for N in (N0, N1))
     G0, G1 = (tiling_of(M, N).groups for N in (N0, N1))
@@ -244,8 +251,8 @@ def products_of_2(M: int, K: int, N0: int, N1: int) -> Any:
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         x: T.Buffer((M, K), "float32"),
-        w0: T.Buffer((P0, K, PANEL), "float32"),
-        w1: T.Buffer((P1, K, PANEL), "float32"),
+        w0: T.Buffer((P0, K, PANEL), stored),
+        w1: T.Buffer((P1, K, PANEL), stored),
         y0: T.Buffer((M, N0), "float32"),
         y1: T.Buffer((M, N1), "float32"),
     ):
@@ -258,7 +265,7 @@ def products_of_2(M: int, K: int, N0: int, N1: int) -> Any:
     return kernel
 
 
-def products_of_3(M: int, K: int, N0: int, N1: int, N2: int) -> Any:
+def products_of_3(M: int, K: int, N0: int, N1: int, N2: int, stored: str = "float32") -> Any:
     """The same as `products_of_2` with three weights: the queries, keys and values of a layer."""
     P0, P1, P2 = (math.ceil(N / PANEL) for N in (N0, N1, N2))
     G0, G1, G2 = (tiling_of(M, N).groups for N in (N0, N1, N2))
@@ -267,9 +274,9 @@ def products_of_3(M: int, K: int, N0: int, N1: int, N2: int) -> Any:
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         x: T.Buffer((M, K), "float32"),
-        w0: T.Buffer((P0, K, PANEL), "float32"),
-        w1: T.Buffer((P1, K, PANEL), "float32"),
-        w2: T.Buffer((P2, K, PANEL), "float32"),
+        w0: T.Buffer((P0, K, PANEL), stored),
+        w1: T.Buffer((P1, K, PANEL), stored),
+        w2: T.Buffer((P2, K, PANEL), stored),
         y0: T.Buffer((M, N0), "float32"),
         y1: T.Buffer((M, N1), "float32"),
         y2: T.Buffer((M, N2), "float32"),

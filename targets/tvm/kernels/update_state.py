@@ -30,14 +30,14 @@ def update_state(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """
     if not fits(node):
         return OPERATORS[UPDATE_STATE.name](b, node, operands)
-    sizes = (*input_shape(node, 0), *_rows_of(node, 1), dtype_of(node))
+    sizes = (*input_shape(node, 0), *_rows_of(node, 1), dtype_of(node), dtype_of(node, 1))
     return b.update(write_rows, operands, type_of(node.outputs[0]), *sizes)
 
 
 def update_panels(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """The same as `update_state`, into panels [batch, heads, panels, d, PANEL]."""
     batch, heads, panels, d, _ = input_shape(node, 0)
-    sizes = (batch, heads, panels, d, *_rows_of(node, 1), dtype_of(node))
+    sizes = (batch, heads, panels, d, *_rows_of(node, 1), dtype_of(node), dtype_of(node, 1))
     return b.update(write_panels, operands, type_of(node.outputs[0]), *sizes)
 
 
@@ -54,11 +54,11 @@ def _rows_of(node: Node, place: int) -> tuple[int, bool]:
 
 
 def fits(node: Node) -> bool:
-    """Whether there is a kernel for this state: float32 or 8 bits, by heads."""
-    return len(input_shape(node)) == 4 and dtype_of(node) in ("float32", "int8")
+    """Whether there is a kernel for this state: floats or 8 bits, by heads."""
+    return len(input_shape(node)) == 4 and dtype_of(node) in ("float32", "float16", "bfloat16", "int8")
 
 
-def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, rows_first: bool, dtype: str) -> Any:
+def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, rows_first: bool, dtype: str, given: str) -> Any:
     """A thread takes heads. Rows of padding that would lie behind the end of the cache are not written."""
     W, shape = math.gcd(D, 16), (B, S, H, D) if rows_first else (B, H, S, D)
     loop = loop_of(2 * B * H * S * D)
@@ -66,7 +66,7 @@ def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, rows_first: bool, dty
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         state: T.Buffer((B, H, T_MAX, D), dtype),
-        new: T.Buffer(shape, dtype),
+        new: T.Buffer(shape, given),
         position: T.Buffer((B,), "int64"),
     ):
         for head in loop(B * H):
@@ -79,12 +79,12 @@ def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, rows_first: bool, dty
                 if place < T_MAX:
                     for part in range(D // W):
                         for lane in T.vectorized(W):
-                            state[b, h, place, part * W + lane] = new[b, i, j, part * W + lane]
+                            state[b, h, place, part * W + lane] = new[b, i, j, part * W + lane].astype(dtype)
 
     return kernel
 
 
-def write_panels(B: int, H: int, P: int, D: int, S: int, rows_first: bool, dtype: str) -> Any:
+def write_panels(B: int, H: int, P: int, D: int, S: int, rows_first: bool, dtype: str, given: str) -> Any:
     """A thread takes heads. Rows of padding that would lie behind the end of the cache are not written."""
     shape = (B, S, H, D) if rows_first else (B, H, S, D)
     loop = loop_of(2 * B * H * S * D)
@@ -92,7 +92,7 @@ def write_panels(B: int, H: int, P: int, D: int, S: int, rows_first: bool, dtype
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         state: T.Buffer((B, H, P, D, PANEL), dtype),
-        new: T.Buffer(shape, dtype),
+        new: T.Buffer(shape, given),
         position: T.Buffer((B,), "int64"),
     ):
         for head in loop(B * H):
@@ -104,7 +104,9 @@ def write_panels(B: int, H: int, P: int, D: int, S: int, rows_first: bool, dtype
                 place: T.let = T.Cast("int32", position[b]) + s
                 if place < P * PANEL:
                     for d in range(D):
-                        state[b, h, T.truncdiv(place, PANEL), d, T.truncmod(place, PANEL)] = new[b, i, j, d]
+                        state[b, h, T.truncdiv(place, PANEL), d, T.truncmod(place, PANEL)] = new[
+                            b, i, j, d
+                        ].astype(dtype)
 
     return kernel
 

@@ -37,7 +37,23 @@ op = relax.op
 
 
 def plain_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    """`partc.Attention` over all rows of the cache: 4 · batch · heads · rows · keys · d operations."""
+    """`partc.Attention`, with keys and values in the type of the queries: a cache may be in half precision."""
+    query, key, value, *others = operands
+    return _attended(b, node, [query, *_like_queries(b, node, [key, value], (1, 2)), *others])
+
+
+def _like_queries(
+    b: FunctionBuilder, node: Node, operands: list[Expr], places: tuple[int, ...]
+) -> list[Expr]:
+    dtype = dtype_of(node)
+    return [
+        found if dtype_of(node, place) == dtype else b.emit(op.astype(found, dtype))
+        for found, place in zip(operands, places, strict=True)
+    ]
+
+
+def _attended(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """Attention over all rows of the cache: 4 · batch · heads · rows · keys · d operations."""
     batch, heads, rows, _ = input_shape(node)
     keys, dtype = input_shape(node, 1)[2], dtype_of(node)
     logits = _scores(b, node, operands)
@@ -99,12 +115,11 @@ def _visible(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr | Non
 
 def plain_quantized_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """`partc.QuantizedAttention`: plain attention over the numbers that the whole cache stands for."""
-    dtype = dtype_of(node)
-    wide = [b.emit(op.astype(operands[place], dtype)) for place in (1, 2)]
-    key, value = (b.emit(op.multiply(data, scales)) for data, scales in zip(wide, operands[3:5], strict=True))
+    key, value, *scales = _like_queries(b, node, operands[1:5], (1, 2, 3, 4))
+    key, value = (b.emit(op.multiply(data, scale)) for data, scale in zip((key, value), scales, strict=True))
     result = replace(node.outputs[0], producer=None)
     inner = Node(ATTENTION.name, [*node.inputs[:3], *node.inputs[5:]], [result], node.attributes, node.scope)
-    return plain_attention(b, inner, [operands[0], key, value, *operands[5:]])
+    return _attended(b, inner, [operands[0], key, value, *operands[5:]])
 
 
 def plain_quantize_rows(b: FunctionBuilder, node: Node, operands: list[Expr]) -> list[Expr]:
@@ -120,24 +135,26 @@ def plain_quantize_rows(b: FunctionBuilder, node: Node, operands: list[Expr]) ->
 
 def update_state(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """State [batch, heads, max_sequence, d], new [batch, heads, rows, d], position [batch] → state, in place."""
-    sizes = (*input_shape(node, 0), input_shape(node, 1)[2], result_dtype(node))
+    sizes = (*input_shape(node, 0), input_shape(node, 1)[2], result_dtype(node), dtype_of(node, 1))
     return b.update(write_rows, operands, type_of(node.outputs[0]), *sizes)
 
 
-def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, dtype: str) -> Any:
-    """New rows to their places; those of padding that would lie behind the end of the cache are not written."""
+def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, dtype: str, new_dtype: str) -> Any:
+    """New rows to their places, in the type of the state; rows of padding behind its end are not written."""
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         state: T.Buffer((B, H, T_MAX, D), dtype),
-        new: T.Buffer((B, H, S, D), dtype),
+        new: T.Buffer((B, H, S, D), new_dtype),
         position: T.Buffer((B,), "int64"),
     ):
         for b, h, s, d in T.grid(B, H, S, D):
             with T.sblock("rows"):
                 vb, vh, vs, vd = T.axis.remap("SSSS", [b, h, s, d])
                 if position[vb] + vs < T.int64(T_MAX):
-                    state[vb, vh, position[vb] + vs, vd] = new[vb, vh, vs, vd]
+                    state[vb, vh, position[vb] + vs, vd] = (
+                        new[vb, vh, vs, vd] if new_dtype == dtype else T.Cast(dtype, new[vb, vh, vs, vd])
+                    )
 
     return kernel
 

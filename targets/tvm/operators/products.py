@@ -31,12 +31,18 @@ _TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose}
 
 
 def _matmul(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    return op.matmul(*operands)
+    return op.matmul(operands[0], _like(b, node, operands))
+
+
+def _like(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """The second factor in the type of the first: a weight may be stored in half precision (`widen.py`)."""
+    same = dtype_of(node, 1) == dtype_of(node)
+    return operands[1] if same else b.emit(op.astype(operands[1], dtype_of(node)))
 
 
 def _gemm(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     """α · A' · B' + β · C."""
-    (left, right), dtype = operands[:2], dtype_of(node)
+    left, right, dtype = operands[0], _like(b, node, operands), dtype_of(node)
     left = b.emit(op.permute_dims(left, [1, 0])) if integer(node, "transA", 0) else left
     right = b.emit(op.permute_dims(right, [1, 0])) if integer(node, "transB", 0) else right
     result = b.emit(op.matmul(left, right))
