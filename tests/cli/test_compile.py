@@ -45,7 +45,7 @@ def test_the_summary_as_json(small: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run([*COMPILE, "-o", "elsewhere", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     texts = ["value", "value_text", "bound", "bound_text", "gap", "method", "batch"]
-    fields = ["output", "objective", *texts, "stages", "messages", "explain", "losses"]
+    fields = ["output", "objective", *texts, "stages", "messages", "explain", "losses", "moves"]
     assert list(summary) == fields
     assert summary["output"] == "elsewhere"
     assert summary["stages"][0]["device"] == "phone"
