@@ -9,9 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from partc.errors import UserError
-from partc.ir.graph import Module
 from partc.ir.quantization import dequantize, quantize, scales
-from partc.ir.text import parse_module
 from targets.ort import OrtTarget
 from tests.targets.numpy_attention import Array
 from tests.targets.ort_session import Session
@@ -218,13 +216,3 @@ def test_a_tied_head_is_stored_once(tmp_path: Path, rng: np.random.Generator, bi
 def test_an_accuracy_level_that_there_is_not(level: int) -> None:
     with pytest.raises(UserError, match="no accuracy level"):
         OrtTarget(accuracy_level=level).check()
-
-
-@pytest.mark.parametrize("bits", [4, 8])
-def test_tvm_refuses_quantised_operators(bits: int) -> None:
-    pytest.importorskip("tvm")
-    from targets.tvm import TvmTarget
-
-    module: Module = parse_module(text(product(40, 64, bits, 32 if bits == 4 else 0), Path()))
-    with pytest.raises(UserError, match=r"partc.QuantizedMatMul"):
-        TvmTarget().lower([module.graph], module.info)

@@ -142,7 +142,7 @@ def rows_of(state: State, array: Array, row: int, begin: int, end: int) -> Array
     Raises:
         RunError: the request has no such sequence, or the state no such positions.
     """
-    return np.ascontiguousarray(_sequence(state, array, row)[_places(state, array, begin, end)])
+    return np.array(_sequence(state, array, row)[_places(state, array, begin, end)], order="C")
 
 
 def put_rows(state: State, array: Array, row: int, begin: int, rows: Array) -> None:
