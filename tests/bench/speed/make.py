@@ -126,14 +126,15 @@ class Bundle:
         """See `Files`."""
         out = self.path(cell)
         model, devices = out.with_name("model.yaml"), out.with_name(f"{self.devices}.yaml")
-        model.write_text(self._model(cell))
-        devices.write_text(self._devices(cell))
+        model.write_text(self.model_yaml(cell))
+        devices.write_text(self.devices_yaml(cell))
         _python("partc.cli", "compile", str(model), "--target", str(devices), "-o", str(out))
         ring = json.loads((out / "devices" / "a" / "placement.json").read_text())["ring"]
         if len(ring) != self.devices:
             raise MakingError(f"the plan uses {len(ring)} of {self.devices} devices")
 
-    def _model(self, cell: Cell) -> str:
+    def model_yaml(self, cell: Cell) -> str:
+        """model.yaml of such a bundle."""
         quantize = {"float32": "none", "int8": "int8", "int4": f"{{weights: int4, block: {self.block}}}"}
         return (
             f"model: {checkpoint(cell.place).resolve()}\ntask: text-generation\ndtype: float32\n"
@@ -141,7 +142,8 @@ class Bundle:
             "workload: {prompt: 64, generate: 128}\n"
         )
 
-    def _devices(self, cell: Cell) -> str:
+    def devices_yaml(self, cell: Cell) -> str:
+        """devices.yaml of such a bundle."""
         arch = "arch: host"
         if self.target == "tvm" and cell.features is not None:
             arch = f"options: {{features: [{', '.join(cell.features)}]}}"
