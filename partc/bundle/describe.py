@@ -66,7 +66,7 @@ def describe_builds(
             values=_values(module, item.part),
             submodules=_submodules(module.plan, item.artifact),
             engine=item.artifact.engine,
-            memory=_memory(module, item.part, devices),
+            memory=_memory(module, item, devices),
             overlap=_overlap(module.plan, item.part.device),
             limits=devices.devices[item.part.device].limits if devices else None,
             survives=tuple(loss.device for loss in losses_of(module.plan) if loss.stages),
@@ -258,12 +258,13 @@ def _prompt(info: ModelInfo) -> float | None:
     return float(info.prompt) if info.has_states else None
 
 
-def _memory(module: Module, part: Part, devices: DevicesConfig | None) -> Memory:
+def _memory(module: Module, item: EmittedPart, devices: DevicesConfig | None) -> Memory:
+    part, exact = item.part, item.artifact.peak_bytes
     return Memory(
         budget_bytes=devices.usable_memory(part.device) if devices else None,
         weights_bytes=weights_bytes(part.running),
         state_bytes=state_bytes(part.running, module.info),
-        peak_bytes=_peak_bytes(module, part.device),
+        peak_bytes=_peak_bytes(module, part.device) if exact is None else exact,
         mirror_bytes=sum(int(m.memory_bytes) for m in mirrors_of(module.plan) if m.holder == part.device),
     )
 

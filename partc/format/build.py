@@ -25,6 +25,8 @@ from partc.format.readings import Limits
 
 BUILD_FORMAT: Final = "partc-build/2"
 BUILD_FILE = "build.json"
+_COMPILED = {"plan": "cpu", "tvm": "cuda"}
+"""Engine of compiled libraries → its provider."""
 
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 DeviceName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$(?!\n)")]
@@ -161,8 +163,8 @@ class Model(Data, frozen=True):
         return 1 if self.prompt_chunk is None else math.ceil(self.max_sequence / self.prompt_chunk)
 
 
-class TvmFunctions(Data, frozen=True):
-    """The functions of one sub-module in a library of TVM."""
+class LibraryFunctions(Data, frozen=True):
+    """The functions of one sub-module in a compiled library."""
 
     entries: Annotated[tuple[tuple[Positive, Positive], ...], Meta(min_length=1)]
     """Batch and sequence of each."""
@@ -170,14 +172,14 @@ class TvmFunctions(Data, frozen=True):
     """Names of the tensors that all of them take, in order."""
 
 
-class TvmOptions(Data, frozen=True):
-    """Facts that the engine `tvm` needs."""
+class LibraryOptions(Data, frozen=True):
+    """Facts about the compiled libraries of a device."""
 
     platform: Annotated[str, Meta(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)+$")]
     """The machine that the code was compiled for: `aarch64-linux-gnu` for instance."""
     needs: tuple[str, ...]
     """Features that the processor must have, as /proc/cpuinfo calls them."""
-    functions: Mapping[str, TvmFunctions]
+    functions: Mapping[str, LibraryFunctions]
     """By sub-module."""
 
 
@@ -185,15 +187,15 @@ class EngineSpec(Data, frozen=True):
     """The engine that computes the sub-modules, and its options."""
 
     kind: str
-    """`ort`, `tvm` or `null`."""
+    """`ort`, `plan` (a compiled library and the plan of its kernels), `tvm` (the same for a GPU) or `null`."""
     provider: str = "cpu"
     """The part of the engine that computes: `cpu`, `cuda`, `xnnpack`, …"""
     threads: Count = 0
     """0 leaves the number to the engine."""
     options: Mapping[str, Any] = {}
     """Options of onnxruntime's provider."""
-    tvm: TvmOptions | None = None
-    """Facts for the engine `tvm`; null for others."""
+    library: LibraryOptions | None = None
+    """Facts for the engines `plan` and `tvm`; null for others."""
     chunked_prefill: bool | None = None
     """Whether a prompt may be given in several steps; false where an operator takes later ones of a batch of one only,
     null where there are no states."""
@@ -209,7 +211,7 @@ class Memory(Data, frozen=True):
     state_bytes: Count
     """Bytes of the states of all `max_requests`."""
     peak_bytes: Count | None
-    """Bytes of the largest activations; null: not measured."""
+    """Bytes of the largest activations; exact for the engine `plan`. Null: not measured."""
     mirror_bytes: Count = 0
     """Bytes of copies of other devices' rows."""
 
@@ -390,7 +392,7 @@ def _check(build: Build, where: str) -> None:
 def _layout_problem(state: State, engine: EngineSpec) -> str | None:
     if state.layout == "plain":
         return None
-    if engine.kind != "tvm" or engine.provider != "cpu":
+    if engine.kind != "plan":
         return f"{engine.kind} on {engine.provider} holds no panels"
     is_cache = state.kind == "rows" and len(state.shape) == 4 and all(type(n) is int for n in state.shape[2:])
     return None if is_cache else "only rows [batch, heads, N, N] lie in panels"
@@ -398,14 +400,14 @@ def _layout_problem(state: State, engine: EngineSpec) -> str | None:
 
 def _engine_problem(build: Build) -> str | None:
     engine = build.engine
-    if (engine.kind == "tvm") != (engine.tvm is not None):
-        return "tvm: is there just where the kind is tvm"
-    if engine.tvm is None:
+    if (engine.kind in _COMPILED) != (engine.library is not None):
+        return f"library: is there just where the kind is {' or '.join(_COMPILED)}"
+    if engine.library is None:
         return None
-    if engine.provider not in ("cpu", "cuda"):
-        return f"provider: tvm has no provider {engine.provider!r}"
-    missing = sorted({submodule.name for submodule in build.submodules} - set(engine.tvm.functions))
-    return f"tvm.functions: {missing[0]!r} is missing" if missing else None
+    if engine.provider != _COMPILED[engine.kind]:
+        return f"provider: the engine {engine.kind} has no provider {engine.provider!r}"
+    missing = sorted({submodule.name for submodule in build.submodules} - set(engine.library.functions))
+    return f"library.functions: {missing[0]!r} is missing" if missing else None
 
 
 def _types(build: Build) -> dict[str, TensorType]:

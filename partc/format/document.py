@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from partc.format import build, messages, placement, readings, status
+from partc.format import build, kernel_plan, messages, placement, readings, status
 from partc.format import message_parts as parts
 from partc.format.digests import canonical_json
 from partc.format.program import INSTRUCTIONS, Instruction
@@ -31,8 +31,25 @@ def build_tables() -> str:
     return _tables(
         build.Build,
         *(build.Model, build.Port, build.TensorType, build.Submodule, build.State, build.EngineSpec),
-        *(build.TvmOptions, build.TvmFunctions, build.Memory, build.Overlap, build.Shared, readings.Limits),
+        *(
+            build.LibraryOptions,
+            build.LibraryFunctions,
+            build.Memory,
+            build.Overlap,
+            build.Shared,
+            readings.Limits,
+        ),
         build.FileEntry,
+    )
+
+
+def kernel_tables() -> str:
+    """The keys of kernels.json, then those of its parts."""
+    return _tables(
+        kernel_plan.KernelPlan,
+        *(kernel_plan.Kernel, kernel_plan.KernelParameter, kernel_plan.KernelConstant),
+        *(kernel_plan.KernelFunction, kernel_plan.KernelTensor, kernel_plan.KernelCall),
+        *(kernel_plan.Place, kernel_plan.KernelOutput),
     )
 
 
@@ -88,8 +105,10 @@ def schema_text(struct: type[Struct]) -> str:
     schema = msgspec.json.schema(struct)
     structs = {kind.__name__: kind for kind in _structs(struct)}
     for name, described in schema["$defs"].items():
+        fields = structs[name].__struct_fields__
+        items = described.get("properties") or dict(zip(fields, described["prefixItems"], strict=True))
         for field, description in _descriptions(structs[name]).items():
-            described["properties"][field]["description"] = description
+            items[field]["description"] = description
     return canonical_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
 
 
@@ -158,12 +177,14 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "messages": message_tables,
     "build": build_tables,
     "placement": placement_tables,
+    "kernels": kernel_tables,
     "instructions": instruction_table,
 }
 """Name in the comments → the table."""
 SCHEMAS: Mapping[str, type[Struct]] = {
     "build.schema.json": build.Build,
     "placement.schema.json": placement.Placement,
+    "kernels.schema.json": kernel_plan.KernelPlan,
 }
 """File in docs/ → the struct that it describes."""
 

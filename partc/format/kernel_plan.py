@@ -60,8 +60,6 @@ class Kernel(Data, frozen=True):
 
     parameters: tuple[KernelParameter, ...]
     """The tensors that it takes, in order."""
-    workspace_bytes: Count = 0
-    """Memory that each thread of it takes while it runs, beside the arena."""
 
 
 class KernelConstant(KernelTensor, frozen=True):
@@ -72,7 +70,7 @@ class KernelConstant(KernelTensor, frozen=True):
 
 
 class Place(Data, frozen=True, array_like=True):
-    """The place of a tensor."""
+    """The place of a tensor, written as a list: `["arena", 128]`."""
 
     room: Room
     """`parameter` of the function, `constant` of the plan, or `arena`."""
@@ -90,9 +88,10 @@ class KernelCall(Data, frozen=True):
 
 
 class KernelOutput(KernelTensor, frozen=True):
-    """A result of a function. It lies there until the next call of any function."""
+    """A result of a function."""
 
     place: Place
+    """Where it lies until the next call of any function."""
 
 
 class KernelFunction(Data, frozen=True):
@@ -125,10 +124,14 @@ class KernelPlan(Data, frozen=True, kw_only=True):
         """Memory for the arena of any function: one step runs at a time."""
         return max((function.arena_bytes for function in self.functions.values()), default=0)
 
-    @property
-    def workspace_bytes(self) -> int:
-        """Memory beside the arena that one thread takes at most."""
-        return max((kernel.workspace_bytes for kernel in self.kernels.values()), default=0)
+    def changed(self, function: KernelFunction) -> frozenset[int]:
+        """Numbers of the parameters of a function that its kernels change in place."""
+        return frozenset(
+            place.at
+            for call in function.calls
+            for place, parameter in zip(call.arguments, self.kernels[call.kernel].parameters, strict=True)
+            if place.room == "parameter" and parameter.access != "read"
+        )
 
 
 def kernel_plan_text(plan: KernelPlan) -> str:

@@ -62,6 +62,8 @@ class Artifact:
     """Versions of what the files were made for."""
     prompt_chunk_alone: int | None = None
     """Tokens of a prompt at a time that are fastest on a device that computes alone; None: all at once."""
+    peak_bytes: int | None = None
+    """Memory for activations that the code takes, exactly; None: what the plan estimates."""
 
 
 class TensorStore:

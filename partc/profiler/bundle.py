@@ -140,12 +140,15 @@ def _inside(folder: str, artifact: Artifact) -> Artifact:
 def _joined(engines: Sequence[EngineSpec]) -> EngineSpec:
     """The engine of all artifacts of a target: the functions of all their sub-modules together."""
     last = engines[-1]
-    if last.tvm is None:
+    if last.library is None:
         return last
     functions = {
-        name: found for engine in engines if engine.tvm for name, found in engine.tvm.functions.items()
+        name: found
+        for engine in engines
+        if engine.library
+        for name, found in engine.library.functions.items()
     }
-    return msgspec.structs.replace(last, tvm=msgspec.structs.replace(last.tvm, functions=functions))
+    return msgspec.structs.replace(last, library=msgspec.structs.replace(last.library, functions=functions))
 
 
 def _dims(info: ModelInfo, work: Work) -> dict[str, int]:

@@ -1,5 +1,8 @@
 """The TVM target: a device's part as one shared library, compiled ahead of time.
 
+For a processor the library holds kernels, and a plan beside it says in which order they run; for a GPU it is run by
+TVM's virtual machine.
+
 A part flows through these files in this order:
 
 | file | does |
@@ -21,7 +24,9 @@ A part flows through these files in this order:
 | `toolchain.py` | the linker and NVIDIA's compiler: found, or named with how to get them |
 | `linker.py` | linkers: which there are for a platform, tried on an empty library, and used |
 | `process.py` | other makers' tools as processes, with a time limit |
-| `pipeline.py` | our passes from Relax to what the virtual machine runs |
+| `pipeline.py` | our passes from Relax to allocations, views and calls of kernels |
+| `kernel_plan.py` | lowered Relax to the plan of its kernels, every tensor with its place |
+| `loop/` | the code of a library besides its kernels: the loop over a plan, threads |
 | `link.py` | a Relax module to a shared library, looked through before it is put in its place |
 | `cuda.py` | kernels through NVIDIA's compiler, for the GPU that was asked for |
 | `elf.py` | what a shared library needs and leaves undefined, to check what was linked |

@@ -1,5 +1,7 @@
 """A Relax module to one shared library: compiled, linked, looked through, and only then put in its place.
 
+For a processor the library holds kernels and the loop over their plan, for a GPU TVM's virtual machine as well.
+
 The library is the same bit for bit whenever the same tools make it: it is stripped, and nothing in it tells where.
 """
 
@@ -7,20 +9,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from partc.errors import InternalError, UserError
+from partc.format.kernel_plan import KernelPlan
 from targets.tvm.cuda import architectures, compiling_with, kernel_compiler, packer
 from targets.tvm.elf import Elf, read_elf
 from targets.tvm.linker import link_objects
+from targets.tvm.loop import write_loop_object
 from targets.tvm.machine import Machine
 from targets.tvm.toolchain import Toolchain
 
 _SCRATCH_BYTES = 64_000_000
 """Far more than the object files of a library of few MB, and the source of a GPU's kernels."""
-_LIBC = frozenset(("memcpy", "memmove", "memset"))
+_LIBC = frozenset(("memcpy", "memmove", "memset", "posix_memalign", "free", "syscall"))
 _LIBM = frozenset(
     name + kind
     for kind in ("", "f")
@@ -61,24 +66,82 @@ _LIBM = frozenset(
 """Functions that every libm since C99 has."""
 
 
+def build_kernels(
+    module: Any, functions: Sequence[str], machine: Machine, tools: Toolchain, path: Path
+) -> tuple[KernelPlan, int]:
+    """Compile the kernels of `module` for a processor and link them to `path`, where nothing lies if that fails.
+
+    Returns:
+        The plan of `functions`, and the scratch memory that one thread takes besides its arena, bytes.
+
+    Raises:
+        UserError: the linker failed; says what it printed. Or there is no room for scratch files.
+        InternalError: a function does what no plan can say.
+    """
+    import tvm
+
+    from targets.tvm.kernel_plan import plan_of
+    from targets.tvm.pipeline import processor_pipeline
+
+    with machine.target():
+        lowered = processor_pipeline()(module)
+    plan = plan_of(lowered, functions)
+    kernels = tvm.IRModule(
+        {name: f for name, f in lowered.functions.items() if name.name_hint in plan.kernels}
+    )
+    with _scratch() as folder:
+        objects = [folder / "kernels.o", folder / "loop.o"]
+        tvm.tirx.build(kernels, target=machine.target()).write_to_file(str(objects[0]))
+        write_loop_object(machine, objects[1])
+        linked = folder / path.name
+        link_objects(tools.linker, machine.platform, list(map(str, objects)), linked)
+        library = linked.read_bytes()
+    check_symbols(read_elf(library))
+    path.write_bytes(library)
+    return plan, workspace_bytes(kernels)
+
+
+def workspace_bytes(kernels: Any) -> int:
+    """The memory for what a kernel of a `tvm.IRModule` keeps while it runs, the largest of all, in bytes a thread."""
+    from tvm.s_tir.analysis import calculate_allocated_bytes
+
+    return max((sum(rooms.values()) for rooms in calculate_allocated_bytes(kernels).values()), default=0)
+
+
 def build_library(module: Any, machine: Machine, tools: Toolchain, path: Path) -> None:
-    """Compile `module` for `machine` and link it to `path`, where nothing lies if that fails.
+    """Compile `module` for a GPU and link it to `path`, where nothing lies if that fails.
 
     Raises:
         UserError: nvcc or the linker failed; says what it printed. Or there is no room for scratch files.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        _check_room(folder)
-        linked = Path(folder) / path.name
+    from tvm import relax
+
+    assert tools.nvcc is not None and machine.cuda is not None
+    with _scratch() as folder:
+        linked = folder / path.name
 
         def link(output: str, objects: Sequence[str], options: object = None) -> None:
             link_objects(tools.linker, machine.platform, objects, Path(output))
 
-        _export(module, machine, tools, Path(folder), str(linked), link)
+        target, compile_source = machine.target(), kernel_compiler(tools.nvcc, machine.cuda, folder)
+        with compiling_with(compile_source):
+            executable = relax.build(module, target=target)
+            packed = packer(compile_source, target.host)
+            executable.export_library(
+                str(linked), fcompile=link, workspace_dir=str(folder), fpack_imports=packed
+            )
         library = linked.read_bytes()
-    check_symbols(read_elf(library))
+    check_symbols(read_elf(library), "TVM")
     _check_gpu(library, machine)
     path.write_bytes(library)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for the time of a build."""
+    with tempfile.TemporaryDirectory() as folder:
+        _check_room(folder)
+        yield Path(folder)
 
 
 def _check_room(folder: str) -> None:
@@ -93,25 +156,9 @@ def _check_room(folder: str) -> None:
 
 
 def verified(machine: Machine) -> str:
-    """The checks of `build_library`, for build.json; nothing runs."""
-    gpu = f"; machine code for {machine.cuda}" if machine.cuda else ""
-    return f"links; undefined symbols are of libc, libm and TVM's runtime{gpu}; not run when compiled"
-
-
-def _export(module: Any, machine: Machine, tools: Toolchain, folder: Path, linked: str, link: Any) -> None:
-    from tvm import relax
-
-    from targets.tvm.pipeline import processor_pipeline
-
-    target, options = machine.target(), {"fcompile": link, "workspace_dir": str(folder)}
-    if tools.nvcc is None or machine.cuda is None:
-        executable = relax.build(module, target=target, relax_pipeline=processor_pipeline())
-        executable.export_library(linked, **options)
-        return
-    compile_source = kernel_compiler(tools.nvcc, machine.cuda, folder)
-    with compiling_with(compile_source):
-        executable = relax.build(module, target=target)
-        executable.export_library(linked, **options, fpack_imports=packer(compile_source, target.host))
+    """The checks of the two builds above, for build.json; nothing runs."""
+    gpu = f" and TVM's runtime; machine code for {machine.cuda}" if machine.cuda else ""
+    return f"links; undefined symbols are of libc and libm{gpu}; not run when compiled"
 
 
 def _check_gpu(library: bytes, machine: Machine) -> None:
@@ -120,12 +167,13 @@ def _check_gpu(library: bytes, machine: Machine) -> None:
         raise InternalError(f"the library has code for the GPUs {architectures(library)}, not for {wanted}")
 
 
-def check_symbols(library: Elf) -> None:
-    """Fail where the library leaves open what neither the C library nor TVM's runtime has.
+def check_symbols(library: Elf, runtime: str | None = None) -> None:
+    """Fail where the library leaves open what the C library has not, nor a runtime whose symbols begin so.
 
     Raises:
         InternalError: an operator was compiled to a call of something else.
     """
-    foreign = {name for name in library.undefined if not name.startswith("TVM")} - _LIBM - _LIBC
-    if foreign:
-        raise InternalError(f"the library needs {', '.join(sorted(foreign))}, which no device has")
+    foreign = library.undefined - _LIBM - _LIBC
+    missing = sorted(name for name in foreign if runtime is None or not name.startswith(runtime))
+    if missing:
+        raise InternalError(f"the library needs {', '.join(missing)}, which no device has")

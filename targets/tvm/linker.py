@@ -135,8 +135,8 @@ def _usual_commands(machine: Machine) -> Iterator[Sequence[str]]:
     for name in (*names, "ld.lld"):
         if path := shutil.which(name):
             yield [path]
-    if zig := _zig():
-        yield [zig, "ld.lld"]
+    if program := zig():
+        yield [program, "ld.lld"]
 
 
 def _usual_remedy(machine: Machine) -> str:
@@ -145,7 +145,7 @@ def _usual_remedy(machine: Machine) -> str:
     return f"apt-get install gcc-{machine.platform.arch.replace('_', '-')}-linux-gnu"
 
 
-def _zig() -> str | None:
+def zig() -> str | None:
     """The program in the wheel `ziglang`."""
     found = importlib.util.find_spec("ziglang")
     program = Path(found.origin).with_name("zig") if found and found.origin else None
@@ -181,7 +181,6 @@ def link_objects(
     Raises:
         UserError: the linker failed, or took longer than `seconds`.
     """
-    runtime = [_stub(linker, platform, name, output.parent, seconds) for name in platform.runtime]
     page = (f"max-page-size={platform.page}",) if platform.page else ()
     options = [*_OPTIONS, "--no-as-needed", *(word for size in page for word in ("-z", size))]
     if linker.is_lld:
@@ -190,7 +189,7 @@ def link_objects(
     else:
         system = ["-lm"]
         made_by = [*linker.command, "-shared", "-nostartfiles", f"-Wl,{','.join(options)}"]
-    _link([*made_by, "-o", str(output), *objects, *system, *runtime], seconds)
+    _link([*made_by, "-o", str(output), *objects, *system], seconds)
 
 
 def _stub(linker: Linker, platform: Platform, name: str, folder: Path, seconds: float) -> str:

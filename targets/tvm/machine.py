@@ -57,8 +57,8 @@ class Platform:
     """The name that lld gives to the format of its object files."""
     libraries: tuple[str, ...]
     """The system's libraries that a library names, because its undefined symbols are theirs."""
-    runtime: tuple[str, ...] = ()
-    """TVM's libraries, where they have to be named too."""
+    futex: int
+    """Number of the system call `futex`."""
     usual: tuple[str, ...] = ()
     """Features of code for a processor where none are named."""
     page: int = 0
@@ -72,17 +72,15 @@ class Platform:
 
 PLATFORMS: Mapping[str, Platform] = {
     "x86_64-linux": Platform(
-        "x86_64-unknown-linux-gnu", "x86-64-v3", _X86_FEATURES, "elf_x86_64", _GLIBC
+        "x86_64-unknown-linux-gnu", "x86-64-v3", _X86_FEATURES, "elf_x86_64", _GLIBC, 202
     ),
     "aarch64-linux-gnu": Platform(
-        "aarch64-unknown-linux-gnu", "generic", _ARM_FEATURES, "aarch64linux", _GLIBC,
-        usual=_USUAL_ARM,
+        "aarch64-unknown-linux-gnu", "generic", _ARM_FEATURES, "aarch64linux", _GLIBC, 98, _USUAL_ARM,
     ),
-    # Android looks symbols up when a library is loaded, and only in what the library names: so TVM's is named too.
-    # Its kernels have pages of 4 or of 16 KiB.
+    # Kernels of Android have pages of 4 or of 16 KiB.
     "aarch64-linux-android": Platform(
         "aarch64-linux-android24", "generic", _ARM_FEATURES, "aarch64linux",
-        ("libm.so", "libc.so"), ("libtvm_ffi.so",), usual=_USUAL_ARM, page=16384,
+        ("libm.so", "libc.so"), 98, _USUAL_ARM, 16384,
     ),
 }  # fmt: skip
 """Every platform by the name that devices.yaml uses."""

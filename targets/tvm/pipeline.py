@@ -1,4 +1,4 @@
-"""Our passes from Relax to what the virtual machine runs, for code that a processor runs."""
+"""Our passes from Relax to allocations, views and calls of kernels, which `kernel_plan.py` makes a plan of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 VIEWS = ("relax.reshape",)
-"""Operators that stay operators: the virtual machine makes views of them, without code and without a copy."""
+"""Operators that stay operators: a plan has the same place for both, without code and without a copy."""
 
 
 def processor_pipeline() -> Any:
@@ -22,13 +22,7 @@ def processor_pipeline() -> Any:
             step.FuseTIR(),  # element-wise neighbours become one loop
             step.ToNonDataflow(),
             step.RemovePurityChecking(),
-            step.CallTIRRewrite(),  # from here on results are buffers that somebody allocates
-            step.StaticPlanBlockMemory(),  # after that: it lets buffers of one function share memory
-            step.LowerAllocTensor(),
-            step.KillAfterLastUse(),
-            step.LowerRuntimeBuiltin(),
-            step.ComputePrimValue(),
-            step.VMShapeLower(emit_err_ctx=False),  # every size is a number: nothing to say where one differs
+            step.CallTIRRewrite(),  # from here on results are tensors that somebody allocates
             step.AttachGlobalSymbol(),
         ]
     )

@@ -10,7 +10,8 @@ from typing import Any
 
 from partc.bundle.describe import state_spec
 from partc.errors import ConfigError, InternalError, UserError
-from partc.format.build import EngineSpec, Submodule, TvmFunctions, TvmOptions
+from partc.format.build import EngineSpec, LibraryFunctions, LibraryOptions, Submodule
+from partc.format.kernel_plan import KERNELS_FILE, kernel_plan_text
 from partc.ir.graph import Graph, ModelInfo, Node, Part, Weight
 from partc.ir.types import HALF
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
@@ -20,7 +21,7 @@ from targets.tvm.machine import PROVIDERS, Machine, features_of_host, machine_of
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.specialise import Entry, entries_of, outputs_of, specialise
-from targets.tvm.toolchain import find_toolchain
+from targets.tvm.toolchain import Toolchain, find_toolchain
 from targets.tvm.widen import widen
 from targets.weights import write_weights
 
@@ -136,7 +137,7 @@ class TvmTarget(Target):
     def emit(
         self, part: Part, info: ModelInfo, folder: Path, progress: Progress, store: TensorStore = NO_STORE
     ) -> Artifact:
-        """Write `library.so` and `weights/<part>.safetensors`.
+        """Write `library.so`, for a processor `kernels.json`, and `weights/<part>.safetensors`.
 
         Raises:
             ModelError: the checkpoint lacks a tensor, or it has another shape.
@@ -145,7 +146,7 @@ class TvmTarget(Target):
 
         from targets.tvm.builder import ModuleBuilder
         from targets.tvm.fuse import fuse_for_processor
-        from targets.tvm.link import build_library, verified
+        from targets.tvm.link import verified
         from targets.tvm.quantized import write_quantized
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
@@ -162,16 +163,18 @@ class TvmTarget(Target):
                 fuse_for_processor(graph, packed)
         builder = ModuleBuilder(emitters_for(self.machine), packed)
         weights = {name: _weights(static) for name, static in graphs.items()}
+        added = []
         for name, static in graphs.items():
             for entry, graph in zip(entries, static, strict=True):
                 values = {value.name: value for value in graph.values()}
                 parameters = [*graph.inputs, *graph.states(), *weights[name]]
-                builder.add(f"{name}_{entry.suffix}", graph, [values.get(v.name, v) for v in parameters])
-        build_library(builder.finish(), self.machine, tools, folder / LIBRARY)
+                added.append(f"{name}_{entry.suffix}")
+                builder.add(added[-1], graph, [values.get(v.name, v) for v in parameters])
+        peak_bytes = self._build(builder.finish(), added, tools, folder)
         stored = {name: [_stored(weight, packed) for weight in own] for name, own in weights.items()}
         places = write_weights(stored, info, folder, progress, store)
         functions = {
-            name: TvmFunctions(
+            name: LibraryFunctions(
                 entries=tuple((entry.batch, entry.sequence) for entry in entries),
                 weights=tuple(places[weight].entry.name for weight in own),
             )
@@ -183,13 +186,25 @@ class TvmTarget(Target):
                 for graph in part.graphs
             ),
             engine=EngineSpec(
-                kind="tvm",
+                kind="tvm" if self.machine.cuda else "plan",
                 provider=self.provider,
                 threads=self.threads,
-                tvm=TvmOptions(self.machine.name, tuple(self.machine.needs()), functions),
+                library=LibraryOptions(self.machine.name, tuple(self.machine.needs()), functions),
             ),
             toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": verified(self.machine)},
+            peak_bytes=peak_bytes,
         )
+
+    def _build(self, module: Any, functions: Sequence[str], tools: Toolchain, folder: Path) -> int | None:
+        """Write the library, and for a processor its plan; the memory for activations, where it is known, bytes."""
+        from targets.tvm.link import build_kernels, build_library
+
+        if self.machine.cuda:
+            build_library(module, self.machine, tools, folder / LIBRARY)
+            return None
+        plan, workspace_bytes = build_kernels(module, functions, self.machine, tools, folder / LIBRARY)
+        (folder / KERNELS_FILE).write_text(kernel_plan_text(plan))
+        return plan.arena_bytes + max(1, self.threads) * workspace_bytes
 
 
 def emitters_for(machine: Machine) -> Mapping[str, Any]:

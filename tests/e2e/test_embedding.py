@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -61,12 +60,9 @@ def need(missing: str | None) -> None:
 @pytest.mark.tvm
 def test_a_program_in_cpp_decodes_from_a_library(tmp_path: Path) -> None:
     need(None if shutil.which("g++") else "no g++ (apt-get install g++)")
-    packages = [importlib.util.find_spec(name) for name in ("tvm_ffi", "tvm")]
-    ffi, tvm = (Path(str(found.origin)).parent for found in packages if found)
-    libraries = [f"-L{ffi}/lib", "-ltvm_ffi", f"-L{tvm}/lib", "-Wl,--no-as-needed", "-ltvm_runtime"]
-    options = ["-std=c++17", "-Wall", "-Werror", f"-I{ffi}/include", f"-Wl,-rpath,{ffi}/lib:{tvm}/lib"]
     program = tmp_path / "decode"
-    subprocess.run(["g++", *options, str(EMBED / "decode.cpp"), "-o", str(program), *libraries], check=True)
+    options = ["-std=c++17", "-Wall", "-Werror"]
+    subprocess.run(["g++", *options, str(EMBED / "decode.cpp"), "-o", str(program), "-ldl"], check=True)
     folder = compiled(tmp_path, "target: tvm, options: {chunks: [8]}")
     assert printed([program, folder, ",".join(map(str, PROMPT))]) == expected(tmp_path, PROMPT)
     assert printed([program, folder, "5", "3"]) == expected(tmp_path, [5], 3)
@@ -76,7 +72,7 @@ def test_a_program_in_cpp_decodes_from_a_library(tmp_path: Path) -> None:
     assert refused([program, folder, "5", "49"]) == "prompt and answer are longer than max_sequence"
     assert refused([program, folder, "5,768"]) == "ids are numbers from 0 to 767"
     assert refused([program, folder, "five"]) == "IDS and COUNT are whole numbers"
-    assert refused([program, tmp_path, "5"]) == f"no build.json in {tmp_path}"
+    assert refused([program, tmp_path, "5"]) == f"cannot read {tmp_path}/build.json"
 
 
 @pytest.mark.ort

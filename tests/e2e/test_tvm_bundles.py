@@ -52,8 +52,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_tokens_are_identical(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Prompts of 1, 7 and 33 tokens in flight at once, then two of them in a batch; every cut is compared."""
     engines = [json.loads((build / "devices" / name / "build.json").read_text())["engine"] for name in "abc"]
-    assert [engine["kind"] for engine in engines] == ["ort", "tvm", "tvm"]
-    (functions,) = engines[1]["tvm"]["functions"].values()
+    assert [engine["kind"] for engine in engines] == ["ort", "plan", "plan"]
+    (functions,) = engines[1]["library"]["functions"].values()
     assert functions["entries"] == [[1, 1], [1, 16], [1, 96], [2, 1], [2, 16], [2, 96]]
     capsys.readouterr()
     assert run(["verify", str(build), "--tokens", "24", "--json"]) == 0
@@ -116,6 +116,12 @@ def test_a_library_with_one_byte_changed(build: Path, tmp_path: Path) -> None:
 def test_a_library_of_another_plan(build: Path, tmp_path: Path) -> None:
     library = damaged(build, tmp_path / "build")
     library.write_bytes((build / "devices" / "b" / "library.so").read_bytes())
+    refused(tmp_path / "build", "the file is damaged: its SHA-256 is not that of build.json")
+
+
+def test_a_kernel_plan_of_another_device(build: Path, tmp_path: Path) -> None:
+    plan = damaged(build, tmp_path / "build").with_name("kernels.json")
+    plan.write_bytes((build / "devices" / "b" / "kernels.json").read_bytes())
     refused(tmp_path / "build", "the file is damaged: its SHA-256 is not that of build.json")
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from partc.format.kernel_plan import (
     kernel_plan_text,
 )
 from partc.format.kernel_plan_rules import load_kernel_plan, parse_kernel_plan
+from tests.format.mutations import mutate
 
 Json = Any
 MUTATIONS = 10_000
@@ -44,7 +43,7 @@ def sample() -> KernelPlan:
     """Two functions of five kernels; tensors of 80 bytes, so that the arena has gaps of 48."""
     kernels = {
         "add": Kernel((row(), row(), row("write"))),
-        "halve": Kernel((row(), row("write", 10), row("write", 10)), workspace_bytes=256),
+        "halve": Kernel((row(), row("write", 10), row("write", 10))),
         "join": Kernel((row(count=10), row(count=10), row("write"))),
         "count": Kernel((row(), row("write", 10, "int64"))),
         "put": Kernel((row("update"), row(), row(count=10, dtype="int64"))),
@@ -78,7 +77,7 @@ def test_a_plan_is_written_and_read_again(tmp_path: Path) -> None:
     path.write_text(kernel_plan_text(sample()))
     plan = load_kernel_plan(path)
     assert plan == sample()
-    assert (plan.arena_bytes, plan.workspace_bytes) == (512, 256)
+    assert plan.arena_bytes == 512
 
 
 LONG = ("functions", "part_0_b1_s4")
@@ -163,56 +162,3 @@ def check_memory(plan: KernelPlan, function: KernelFunction) -> None:
         ):
             if parameter.access == "write":
                 arena[place.at : place.at + parameter.bytes] = [f"{number}.{index}"] * parameter.bytes
-
-
-def mutate(data: Json, rng: random.Random) -> None:
-    """Change one leaf, or leave out, repeat or exchange items of one list or mapping."""
-    where, key = rng.choice(list(_places(data)))
-    change: Callable[[Json, Json, random.Random], None] = rng.choice(
-        [_leaf, _leaf, _leaf, _drop, _copy, _swap]
-    )
-    change(where, key, rng)
-
-
-def _places(data: Json) -> Iterator[tuple[Json, Json]]:
-    for key in range(len(data)) if isinstance(data, list) else list(data):
-        yield data, key
-        if isinstance(data[key], list | dict):
-            yield from _places(data[key])
-
-
-def _leaf(where: Json, key: Json, rng: random.Random) -> None:
-    value = where[key]
-    if isinstance(value, int):
-        where[key] = rng.choice(
-            [value + rng.choice([-64, -1, 1, 4, 64]), value * 2, rng.randrange(512), 2**40, -1]
-        )
-    elif isinstance(value, str):
-        words = [
-            "read",
-            "write",
-            "update",
-            "arena",
-            "parameter",
-            "constant",
-            "float32",
-            "int64",
-            "add",
-            "put",
-            "",
-        ]
-        where[key] = rng.choice(words)
-
-
-def _drop(where: Json, key: Json, rng: random.Random) -> None:
-    del where[key]
-
-
-def _copy(where: Json, key: Json, rng: random.Random) -> None:
-    other = rng.randrange(len(where)) if isinstance(where, list) else rng.choice(list(where))
-    where[key] = copy.deepcopy(where[other])
-
-
-def _swap(where: Json, key: Json, rng: random.Random) -> None:
-    other = rng.randrange(len(where)) if isinstance(where, list) else rng.choice(list(where))
-    where[key], where[other] = where[other], where[key]

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig
-from partc.format.role import Role
+from partc.format.kernel_plan import KernelFunction
 from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module
 from partc.pipeline.default import PHASES as DEFAULT
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
-from partc.runtime.engines import tvm as tvm_engine
-from partc.runtime.engines import tvm_runtime
+from partc.runtime.engines import plan
+from partc.runtime.engines.plan_frame import Frame
+from partc.runtime.engines.plan_library import Library
 from partc.verify.reference import open_reference
 from tests.families.check import save_tiny, simplified
 from tests.families.ring import DirectRing
@@ -42,29 +41,31 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
         pytest.fail(f"tests for aarch64 must run in CI: no {', '.join(missing)}", pytrace=False)
     if missing:
         pytest.skip(f"no {', '.join(missing)}")
-    return Emulator(Path(os.environ["TVM_AARCH64"]).resolve(), tmp_path_factory.mktemp("emulator"))
+    return Emulator(tmp_path_factory.mktemp("emulator"))
 
 
-class Compared:
-    """Stands in for TVM's virtual machine: computes here, and notes how far a library for aarch64 is off."""
+Foreign = Callable[[Path, str, Sequence[Array]], list[Array]]
+"""Library of this machine, function, parameters → outputs and parameters of the library for aarch64."""
 
-    def __init__(self, native: Any, foreign: Callable[[str, list[Array]], list[Array]]) -> None:
-        self.native = native
-        self.foreign = foreign
-        self.errors: dict[str, float] = {}
-        """Function → largest error of its outputs and states."""
 
-    def __getitem__(self, name: str) -> Callable[..., list[Any]]:
-        return partial(self.call, name)
+class Compared(Frame):
+    """A function that computes here, and notes how far the one for aarch64 is off."""
 
-    def call(self, name: str, *tensors: Any) -> list[Any]:
-        arrays = [np.from_dlpack(tensor) for tensor in tensors]
-        found = self.foreign(name, arrays)
-        outputs = list(self.native[name](*tensors))
-        right = [*(np.from_dlpack(output) for output in outputs), *arrays]
-        error = max(_error(*pair) for pair in zip(found, right, strict=True))
-        self.errors[name] = max(error, self.errors.get(name, 0.0))
-        return outputs
+    foreign: Foreign
+    errors: dict[str, float]
+    """Function → largest error of its outputs and states."""
+
+    def __init__(self, library: Library, function: KernelFunction, parameters: Sequence[Array]) -> None:
+        super().__init__(library, function, parameters)
+        self._own = library.path, parameters
+        self._name = next(name for name, found in library.plan.functions.items() if found is function)
+
+    def run(self) -> None:
+        path, parameters = self._own
+        found = type(self).foreign(path, self._name, parameters)
+        super().run()
+        error = max(_error(*pair) for pair in zip(found, [*self.outputs, *parameters], strict=True))
+        self.errors[self._name] = max(error, self.errors.get(self._name, 0.0))
 
 
 def _error(found: Array, right: Array) -> float:
@@ -128,24 +129,24 @@ def test_quantised_weights_give_the_tokens_of_the_uncut_model_on_x86(
 
 
 @pytest.fixture
-def opened(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Compared]:
-    """Every library that an engine opens, compared with the one for aarch64 in the build beside."""
-    made: list[Compared] = []
+def errors(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Function → its largest error, of every function that an engine runs with a build for aarch64 beside."""
     program = emulator.compile(ROOT / "tests/targets/call_function.cpp")
-    open_here = tvm_runtime.open_library
 
-    def open_both(role: Role, folder: Path, name: str) -> Compared:
-        foreign = partial(emulator.call, program, tmp_path / "aarch64/devices" / folder.name / name)
-        made.append(Compared(open_here(role, folder, name), foreign))
-        return made[-1]
+    def foreign(path: Path, name: str, parameters: Sequence[Array]) -> list[Array]:
+        library = tmp_path / "aarch64/devices" / path.parent.name / path.name
+        return emulator.call(program, library, name, parameters)
 
-    monkeypatch.setattr(tvm_engine, "open_library", open_both)
-    return made
+    noted: dict[str, float] = {}
+    monkeypatch.setattr(Compared, "foreign", staticmethod(foreign), raising=False)
+    monkeypatch.setattr(Compared, "errors", noted, raising=False)
+    monkeypatch.setattr(plan, "Frame", Compared)
+    return noted
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_every_sub_module_computes_the_same_numbers(
-    family: str, opened: list[Compared], tmp_path: Path
+    family: str, errors: dict[str, float], tmp_path: Path
 ) -> None:
     fields = tiny_config(family)
     fields |= {key: 2 for key in ("num_hidden_layers", "n_layer") if key in fields}
@@ -160,8 +161,9 @@ def test_every_sub_module_computes_the_same_numbers(
     for arch in ("aarch64", "x86_64"):
         _build(text, _devices(tmp_path, arch, count), tmp_path / arch)
     DirectRing(tmp_path / "x86_64").generate([[5, 17, 60, 3, 44]], 2)
-    errors = {name: error for library in opened for name, error in library.errors.items()}
     # A sub-module behind the choice of the last row has one row, in a prompt too.
     assert {name.partition("_b")[0] for name in errors} == {f"part_{n}" for n in range(count)}
     assert {name.partition("_b")[2] for name in errors} == {"1_s1", "1_s24"}, "a token and a prompt"
     assert max(errors.values()) < TOLERANCE
+    plans = [[*(tmp_path / arch).glob("devices/a/kernels.json")] for arch in ("aarch64", "x86_64")]
+    assert plans[0][0].read_bytes() == plans[1][0].read_bytes(), "a plan names no machine"

@@ -10,6 +10,7 @@ import pytest
 
 from partc.ir.graph import Attribute, Constant, Graph, Input, Node, State, Value, Weight
 from tests.targets.numpy_attention import Array, attention
+from tests.targets.virtual_machine import machine_pipeline
 
 pytestmark = pytest.mark.tvm
 tvm = pytest.importorskip("tvm")
@@ -155,7 +156,6 @@ def test_equal_layers_are_one_function_and_compute_what_they_should() -> None:
     from targets.tvm.kernels import cpu_operators
     from targets.tvm.machine import machine_of
     from targets.tvm.operators import OPERATORS
-    from targets.tvm.pipeline import processor_pipeline
 
     graph, packed = fused()
     emitters = {**OPERATORS, **cpu_operators(machine_of("x86_64", "", (), "cpu", ""))}
@@ -168,7 +168,7 @@ def test_equal_layers_are_one_function_and_compute_what_they_should() -> None:
     ]
     assert sorted(functions) == ["block_0", "step"]
 
-    library = relax.build(module, target="llvm", relax_pipeline=processor_pipeline())
+    library = relax.build(module, target="llvm", relax_pipeline=machine_pipeline())
     machine = relax.VirtualMachine(library, tvm.cpu())
     x, position = numbers(1, ROWS, WIDTH), np.array([2])
     states = [tvm.runtime.tensor(np.zeros(state.shape, np.float32)) for state in graph.states()]  # type: ignore[type-var]

@@ -22,8 +22,8 @@ tvm = pytest.importorskip("tvm")
 
 from targets.tvm.cuda import architectures, compile_packed  # noqa: E402
 from targets.tvm.elf import AARCH64, X86_64, Elf, read_elf  # noqa: E402
-from targets.tvm.link import build_library, check_symbols  # noqa: E402
-from targets.tvm.linker import Linker, find_linker, link_objects  # noqa: E402
+from targets.tvm.link import build_kernels, build_library, check_symbols  # noqa: E402
+from targets.tvm.linker import Linker, find_linker  # noqa: E402
 from targets.tvm.process import run_tool  # noqa: E402
 from targets.tvm.toolchain import Toolchain, find_nvcc, find_toolchain  # noqa: E402
 
@@ -75,7 +75,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     for name in PLATFORMS:
         monkeypatch.delenv(f"PARTC_LINKER_{name.upper().replace('-', '_')}", raising=False)
-    monkeypatch.setattr(linker, "_zig", lambda: None)
+    monkeypatch.setattr(linker, "zig", lambda: None)
     monkeypatch.setattr(toolchain, "CUDA_FOLDER", str(tmp_path / "no-cuda"))
     return folder
 
@@ -310,20 +310,23 @@ def module() -> Any:
 
 
 def _linked(module: Any, machine: Machine, named: str, folder: Path) -> bytes:
-    path = folder / "library.so"
-    build_library(module, machine, find_toolchain(machine, named), path)
+    path, tools = folder / "library.so", find_toolchain(machine, named)
+    if machine.cuda:
+        build_library(module, machine, tools, path)
+    else:
+        build_kernels(module, ["main"], machine, tools, path)
     return path.read_bytes()
 
 
 def _lld() -> str:
-    return f"{linker._zig()} ld.lld"
+    return f"{linker.zig()} ld.lld"
 
 
 @needs_lld
 @pytest.mark.parametrize(
     ("platform", "processor", "needed"),
     [
-        (ANDROID, AARCH64, ("libm.so", "libc.so", "libtvm_ffi.so")),
+        (ANDROID, AARCH64, ("libm.so", "libc.so")),
         (ARM, AARCH64, ("libm.so.6", "libc.so.6")),
         (HOST, X86_64, ("libm.so.6", "libc.so.6")),
     ],
@@ -335,9 +338,7 @@ def test_lld_links_for_every_platform(
     library = _linked(module, machine, _lld(), tmp_path)
     elf = read_elf(library)
     assert (elf.machine, set(elf.needed)) == (processor, set(needed))
-    known = {"expf", "memset", "memcpy", "memmove", "TVMFFIErrorSetRaisedFromCStrParts"}
-    assert "TVMFFIErrorSetRaisedFromCStrParts" in elf.undefined
-    assert elf.undefined <= known
+    assert elf.undefined <= {"expf", "memset", "memcpy", "memmove", "posix_memalign", "free", "syscall"}
     assert not [name for name in elf.sections if name.startswith((".debug", ".symtab"))]
     assert str(tmp_path).encode() not in library
     assert b"/tmp" not in library
@@ -350,21 +351,14 @@ def test_the_linker_of_this_machine(module: Any, tmp_path: Path) -> None:
     assert library == _linked(module, _machine(HOST), "", tmp_path)
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
-def test_a_compiler_notes_the_libraries_of_tvm_where_the_platform_asks(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    platform = replace(PLATFORMS[HOST], runtime=("libtvm_ffi.so",), page=16384)
-    (tmp_path / "code.s").write_text(".globl f\nf:\n call memcpy@PLT\n ret\n")
-    link_objects(Linker(("gcc",), False, ""), platform, [str(tmp_path / "code.s")], tmp_path / "made.so")
-    elf = read_elf((tmp_path / "made.so").read_bytes())
-    assert {"libm.so.6", "libtvm_ffi.so"} <= set(elf.needed)
-
-
 def test_a_library_with_foreign_symbols_is_no_library() -> None:
-    check_symbols(Elf(X86_64, 0, (), (), frozenset({"expf", "erf", "memcpy", "TVMFFIErrorSetRaised"})))
+    known = frozenset({"expf", "erf", "memcpy", "syscall"})
+    check_symbols(Elf(X86_64, 0, (), (), known))
+    check_symbols(Elf(X86_64, 0, (), (), known | {"TVMFFIErrorSetRaised"}), "TVM")
+    with pytest.raises(InternalError, match="needs TVMFFIErrorSetRaised, which no device has"):
+        check_symbols(Elf(X86_64, 0, (), (), known | {"TVMFFIErrorSetRaised"}))
     with pytest.raises(InternalError, match="needs cblas_sgemm, dgemm, which no device has"):
-        check_symbols(Elf(X86_64, 0, (), (), frozenset({"expf", "dgemm", "cblas_sgemm"})))
+        check_symbols(Elf(X86_64, 0, (), (), frozenset({"expf", "dgemm", "cblas_sgemm"})), "TVM")
 
 
 def test_a_linker_that_fails_leaves_nothing_behind(module: Any, tmp_path: Path) -> None:
@@ -373,17 +367,18 @@ def test_a_linker_that_fails_leaves_nothing_behind(module: Any, tmp_path: Path) 
     folder = tmp_path / "out"
     folder.mkdir()
     with pytest.raises(UserError, match="the linker failed: no space left"):
-        build_library(module, _machine(HOST), tools, folder / "library.so")
+        build_kernels(module, ["main"], _machine(HOST), tools, folder / "library.so")
     assert list(folder.iterdir()) == []
 
 
 def test_too_little_room_for_scratch_files_is_an_error_and_not_the_end_of_the_process(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     full = shutil.disk_usage(tmp_path)._replace(free=40_000)
     monkeypatch.setattr("targets.tvm.link.shutil.disk_usage", lambda folder: full)
     with pytest.raises(UserError, match="no room for scratch files"):
-        build_library(None, _machine(HOST), Toolchain(Linker(("gcc",), False, "")), tmp_path / "library.so")
+        tools = Toolchain(Linker(("gcc",), False, ""))
+        build_kernels(module, ["main"], _machine(HOST), tools, tmp_path / "library.so")
 
 
 @needs_nvcc

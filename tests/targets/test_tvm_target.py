@@ -72,7 +72,7 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     save_file(weights, tmp_path / "model.safetensors")
     (tmp_path / "graph.partc").write_text(GRAPH.replace("FOLDER", str(tmp_path)))
     first = _compiled(tmp_path / "graph.partc", tmp_path / "first", "1")
-    assert sorted(first) == ["library.so", "weights/part_0.safetensors"]
+    assert sorted(first) == ["kernels.json", "library.so", "weights/part_0.safetensors"]
     assert _compiled(tmp_path / "graph.partc", tmp_path / "a_longer_name", "2") == first
 
 

@@ -97,6 +97,7 @@ class Engine(Protocol):
 
 _ENGINES = {
     "ort": ("partc.runtime.engines.ort", "OrtEngine"),
+    "plan": ("partc.runtime.engines.plan", "PlanEngine"),
     "tvm": ("partc.runtime.engines.tvm", "TvmEngine"),
     "null": ("partc.runtime.engines.null", "NullEngine"),
 }

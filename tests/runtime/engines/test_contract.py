@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,27 +18,18 @@ from partc.format.build import State
 from partc.format.dtypes import Array
 from partc.format.role import Role, load_role
 from partc.pipeline.registry import load_target
-from partc.runtime.engines import tvm_runtime
 from partc.runtime.engines.contract import Engine, load_engine, make_engine
-from partc.runtime.engines.tvm_memory import Memory
 from tests.bundle.tiny import KV, MAX, SIZE, WIDTH, module, write_checkpoint
 from tests.runtime.returning import returning_model
+from tests.targets.virtual_machine import as_on_gpu, stand_in_for_gpu
 
 ENGINES = [
     "null",
     pytest.param("ort", marks=pytest.mark.ort),
     pytest.param("tvm", marks=pytest.mark.tvm),
-    pytest.param("tvm, memory of its own", marks=pytest.mark.tvm),
+    pytest.param("tvm, as on a GPU", marks=pytest.mark.tvm),
 ]
 PART, STATES = "part_1", ("cache.1.key", "cache.1.value")
-
-
-class ApartMemory(Memory):
-    """As for a GPU, but the processor's own: every tensor is copied there and back."""
-
-    def __init__(self, ffi: Any, on_gpu: bool) -> None:
-        super().__init__(ffi, on_gpu)
-        self._device = ffi.device("cpu", 0)
 
 
 @dataclass(frozen=True)
@@ -73,9 +63,11 @@ def compiled(folder: Path, target: str) -> Device:
 @pytest.fixture(scope="module", params=ENGINES)
 def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
     with pytest.MonkeyPatch.context() as patch:
-        if "," in request.param:
-            patch.setattr(tvm_runtime, "Memory", ApartMemory)
-        yield compiled(tmp_path_factory.mktemp("engine"), request.param.partition(",")[0])
+        target, on_gpu, _ = request.param.partition(",")
+        if on_gpu:
+            stand_in_for_gpu(patch)
+        made = compiled(tmp_path_factory.mktemp("engine"), target)
+        yield Device(as_on_gpu(made.role), made.folder) if on_gpu else made
 
 
 @pytest.fixture
@@ -254,7 +246,7 @@ def test_an_engine_that_nobody_has(device: Device) -> None:
     engine = replace(device.role.engine, kind="abacus")
     with pytest.raises(BundleError, match="no engine 'abacus'") as caught:
         make_engine(device.role.changed(engine=engine), device.folder)
-    assert caught.value.hint == "this partc has ort, tvm, null"
+    assert caught.value.hint == "this partc has ort, plan, tvm, null"
 
 
 @pytest.mark.parametrize("kind", ["null", pytest.param("ort", marks=pytest.mark.ort)])

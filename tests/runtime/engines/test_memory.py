@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import mmap
 import sys
 import time
@@ -9,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from partc.errors import BundleError
 from partc.format.role import load_role
-from partc.runtime.engines.memory import MappedFiles, release_mapped
+from partc.runtime.engines.memory import ALIGNMENT, MappedFiles, map_tensors, release_mapped
 from partc.runtime.engines.states import LazyZeros, States
 from tests.runtime.bundles import language_model
 
@@ -98,3 +100,25 @@ def test_states_begin_with_zeros_and_slots_are_apart(tmp_path: Path) -> None:
     states.reset(0, {"batch": 3, "sequence": 4})
     (first,) = states.of(module.name, 0).values()
     assert not first.any(), "an infinity must not reach the next request"
+
+
+def test_tensors_are_mapped_unless_they_lie_askew(tmp_path: Path) -> None:
+    data = np.arange(40, dtype=np.float32)
+    header = {
+        "straight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]},
+        "askew": {"dtype": "F32", "shape": [3], "data_offsets": [68, 80]},
+        "halves": {"dtype": "BF16", "shape": [2], "data_offsets": [128, 132]},
+    }
+    text = (
+        json.dumps(header).encode().ljust(248)
+    )  # with its length before it, the data begin at a multiple of 64
+    (tmp_path / "w.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data.tobytes())
+    found = map_tensors(tmp_path / "w.safetensors")
+    assert all(array.ctypes.data % ALIGNMENT == 0 and array.flags.writeable for array, _ in found.values())
+    np.testing.assert_array_equal(found["straight"][0], data[:16].reshape(4, 4))
+    np.testing.assert_array_equal(found["askew"][0], [17, 18, 19])
+    assert found["straight"][0].base is not None and found["askew"][1] == "float32"
+    assert found["halves"][1] == "bfloat16" and found["halves"][0].dtype == np.uint16
+    (tmp_path / "w.safetensors").write_bytes(b"not one")
+    with pytest.raises(BundleError, match="damaged: its header is longer than the file"):
+        map_tensors(tmp_path / "w.safetensors")

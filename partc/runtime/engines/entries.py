@@ -1,0 +1,124 @@
+"""Functions of compiled libraries by size of step: the one that a step runs in, and what fills it up.
+
+A library has one function for every entry: a pair of batch and sequence. A step runs in the smallest entry that it
+fits into, its inputs padded with zeros and its outputs cut to size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from partc.errors import RunError
+from partc.format.build import LibraryOptions, Submodule, TensorType
+from partc.format.dims import factors, symbols
+from partc.format.dtypes import Array
+from partc.format.role import Role
+
+Entry = tuple[int, int]
+"""Batch and sequence that a function is for."""
+_KEPT_SIZES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The beginning of every axis of a tensor that has the sizes of an entry.
+
+    Axes of `batch*sequence` are two here, since a row of padding stands behind every sequence.
+    """
+
+    whole: tuple[int, ...]
+    """Sizes of the entry."""
+    sizes: tuple[int, ...]
+    """Sizes of the step."""
+    shape: tuple[int, ...]
+    """The same, with products multiplied."""
+
+    def fill(self, buffer: Array, array: Array) -> None:
+        """Copy the `array` of a step to the beginning of every axis of `buffer`; the rest is zeros."""
+        if buffer.shape == array.shape:
+            buffer[...] = array
+            return
+        buffer.fill(0)
+        self._of(buffer)[...] = array.reshape(self.sizes)
+
+    def cut(self, array: Array, *, copied: bool) -> Array:
+        """The step's part of `array`, without gaps; a copy where that is asked for, or where it has gaps."""
+        view = self._of(array)
+        return (np.array(view) if copied else np.ascontiguousarray(view)).reshape(self.shape)
+
+    def _of(self, array: Array) -> Array:
+        """A view of `array`, which is contiguous."""
+        return array.reshape(self.whole)[tuple(slice(size) for size in self.sizes)]
+
+
+def _span(kind: TensorType, entry: Mapping[str, int], step: Mapping[str, int]) -> Span:
+    apart = TensorType(kind.dtype, tuple(factor for dim in kind.shape for factor in factors(dim)))
+    return Span(apart.sizes(entry), apart.sizes(step), kind.sizes(step))
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The entry of a step, and what it asks for of each input and output."""
+
+    entry: Entry
+    inputs: list[Span]
+    outputs: list[Span]
+
+
+class Entries:
+    """The entries of all sub-modules of a device."""
+
+    def __init__(self, role: Role, options: LibraryOptions) -> None:
+        """Reads nothing but the build."""
+        self._types = role.types
+        self._dims = role.dims
+        self._functions = options.functions
+        self._sizes: dict[tuple[object, ...], Sizes] = {}
+
+    def of(self, module: Submodule, dims: Mapping[str, int]) -> Sizes:
+        """The entry for a step, kept for the sizes of late: to evaluate shapes takes longer than the rest of a step.
+
+        Raises:
+            RunError: no entry is large enough.
+        """
+        key = (module.name, *dims.items())
+        found = self._sizes.get(key)
+        if found is None:
+            if len(self._sizes) == _KEPT_SIZES:
+                self._sizes.clear()
+            found = self._sizes[key] = self._new(module, dims)
+        return found
+
+    def sizes(self, entry: Entry) -> dict[str, int]:
+        """The value of every symbol in the functions of an entry."""
+        return {**self._dims, "batch": entry[0], "sequence": entry[1]}
+
+    def _new(self, module: Submodule, dims: Mapping[str, int]) -> Sizes:
+        entry = self._entry_for(module, dims)
+        wide = self.sizes(entry)
+        inputs, outputs = (
+            [_span(self._types[name], wide, dims) for name in names]
+            for names in (module.inputs, module.outputs)
+        )
+        return Sizes(entry, inputs, outputs)
+
+    def _entry_for(self, module: Submodule, dims: Mapping[str, int]) -> Entry:
+        kinds = [*(self._types[name] for name in module.inputs), *(state.type for state in module.states)]
+        found = {symbol for kind in kinds for dim in kind.shape for symbol in symbols(dim)}
+        batch, rows = (dims.get(symbol, 1) if symbol in found else 1 for symbol in ("batch", "sequence"))
+        for entry in sorted(self._functions[module.name].entries):
+            if entry[0] >= batch and entry[1] >= rows:
+                return entry
+        raise RunError(
+            f"{module.name} has no code for {batch} sequences of {rows} tokens",
+            where=module.file,
+            hint="send less at once, or compile with a larger max_sequence and max_batch",
+        )
+
+
+def function_name(submodule: str, entry: Entry) -> str:
+    """The name of a function: `part_0_b2_s64`."""
+    return f"{submodule}_b{entry[0]}_s{entry[1]}"

@@ -1,0 +1,190 @@
+"""The engine over a compiled library and the plan of its kernels (docs/bundle.md, "Target tvm").
+
+Everything about the addresses of a function and a slot is put together when a step first needs it (`plan_frame.py`).
+A step then copies its inputs, makes one call, and copies its outputs. States have the largest batch; an entry with
+fewer sequences uses the beginning of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from partc.errors import BundleError, RunError
+from partc.format.build import Submodule, TensorType
+from partc.format.dtypes import BY_SHORT, DTYPES, Array
+from partc.format.kernel_plan import KernelTensor
+from partc.format.reading import RECOMPILE
+from partc.format.role import Role
+from partc.runtime.engines.contract import loaded, submodule_named
+from partc.runtime.engines.entries import Entries, Entry, function_name
+from partc.runtime.engines.memory import aligned_zeros
+from partc.runtime.engines.plan_frame import Frame, KernelError
+from partc.runtime.engines.plan_library import Library, plan_file
+from partc.runtime.engines.states import States
+from partc.runtime.engines.weights import Weights, read_into_large_pages
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A function with all its arguments, for one slot."""
+
+    frame: Frame
+    inputs: list[Array]
+
+
+class PlanEngine:
+    """Sub-modules as lists of kernels."""
+
+    def __init__(self, role: Role, folder: Path) -> None:
+        """Nothing is loaded yet."""
+        options = role.engine.library
+        assert options is not None
+        self._role = role
+        self._folder = folder
+        self._functions = options.functions
+        self._entries = Entries(role, options)
+        self._modules: dict[str, Submodule] = {}
+        self._libraries: dict[str, Library] = {}
+        self._weights = Weights(folder, read_into_large_pages)
+        self._states = States(role.dims, role.model.max_requests)
+        self._inputs: dict[tuple[str, Entry], list[Array]] = {}
+        self._calls: dict[tuple[str, int, Entry], _Call] = {}
+
+    def load(self, submodule: str) -> None:
+        """See `Engine`; sub-modules of one library open it once."""
+        if submodule in self._modules:
+            return
+        module = submodule_named(submodule, self._role)
+        library = self._libraries.get(module.file) or Library(self._role, self._folder, module.file)
+        names = self._functions[submodule].weights
+        weights = [
+            KernelTensor(BY_SHORT[e.dtype].long, e.shape) for e in self._weights.entries(module, names)
+        ]
+        for entry in self._functions[submodule].entries:
+            self._check(module, library, entry, weights)
+        self._weights.add(module, names)
+        self._libraries[module.file] = library
+        self._states.add(module)
+        self._modules[submodule] = module
+
+    def release(self, submodule: str) -> None:
+        """See `Engine`."""
+        module = self._modules.pop(submodule, None)
+        if module is None:
+            return
+        tables: tuple[dict[Any, Any], ...] = (self._calls, self._inputs)
+        for table in tables:
+            for key in [key for key in list(table) if key[0] == submodule]:
+                del table[key]
+        self._states.remove(submodule)
+        self._weights.remove(submodule)
+        if all(other.file != module.file for other in self._modules.values()):
+            self._libraries.pop(module.file).close()
+
+    def reset(self, slot: int, dims: Mapping[str, int]) -> None:
+        """See `Engine`; states have their largest sizes, whatever the request."""
+        self._states.reset(slot, self._role.dims)
+
+    def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
+        """See `Engine`."""
+        module = loaded(submodule, self._modules)
+        sizes = self._entries.of(module, dims)
+        call = self._calls.get((submodule, slot, sizes.entry)) or self._prepare(module, slot, sizes.entry)
+        for array, buffer, span in zip(inputs, call.inputs, sizes.inputs, strict=True):
+            span.fill(buffer, array)
+        try:
+            call.frame.run()
+        except KernelError as error:
+            raise RunError(
+                f"{submodule} failed in the kernel {error}", where=module.file, hint=RECOMPILE
+            ) from None
+        # The next call overwrites them.
+        return [
+            span.cut(output, copied=True)
+            for output, span in zip(call.frame.outputs, sizes.outputs, strict=True)
+        ]
+
+    def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
+        """See `Engine`."""
+        return self._states.read(submodule, slot, state, row, begin, end)
+
+    def write_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, rows: Array) -> None:
+        """See `Engine`."""
+        self._states.write(submodule, slot, state, row, begin, rows)
+
+    def _prepare(self, module: Submodule, slot: int, entry: Entry) -> _Call:
+        """Everything for calls of one function by one slot, kept for good."""
+        sizes = self._entries.sizes(entry)
+        inputs = self._inputs_of(module, entry)
+        held = self._states.of(module.name, slot)
+        states = [_beginning(held[state.name], state.buffer.sizes(sizes)) for state in module.states]
+        library = self._libraries[module.file]
+        function = library.plan.functions[function_name(module.name, entry)]
+        frame = Frame(library, function, [*inputs, *states, *self._weights.of(module.name)])
+        call = self._calls[module.name, slot, entry] = _Call(frame, inputs)
+        return call
+
+    def _inputs_of(self, module: Submodule, entry: Entry) -> list[Array]:
+        """The same for every slot: one step runs at a time."""
+        if (module.name, entry) not in self._inputs:
+            sizes = self._entries.sizes(entry)
+            types = [self._role.types[name] for name in module.inputs]
+            self._inputs[module.name, entry] = [
+                aligned_zeros(kind.sizes(sizes), DTYPES[kind.dtype]) for kind in types
+            ]
+        return self._inputs[module.name, entry]
+
+    def _check(
+        self, module: Submodule, library: Library, entry: Entry, weights: Sequence[KernelTensor]
+    ) -> None:
+        """Hold a function of the plan against the build: who runs it trusts its types and sizes.
+
+        Raises:
+            BundleError: they differ, or it changes something else than states.
+        """
+        name, plan = function_name(module.name, entry), library.plan
+        where = str(self._folder / plan_file(module.file))
+        function = plan.functions.get(name)
+        if function is None:
+            raise BundleError(f"there is no function {name}", where=where, hint=RECOMPILE)
+        sizes, types = self._entries.sizes(entry), self._role.types
+        given = [*(types[value] for value in module.inputs), *(state.buffer for state in module.states)]
+        parameters = [*(_fixed(kind, sizes) for kind in given), *weights]
+        problem = (
+            _difference("parameters", function.parameters, parameters)
+            or _difference(
+                "outputs", function.outputs, [_fixed(types[value], sizes) for value in module.outputs]
+            )
+            or _changes(plan.changed(function), range(len(module.inputs), len(given)))
+        )
+        if problem:
+            raise BundleError(f"{name}: {problem}", where=where, hint=RECOMPILE)
+
+
+def _beginning(state: Array, shape: tuple[int, ...]) -> Array:
+    """A view of the first elements, which are the first sequences."""
+    return state.reshape(-1)[: int(np.prod(shape))].reshape(shape)
+
+
+def _fixed(kind: TensorType, sizes: Mapping[str, int]) -> KernelTensor:
+    return KernelTensor(kind.dtype, kind.sizes(sizes))
+
+
+def _difference(name: str, found: Sequence[KernelTensor], right: Sequence[KernelTensor]) -> str | None:
+    if len(found) != len(right):
+        return f"{name}: {len(found)}, the build has {len(right)}"
+    for number, (one, other) in enumerate(zip(found, right, strict=True)):
+        if (one.dtype, one.shape) != (other.dtype, other.shape):
+            wanted = f"{other.dtype}{list(other.shape)}"
+            return f"{name}[{number}]: {one.dtype}{list(one.shape)}, the build has {wanted}"
+    return None
+
+
+def _changes(changed: frozenset[int], states: range) -> str | None:
+    others = sorted(changed - set(states))
+    return f"it changes parameter {others[0]}, which is no state" if others else None

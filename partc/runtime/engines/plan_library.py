@@ -1,0 +1,131 @@
+"""A compiled library and its kernel plan in this process: opened, its kernels found, its loop and threads started.
+
+Needs nothing but libc: the library holds kernels, the loop over a plan, and what kernels take to share their work
+among threads (`targets/tvm/loop/loop.c`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from partc.errors import BundleError
+from partc.format.dtypes import DTYPES, Array
+from partc.format.files import verify_file
+from partc.format.kernel_plan import KERNELS_FILE, KernelConstant, KernelPlan
+from partc.format.kernel_plan_rules import load_kernel_plan
+from partc.format.reading import RECOMPILE
+from partc.format.role import Role
+from partc.runtime.engines.memory import aligned_zeros
+from partc.runtime.engines.processor import check_processor
+
+_SYMBOL = "__tvm_ffi_"
+"""The beginning of the name of every kernel's symbol."""
+
+
+class Library:
+    """The functions of one library, and the memory that they share: one step runs at a time.
+
+    The system opens a file once in a process: two of these for one file share their threads, and end them together.
+    """
+
+    def __init__(self, role: Role, folder: Path, name: str) -> None:
+        """Open the file `name`, and start the threads that the build asks for.
+
+        Raises:
+            BundleError: library or plan is not what the build describes, or for another kind of machine.
+        """
+        assert role.engine.library is not None
+        plan_name = plan_file(name)
+        # Code runs as soon as a library is loaded, so both are checked here, whoever checked the folder before.
+        for file in (name, plan_name):
+            if file not in role.files:
+                raise BundleError(f"{file!r} is not among the files", where=str(folder), hint=RECOMPILE)
+            verify_file(folder, file, role.files[file])
+        self.path = path = folder / name
+        check_processor(role.engine.library, path)
+        self.plan: KernelPlan = load_kernel_plan(folder / plan_name)
+        self._code = _open(path)
+        self._run = self._code.partc_run
+        self.kernels = {kernel: self._address(kernel, path) for kernel in self.plan.kernels}
+        """Kernel → address of its code."""
+        self.constants = [_aligned(constant) for constant in self.plan.constants]
+        self.arena = aligned_zeros((self.plan.arena_bytes,), np.dtype(np.uint8))
+        """Memory for everything that functions make; the next call of any overwrites it."""
+        self.close = weakref.finalize(
+            self, _end_threads, self._code, self._start_threads(role.engine.threads)
+        )
+        """Ends the threads; that happens anyway when nobody has this any more."""
+
+    def run(self, calls: int, count: int) -> int:
+        """Run calls of kernels that lie at the address `calls`; 0, or the number from 1 of the one that failed."""
+        failed: int = self._run(calls, count)
+        return failed
+
+    def last_error(self) -> str:
+        """The words of the kernel that failed."""
+        words = ctypes.c_char.in_dll(self._code, "partc_error")
+        return ctypes.string_at(ctypes.addressof(words)).decode(errors="replace")
+
+    def _address(self, kernel: str, path: Path) -> int:
+        try:
+            found = ctypes.cast(getattr(self._code, _SYMBOL + kernel), ctypes.c_void_p).value
+        except AttributeError:
+            message = f"the library has no kernel {kernel!r}, which {KERNELS_FILE} names"
+            raise BundleError(message, where=str(path), hint=RECOMPILE) from None
+        assert found is not None
+        return found
+
+    def _start_threads(self, asked: int) -> list[threading.Thread]:
+        """All but the one that calls `run`."""
+        begun = self._code.partc_begin()
+        threads = [
+            threading.Thread(target=self._code.partc_work, args=(begun,), name="partc-kernels", daemon=True)
+            for _ in range((asked or usual_threads()) - 1)
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+
+def _aligned(constant: KernelConstant) -> Array:
+    array = aligned_zeros(constant.shape, DTYPES[constant.dtype])
+    array[...] = np.frombuffer(constant.data, array.dtype).reshape(array.shape)
+    return array
+
+
+def plan_file(library: str) -> str:
+    """The name of the kernel plan beside a library."""
+    return str(PurePosixPath(library).with_name(KERNELS_FILE))
+
+
+def usual_threads() -> int:
+    """The first number of OMP_NUM_THREADS, which may be a list; else as many as this process has cores."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(asked) if asked.isdecimal() and int(asked) else len(os.sched_getaffinity(0))
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    try:
+        code = ctypes.CDLL(str(path.resolve()))
+        code.partc_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        code.partc_run.restype = ctypes.c_int64
+        code.partc_begin.restype = ctypes.c_uint32
+        code.partc_work.argtypes = [ctypes.c_uint32]
+        code.partc_work.restype = code.partc_end.restype = None
+    except (OSError, AttributeError) as error:
+        raise BundleError(f"it cannot be loaded: {error}", where=str(path), hint=RECOMPILE) from error
+    return code
+
+
+def _end_threads(code: ctypes.CDLL, threads: Sequence[threading.Thread]) -> None:
+    if threads:
+        code.partc_end()
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,113 @@
+// loop_threads ROUNDS: the threads of loop.c under a load of launches, to be compiled with it and a sanitizer. Prints
+// nothing where every task of every launch ran once.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+struct Group {
+  void* barrier;
+  int32_t tasks;
+};
+struct Argument {
+  int32_t type;
+  uint32_t padding;
+  void* pointer;
+};
+using Task = int32_t (*)(int32_t, Group*, void*);
+struct Call {
+  int32_t (*kernel)(void*, const Argument*, int32_t, Argument*);
+  const Argument* arguments;
+  int64_t count;
+};
+
+extern "C" {
+extern int32_t (*__TVMBackendParallelLaunch)(Task, void*, int32_t);
+extern void* (*__TVMBackendAllocWorkspace)(int32_t, int32_t, uint64_t, int32_t, int32_t);
+extern int32_t (*__TVMBackendFreeWorkspace)(int32_t, int32_t, void*);
+void TVMFFIErrorSetRaisedFromCStrParts(const char*, const char**, int32_t);
+int64_t partc_run(const Call*, int64_t);
+uint32_t partc_begin(void);
+void partc_work(uint32_t);
+void partc_end(void);
+extern char partc_error[1024];
+}
+
+namespace {
+
+constexpr int32_t kTasks = 7;
+int64_t sums[kTasks];  // plain memory: a data race on it is a fault of the loop
+int32_t asked = 0;     // tasks that the next launch asks for; 0: as many as there are threads
+std::atomic<int32_t> ran{0};
+
+int32_t add(int32_t number, Group* group, void* data) {
+  sums[number] += *static_cast<int64_t*>(data);
+  ran += group->tasks;
+  void* scratch = __TVMBackendAllocWorkspace(1, 0, 4096, 2, 32);
+  return scratch ? __TVMBackendFreeWorkspace(1, 0, scratch) : -1;
+}
+
+int32_t nested(int32_t number, Group* group, void* data) {
+  int64_t nothing = 0;
+  return number == 0 ? __TVMBackendParallelLaunch(add, &nothing, 1) : add(number, group, data);
+}
+
+int32_t fail(int32_t number, Group*, void*) { return number == 1; }
+
+int32_t kernel(void*, const Argument* arguments, int32_t, Argument*) {
+  return __TVMBackendParallelLaunch(reinterpret_cast<Task>(arguments->pointer), sums + kTasks - 1, asked);
+}
+
+int32_t refuse(void*, const Argument*, int32_t, Argument*) {
+  const char* parts[] = {"a ", "long ", nullptr, "story"};
+  TVMFFIErrorSetRaisedFromCStrParts("ValueError", parts, 4);
+  return -1;
+}
+
+void expect(bool is_right, const char* what) {
+  if (!is_right) std::printf("%s\n", what), std::exit(1);
+}
+
+void launch_often(int rounds, Task task) {
+  const Argument argument = {7, 0, reinterpret_cast<void*>(task)};
+  const Call calls[] = {{kernel, &argument, 1}, {kernel, &argument, 1}};
+  for (int round = 0; round < rounds; ++round) {
+    asked = round % kTasks;  // the last sum is only read
+    expect(partc_run(calls, 2) == 0, "a launch failed");
+  }
+}
+
+}  // namespace
+
+int main(int, char** words) {
+  const int rounds = std::atoi(words[1]);
+  sums[kTasks - 1] = 1;
+  for (int life = 0; life < 3; ++life) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) threads.emplace_back(partc_work, partc_begin());
+    launch_often(rounds, add);
+    launch_often(rounds / 10, nested);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // all are asleep now
+    launch_often(10, add);
+    asked = 3;
+    const Argument failing = {7, 0, reinterpret_cast<void*>(fail)};
+    const Call calls[] = {{kernel, &failing, 1}, {refuse, nullptr, 0}};
+    expect(partc_run(calls, 2) == 1, "a task failed, and nobody noticed");
+    expect(partc_run(calls + 1, 1) == 1 && std::string(partc_error) == "ValueError: a long story", "other words");
+    partc_end();
+    for (std::thread& thread : threads) thread.join();
+    launch_often(10, add);  // without threads
+  }
+  std::vector<std::thread> late;
+  const uint32_t before = partc_begin();
+  partc_end();
+  late.emplace_back(partc_work, before);  // returns at once
+  late.back().join();
+  int64_t total = 0;
+  for (int32_t i = 0; i < kTasks - 1; ++i) total += sums[i];
+  expect(total > 0 && ran > 0, "nothing ran");
+}
