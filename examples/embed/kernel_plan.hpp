@@ -140,7 +140,7 @@ class Library {
       }
     }
     if (const int64_t failed = run_(prepared.data(), prepared.size()))
-      throw std::runtime_error(calls[failed - 1]["kernel"].text + ": " + static_cast<const char*>(find("partc_error")));
+      throw std::runtime_error(calls[failed - 1]["kernel"].text + ": there is not enough memory");
     std::vector<Array> outputs;
     for (const Json& output : function["outputs"].items) {
       outputs.push_back(make_array(output["dtype"].text, output["shape"].numbers()));

@@ -10,6 +10,7 @@ docs/bundle.md describes the file; its tables and the JSON schema are made from 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -136,4 +137,13 @@ class KernelPlan(Data, frozen=True, kw_only=True):
 
 def kernel_plan_text(plan: KernelPlan) -> str:
     """The content of kernels.json: sorted keys, no spaces, a newline at its end; equal plans give equal text."""
-    return json.dumps(msgspec.to_builtins(plan), sort_keys=True, separators=(",", ":")) + "\n"
+    return _text(plan) + "\n"
+
+
+def kernels_digest(kernels: Mapping[str, Kernel]) -> bytes:
+    """SHA-256 of `kernels` as they stand in kernels.json, 32 bytes: the library has it, too."""
+    return hashlib.sha256(_text(kernels).encode()).digest()
+
+
+def _text(data: object) -> str:
+    return json.dumps(msgspec.to_builtins(data), sort_keys=True, separators=(",", ":"))

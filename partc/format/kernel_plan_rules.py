@@ -1,6 +1,7 @@
 """The reader of kernels.json, and the rules of a plan, so that no plan reads or writes outside of its memory.
 
-The loop that runs a plan checks nothing, and a kernel checks types and shapes, but no address. So this is checked:
+Neither the loop that runs a plan nor a kernel checks anything. So this is checked here, and when a library is opened,
+that its kernels take what the plan says (`kernels_digest`):
 
 | of | rule |
 | --- | --- |

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,12 +28,10 @@ extern "C" {
 extern int32_t (*__TVMBackendParallelLaunch)(Task, void*, int32_t);
 extern void* (*__TVMBackendAllocWorkspace)(int32_t, int32_t, uint64_t, int32_t, int32_t);
 extern int32_t (*__TVMBackendFreeWorkspace)(int32_t, int32_t, void*);
-void TVMFFIErrorSetRaisedFromCStrParts(const char*, const char**, int32_t);
 int64_t partc_run(const Call*, int64_t);
 uint32_t partc_begin(void);
 void partc_work(uint32_t);
 void partc_end(void);
-extern char partc_error[1024];
 }
 
 namespace {
@@ -62,11 +59,7 @@ int32_t kernel(void*, const Argument* arguments, int32_t, Argument*) {
   return __TVMBackendParallelLaunch(reinterpret_cast<Task>(arguments->pointer), sums + kTasks - 1, asked);
 }
 
-int32_t refuse(void*, const Argument*, int32_t, Argument*) {
-  const char* parts[] = {"a ", "long ", nullptr, "story"};
-  TVMFFIErrorSetRaisedFromCStrParts("ValueError", parts, 4);
-  return -1;
-}
+int32_t refuse(void*, const Argument*, int32_t, Argument*) { return -1; }
 
 void expect(bool is_right, const char* what) {
   if (!is_right) std::printf("%s\n", what), std::exit(1);
@@ -97,7 +90,7 @@ int main(int, char** words) {
     const Argument failing = {7, 0, reinterpret_cast<void*>(fail)};
     const Call calls[] = {{kernel, &failing, 1}, {refuse, nullptr, 0}};
     expect(partc_run(calls, 2) == 1, "a task failed, and nobody noticed");
-    expect(partc_run(calls + 1, 1) == 1 && std::string(partc_error) == "ValueError: a long story", "other words");
+    expect(partc_run(calls + 1, 1) == 1, "a kernel failed, and nobody noticed");
     partc_end();
     for (std::thread& thread : threads) thread.join();
     launch_often(10, add);  // without threads

@@ -34,8 +34,10 @@ def test_the_ir_names_no_platform() -> None:
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_a_platform_has_its_number_of_futex(name: str) -> None:
     machine = machine_of("", name, (), "cpu", "")
-    assert f"@partc_futex = hidden constant i64 {machine.platform.futex}\n" in loop_ir(machine)
-    assert "external" not in loop_ir(machine)
+    text = loop_ir(machine, b"\x00\xff")
+    assert f"@partc_futex = hidden constant i64 {machine.platform.futex}\n" in text
+    assert '@partc_kernels = constant [2 x i8] c"\\00\\ff"\n' in text
+    assert "external" not in text
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")

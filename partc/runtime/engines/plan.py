@@ -101,7 +101,9 @@ class PlanEngine:
             call.frame.run()
         except KernelError as error:
             raise RunError(
-                f"{submodule} failed in the kernel {error}", where=module.file, hint=RECOMPILE
+                f"{submodule}: there is not enough memory for the kernel {error}",
+                where=module.file,
+                hint="end other programs, or compile with a smaller max_sequence",
             ) from None
         # The next call overwrites them.
         return [

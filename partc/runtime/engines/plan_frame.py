@@ -33,7 +33,7 @@ _BFLOAT = 4
 
 
 class KernelError(Exception):
-    """A kernel refused its arguments."""
+    """There was not enough memory for a kernel, whose name this is."""
 
 
 class Frame:
@@ -62,10 +62,10 @@ class Frame:
         """Compute the outputs; states among the parameters are changed.
 
         Raises:
-            KernelError: a kernel failed; says which, and what it said.
+            KernelError: there was not enough memory for a kernel; names it.
         """
         if failed := self._library.run(self._calls, len(self._kernels)):
-            raise KernelError(f"{self._kernels[failed - 1]}: {self._library.last_error()}")
+            raise KernelError(self._kernels[failed - 1])
 
     def _number(self, place: Place, kind: KernelTensor) -> int:
         """The number of a tensor; views of one place are different tensors."""

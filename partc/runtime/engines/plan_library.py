@@ -18,7 +18,7 @@ import numpy as np
 from partc.errors import BundleError
 from partc.format.dtypes import DTYPES, Array
 from partc.format.files import verify_file
-from partc.format.kernel_plan import KERNELS_FILE, KernelConstant, KernelPlan
+from partc.format.kernel_plan import KERNELS_FILE, KernelConstant, KernelPlan, kernels_digest
 from partc.format.kernel_plan_rules import load_kernel_plan
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
@@ -53,7 +53,7 @@ class Library:
         self.plan: KernelPlan = load_kernel_plan(folder / plan_name)
         self._code = _open(path)
         self._run = self._code.partc_run
-        self.kernels = {kernel: self._address(kernel, path) for kernel in self.plan.kernels}
+        self.kernels = self._addresses(self.plan)
         """Kernel → address of its code."""
         self.constants = [_aligned(constant) for constant in self.plan.constants]
         self.arena = aligned_zeros((self.plan.arena_bytes,), np.dtype(np.uint8))
@@ -64,21 +64,20 @@ class Library:
         """Ends the threads; that happens anyway when nobody has this any more."""
 
     def run(self, calls: int, count: int) -> int:
-        """Run calls of kernels that lie at the address `calls`; 0, or the number from 1 of the one that failed."""
+        """Run calls of kernels that lie at the address `calls`; 0, or the number from 1 of the one without memory."""
         failed: int = self._run(calls, count)
         return failed
 
-    def last_error(self) -> str:
-        """The words of the kernel that failed."""
-        words = ctypes.c_char.in_dll(self._code, "partc_error")
-        return ctypes.string_at(ctypes.addressof(words)).decode(errors="replace")
+    def _addresses(self, plan: KernelPlan) -> dict[str, int]:
+        """Kernel → address of its code; kernels check nothing, so all must be as the plan describes them."""
+        digest = (ctypes.c_char * 32).in_dll(self._code, "partc_kernels")
+        if bytes(digest) != kernels_digest(plan.kernels):
+            message = f"its kernels are not those that {KERNELS_FILE} describes"
+            raise BundleError(message, where=str(self.path), hint=RECOMPILE)
+        return {kernel: self._address(kernel) for kernel in plan.kernels}
 
-    def _address(self, kernel: str, path: Path) -> int:
-        try:
-            found = ctypes.cast(getattr(self._code, _SYMBOL + kernel), ctypes.c_void_p).value
-        except AttributeError:
-            message = f"the library has no kernel {kernel!r}, which {KERNELS_FILE} names"
-            raise BundleError(message, where=str(path), hint=RECOMPILE) from None
+    def _address(self, kernel: str) -> int:
+        found = ctypes.cast(self._code[_SYMBOL + kernel], ctypes.c_void_p).value
         assert found is not None
         return found
 

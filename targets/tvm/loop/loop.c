@@ -1,9 +1,9 @@
-/* The part of a library that is not kernels: the loop over a kernel plan, errors as text, threads, and scratch memory.
+/* The part of a library that is not kernels: the loop over a kernel plan, threads, and scratch memory.
 
    A program that runs a plan (docs/bundle.md, "Target tvm") makes the arguments of all calls once and then calls
    partc_run. One thread at a time may do so. Kernels are made by TVM and keep to its conventions: a kernel returns 0,
-   or not 0 after it has set an error; it asks for threads and scratch memory through three pointers that it declares
-   weak, and that are defined here.
+   or not 0 where there was no scratch memory; it asks for that and for threads through three pointers that it declares
+   weak, and that are defined here. No argument is checked here: the reader of a plan has done that.
 
    The library has no threads of its own. A thread of the caller's that calls partc_work(partc_begin()) helps with every
    kernel from then on, until somebody calls partc_end; after that, other threads may begin again.
@@ -39,29 +39,13 @@ typedef struct {
   int64_t count;
 } Call;
 
-/* The words of the last error. */
-char partc_error[1024];
-
-/* Run calls one after the other. 0, or the number of the call that failed, counted from 1. */
+/* Run calls one after the other. 0, or the number, counted from 1, of the call that had no memory. */
 int64_t partc_run(const Call *calls, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     Argument result = {0, 0, 0};
     if (calls[i].kernel(0, calls[i].arguments, (int32_t)calls[i].count, &result)) return i + 1;
   }
   return 0;
-}
-
-static char *append(char *to, const char *text) {
-  while (*text && to < partc_error + sizeof partc_error - 1) *to++ = *text++;
-  return to;
-}
-
-/* Kernels call this where an argument is not what they were compiled for. */
-HIDDEN void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count) {
-  char *to = append(append(partc_error, kind), ": ");
-  for (int32_t i = 0; i < count; ++i)
-    if (parts[i]) to = append(to, parts[i]);
-  *to = 0;
 }
 
 /* ---- Threads ---- */

@@ -2,8 +2,6 @@
 %struct.Call = type { ptr, ptr, i64 }
 %struct.Group = type { ptr, i32 }
 
-@partc_error = global [1024 x i8] zeroinitializer, align 16
-@.str = private constant [3 x i8] c": \00", align 1
 @ends = internal global i32 0, align 4
 @workers = internal global i32 0, align 4
 @sleepers = internal global i32 0, align 4
@@ -31,7 +29,7 @@ for.cond:                                         ; preds = %for.body, %entry
   br i1 %exitcond.not, label %cleanup4, label %for.body
 
 for.body:                                         ; preds = %for.cond
-  call void @llvm.lifetime.start.p0(ptr nonnull %result) #11
+  call void @llvm.lifetime.start.p0(ptr nonnull %result) #10
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %result, i8 0, i64 16, i1 false)
   %arrayidx = getelementptr inbounds nuw %struct.Call, ptr %calls, i64 %i.0
   %0 = load ptr, ptr %arrayidx, align 8
@@ -40,10 +38,10 @@ for.body:                                         ; preds = %for.cond
   %count3 = getelementptr inbounds nuw i8, ptr %arrayidx, i64 16
   %2 = load i64, ptr %count3, align 8
   %conv = trunc i64 %2 to i32
-  %call = call i32 %0(ptr noundef null, ptr noundef %1, i32 noundef %conv, ptr noundef nonnull %result) #11
+  %call = call i32 %0(ptr noundef null, ptr noundef %1, i32 noundef %conv, ptr noundef nonnull %result) #10
   %tobool.not = icmp eq i32 %call, 0
   %add = add nuw i64 %i.0, 1
-  call void @llvm.lifetime.end.p0(ptr nonnull %result) #11
+  call void @llvm.lifetime.end.p0(ptr nonnull %result) #10
   br i1 %tobool.not, label %for.cond, label %cleanup4
 
 cleanup4:                                         ; preds = %for.cond, %for.body
@@ -57,100 +55,7 @@ declare void @llvm.memset.p0.i64(ptr writeonly captures(none), i8, i64, i1 immar
 
 declare void @llvm.lifetime.end.p0(ptr captures(none)) #1
 
-define hidden void @TVMFFIErrorSetRaisedFromCStrParts(ptr noundef readonly %kind, ptr noundef readonly %parts, i32 noundef %count) #3 {
-entry:
-  %0 = load i8, ptr %kind, align 1
-  %tobool6.i.not = icmp eq i8 %0, 0
-  br i1 %tobool6.i.not, label %while.body.i11.preheader, label %while.body.i
-
-while.body.i:                                     ; preds = %entry, %while.body.i
-  %1 = phi i8 [ %2, %while.body.i ], [ %0, %entry ]
-  %text.addr.09.i = phi ptr [ %incdec.ptr.i, %while.body.i ], [ %kind, %entry ]
-  %to.addr.08.i.idx = phi i64 [ %to.addr.08.i.add, %while.body.i ], [ 0, %entry ]
-  %to.addr.08.i.ptr = getelementptr inbounds nuw i8, ptr @partc_error, i64 %to.addr.08.i.idx
-  %incdec.ptr.i = getelementptr inbounds nuw i8, ptr %text.addr.09.i, i64 1
-  %to.addr.08.i.add = add nuw nsw i64 %to.addr.08.i.idx, 1
-  store i8 %1, ptr %to.addr.08.i.ptr, align 1
-  %2 = load i8, ptr %incdec.ptr.i, align 1
-  %tobool.i = icmp ne i8 %2, 0
-  %cmp.i = icmp samesign ult i64 %to.addr.08.i.idx, 1022
-  %3 = select i1 %tobool.i, i1 %cmp.i, i1 false
-  br i1 %3, label %while.body.i, label %append.exit
-
-append.exit:                                      ; preds = %while.body.i
-  %cmp7.i = icmp samesign ult i64 %to.addr.08.i.idx, 1022
-  br i1 %cmp7.i, label %while.body.i11.preheader, label %append.exit18
-
-while.body.i11.preheader:                         ; preds = %entry, %append.exit
-  %to.addr.08.i13.idx.ph = phi i64 [ %to.addr.08.i.add, %append.exit ], [ 0, %entry ]
-  br label %while.body.i11
-
-while.body.i11:                                   ; preds = %while.body.i11.preheader, %while.body.i11
-  %4 = phi i8 [ %5, %while.body.i11 ], [ 58, %while.body.i11.preheader ]
-  %text.addr.09.i12 = phi ptr [ %incdec.ptr.i14, %while.body.i11 ], [ @.str, %while.body.i11.preheader ]
-  %to.addr.08.i13.idx = phi i64 [ %to.addr.08.i13.add, %while.body.i11 ], [ %to.addr.08.i13.idx.ph, %while.body.i11.preheader ]
-  %to.addr.08.i13.ptr = getelementptr inbounds nuw i8, ptr @partc_error, i64 %to.addr.08.i13.idx
-  %incdec.ptr.i14 = getelementptr inbounds nuw i8, ptr %text.addr.09.i12, i64 1
-  %to.addr.08.i13.add = add nuw nsw i64 %to.addr.08.i13.idx, 1
-  store i8 %4, ptr %to.addr.08.i13.ptr, align 1
-  %5 = load i8, ptr %incdec.ptr.i14, align 1
-  %tobool.i16 = icmp ne i8 %5, 0
-  %cmp.i17 = icmp samesign ult i64 %to.addr.08.i13.idx, 1022
-  %6 = and i1 %cmp.i17, %tobool.i16
-  br i1 %6, label %while.body.i11, label %append.exit18
-
-append.exit18:                                    ; preds = %while.body.i11, %append.exit
-  %to.addr.0.lcssa.i.idx.pn = phi i64 [ 1023, %append.exit ], [ %to.addr.08.i13.add, %while.body.i11 ]
-  %cmp30 = icmp sgt i32 %count, 0
-  br i1 %cmp30, label %for.body.preheader, label %for.cond.cleanup
-
-for.body.preheader:                               ; preds = %append.exit18
-  %wide.trip.count = zext nneg i32 %count to i64
-  br label %for.body
-
-for.cond.cleanup:                                 ; preds = %for.inc, %append.exit18
-  %to.0.idx.lcssa = phi i64 [ %to.addr.0.lcssa.i.idx.pn, %append.exit18 ], [ %to.1.idx, %for.inc ]
-  %to.0.ptr = getelementptr inbounds nuw i8, ptr @partc_error, i64 %to.0.idx.lcssa
-  store i8 0, ptr %to.0.ptr, align 1
-  ret void
-
-for.body:                                         ; preds = %for.body.preheader, %for.inc
-  %indvars.iv = phi i64 [ 0, %for.body.preheader ], [ %indvars.iv.next, %for.inc ]
-  %to.0.idx31 = phi i64 [ %to.addr.0.lcssa.i.idx.pn, %for.body.preheader ], [ %to.1.idx, %for.inc ]
-  %arrayidx = getelementptr inbounds nuw ptr, ptr %parts, i64 %indvars.iv
-  %7 = load ptr, ptr %arrayidx, align 8
-  %tobool.not = icmp eq ptr %7, null
-  br i1 %tobool.not, label %for.inc, label %if.then
-
-if.then:                                          ; preds = %for.body
-  %8 = load i8, ptr %7, align 1
-  %tobool6.i19 = icmp ne i8 %8, 0
-  %cmp7.i20 = icmp slt i64 %to.0.idx31, 1023
-  %9 = select i1 %tobool6.i19, i1 %cmp7.i20, i1 false
-  br i1 %9, label %while.body.i22, label %for.inc
-
-while.body.i22:                                   ; preds = %if.then, %while.body.i22
-  %10 = phi i8 [ %11, %while.body.i22 ], [ %8, %if.then ]
-  %text.addr.09.i23 = phi ptr [ %incdec.ptr.i25, %while.body.i22 ], [ %7, %if.then ]
-  %to.addr.08.i24.idx = phi i64 [ %to.addr.08.i24.add, %while.body.i22 ], [ %to.0.idx31, %if.then ]
-  %to.addr.08.i24.ptr = getelementptr inbounds nuw i8, ptr @partc_error, i64 %to.addr.08.i24.idx
-  %incdec.ptr.i25 = getelementptr inbounds nuw i8, ptr %text.addr.09.i23, i64 1
-  %to.addr.08.i24.add = add nuw nsw i64 %to.addr.08.i24.idx, 1
-  store i8 %10, ptr %to.addr.08.i24.ptr, align 1
-  %11 = load i8, ptr %incdec.ptr.i25, align 1
-  %tobool.i27 = icmp ne i8 %11, 0
-  %cmp.i28 = icmp ult i64 %to.addr.08.i24.idx, 1022
-  %12 = and i1 %cmp.i28, %tobool.i27
-  br i1 %12, label %while.body.i22, label %for.inc
-
-for.inc:                                          ; preds = %while.body.i22, %if.then, %for.body
-  %to.1.idx = phi i64 [ %to.0.idx31, %for.body ], [ %to.0.idx31, %if.then ], [ %to.addr.08.i24.add, %while.body.i22 ]
-  %indvars.iv.next = add nuw nsw i64 %indvars.iv, 1
-  %exitcond.not = icmp eq i64 %indvars.iv.next, %wide.trip.count
-  br i1 %exitcond.not, label %for.cond.cleanup, label %for.body
-}
-
-define i32 @partc_begin() #4 {
+define i32 @partc_begin() #3 {
 entry:
   %0 = load atomic i32, ptr @ends seq_cst, align 4
   ret i32 %0
@@ -198,11 +103,11 @@ if.end.i:                                         ; preds = %for.cond.i
 if.end7.i:                                        ; preds = %if.end.i
   %13 = inttoptr i64 %9 to ptr
   %14 = inttoptr i64 %8 to ptr
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #11
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #10
   store ptr null, ptr %group.i, align 8
   store i32 %7, ptr %tasks8.i, align 8
   store i32 0, ptr %2, align 4
-  %call.i = call i32 %14(i32 noundef %conv2.i, ptr noundef nonnull %group.i, ptr noundef %13) #11
+  %call.i = call i32 %14(i32 noundef %conv2.i, ptr noundef nonnull %group.i, ptr noundef %13) #10
   %tobool.not.i = icmp eq i32 %call.i, 0
   br i1 %tobool.not.i, label %if.end11.i, label %if.then9.i
 
@@ -222,11 +127,11 @@ land.lhs.true.i:                                  ; preds = %if.end11.i
   br i1 %tobool18.not.i, label %cleanup22.thread35.i, label %if.then19.i
 
 if.then19.i:                                      ; preds = %land.lhs.true.i
-  %call.i.i = call i64 (i64, ...) @syscall(i64 noundef %3, ptr noundef nonnull @done, i64 noundef 129, i64 noundef 1, i64 noundef 0, i64 noundef 0, i64 noundef 0) #11
+  %call.i.i = call i64 (i64, ...) @syscall(i64 noundef %3, ptr noundef nonnull @done, i64 noundef 129, i64 noundef 1, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
   br label %cleanup22.thread35.i
 
 cleanup22.thread35.i:                             ; preds = %if.then19.i, %land.lhs.true.i, %if.end11.i
-  call void @llvm.lifetime.end.p0(ptr nonnull %group.i) #11
+  call void @llvm.lifetime.end.p0(ptr nonnull %group.i) #10
   br label %while.cond2
 
 land.rhs.loopexit:                                ; preds = %for.cond.i
@@ -256,7 +161,7 @@ if.end:                                           ; preds = %for.cond.cleanup
   br i1 %cmp13, label %if.then14, label %if.end16
 
 if.then14:                                        ; preds = %if.end
-  %call.i31 = call i64 (i64, ...) @syscall(i64 noundef %3, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 128, i64 noundef %shr.i, i64 noundef 0, i64 noundef 0, i64 noundef 0) #11
+  %call.i31 = call i64 (i64, ...) @syscall(i64 noundef %3, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 128, i64 noundef %shr.i, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
   br label %if.end16
 
 if.end16:                                         ; preds = %if.then14, %if.end
@@ -278,7 +183,7 @@ entry:
   %0 = atomicrmw add ptr @ends, i32 1 seq_cst, align 4
   %1 = atomicrmw add ptr @state, i64 4294967296 seq_cst, align 8
   %2 = load i64, ptr @partc_futex, align 8
-  %call.i = tail call i64 (i64, ...) @syscall(i64 noundef %2, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 129, i64 noundef 2147483647, i64 noundef 0, i64 noundef 0, i64 noundef 0) #11
+  %call.i = tail call i64 (i64, ...) @syscall(i64 noundef %2, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 129, i64 noundef 2147483647, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
   ret void
 }
 
@@ -303,7 +208,7 @@ cond.end:                                         ; preds = %entry, %cond.false
   br i1 %or.cond, label %if.then.thread, label %lor.lhs.false3
 
 if.then.thread:                                   ; preds = %cond.end
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #11
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #10
   store ptr null, ptr %group.i, align 8
   %tasks1.i75 = getelementptr inbounds nuw i8, ptr %group.i, i64 8
   store i32 %cond, ptr %tasks1.i75, align 8
@@ -317,7 +222,7 @@ lor.lhs.false3:                                   ; preds = %cond.end
   br i1 %tobool.not, label %if.then, label %if.end
 
 if.then:                                          ; preds = %lor.lhs.false3
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #11
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #10
   store ptr null, ptr %group.i, align 8
   %tasks1.i = getelementptr inbounds nuw i8, ptr %group.i, i64 8
   store i32 %cond, ptr %tasks1.i, align 8
@@ -336,13 +241,13 @@ for.cond.i:                                       ; preds = %for.body.i
 
 for.body.i:                                       ; preds = %for.body.i.preheader, %for.cond.i
   %i.07.i = phi i32 [ %inc.i, %for.cond.i ], [ 0, %for.body.i.preheader ]
-  %call.i = call i32 %task(i32 noundef %i.07.i, ptr noundef nonnull %group.i, ptr noundef %data) #11
+  %call.i = call i32 %task(i32 noundef %i.07.i, ptr noundef nonnull %group.i, ptr noundef %data) #10
   %tobool.not.i = icmp eq i32 %call.i, 0
   br i1 %tobool.not.i, label %for.cond.i, label %do_all.exit
 
 do_all.exit:                                      ; preds = %for.cond.i, %for.body.i, %if.then
   %cmp.not.lcssa.i = phi i32 [ 0, %if.then ], [ 0, %for.cond.i ], [ -1, %for.body.i ]
-  call void @llvm.lifetime.end.p0(ptr nonnull %group.i) #11
+  call void @llvm.lifetime.end.p0(ptr nonnull %group.i) #10
   br label %cleanup
 
 if.end:                                           ; preds = %lor.lhs.false3
@@ -351,7 +256,7 @@ if.end:                                           ; preds = %lor.lhs.false3
   br i1 %tobool6.not, label %if.end9, label %if.then7
 
 if.then7:                                         ; preds = %if.end
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i41) #11
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i41) #10
   store ptr null, ptr %group.i41, align 8
   %tasks1.i42 = getelementptr inbounds nuw i8, ptr %group.i41, i64 8
   store i32 %cond, ptr %tasks1.i42, align 8
@@ -367,13 +272,13 @@ for.cond.i49:                                     ; preds = %for.body.i45
 
 for.body.i45:                                     ; preds = %if.then7, %for.cond.i49
   %i.07.i46 = phi i32 [ %inc.i50, %for.cond.i49 ], [ 0, %if.then7 ]
-  %call.i47 = call i32 %task(i32 noundef %i.07.i46, ptr noundef nonnull %group.i41, ptr noundef %data) #11
+  %call.i47 = call i32 %task(i32 noundef %i.07.i46, ptr noundef nonnull %group.i41, ptr noundef %data) #10
   %tobool.not.i48 = icmp eq i32 %call.i47, 0
   br i1 %tobool.not.i48, label %for.cond.i49, label %do_all.exit52
 
 do_all.exit52:                                    ; preds = %for.cond.i49, %for.body.i45, %if.then7
   %cmp.not.lcssa.i44 = phi i32 [ 0, %if.then7 ], [ 0, %for.cond.i49 ], [ -1, %for.body.i45 ]
-  call void @llvm.lifetime.end.p0(ptr nonnull %group.i41) #11
+  call void @llvm.lifetime.end.p0(ptr nonnull %group.i41) #10
   br label %cleanup
 
 if.end9:                                          ; preds = %if.end
@@ -398,7 +303,7 @@ if.end9:                                          ; preds = %if.end
 if.then21:                                        ; preds = %if.end9
   %sub = add nsw i32 %cond, -1
   %conv.i53 = sext i32 %sub to i64
-  %call.i54 = tail call i64 (i64, ...) @syscall(i64 noundef %.pre, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 129, i64 noundef %conv.i53, i64 noundef 0, i64 noundef 0, i64 noundef 0) #11
+  %call.i54 = tail call i64 (i64, ...) @syscall(i64 noundef %.pre, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 129, i64 noundef %conv.i53, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
   br label %if.end23
 
 if.end23:                                         ; preds = %if.then21, %if.end9
@@ -430,11 +335,11 @@ if.end.i:                                         ; preds = %for.cond.i56
 if.end7.i:                                        ; preds = %if.end.i
   %20 = inttoptr i64 %16 to ptr
   %21 = inttoptr i64 %15 to ptr
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i55) #11
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i55) #10
   store ptr null, ptr %group.i55, align 8
   store i32 %14, ptr %tasks8.i, align 8
   store i32 0, ptr %11, align 4
-  %call.i57 = call i32 %21(i32 noundef %conv2.i, ptr noundef nonnull %group.i55, ptr noundef %20) #11
+  %call.i57 = call i32 %21(i32 noundef %conv2.i, ptr noundef nonnull %group.i55, ptr noundef %20) #10
   %tobool.not.i58 = icmp eq i32 %call.i57, 0
   br i1 %tobool.not.i58, label %if.end11.i, label %if.then9.i
 
@@ -454,11 +359,11 @@ land.lhs.true.i:                                  ; preds = %if.end11.i
   br i1 %tobool18.not.i, label %do_task.exit, label %if.then19.i
 
 if.then19.i:                                      ; preds = %land.lhs.true.i
-  %call.i.i = call i64 (i64, ...) @syscall(i64 noundef %.pre, ptr noundef nonnull @done, i64 noundef 129, i64 noundef 1, i64 noundef 0, i64 noundef 0, i64 noundef 0) #11
+  %call.i.i = call i64 (i64, ...) @syscall(i64 noundef %.pre, ptr noundef nonnull @done, i64 noundef 129, i64 noundef 1, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
   br label %do_task.exit
 
 do_task.exit:                                     ; preds = %if.end11.i, %land.lhs.true.i, %if.then19.i
-  call void @llvm.lifetime.end.p0(ptr nonnull %group.i55) #11
+  call void @llvm.lifetime.end.p0(ptr nonnull %group.i55) #10
   br label %while.cond
 
 while.end:                                        ; preds = %for.cond.i56
@@ -479,7 +384,7 @@ for.body.i59:                                     ; preds = %for.inc.i, %for.bod
 if.end.i60:                                       ; preds = %for.body.i59
   store atomic i32 1, ptr @is_waiting seq_cst, align 4
   %conv.i.i = zext i32 %26 to i64
-  %call.i.i61 = call i64 (i64, ...) @syscall(i64 noundef %25, ptr noundef nonnull @done, i64 noundef 128, i64 noundef %conv.i.i, i64 noundef 0, i64 noundef 0, i64 noundef 0) #11
+  %call.i.i61 = call i64 (i64, ...) @syscall(i64 noundef %25, ptr noundef nonnull @done, i64 noundef 128, i64 noundef %conv.i.i, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
   br label %for.inc.i
 
 for.inc.i:                                        ; preds = %if.end.i60, %for.body.i59
@@ -501,32 +406,32 @@ cleanup:                                          ; preds = %await_tasks.exit, %
   ret i32 %retval.0
 }
 
-define internal ptr @allocate(i32 %device, i32 %number, i64 noundef %bytes, i32 %code, i32 %bits) #5 {
+define internal ptr @allocate(i32 %device, i32 %number, i64 noundef %bytes, i32 %code, i32 %bits) #4 {
 entry:
   %memory = alloca ptr, align 8
-  call void @llvm.lifetime.start.p0(ptr nonnull %memory) #11
+  call void @llvm.lifetime.start.p0(ptr nonnull %memory) #10
   store ptr null, ptr %memory, align 8
-  %call = call i32 @posix_memalign(ptr noundef nonnull %memory, i64 noundef 64, i64 noundef %bytes) #11
+  %call = call i32 @posix_memalign(ptr noundef nonnull %memory, i64 noundef 64, i64 noundef %bytes) #10
   %tobool.not = icmp eq i32 %call, 0
   %0 = load ptr, ptr %memory, align 8
   %cond = select i1 %tobool.not, ptr %0, ptr null
-  call void @llvm.lifetime.end.p0(ptr nonnull %memory) #11
+  call void @llvm.lifetime.end.p0(ptr nonnull %memory) #10
   ret ptr %cond
 }
 
-define internal noundef i32 @release(i32 %device, i32 %number, ptr noundef %memory) #6 {
+define internal noundef i32 @release(i32 %device, i32 %number, ptr noundef %memory) #5 {
 entry:
   tail call void @free(ptr noundef %memory)
   ret i32 0
 }
 
-declare i64 @syscall(i64 noundef, ...) #7
+declare i64 @syscall(i64 noundef, ...) #6
 
-declare i32 @posix_memalign(ptr noundef, i64 noundef, i64 noundef) #8
+declare i32 @posix_memalign(ptr noundef, i64 noundef, i64 noundef) #7
 
-declare void @free(ptr allocptr noundef captures(none)) #9
+declare void @free(ptr allocptr noundef captures(none)) #8
 
-declare i64 @llvm.smax.i64(i64, i64) #10
+declare i64 @llvm.smax.i64(i64, i64) #9
 
 attributes #0 = { nounwind }
 attributes #1 = { nounwind }
@@ -539,4 +444,3 @@ attributes #7 = { nounwind }
 attributes #8 = { nounwind }
 attributes #9 = { nounwind }
 attributes #10 = { nounwind }
-attributes #11 = { nounwind }

@@ -85,8 +85,8 @@ def engine_between_guards(folder: Path) -> PlanEngine:
 
 def give(engine: PlanEngine, library: Library, found: KernelPlan) -> None:
     """Let the library have another plan, as if it had been opened with it."""
+    library.kernels = library._addresses(found)
     library.plan = found
-    library.kernels = {kernel: library._address(kernel, library.path) for kernel in found.kernels}
     library.constants = [plan_library._aligned(constant) for constant in found.constants]
     library.arena = guarded_zeros((found.arena_bytes,), np.dtype(np.uint8))
     engine._calls.clear()
