@@ -12,14 +12,11 @@ if TYPE_CHECKING:
     from partc.verify.report import Cost, Report
 
 _LEGEND = "error: largest absolute difference; largest: largest absolute value"
-_NOT_ALONE = "-: a fused operator of the uncut model computes it on the way"
 
 
 def print_report(report: Report) -> None:
     """The tables of a report; the last line is `tokens identical`, `outputs equal` or says what is not."""
     cuts = [_cut_table(report), _LEGEND] if report.cuts else [_LEGEND.partition(";")[0]]
-    if any(cut.max_abs_error is None for cut in report.cuts):
-        cuts.append(_NOT_ALONE)
     costs = [_cost_table(report.cost)] if report.cost else []
     notes = [f"note: {report.note}"] if report.note else []
     show(_case_table(report), *cuts, *costs, *notes, verdict(report))
@@ -44,7 +41,7 @@ def _cut_table(report: Report) -> Table:
             cut.sender,
             cut.receiver,
             cut.value,
-            "-" if cut.max_abs_error is None else f"{cut.max_abs_error:.1e}",
+            f"{cut.max_abs_error:.1e}",
             f"{cut.largest:.3g}",
         ]
         for cut in report.cuts

@@ -63,8 +63,8 @@ def verify_command(
 ) -> None:
     """Run the original and the cut model in BUILD on the same inputs and compare tokens and every cut.
 
-    A quantised model is compared with the uncut model of the same quantisation, and then with the original: top-1
-    agreement, KL divergence, perplexity.
+    A model with quantised weights or caches is compared with the uncut model of the same quantisation, and then with
+    the original: top-1 agreement, KL divergence, perplexity.
 
     The exit code is 1 if the cut model differs.
     """

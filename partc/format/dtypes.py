@@ -72,3 +72,8 @@ def as_float32(array: Array, dtype: str) -> npt.NDArray[np.float32]:
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32, copy=False)
+
+
+def as_numbers(array: Array, dtype: str) -> Array:
+    """A tensor whose declared type is `dtype` in a type that numpy computes with: bfloat16 becomes float32."""
+    return as_float32(array, dtype) if dtype == "bfloat16" else array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,19 +58,20 @@ def verify_build(
     config, built = read_origin(build, model), read_build(build)
     asked = Requests(prompts, tokens)
     _check_same(config, built, build)
+    types = _types(build, built)
     if config.quantize is None:
         _refuse_text(text)
         progress("load original", 0, 1)
         expected = Original(open_reference(config), built.role.model.dtype)
         progress("load original", 1, 1)
-        return _compare(build, expected, asked, progress)
+        return _compare(build, expected, asked, types, progress)
     whole = replace(config, max_batch=built.role.model.max_batch, auto_batch=False)
     # Before the long work: a mistake in the text should not cost minutes.
     measurement = choose_measurement(build, config, built.role, asked, text, text_tokens) if cost else None
     with tempfile.TemporaryDirectory(prefix="partc-verify-") as folder:
-        alone = compile_uncut(whole, built.device, Path(folder), built.disable, progress)
-        uncut = SameQuantization(alone, built.role.model, _types(build, built))
-        report = _compare(build, uncut, asked, progress)
+        alone = compile_uncut(whole, built.device, Path(folder), built.disable, progress, types)
+        uncut = SameQuantization(alone, built.role.model)
+        report = _compare(build, uncut, asked, types, progress)
         found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built))
 
@@ -102,11 +103,13 @@ def _check_same(config: ModelConfig, built: Build, build: Path) -> None:
         )
 
 
-def _compare(build: Path, expected: Expectation, asked: Requests, progress: Progress) -> Report:
+def _compare(
+    build: Path, expected: Expectation, asked: Requests, types: Mapping[str, TensorType], progress: Progress
+) -> Report:
     with launch_local(build) as ring, ring.client() as client:
         if client.role.model.task == GENERATION:
-            return Generation(client, expected, progress).run(asked)
-        return OneStep(client, expected, progress).run()
+            return Generation(client, expected, types, progress).run(asked)
+        return OneStep(client, expected, types, progress).run()
 
 
 def _types(build: Path, built: Build) -> dict[str, TensorType]:

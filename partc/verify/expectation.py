@@ -14,25 +14,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from partc.format.build import Model, TensorType
-from partc.format.dtypes import as_float32
+from partc.errors import BundleError
+from partc.format.build import Model
+from partc.format.reading import RECOMPILE
 from partc.runtime.client.results import Crossing, Result
 from partc.runtime.core.inputs import prompt_ends
 from partc.verify.compare import difference, join_steps, largest, nearest, shapes_to_watch
 from partc.verify.inputs import StepRequest
 from partc.verify.reference import Reference
 from partc.verify.report import ORIGINAL, QUANTIZED_TOLERANCE, TOLERANCES, UNCUT
-from partc.verify.uncut import UncutModel
+from partc.verify.uncut import TWIN, UncutModel
 
 Array = npt.NDArray[Any]
 Place = tuple[str, str, str]
 """(value, sender, receiver)."""
-Errors = dict[Place, tuple[float | None, float]]
-"""The largest error at a cut, None where there is nothing to compare with, and the largest value there."""
+Errors = dict[Place, tuple[float, float]]
+"""The largest error at a cut, and the largest value there."""
 
 
 class Expectation(ABC):
-    """The results that a cut model has to give."""
+    """The results that a cut model has to give; of bfloat16 as float32."""
 
     what: str
     """`the original`, for tables."""
@@ -100,10 +101,14 @@ class Original(Expectation):
         return self._cuts(request.original, crossed)
 
     def _cuts(self, inputs: Mapping[str, Array], crossed: Mapping[Place, Array]) -> Errors:
-        floats = {place: array for place, array in crossed.items() if np.issubdtype(array.dtype, np.floating)}
+        floats = _floats(crossed)
         length = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
         seen = self._reference.activations(inputs, shapes_to_watch(floats.values(), length))
         return {place: nearest(array, seen) for place, array in floats.items()}
+
+
+def _floats(crossed: Mapping[Place, Array]) -> dict[Place, Array]:
+    return {place: array for place, array in crossed.items() if np.issubdtype(array.dtype, np.floating)}
 
 
 def _whole(tokens: list[int]) -> dict[str, Array]:
@@ -122,13 +127,12 @@ class SameQuantization(Expectation):
     what = UNCUT
     tolerance = QUANTIZED_TOLERANCE
 
-    def __init__(self, folder: Path, ring: Model, types: Mapping[str, TensorType]) -> None:
-        """The bundle of the one device; `types` are those of all values that cross links of the ring."""
+    def __init__(self, folder: Path, ring: Model) -> None:
+        """The bundle of the one device, with a twin that returns all values that cross links of the ring."""
         self._folder = folder
         self._ring = ring
-        self._types = types
         self._model: UncutModel | None = UncutModel(folder)
-        self._tapped: UncutModel | None = None
+        self._twin: UncutModel | None = None
 
     def generate(self, result: Result) -> tuple[list[int], Array]:
         """See `Expectation`."""
@@ -160,7 +164,7 @@ class SameQuantization(Expectation):
         """See `Expectation`."""
 
         def run(model: UncutModel) -> list[Crossing]:
-            return [Crossing("", "", 0, model.outputs(request.ring))]
+            return [Crossing("", "", 0, {**request.ring, **model.outputs(request.ring)})]
 
         return self._errors(crossed, run)
 
@@ -170,20 +174,19 @@ class SameQuantization(Expectation):
         return [end - start for start, end in pairwise((0, *ends))]
 
     def _errors(self, crossed: Mapping[Place, Array], run: Callable[[UncutModel], list[Crossing]]) -> Errors:
-        floats = {place: array for place, array in crossed.items() if "float" in self._types[place[0]].dtype}
+        """Raises BundleError where the build is of another graph."""
+        floats = _floats(crossed)
         if not floats:
             return {}
-        # Outputs in the middle of a graph may keep an engine from fusing there: what was compared so far had none.
-        if self._tapped is None:
-            self._model = None
-            self._tapped = UncutModel(self._folder, {name: self._types[name] for name, _, _ in floats})
-        seen = {name: array for (name, _, _), array in join_steps(run(self._tapped)).items()}
-        return {place: self._error(place[0], array, seen) for place, array in floats.items()}
-
-    def _error(self, name: str, array: Array, seen: Mapping[str, Array]) -> tuple[float | None, float]:
-        dtype = self._types[name].dtype
-        found = as_float32(array, dtype)
-        if name not in seen:
-            return None, largest(found)
-        expected = as_float32(seen[name], dtype)
-        return difference(found, expected), largest(expected)
+        if self._twin is None:
+            self._model = None  # nothing asks it any more, and both may not fit into memory
+            self._twin = UncutModel(self._folder, TWIN)
+        seen = {name: array for (name, _, _), array in join_steps(run(self._twin)).items()}
+        for name, sender, receiver in floats:
+            if name not in seen:
+                message = f"{name!r} goes from {sender} to {receiver}, but the uncut model has no such value"
+                raise BundleError(message, hint=RECOMPILE)
+        return {
+            place: (difference(array, seen[place[0]]), largest(seen[place[0]]))
+            for place, array in floats.items()
+        }

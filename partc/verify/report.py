@@ -22,9 +22,9 @@ class CutError:
     value: str
     sender: str
     receiver: str
-    max_abs_error: float | None
+    max_abs_error: float
     """Over all steps of all requests. To the nearest tensor of the original that has the same sizes; for a quantised
-    model to the value of that name in the uncut one, None where that does not compute it as a value of its own."""
+    model to the value of that name in the uncut one."""
     largest: float
     """The largest absolute value there that is finite, to judge the error by."""
 
@@ -110,7 +110,7 @@ class Report:
     def equal(self) -> bool:
         """Tokens identical, and every cut and output within tolerance."""
         outputs = self._is_small(self.max_abs_error, self.largest_output)
-        cuts = all(self._is_small(cut.max_abs_error or 0.0, cut.largest) for cut in self.cuts)
+        cuts = all(self._is_small(cut.max_abs_error, cut.largest) for cut in self.cuts)
         return outputs and cuts and self.identical_tokens is not False
 
     def _is_small(self, error: float, largest: float) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
 
+from partc.format.build import TensorType
+from partc.format.dtypes import as_numbers
 from partc.format.role import Role
 from partc.pipeline.contract import Progress
 from partc.runtime.client.client import Client
@@ -22,9 +24,13 @@ Array = npt.NDArray[Any]
 class _Check:
     """The part that is the same for both kinds of models."""
 
-    def __init__(self, client: Client, expected: Expectation, progress: Progress) -> None:
+    def __init__(
+        self, client: Client, expected: Expectation, types: Mapping[str, TensorType], progress: Progress
+    ) -> None:
+        """`types`: of all values of the ring."""
         self.client = client
         self.expected = expected
+        self.types = types
         self.progress = progress
         self.role: Role = client.role
         self.cases: list[Case] = []
@@ -32,6 +38,12 @@ class _Check:
 
     def report(self, cuts: Sequence[CutError]) -> Report:
         return Report(self.cases, cuts, self.expected.tolerance, self.largest, self.expected.what)
+
+    def crossed(self, trace: Sequence[Crossing]) -> dict[Place, Array]:
+        """The values of all steps, the logits among them, which a device takes from itself."""
+        return {
+            place: as_numbers(array, self.types[place[0]].dtype) for place, array in join_steps(trace).items()
+        }
 
     def error(self, found: Array, expected: Array) -> float:
         """Largest difference of an output, and notes how large outputs are."""
@@ -61,14 +73,14 @@ class Generation(_Check):
         errors = _Errors()
         for number, result in enumerate(equal):
             self.progress("compare cuts", number, len(equal))
-            errors.add(self.expected.cuts_of_generation(result, links(result.trace)))
+            errors.add(self.expected.cuts_of_generation(result, links(self.crossed(result.trace))))
         return self.report(errors.cuts())
 
     def compare(self, result: Result) -> bool:
         """Note a case; whether all tokens are identical."""
         found = list(result.tokens[0])
         expected, logits = self.expected.generate(result)
-        sampled = [array for place, array in join_steps(result.trace).items() if place[1] == place[2]]
+        sampled = [array for place, array in self.crossed(result.trace).items() if place[1] == place[2]]
         error = self.error(sampled[0], logits) if sampled else float("inf")
         what = f"prompt of {count_tokens(len(result.prompts[0]))}"
         self.cases.append(Case(what, len(expected), same(found, expected), error))
@@ -96,10 +108,11 @@ class OneStep(_Check):
             result = self.client.submit(inputs=request.ring, trace=True).result()
             expected = self.expected.outputs(request)
             valid = request.original.get("attention_mask")
-            errors = [self.error(*valid_rows(valid, a, expected[name])) for name, a in result.outputs.items()]
+            outputs = {name: as_numbers(a, self.types[name].dtype) for name, a in result.outputs.items()}
+            errors = [self.error(*valid_rows(valid, a, expected[name])) for name, a in outputs.items()]
             self.cases.append(Case(request.what, None, None, max(errors, default=float("inf"))))
             if valid is None or valid.all():
-                whole.append((request, links(result.trace)))
+                whole.append((request, links(self.crossed(result.trace))))
         self.progress("compare requests", len(requests), len(requests))
         errors_at_cuts = _Errors()
         for request, crossed in whole:
@@ -115,14 +128,13 @@ class _Errors:
 
     def add(self, errors: Errors) -> None:
         for place, (error, size) in errors.items():
-            before = self._found.get(place, (None, 0.0))
-            known = [value for value in (before[0], error) if value is not None]
-            self._found[place] = (max(known, default=None), max(before[1], size))
+            before = self._found.get(place, (0.0, 0.0))
+            self._found[place] = (max(before[0], error), max(before[1], size))
 
     def cuts(self) -> list[CutError]:
         return [CutError(*place, *found) for place, found in self._found.items()]
 
 
-def links(trace: Sequence[Crossing]) -> dict[Place, Array]:
-    """The values that crossed links in all steps, without the logits, which a device takes from itself."""
-    return {place: array for place, array in join_steps(trace).items() if place[1] != place[2]}
+def links(crossed: Mapping[Place, Array]) -> dict[Place, Array]:
+    """The values that crossed links, without the logits."""
+    return {place: array for place, array in crossed.items() if place[1] != place[2]}

@@ -2,33 +2,39 @@
 
 transformers does not quantise as partc does, so it cannot say what the cut model must compute; this can. It is run
 with the steps of the ring, since int8 products may quantise what a step holds as one: other steps round differently.
+
+Values that cross links of the ring lie inside of its graph. A twin of the graph, beside it in the bundle, returns them:
+outputs in the middle may keep a target from fusing there, so the graph itself has none.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from partc.config.model import ModelConfig
-from partc.format.build import Submodule, TensorType
-from partc.format.dtypes import as_float32
-from partc.format.role import Role, load_role
+from partc.format.dtypes import as_numbers
+from partc.format.program import Program, Run
+from partc.format.role import load_role
+from partc.ir.graph import Graph, Part, Value
 from partc.pipeline.contract import Context, Progress, no_progress
+from partc.plan.stages import part_name
 from partc.runtime.client.results import Crossing
 from partc.runtime.core.inputs import check_tensors
-from partc.runtime.engines.contract import load_engine
+from partc.runtime.engines.contract import make_engine
 
 Array = npt.NDArray[Any]
 
 DEVICE = "uncut"
 """The one device, which is the sender and the receiver of its values, too."""
+TWIN = "twin"
+"""The sub-module that also returns values inside of the graph."""
 
 
 def compile_uncut(
@@ -37,6 +43,7 @@ def compile_uncut(
     folder: Path,
     disable: Sequence[str] = (),
     progress: Progress = no_progress,
+    inside: Collection[str] = (),
 ) -> Path:
     """Compile the model for one device, with room for one request; the device's folder, inside of `folder`.
 
@@ -46,6 +53,7 @@ def compile_uncut(
         folder: an empty one.
         disable: fusions to leave out.
         progress: called during long work.
+        inside: values that the twin returns, as far as the graph makes them; none: there is no twin.
 
     Raises:
         UserError: the model does not compile any more.
@@ -61,8 +69,31 @@ def compile_uncut(
     module = load_cached(config, progress=progress)
     module.info = replace(module.info, max_requests=1)
     steps = default_pipeline(devices, "even", "eq1+frontier", folder / "build", disable=disable)
-    run_passes(module, steps, Context(progress))
+    split = [step.name for step in steps].index("split-graph") + 1
+    run_passes(module, steps[:split], Context(progress))
+    if inside and module.parts:
+        _add_twin(module.parts[0], inside)
+    run_passes(module, steps[split:], Context(progress))
     return folder / "build" / "devices" / DEVICE
+
+
+def _add_twin(part: Part, inside: Collection[str]) -> None:
+    """Let the programs of a part run a twin of its graph behind it."""
+    (graph,) = part.graphs
+    made = [value for node in graph.nodes for value in node.outputs if value not in graph.outputs]
+    outputs = [*graph.outputs, *(value for value in made if value.name in inside)]
+    part.graphs.append(Graph(TWIN, graph.inputs, outputs, graph.nodes, graph.opset))
+    call = Run(TWIN, _names(graph.inputs), _names(outputs))
+    part.programs = {phase: _with_twin(program, call) for phase, program in part.programs.items()}
+
+
+def _with_twin(program: Program, call: Run) -> Program:
+    at = next(number for number, item in enumerate(program, start=1) if isinstance(item, Run))
+    return (*program[:at], call, *program[at:])
+
+
+def _names(values: Sequence[Value]) -> tuple[str, ...]:
+    return tuple(value.name for value in values)
 
 
 @dataclass
@@ -72,20 +103,20 @@ class Answer:
     tokens: list[list[int]]
     """Tokens of each sequence."""
     crossings: list[Crossing] = field(default_factory=list)
-    """The logits of every step, and the tapped values."""
+    """The outputs of every step."""
 
 
 class UncutModel:
     """A bundle of one device, run in this process."""
 
-    def __init__(self, folder: Path, taps: Mapping[str, TensorType] | None = None) -> None:
-        """Load it; `taps` are values inside of the graph that become outputs, as far as it has them."""
-        role = load_role(folder)
-        self.role = tap(role, folder, taps) if taps else role
-        (self._module,) = self.role.submodules.values()
+    def __init__(self, folder: Path, name: str = part_name(0)) -> None:
+        """Load the sub-module of that name: the graph or its twin."""
+        self.role = load_role(folder)
+        self._module = self.role.submodules[name]
         self.output = self._module.outputs[0]
         """The logits, in a model that generates."""
-        self._engine = load_engine(self.role, folder)
+        self._engine = make_engine(self.role, folder)
+        self._engine.load(name)
 
     def begin(self, batch: int) -> None:
         """A new request of `batch` sequences."""
@@ -125,7 +156,7 @@ class UncutModel:
 
     def logits(self, made: Mapping[str, Array]) -> npt.NDArray[np.float32]:
         """[batch, vocabulary], of the last token of every sequence."""
-        return as_float32(made[self.output], self.role.types[self.output].dtype)[:, 0]
+        return made[self.output][:, 0].astype(np.float32)
 
     def _run(
         self, inputs: Mapping[str, Array], position: Sequence[int], length: Sequence[int]
@@ -138,8 +169,12 @@ class UncutModel:
         }
         values = {**steps, **inputs}
         made = self._engine.run(self._module.name, 0, [values[name] for name in self._module.inputs], dims)
-        # An engine may use the memory of its outputs again in the next step.
-        return {name: np.array(array) for name, array in zip(self._module.outputs, made, strict=True)}
+        types = self.role.types
+        # Copied: an engine may use the memory of its outputs again in the next step.
+        return {
+            name: np.array(as_numbers(array, types[name].dtype))
+            for name, array in zip(self._module.outputs, made, strict=True)
+        }
 
     @staticmethod
     def _note(answer: Answer, made: Mapping[str, Array]) -> None:
@@ -152,29 +187,3 @@ def padded(prompts: Sequence[Sequence[int]], pad: int) -> Array:
     for row, prompt in enumerate(prompts):
         ids[row, : len(prompt)] = prompt
     return ids
-
-
-def tap(role: Role, folder: Path, taps: Mapping[str, TensorType]) -> Role:
-    """The role of a copy of the graph that also returns those of `taps` that it computes; ONNX graphs only.
-
-    The copy is written beside the graph, whose weights it refers to.
-    """
-    (module,) = role.submodules.values()
-    if role.engine.kind != "ort":
-        return role
-    file, found = _write_tapped(folder, module, taps)
-    more = msgspec.structs.replace(module, file=file, outputs=(*module.outputs, *found))
-    values = {**role.values, **{name: taps[name] for name in found}}
-    return role.changed(submodules=(more,), values=values)
-
-
-def _write_tapped(folder: Path, module: Submodule, taps: Mapping[str, TensorType]) -> tuple[str, list[str]]:
-    import onnx
-
-    model = onnx.load(folder / module.file, load_external_data=False)
-    made = {name for node in model.graph.node for name in node.output}
-    found = sorted((taps.keys() & made) - set(module.outputs))
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in found)
-    file = f"{module.name}.tapped.onnx"
-    (folder / file).write_bytes(model.SerializeToString())
-    return file, found

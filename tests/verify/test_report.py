@@ -10,7 +10,9 @@ from typing import cast
 import numpy as np
 import pytest
 
+from partc.format.build import TensorType
 from partc.runtime.client.client import Client
+from partc.runtime.client.results import Crossing
 from partc.verify.compare import difference, largest, nearest
 from partc.verify.expectation import Expectation
 from partc.verify.report import Case, CutError, Report
@@ -44,7 +46,7 @@ def _compared(found: Sequence[float], right: Sequence[float]) -> Report:
     """The report on one output that is also what crosses a link."""
     a, b = np.array([found], np.float32), np.array([right], np.float32)
     kind = cast(Expectation, SimpleNamespace(tolerance=1e-4, what="the original"))
-    check = OneStep(cast(Client, SimpleNamespace(role=None)), kind, lambda what, done, total: None)
+    check = OneStep(cast(Client, SimpleNamespace(role=None)), kind, {}, lambda what, done, total: None)
     check.cases.append(Case("input 1", None, None, check.error(a, b)))
     return check.report([CutError("v", "a", "b", *nearest(a, [b]))])
 
@@ -98,3 +100,13 @@ def test_the_nearest_tensor_of_the_same_sizes_is_found() -> None:
     error, largest = nearest(seen[3][:, -2:] + 1e-3, seen)
     assert math.isclose(error, 1e-3, rel_tol=0.01)
     assert largest == np.abs(seen[3][:, -2:]).max()
+
+
+def test_bits_of_bfloat16_are_compared_as_numbers() -> None:
+    numbers = np.array([[[1.5, -2.0]]], np.float32)
+    bits = (numbers.view(np.uint32) >> 16).astype(np.uint16)
+    types = {"hidden": TensorType("bfloat16", ("batch", "sequence", 2))}
+    kind = cast(Expectation, SimpleNamespace(tolerance=1e-4, what="the original"))
+    check = OneStep(cast(Client, SimpleNamespace(role=None)), kind, types, lambda what, done, total: None)
+    trace = [Crossing("b", "a", step, {"hidden": bits}) for step in range(2)]
+    assert check.crossed(trace)["hidden", "a", "b"].tolist() == [[[1.5, -2.0], [1.5, -2.0]]]
