@@ -165,6 +165,15 @@ def test_gated_product(isa: InstructionSet, how: tuple[int, int], rows: int, wid
     close(found, gates / (1 + np.exp(-gates)) * expected(x, up, how))
 
 
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS, ids=lambda isa: isa.name)
+def test_sums_of_gate_and_product_are_small_enough_for_the_stack(isa: InstructionSet) -> None:
+    """TVM takes 1 KB and more from the heap, where LLVM cannot keep all of it in registers."""
+    kernel = quantized_product_gated(Format(isa, 4, 16, 64, 64), "swish")
+    sums = re.findall(r"alloc_buffer\(\((\d+), (\d+), 16\)\)", kernel.script())
+    assert len(sums) == 2
+    assert all(4 * int(rows) * int(panels) * 16 < 1024 for rows, panels in sums)
+
+
 @pytest.mark.parametrize("isa", SETS)
 @many
 @given(FORMATS, st.integers(1, 9), st.lists(st.integers(1, 150), min_size=2, max_size=3))

@@ -55,6 +55,7 @@ def quantized_product_added(f: Format, A: int) -> Any:
             write_group(
                 f, x, [w], y, group,
                 lambda totals, row, column: totals[0] + added[0 if A == 1 else row, column],
+                added=None if A == 1 else added,
             )  # fmt: skip
 
     return prim_func({"x": f.x_type, "w": f.w_type, "added": ((A, f.N), "float32"), "y": f.y_type}, write)

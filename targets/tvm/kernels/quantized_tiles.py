@@ -151,19 +151,21 @@ def write_group(
     group: Expr,
     finish: Callable[[Sequence[Expr], Expr, Expr], Expr],
     rows: Rows | None = None,
+    added: Buffer | None = None,
 ) -> None:
     """Some or all rows of a group of panels of y = finish([x · w for w in weights], row, column).
 
-    `finish` gets one number of each product, and makes one of y.
+    `finish` gets one number of each product, and makes one of y; `added` is a tensor shaped as y that it reads. A tile
+    of rows passes over all panels of the group, so that whole runs of y are written, and its activations stay near.
     """
     panels = _panels(f, x, weights, group)
     rows = rows or in_order(f)
-    with T.serial(f.group // f.tile.panels) as part, T.serial(rows.tiles) as tile:
-        row = rows.of(tile)
-        sums = registers((len(weights), f.tile.rows, f.tile.panels, LANES), "float32")
-        for number in range(len(weights)):
-            panels.multiply(sums, number, part, row)
-        _finish(f, sums, len(weights), y, panels.first + part * f.tile.panels, row, finish)
+    with T.serial(rows.tiles) as tile, T.serial(f.group // f.tile.panels) as part:
+        row, panel = rows.of(tile), panels.first + part * f.tile.panels
+        if not f.is_few:
+            _fetch(f, [y] if added is None else [y, added], panel, row)
+        products = [panels.multiply(number, part, row) for number in range(len(weights))]
+        _finish(f, products, y, panel, row, finish)
 
 
 class _Packed4:
@@ -173,15 +175,15 @@ class _Packed4:
         self.f, self.x, self.weights, self.group = f, x, weights, group
         self.first = group * PANELS4
 
-    def multiply(self, sums: Buffer, number: int, part: Expr, row: Row) -> None:
-        """sums[number] = the rows times the panels of the group."""
-        f = self.f
-        _clear(f, sums, number)
-        with T.serial(f.w_type[0][1]) as step:
-            _for_blocks(f, lambda p, half: self._add(sums, number, step, p, half, row))
+    def multiply(self, number: int, part: Expr, row: Row) -> Buffer:
+        """The rows times the panels of the group, by the weight of that number."""
+        sums = _zeros(self.f)
+        with T.serial(self.f.w_type[0][1]) as step:
+            _for_blocks(self.f, lambda p, half: self._add(sums, number, step, p, half, row))
+        return sums
 
     def _add(self, sums: Buffer, number: int, step: Expr, p: Expr, half: Expr, row: Row) -> None:
-        """sums[number] of panel p += the rows times one of its two blocks of a step."""
+        """Sums of panel p += the rows times one of its two blocks of a step."""
         f, w = self.f, self.weights[number]
         for v in f.vectors:
             words = [w[self.group, step, p, f.lanes(half * 64 + i * LANES + v)] for i in range(4)]
@@ -189,7 +191,7 @@ class _Packed4:
             scales = _scales(f, w, self.group, step, p, half, v)
             for r in range(f.tile.rows):
                 added = _block(f, weights, scales, self.x, row(r), step * 2 + half)
-                place = [number, r, p, f.lanes(v)]
+                place = [r, p, f.lanes(v)]
                 store(sums, place, sums[*place] + added)
 
 
@@ -221,18 +223,19 @@ class _Unpacked4:
                     store(self._bytes, [number, part, block, 2 * i + side, lanes], weights)
             store(self._scales, [number, part, block, lanes], _scales(f, w, self.group, step, p, half, v))
 
-    def multiply(self, sums: Buffer, number: int, part: Expr, row: Row) -> None:
-        """sums[number] = the rows times the panels of a part of the group."""
+    def multiply(self, number: int, part: Expr, row: Row) -> Buffer:
+        """The rows times the panels of a part of the group, by the weight of that number."""
         f = self.f
-        _clear(f, sums, number)
+        sums = _zeros(f)
         with T.serial(2 * f.w_type[0][1]) as block:
             for p, v in itertools.product(range(f.tile.panels), f.vectors):
                 lanes = f.lanes(p * LANES + v)
                 weights = [self._bytes[number, part, block, i, lanes] for i in range(WORDS)]
                 scales = self._scales[number, part, block, lanes]
                 for r in range(f.tile.rows):
-                    place = [number, r, p, f.lanes(v)]
+                    place = [r, p, f.lanes(v)]
                     store(sums, place, sums[*place] + _block(f, weights, scales, self.x, row(r), block))
+        return sums
 
 
 class _Panels8:
@@ -242,9 +245,10 @@ class _Panels8:
         self.f, self.x, self.weights = f, x, weights
         self.first = T.min(group * f.group, f.panels - f.group)
 
-    def multiply(self, sums: Buffer, number: int, part: Expr, row: Row) -> None:
-        """sums[number] = the rows times the panels of the group."""
+    def multiply(self, number: int, part: Expr, row: Row) -> Buffer:
+        """The rows times the panels of the group, by the weight of that number."""
         f, x, w = self.f, self.x, self.weights[number]
+        sums = registers((f.tile.rows, f.tile.panels, LANES), "float32")
         whole = registers((f.tile.rows, f.tile.panels, LANES), "int32")
         every = list(itertools.product(range(f.tile.rows), range(f.tile.panels), f.vectors))
         for r, p, v in every:
@@ -258,7 +262,8 @@ class _Panels8:
         for r, p, v in every:
             own = f.all(T.reinterpret("float32", x[row(r), f.x_type[0][1] - 1]))
             scales = f.float32_bits(w[self.first + p, 1, f.lanes(v)]) * own
-            store(sums, [number, r, p, f.lanes(v)], f.float32(whole[r, p, f.lanes(v)]) * scales)
+            store(sums, [r, p, f.lanes(v)], f.float32(whole[r, p, f.lanes(v)]) * scales)
+        return sums
 
 
 def _panels(f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> _Packed4 | _Unpacked4 | _Panels8:
@@ -291,19 +296,29 @@ def _block(f: Format, weights: Sequence[Expr], scales: Expr, x: Buffer, row: Exp
     return f.float32(sums) * (scales * f.all(T.reinterpret("float32", x[row, at + WORDS])))
 
 
-def _clear(f: Format, sums: Buffer, number: int) -> None:
+def _zeros(f: Format) -> Buffer:
+    """The sums of a tile, of one product: a buffer for two would be too large for LLVM to keep it in registers."""
+    sums = registers((f.tile.rows, f.tile.panels, LANES), "float32")
     for r, p, v in itertools.product(range(f.tile.rows), range(f.tile.panels), f.vectors):
-        store(sums, [number, r, p, f.lanes(v)], f.all(T.float32(0)))
+        store(sums, [r, p, f.lanes(v)], f.all(T.float32(0)))
+    return sums
+
+
+def _fetch(f: Format, tensors: Sequence[Buffer], panel: Expr, row: Row) -> None:
+    """Ask for a tile of these tensors: its lines lie so far apart that no prefetcher follows."""
+    for tensor, r, p in itertools.product(tensors, range(f.tile.rows), range(f.tile.panels)):
+        line = T.address_of(tensor[row(r), T.min((panel + p) * LANES, f.N - 1)])
+        T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", line, T.int32(0), T.int32(3), T.int32(1)))
 
 
 def _finish(
-    f: Format, sums: Buffer, count: int, y: Buffer, panel: Expr, row: Row, finish: Callable[..., Expr]
+    f: Format, products: Sequence[Buffer], y: Buffer, panel: Expr, row: Row, finish: Callable[..., Expr]
 ) -> None:
     """Rows of a tile; columns of padding are left out."""
 
     def write(r: int, p: int, lane: Expr) -> None:
         column = (panel + p) * LANES + lane
-        totals = [sums[number, r, p, lane] for number in range(count)]
+        totals = [sums[r, p, lane] for sums in products]
         store(y, [row(r), column], finish(totals, row(r), column))
 
     for r, p in itertools.product(range(f.tile.rows), range(f.tile.panels)):
