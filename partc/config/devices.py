@@ -12,15 +12,14 @@ from typing import TypeVar
 from partc.config.limits import read_limits
 from partc.config.placement import KEYS as PLACEMENT_KEYS
 from partc.config.placement import Ranges, read_ranges
-from partc.config.profiles import ARCHITECTURES, HOST, Profile, find_profile
+from partc.config.profiles import find_profile
 from partc.config.section import Section, describe
-from partc.config.times import DeviceTimes, Times, as_json, load_times
+from partc.config.target import read_target
+from partc.config.times import DeviceTimes, Times, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
-from partc.errors import UserError
 from partc.format.readings import Limits
-from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, target_options, target_type
-from partc.runtime.cores import architecture
+from partc.pipeline.registry import COMMON_OPTIONS
 
 OBJECTIVES = ("latency", "throughput")
 SURVIVE = ("none", "one")
@@ -242,12 +241,9 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         if "profile" in section
         else None
     )
-    target, arch, own = _target(section), _arch(section, profile), _options(section)
-    found = _found(section, target, own)
     return DeviceConfig(
         name=name,
-        target=target,
-        arch=arch,
+        **read_target(section, profile)._asdict(),
         flops_per_s=_figure(
             section, "flops", parse_flops, profile.flops_per_s if profile else None, "12 GFLOP/s"
         ),
@@ -270,54 +266,10 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         storage_bytes=section.quantity("storage", parse_bytes),
         storage_bandwidth_bytes_per_s=section.quantity("storage_bandwidth", parse_bandwidth),
         limits=read_limits(section),
-        provider=_provider(section, profile),
         threads=section.whole("threads", 0, minimum=0),
         address=_address(section),
         profile=profile.name if profile else None,
-        options={**found, **own},
-        chosen={"arch": arch, "options": as_json(found)} if section.data.get("arch") == HOST else {},
     )
-
-
-def _target(section: Section) -> str:
-    section.require("target", "target: ort")
-    target = section.text("target")
-    if target in TARGETS:
-        return target
-    raise section.error(f"unknown target `{target}`", "target", hint=_choose(target, TARGETS))
-
-
-def _arch(section: Section, profile: Profile | None) -> str:
-    """That of the file, of the profile, or of this machine."""
-    arch = section.choice("arch", (*ARCHITECTURES, HOST), profile.arch if profile else "x86_64")
-    if arch != HOST:
-        return arch
-    if (found := architecture()) not in ARCHITECTURES:
-        hint = f"write the one of the device: {' or '.join(ARCHITECTURES)}"
-        raise section.error(f"this machine is {found}, which there is no code for", "arch", hint=hint)
-    return found
-
-
-def _found(section: Section, target: str, own: Mapping[str, object]) -> dict[str, object]:
-    """The options that stand for `arch: host`, without those of the file's own."""
-    found = target_type(target).host_options() if section.data.get("arch") == HOST else {}
-    return {key: value for key, value in found.items() if key not in own}
-
-
-def _options(section: Section) -> dict[str, object]:
-    """Options of the target's own, as its fields take them."""
-    options = section.section("options")
-    if not options.data:  # the target itself is not even imported
-        return {}
-    for key in options.data:
-        if key in COMMON_OPTIONS:
-            raise options.error(
-                f"`{key}` is no option of a target", key, hint=f"write `{key}:` beside `options:`"
-            )
-    try:
-        return target_options(section.text("target"), options.data)
-    except UserError as error:
-        raise options.error(error.message, error.where, hint=error.hint) from None
 
 
 def _figure(section: Section, key: str, parse: Callable[..., _T], known: _T | None, example: str) -> _T:
@@ -326,13 +278,6 @@ def _figure(section: Section, key: str, parse: Callable[..., _T], known: _T | No
         value = section.require(key, f"{key}: {example}` or a `profile: ...")
         return parse(value, where=section.place(key))
     return known
-
-
-def _provider(section: Section, profile: Profile | None) -> str:
-    """The provider of the device, which its target must know, or that of the profile, which the target checks."""
-    default = profile.provider if profile else "cpu"
-    known = target_type(section.text("target")).providers if "provider" in section else None
-    return section.text("provider", default) if known is None else section.choice("provider", known)
 
 
 def _address(section: Section) -> str | None:

@@ -98,6 +98,11 @@ class Target(ABC):
     """Names of the fusions that `without` can leave out, for `--disable`."""
 
     @classmethod
+    def serves(cls, arch: str, provider: str) -> bool:
+        """Whether it is fit to be taken for such a device where devices.yaml names no target."""
+        return False
+
+    @classmethod
     def host_options(cls) -> Mapping[str, object]:
         """The options that describe this machine's processor, for devices with `arch: host`."""
         return {}

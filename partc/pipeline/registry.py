@@ -38,6 +38,9 @@ TARGETS: Mapping[str, str] = {
 }
 """Every target by the name that devices.yaml uses."""
 
+DEFAULT_TARGETS = ("tvm", "ort")
+"""The targets that a device without one may get; the first that serves it is taken."""
+
 COMMON_OPTIONS = ("provider", "threads", "arch")
 """Options that every target is offered; a target takes those that it has fields for."""
 
@@ -83,6 +86,11 @@ def target_type(name: str) -> type[Target]:
         UserError: there is no such target.
     """
     return _load(TARGETS, name, "target")  # type: ignore[no-any-return]
+
+
+def default_target(arch: str, provider: str) -> str | None:
+    """The target of a device that names none; None where nothing serves it."""
+    return next((name for name in DEFAULT_TARGETS if target_type(name).serves(arch, provider)), None)
 
 
 def target_fusions() -> tuple[str, ...]:

@@ -86,6 +86,8 @@ PLATFORMS: Mapping[str, Platform] = {
 """Every platform by the name that devices.yaml uses."""
 
 _OF_ARCH = {"x86_64": "x86_64-linux", "aarch64": "aarch64-linux-gnu"}
+ARCHITECTURES = frozenset(_OF_ARCH)
+"""Architectures of processors that there are kernels for."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from partc.ir.types import HALF
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.tvm.checks import check_forms, check_nodes, check_operators, check_sizes, refusal_of
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
-from targets.tvm.machine import PROVIDERS, Machine, features_of_host, machine_of
+from targets.tvm.machine import ARCHITECTURES, PROVIDERS, Machine, features_of_host, machine_of
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.specialise import Entry, entries_of, outputs_of, specialise
@@ -58,6 +58,11 @@ class TvmTarget(Target):
     """Rows of a step, besides 1 and the most, that the library has code for."""
     batches: tuple[int, ...] = (1,)
     """Sequences of a step, besides max_batch, that the library has code for."""
+
+    @classmethod
+    def serves(cls, arch: str, provider: str) -> bool:
+        """See `Target`: processors that there are kernels for."""
+        return provider == "cpu" and arch in ARCHITECTURES
 
     @classmethod
     def host_options(cls) -> Mapping[str, object]:

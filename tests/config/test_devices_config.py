@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,7 @@ def test_options_of_a_target(tmp_path: Path) -> None:
 def test_the_machine_that_compiles_describes_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     has = frozenset(("avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "sse2"))
     monkeypatch.setattr("targets.tvm.machine.processor_features", lambda: has)
-    for module in ("targets.tvm.machine", "partc.config.devices"):
+    for module in ("targets.tvm.machine", "partc.config.target"):
         monkeypatch.setattr(f"{module}.architecture", lambda: "x86_64")
     device = load(tmp_path, f"{TVM}arch: host}}}}\n".replace("provider: cuda, ", "")).devices["a"]
     assert (device.arch, device.options) == ("x86_64", {"features": ("avx2", "avx512")})
@@ -111,8 +112,42 @@ def test_the_machine_that_compiles_describes_itself(tmp_path: Path, monkeypatch:
     assert (plain.arch, plain.options) == ("x86_64", {})
 
 
+@pytest.mark.parametrize(
+    ("device", "target"),
+    [
+        ("profile: pixel_7_pro", "tvm"),
+        ("profile: pixel_7_pro, provider: xnnpack", "ort"),
+        ("profile: jetson_orin_nx, arch: aarch64", "ort"),
+        ("profile: pixel_7_pro, provider: cpu, options: {features: [dotprod]}", "tvm"),
+    ],
+)
+def test_a_device_that_names_no_target_gets_the_fastest_that_serves_it(
+    tmp_path: Path, device: str, target: str
+) -> None:
+    found = load(tmp_path, f"source: a\ndevices: {{a: {{{device}}}}}\n").devices["a"]
+    assert (found.target, found.chosen) == (target, {"target": target})
+    named = load(tmp_path, f"source: a\ndevices: {{a: {{target: {target}, {device}}}}}\n").devices["a"]
+    assert replace(found, chosen={}) == named
+
+
+def test_without_tvm_compiling_ends_with_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never with another target: builds would differ between machines."""
+    device = load(tmp_path, "source: a\ndevices: {a: {profile: pixel_7_pro}}\n").devices["a"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="TVM is not installed") as caught:
+        load_target(device.target, device.target_options).check()
+    assert "pip install 'partc[tvm]'" in (caught.value.hint or "")
+
+
+def test_a_provider_that_no_target_has(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no target has the provider `abacus`"):
+        load(tmp_path, "source: a\ndevices: {a: {profile: pixel_7_pro, provider: abacus}}\n")
+
+
 def test_a_machine_that_there_is_no_code_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partc.config.devices.architecture", lambda: "riscv64")
+    monkeypatch.setattr("partc.config.target.architecture", lambda: "riscv64")
     with pytest.raises(ConfigError, match="this machine is riscv64, which there is no code for"):
         load(tmp_path, f"{TVM}arch: host}}}}\n")
 
@@ -180,7 +215,6 @@ PHONE = "devices:\n  phone: {target: ort, profile: pixel_7_pro}\n  board: {targe
         (f"{TVM}options: {{platform: 7}}}}}}\n", "devices.a.options.platform: expected a text, found 7"),
         (f"{TVM}options: {{threads: 2}}}}}}\n", "write `threads:` beside `options:`"),
         ("source: a\ndevices: {a: {target: otr, profile: rtx_3090}}\n", "did you mean `ort`"),
-        ("source: a\ndevices: {a: {profile: rtx_3090}}\n", "the key `target` is missing"),
         ("source: a\ndevices: {a: {target: ort}}\n", "the key `flops` is missing"),
         (A + "memory: 6}}\n", "has no unit"),
         (A + "adress: x}}\n", "did you mean `address`"),

@@ -1,0 +1,99 @@
+"""The target of a device with its options, and what stands for what devices.yaml leaves open.
+
+| left open | taken |
+| --- | --- |
+| `target` | the first of `DEFAULT_TARGETS` that serves the architecture and the provider |
+| `arch: host` | the architecture of this machine, and the options by which the target describes its processor |
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from partc.config.profiles import ARCHITECTURES, HOST, Profile
+from partc.config.section import Section
+from partc.config.times import as_json
+from partc.errors import UserError
+from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, default_target, target_options, target_type
+from partc.runtime.cores import architecture
+
+
+class TargetConfig(NamedTuple):
+    """What decides which code a device gets."""
+
+    target: str
+    arch: str
+    provider: str
+    options: Mapping[str, object]
+    """Options of the target alone."""
+    chosen: Mapping[str, object]
+    """Keys that devices.yaml leaves open, with what was taken, as JSON."""
+
+
+def read_target(section: Section, profile: Profile | None) -> TargetConfig:
+    """Reads the keys of a device that concern its target.
+
+    Raises:
+        ConfigError: a name or value that is none, or nothing serves the device.
+    """
+    arch = _arch(section, profile)
+    target = _target(section, arch, profile)
+    own = _options(section, target)
+    chosen: dict[str, object] = {} if "target" in section else {"target": target}
+    found: dict[str, object] = {}
+    if section.data.get("arch") == HOST:
+        found = {key: value for key, value in target_type(target).host_options().items() if key not in own}
+        chosen |= {"arch": arch, "options": as_json(found)}
+    return TargetConfig(target, arch, _provider(section, target, profile), {**found, **own}, chosen)
+
+
+def _arch(section: Section, profile: Profile | None) -> str:
+    """That of the file, of the profile, or of this machine."""
+    arch = section.choice("arch", (*ARCHITECTURES, HOST), profile.arch if profile else "x86_64")
+    if arch != HOST:
+        return arch
+    if (found := architecture()) not in ARCHITECTURES:
+        hint = f"write the one of the device: {' or '.join(ARCHITECTURES)}"
+        raise section.error(f"this machine is {found}, which there is no code for", "arch", hint=hint)
+    return found
+
+
+def _target(section: Section, arch: str, profile: Profile | None) -> str:
+    if "target" not in section:
+        provider = section.text("provider", profile.provider if profile else "cpu")
+        if (found := default_target(arch, provider)) is not None:
+            return found
+        raise section.error(
+            f"no target has the provider `{provider}`", "provider", hint="write `provider: cpu`"
+        )
+    target = section.text("target")
+    if target in TARGETS:
+        return target
+    near = difflib.get_close_matches(target, list(TARGETS), n=1)
+    hint = f"{f'did you mean `{near[0]}`? ' if near else ''}choose one of: {', '.join(TARGETS)}"
+    raise section.error(f"unknown target `{target}`", "target", hint=hint)
+
+
+def _options(section: Section, target: str) -> dict[str, object]:
+    """Options of the target's own, as its fields take them."""
+    options = section.section("options")
+    for key in options.data:
+        if key in COMMON_OPTIONS:
+            raise options.error(
+                f"`{key}` is no option of a target", key, hint=f"write `{key}:` beside `options:`"
+            )
+    if not options.data:  # the target itself is not even imported
+        return {}
+    try:
+        return target_options(target, options.data)
+    except UserError as error:
+        raise options.error(error.message, error.where, hint=error.hint) from None
+
+
+def _provider(section: Section, target: str, profile: Profile | None) -> str:
+    """The provider of the device, which its target must know, or that of the profile, which the target checks."""
+    default = profile.provider if profile else "cpu"
+    known = target_type(target).providers if "provider" in section else None
+    return section.text("provider", default) if known is None else section.choice("provider", known)
