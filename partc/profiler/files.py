@@ -150,7 +150,7 @@ def _device(
     return [
         f"  {name}:  # {by}, {cpu}",
         *(f"    {_flow({key: value})}" for key, value in kept.items()),
-        f"    arch: {config.arch}",
+        f"    arch: {given.get('arch', config.arch)}",  # `host` stands for features, too
         f"    provider: {config.provider}",
         f"    flops: {figures.flops_per_s / 1e9:.4g} GFLOP/s",
         f"    memory_bandwidth: {figures.memory_bandwidth_bytes_per_s / 1e9:.4g} GB/s",

@@ -39,7 +39,7 @@ source: phone
 objective: latency
 devices:
   phone: {target: "null", profile: cubot_x30, arch: x86_64, memory: 64 MiB}
-  board: {target: "null", flops: 4 GFLOP/s, memory_bandwidth: 4 GB/s, memory: 64 MiB}
+  board: {target: "null", arch: host, flops: 4 GFLOP/s, memory_bandwidth: 4 GB/s, memory: 64 MiB}
 links:
   default: {bandwidth: 100 Mbit/s, latency: 2 ms}
 """
@@ -90,6 +90,7 @@ def test_the_plan_takes_every_time_from_the_profile(bundle: Path) -> None:
     assert (found.source, found.objective) == ("phone", "latency")
     assert found.devices["phone"].profile is None
     assert found.devices["phone"].memory_bytes <= 64 << 20
+    assert found.devices["board"].chosen, "`arch: host` stays: its features belong to what was measured"
     assert set(found.links) == {("phone", "board"), ("board", "phone")}
     assert found.default_link is None, "no pair is left for it"
     assert "measured by partc profile" in (bundle / "devices.yaml").read_text()
