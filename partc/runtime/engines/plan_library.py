@@ -58,10 +58,10 @@ class Library:
         self.constants = [_aligned(constant) for constant in self.plan.constants]
         self.arena = aligned_zeros((self.plan.arena_bytes,), np.dtype(np.uint8))
         """Memory for everything that functions make; the next call of any overwrites it."""
-        self.close = weakref.finalize(
-            self, _end_threads, self._code, self._start_threads(role.engine.threads)
-        )
+        self._threads: list[threading.Thread] = []
+        self.close = weakref.finalize(self, _end_threads, self._code, self._threads)
         """Ends the threads; that happens anyway when nobody has this any more."""
+        self._start_threads(role.engine.threads or usual_threads())
 
     def run(self, calls: int, count: int) -> int:
         """Run calls of kernels that lie at the address `calls`; 0, or the number from 1 of the one without memory."""
@@ -81,16 +81,19 @@ class Library:
         assert found is not None
         return found
 
-    def _start_threads(self, asked: int) -> list[threading.Thread]:
+    def _start_threads(self, count: int) -> None:
         """All but the one that calls `run`."""
-        begun = self._code.partc_begin()
-        threads = [
-            threading.Thread(target=self._code.partc_work, args=(begun,), name="partc-kernels", daemon=True)
-            for _ in range((asked or usual_threads()) - 1)
-        ]
-        for thread in threads:
-            thread.start()
-        return threads
+        work, begun = self._code.partc_work, self._code.partc_begin()
+        while len(self._threads) < count - 1:
+            thread = threading.Thread(target=work, args=(begun,), name="partc-kernels", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # a limit of the system, or no memory for its stack
+                self.close()
+                hint = "compile with fewer `threads` for this device, or with 0, and set OMP_NUM_THREADS"
+                message = f"{count} threads cannot be started on this machine"
+                raise BundleError(message, where=str(self.path), hint=hint) from None
+            self._threads.append(thread)
 
 
 def _aligned(constant: KernelConstant) -> Array:

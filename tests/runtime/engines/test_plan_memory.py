@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,20 @@ def test_more_threads_give_the_same_bits(folders: Folders) -> None:
         engine = folders.engine(threads=3)
         assert steps(engine) == alone
         engine.release("part_1")
+
+
+def test_threads_that_the_system_does_not_give(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive, start = threading.active_count(), threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if threading.active_count() == alive + 3:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(BundleError, match="9 threads cannot be started on this machine"):
+        folders.engine(threads=9)
+    assert threading.active_count() == alive, "those that began have ended"
 
 
 def test_the_memory_is_what_the_build_says(folders: Folders) -> None:
