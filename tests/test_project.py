@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
@@ -40,7 +40,7 @@ HEAVY = {
     ),
 }
 RUNNER_SECONDS = 0.6
-"""Twice what is promised (0.3 s), for machines that are busy with other tests."""
+"""Processor time: twice what is promised (0.3 s), since cores that share their caches are slower."""
 RUNNER_BYTES = 80e6
 """Resident memory of a runner without a model."""
 
@@ -198,17 +198,19 @@ def test_the_makefile_names_what_it_does() -> None:
 
 
 def test_runner_help_is_quick() -> None:
-    assert min(_timed_help() for _ in range(3)) < RUNNER_SECONDS
+    assert any(_processor_time_of_help() < RUNNER_SECONDS for _ in range(5))
 
 
-def _timed_help() -> float:
-    start = time.perf_counter()
+def _processor_time_of_help() -> float:
+    """Seconds that other work on the machine adds little to, unlike those of the clock."""
+    before = os.times()
     done = subprocess.run(
         [sys.executable, "-m", RUNNER, "--help"], capture_output=True, text=True, cwd=ROOT, check=False
     )
+    after = os.times()
     assert done.returncode == 0, done.stderr
     assert "--bundle" in done.stdout
-    return time.perf_counter() - start
+    return after.children_user + after.children_system - before.children_user - before.children_system
 
 
 def test_runner_is_light() -> None:
