@@ -28,12 +28,12 @@ help:  ## this list
 # The stamps are older than these files only after a change, so a second run installs nothing.
 .venv/demo.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing partc into .venv (the first time takes some minutes)"
-	@$(PIP) -e '.[compile,ort,tokenizer]'
+	@$(PIP) -e '.[compile,tvm,link]'
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing partc and its development tools into .venv (the first time takes some minutes)"
-	@$(PIP) -e '.[compile,ort,tokenizer,tvm,link,dev]'
+	@$(PIP) -e '.[compile,tvm,link,dev]'
 	@touch .venv/demo.stamp $@
 
 setup: .venv/dev.stamp  ## install everything that development needs into .venv

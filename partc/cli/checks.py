@@ -6,7 +6,8 @@ its tools.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from partc.errors import InternalError, UserError
@@ -17,7 +18,7 @@ from partc.pipeline.registry import PASSES, load_pass, load_target
 from partc.plan.strategies import load_strategy
 
 if TYPE_CHECKING:
-    from partc.config.devices import DevicesConfig
+    from partc.config.devices import DeviceConfig, DevicesConfig
 
 CUT_RULES = ("eq1", "eq1+frontier")
 """Those of `find-cuts`, whose package is not imported from here."""
@@ -99,9 +100,26 @@ def check_targets(devices: DevicesConfig, *, tools: bool) -> None:
         UserError: `where` names the device and the option.
     """
     for name, device in devices.devices.items():
-        try:
+        with _naming(name):
             target = load_target(device.target, device.target_options)
-            target.check() if tools else target.check_options()
-        except UserError as error:
-            where = f"device {name}: {error.where}" if error.where else f"device {name}"
-            raise type(error)(error.message, where=where, hint=error.hint) from None
+            target.check_options()
+        if tools:
+            with _naming(name, _default_note(device)):
+                target.check()
+
+
+def _default_note(device: DeviceConfig) -> str:
+    """A note behind what a missing tool calls for: users who named no target do not know whose it is."""
+    chosen = device.chosen.get("target")
+    return f" (devices.yaml names no target, and gets `target: {chosen}`)" if chosen else ""
+
+
+@contextmanager
+def _naming(device: str, note: str = "") -> Iterator[None]:
+    """Errors of a target's with the device, and a note behind their hints."""
+    try:
+        yield
+    except UserError as error:
+        where = f"device {device}: {error.where}" if error.where else f"device {device}"
+        hint = f"{error.hint}{note}" if error.hint else error.hint
+        raise type(error)(error.message, where=where, hint=hint) from None

@@ -28,6 +28,8 @@ MIRROR = ("auto", "on", "off")
 """Whether devices keep copies of others' rows: where link and memory have room, in any case, never."""
 MOST_BORDERS = 3
 """Further borders that a device may be given, at which work can be moved."""
+MOST_THREADS = 1024
+"""Threads of a call, at most."""
 _TOP_KEYS = (
     "source", "objective", "memory_fraction", "survive", "mirror", "overlap", "devices", "links", "measured",
     *PLACEMENT_KEYS,
@@ -37,7 +39,7 @@ _DEVICE_KEYS = (
     "storage", "storage_bandwidth", "limits", "address", "threads", "provider", "options",
 )  # fmt: skip
 _OF_THE_FILE = {key: f"write `{key}` at the top of the file, beside `source`" for key in _TOP_KEYS}
-_OF_A_DEVICE = {key: f"write `{key}` in a device, beside its `target`" for key in _DEVICE_KEYS}
+_OF_A_DEVICE = {key: f"write `{key}` in a device, beside its `memory`" for key in _DEVICE_KEYS}
 """Key → the place where it belongs."""
 _NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 _ADDRESS = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})$")
@@ -174,7 +176,7 @@ def _device_names(top: Section) -> list[str]:
         raise top.error(
             "there are no devices",
             "devices",
-            hint="add `devices: {phone: {target: ort, profile: pixel_7_pro}}`",
+            hint="add `devices: {phone: {profile: pixel_7_pro}}`",
         )
     for name in names:
         if not _NAME.match(name):
@@ -266,7 +268,7 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         storage_bytes=section.quantity("storage", parse_bytes),
         storage_bandwidth_bytes_per_s=section.quantity("storage_bandwidth", parse_bandwidth),
         limits=read_limits(section),
-        threads=section.whole("threads", 0, minimum=0),
+        threads=_threads(section),
         address=_address(section),
         profile=profile.name if profile else None,
     )
@@ -278,6 +280,14 @@ def _figure(section: Section, key: str, parse: Callable[..., _T], known: _T | No
         value = section.require(key, f"{key}: {example}` or a `profile: ...")
         return parse(value, where=section.place(key))
     return known
+
+
+def _threads(section: Section) -> int:
+    count = section.whole("threads", 0, minimum=0)
+    if count > MOST_THREADS:
+        hint = "write the number of the device's cores, or leave it out"
+        raise section.error(f"{count} threads are more than any device has cores for", "threads", hint=hint)
+    return count
 
 
 def _address(section: Section) -> str | None:

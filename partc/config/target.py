@@ -2,13 +2,12 @@
 
 | left open | taken |
 | --- | --- |
-| `target` | the first of `DEFAULT_TARGETS` that serves the architecture and the provider |
+| `target` | the first of `DEFAULT_TARGETS` that serves the architecture and the provider, or else the last |
 | `arch: host` | the architecture of this machine, and the options by which the target describes its processor |
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -36,7 +35,7 @@ def read_target(section: Section, profile: Profile | None) -> TargetConfig:
     """Reads the keys of a device that concern its target.
 
     Raises:
-        ConfigError: a name or value that is none, or nothing serves the device.
+        ConfigError: there is no such target, architecture, provider or option.
     """
     arch = _arch(section, profile)
     target = _target(section, arch, profile)
@@ -62,18 +61,14 @@ def _arch(section: Section, profile: Profile | None) -> str:
 
 def _target(section: Section, arch: str, profile: Profile | None) -> str:
     if "target" not in section:
-        provider = section.text("provider", profile.provider if profile else "cpu")
-        if (found := default_target(arch, provider)) is not None:
-            return found
+        return default_target(arch, section.text("provider", profile.provider if profile else "cpu"))
+    if section.data["target"] is None:  # the YAML of `target: null`
         raise section.error(
-            f"no target has the provider `{provider}`", "provider", hint="write `provider: cpu`"
+            "expected a target, found nothing",
+            "target",
+            hint='remove the key to get the default, or write ort, tvm or "null", which needs its quotes',
         )
-    target = section.text("target")
-    if target in TARGETS:
-        return target
-    near = difflib.get_close_matches(target, list(TARGETS), n=1)
-    hint = f"{f'did you mean `{near[0]}`? ' if near else ''}choose one of: {', '.join(TARGETS)}"
-    raise section.error(f"unknown target `{target}`", "target", hint=hint)
+    return section.choice("target", TARGETS)
 
 
 def _options(section: Section, target: str) -> dict[str, object]:

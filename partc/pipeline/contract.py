@@ -99,7 +99,7 @@ class Target(ABC):
 
     @classmethod
     def serves(cls, arch: str, provider: str) -> bool:
-        """Whether it is fit to be taken for such a device where devices.yaml names no target."""
+        """Whether it has code for such a device that is worth being taken where devices.yaml names no target."""
         return False
 
     @classmethod

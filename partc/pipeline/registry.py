@@ -39,7 +39,7 @@ TARGETS: Mapping[str, str] = {
 """Every target by the name that devices.yaml uses."""
 
 DEFAULT_TARGETS = ("tvm", "ort")
-"""The targets that a device without one may get; the first that serves it is taken."""
+"""For a device that names no target: the first that serves it, or else the last."""
 
 COMMON_OPTIONS = ("provider", "threads", "arch")
 """Options that every target is offered; a target takes those that it has fields for."""
@@ -88,9 +88,10 @@ def target_type(name: str) -> type[Target]:
     return _load(TARGETS, name, "target")  # type: ignore[no-any-return]
 
 
-def default_target(arch: str, provider: str) -> str | None:
-    """The target of a device that names none; None where nothing serves it."""
-    return next((name for name in DEFAULT_TARGETS if target_type(name).serves(arch, provider)), None)
+def default_target(arch: str, provider: str) -> str:
+    """The target of a device that names none."""
+    serving = (name for name in DEFAULT_TARGETS if target_type(name).serves(arch, provider))
+    return next(serving, DEFAULT_TARGETS[-1])
 
 
 def target_fusions() -> tuple[str, ...]:
@@ -127,16 +128,27 @@ def target_options(name: str, given: Mapping[str, object]) -> dict[str, object]:
     Raises:
         UserError: the target has no such option, or it is of another kind; `where` is its name.
     """
-    kind = target_type(name)
-    types = get_type_hints(kind)
-    known = {f.name: types[f.name] for f in fields(kind) if f.name not in COMMON_OPTIONS}
+    known = _own_options(name)
     for option in given:
         if option not in known:
-            near = difflib.get_close_matches(option, known, 1)
-            listed = f"its options: {', '.join(known) or 'none'}"
-            hint = f"did you mean {near[0]!r}? {listed}" if near else listed
+            hint = f"{_meant(option, known)}its options: {', '.join(known) or 'none'}"
             raise UserError(f"the target {name} has no option {option!r}", where=option, hint=hint)
     return {option: _option(option, value, known[option]) for option, value in given.items()}
+
+
+def _own_options(target: str) -> dict[str, Any]:
+    """Option of the target's own → the type of its field."""
+    kind = target_type(target)
+    types = get_type_hints(kind)
+    return {f.name: types[f.name] for f in fields(kind) if f.name not in COMMON_OPTIONS}
+
+
+def _meant(option: str, known: Iterable[str]) -> str:
+    """The beginning of a hint: the target that has such an option, or the option of nearly that name; empty else."""
+    if owner := next((name for name in TARGETS if option in _own_options(name)), None):
+        return f"`target: {owner}` has it; "
+    near = difflib.get_close_matches(option, known, 1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def _option(option: str, value: object, kind: Any) -> object:

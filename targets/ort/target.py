@@ -66,11 +66,6 @@ class OrtTarget(Target):
     disable: tuple[str, ...] = ()
     """Names of `targets.ort.fusions.FUSIONS` to leave out."""
 
-    @classmethod
-    def serves(cls, arch: str, provider: str) -> bool:
-        """See `Target`: every device that onnxruntime has a provider for."""
-        return provider in PROVIDERS
-
     def check_options(self) -> None:
         """Make sure that the provider, the fusions to leave out and the accuracy level exist.
 

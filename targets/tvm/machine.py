@@ -148,7 +148,7 @@ def machine_of(arch: str, platform: str, features: Sequence[str], provider: str,
     known = PLATFORMS[name].features
     for feature in features:
         if feature not in known:
-            raise _unknown(f"{name} has no feature {feature!r}", "features", feature, known)
+            raise _unknown_feature(name, feature)
     if provider not in PROVIDERS:
         raise _unknown(f"the tvm target has no provider {provider!r}", "provider", provider, PROVIDERS)
     if not _GPU.fullmatch(cuda) and (cuda or provider == "cuda"):
@@ -171,7 +171,16 @@ def _linux_name(feature: str) -> str:
     return _LINUX_NAMES.get(feature, feature)
 
 
+def _unknown_feature(platform: str, feature: str) -> ConfigError:
+    message = f"{platform} has no feature {feature!r}"
+    others = {other.arch for other in PLATFORMS.values() if feature in other.features}
+    if others:
+        hint = f"processors of {others.pop()} have it: write `arch:` of the device beside `options`"
+        return ConfigError(message, where="features", hint=hint)
+    return _unknown(message, "features", feature, PLATFORMS[platform].features)
+
+
 def _unknown(message: str, where: str, name: str, known: Collection[str]) -> ConfigError:
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name.lower(), known, n=1)
     hint = f"{f'did you mean {near[0]!r}? ' if near else ''}known: {', '.join(known)}"
     return ConfigError(message, where=where, hint=hint)

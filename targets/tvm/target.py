@@ -95,7 +95,7 @@ class TvmTarget(Target):
             raise ConfigError(
                 "TVM is not installed",
                 where="target: tvm",
-                hint="pip install 'partc[tvm]', or use `target: ort`",
+                hint="pip install 'partc[tvm,link]', or write `target: ort` for the device",
             )
         find_toolchain(self.machine, self.linker, self.nvcc)
 

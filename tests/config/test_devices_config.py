@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from partc.cli.checks import check_targets
 from partc.config.devices import DevicesConfig, Link, load_devices
 from partc.config.profiles import find_profile, profile_names
 from partc.config.yamlfile import load_yaml
@@ -134,15 +135,44 @@ def test_without_tvm_compiling_ends_with_what_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never with another target: builds would differ between machines."""
-    device = load(tmp_path, "source: a\ndevices: {a: {profile: pixel_7_pro}}\n").devices["a"]
+    devices = load(tmp_path, "source: a\ndevices: {a: {profile: pixel_7_pro}}\n")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    check_targets(devices, tools=False)  # as for `partc plan`
     with pytest.raises(ConfigError, match="TVM is not installed") as caught:
-        load_target(device.target, device.target_options).check()
-    assert "pip install 'partc[tvm]'" in (caught.value.hint or "")
+        check_targets(devices, tools=True)
+    hint = caught.value.hint or ""
+    assert "pip install 'partc[tvm,link]'" in hint and "devices.yaml names no target" in hint
+
+
+@pytest.mark.parametrize(
+    ("device", "hint"),
+    [
+        ("options: {features: [dotprod]}", "processors of aarch64 have it: write `arch:`"),
+        ("options: {features: [VNNI]}", "did you mean 'vnni'?"),
+    ],
+)
+def test_a_feature_that_the_architecture_has_not(tmp_path: Path, device: str, hint: str) -> None:
+    devices = load(tmp_path, f"source: a\ndevices: {{a: {{arch: x86_64, profile: pixel_7_pro, {device}}}}}\n")
+    with pytest.raises(ConfigError, match="x86_64-linux has no feature") as caught:
+        check_targets(devices, tools=False)
+    assert (caught.value.where, (caught.value.hint or "")[: len(hint)]) == ("device a: features", hint)
+
+
+def test_null_without_quotes_is_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected a target, found nothing") as caught:
+        load(tmp_path, "source: a\ndevices: {a: {target: null, profile: pixel_7_pro}}\n")
+    assert '"null", which needs its quotes' in (caught.value.hint or "")
+
+
+def test_an_option_of_another_target_than_the_one_taken(tmp_path: Path) -> None:
+    text = "source: a\ndevices: {a: {profile: pixel_7_pro, options: {accuracy_level: 1}}}\n"
+    with pytest.raises(ConfigError, match="the target tvm has no option 'accuracy_level'") as caught:
+        load(tmp_path, text)
+    assert (caught.value.hint or "").startswith("`target: ort` has it; its options: platform")
 
 
 def test_a_provider_that_no_target_has(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no target has the provider `abacus`"):
+    with pytest.raises(ConfigError, match="`abacus` is not a known provider"):
         load(tmp_path, "source: a\ndevices: {a: {profile: pixel_7_pro, provider: abacus}}\n")
 
 
@@ -217,6 +247,7 @@ PHONE = "devices:\n  phone: {target: ort, profile: pixel_7_pro}\n  board: {targe
         ("source: a\ndevices: {a: {target: otr, profile: rtx_3090}}\n", "did you mean `ort`"),
         ("source: a\ndevices: {a: {target: ort}}\n", "the key `flops` is missing"),
         (A + "memory: 6}}\n", "has no unit"),
+        (A + "threads: 1025}}\n", "1025 threads are more than any device has cores for"),
         (A + "adress: x}}\n", "did you mean `address`"),
         (A + "address: host}}\n", "is not host:port"),
         (A + "address: h:70000}}\n", "is not host:port"),
@@ -303,7 +334,7 @@ def test_a_key_of_a_device_at_the_top(tmp_path: Path, line: str) -> None:
     key = line.partition(":")[0]
     with pytest.raises(ConfigError, match=f"`{key}` has no place here") as caught:
         load(tmp_path, f"{SOURCE}{line}\n{PHONE}")
-    assert caught.value.hint == f"write `{key}` in a device, beside its `target`"
+    assert caught.value.hint == f"write `{key}` in a device, beside its `memory`"
 
 
 @pytest.mark.parametrize("entry", ["survive: one", "overlap: 1"])
