@@ -26,6 +26,7 @@ A part flows through these files in this order:
 | `process.py` | other makers' tools as processes, with a time limit |
 | `pipeline.py` | our passes from Relax to allocations, views and calls of kernels |
 | `kernel_plan.py` | lowered Relax to the plan of its kernels, every tensor with its place |
+| `objects.py` | kernels to object files, on all cores |
 | `loop/` | the code of a library besides its kernels: the loop over a plan, threads |
 | `link.py` | a Relax module to a shared library, looked through before it is put in its place |
 | `cuda.py` | kernels through NVIDIA's compiler, for the GPU that was asked for |

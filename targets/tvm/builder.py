@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -32,6 +33,8 @@ Emitter = Callable[["FunctionBuilder", Node, "list[Expr]"], "Expr | list[Expr]"]
 
 _OPAQUE = 8
 """TVM's number for code that nothing may be fused into: a kernel is written as it should stay."""
+_MOST = 1024
+"""Kernels that are kept for later devices."""
 
 
 class ModuleBuilder:
@@ -92,14 +95,19 @@ class ModuleBuilder:
         """The PrimFunc of a kernel for these sizes, made once."""
         key = (make, sizes)
         if key not in self._kernels:
-            with _quick_frames():
-                function = make(*sizes).with_attr("op_pattern", _OPAQUE)
-            self._kernels[key] = self.relax.add_func(function, make.__name__)
+            self._kernels[key] = self.relax.add_func(_made(make, sizes), make.__name__)
         return self._kernels[key]
 
     def finish(self) -> Any:
         """The `tvm.IRModule`."""
         return self.relax.finalize()
+
+
+@lru_cache(_MOST)
+def _made(make: Kernel, sizes: tuple[Any, ...]) -> Any:
+    """The PrimFunc of a kernel for these sizes; devices of one build share it, since parsing it takes up to 0.2 s."""
+    with _quick_frames():
+        return make(*sizes).with_attr("op_pattern", _OPAQUE)
 
 
 @contextlib.contextmanager

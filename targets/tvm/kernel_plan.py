@@ -2,7 +2,8 @@
 
 After `pipeline.py` a function only allocates tensors, makes views of them, and calls kernels and other functions. All
 sizes are numbers and there are no branches, so what a virtual machine would decide at run time is known here: calls of
-functions are written out, every tensor gets its place, and the device has a list of kernels to go through.
+functions are written out, every tensor gets its place, and the device has a list of kernels to go through. Kernels
+are named in the order of their first use, so that equal parts of two devices have kernels of one name.
 
 The arena: a tensor lives from the call that writes it to the last one that reads it. Largest first, each tensor takes
 the lowest offset where no other one lies that lives at the same time (first fit; "greedy by size" in Pisarchyk and Lee,
@@ -11,7 +12,9 @@ the lowest offset where no other one lies that lives at the same time (first fit
 
 from __future__ import annotations
 
+import re
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -39,12 +42,13 @@ from partc.format.kernel_plan import (
 )
 from partc.format.kernel_plan_rules import plan_problems
 
+_NUMBER = re.compile(r"\d+(?=_|$)")
 _Value = Any
 """A `_Tensor`, or a tuple of values."""
 
 
-def plan_of(module: Any, functions: Iterable[str]) -> KernelPlan:
-    """The plan of these functions of a lowered `tvm.IRModule`; O(calls + tensors²).
+def plan_of(module: Any, functions: Iterable[str]) -> tuple[KernelPlan, dict[str, Any]]:
+    """The plan of these functions of a lowered `tvm.IRModule`, and its kernels by name; O(calls + tensors²).
 
     Raises:
         InternalError: a function does what no plan can say; names it.
@@ -54,7 +58,7 @@ def plan_of(module: Any, functions: Iterable[str]) -> KernelPlan:
     plan = KernelPlan(kernels=planner.kernels, constants=tuple(planner.constants), functions=flat)
     for problem in plan_problems(plan):
         raise InternalError(f"the kernel plan is not right: {problem}")
-    return plan
+    return plan, planner.code
 
 
 def lay_out(lives: Sequence[Life]) -> int:
@@ -114,6 +118,12 @@ class _Planner:
         self._functions = functions
         """The functions of the module: those of Relax, and kernels."""
         self.kernels: dict[str, Kernel] = {}
+        self.code: dict[str, Any] = {}
+        """Kernel → its PrimFunc, which has this name as its symbol."""
+        self._names: dict[str, str] = {}
+        """Name in the module → name in the plan."""
+        self._used: Counter[str] = Counter()
+        """Name without numbers → kernels that have it."""
         self.constants: dict[KernelConstant, int] = {}
         """Constant → its number."""
 
@@ -132,12 +142,21 @@ class _Planner:
 
     def kernel(self, function: Any, are_new: Sequence[bool]) -> str:
         """The name of a kernel, which is described when it is new; `are_new`: the tensors that it is to make."""
-        name = str(function.attrs["global_symbol"])
-        if name not in self.kernels:
+        symbol = str(function.attrs["global_symbol"])
+        if symbol not in self._names:
+            self._names[symbol] = name = self._fresh_name(symbol)
             self.kernels[name] = _described(name, function, are_new)
+            self.code[name] = function.with_attr("global_symbol", name)
+        name = self._names[symbol]
         if [parameter.access == "write" for parameter in self.kernels[name].parameters] != list(are_new):
             raise InternalError(f"the kernel {name} makes a tensor here, and changes it there")
         return name
+
+    def _fresh_name(self, symbol: str) -> str:
+        """The symbol without the numbers that TVM gives; those of kernels of one name count from 1."""
+        name = _NUMBER.sub("", symbol)
+        self._used[name] += 1
+        return name if self._used[name] == 1 else f"{name}_{self._used[name] - 1}"
 
 
 def _described(name: str, function: Any, are_new: Sequence[bool]) -> Kernel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,6 @@ from targets.tvm.toolchain import Toolchain
 
 _SCRATCH_BYTES = 64_000_000
 """Far more than the object files of a library of few MB, and the source of a GPU's kernels."""
-_UNCHECKED = {"tirx.disable_assert": True}
-"""Kernels check none of their arguments: that would be more than half of a library, and readers of a plan do it."""
 _LIBC = frozenset(("memcpy", "memmove", "memset", "posix_memalign", "free", "syscall"))
 _LIBM = frozenset(
     name + kind
@@ -69,9 +67,16 @@ _LIBM = frozenset(
 
 
 def build_kernels(
-    module: Any, functions: Sequence[str], machine: Machine, tools: Toolchain, path: Path
+    module: Any,
+    functions: Sequence[str],
+    machine: Machine,
+    tools: Toolchain,
+    path: Path,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> tuple[KernelPlan, int]:
     """Compile the kernels of `module` for a processor and link them to `path`, where nothing lies if that fails.
+
+    Other threads compile while this one calls `meanwhile`.
 
     Returns:
         The plan of `functions`, and the scratch memory that one thread takes besides its arena, bytes.
@@ -83,25 +88,24 @@ def build_kernels(
     import tvm
 
     from targets.tvm.kernel_plan import plan_of
+    from targets.tvm.objects import compiling
     from targets.tvm.pipeline import processor_pipeline
 
     with machine.target():
         lowered = processor_pipeline()(module)
-    plan = plan_of(lowered, functions)
-    kernels = tvm.IRModule(
-        {name: f for name, f in lowered.functions.items() if name.name_hint in plan.kernels}
-    )
-    with _scratch() as folder:
-        objects = [folder / "kernels.o", folder / "loop.o"]
-        with tvm.transform.PassContext(config=_UNCHECKED):
-            tvm.tirx.build(kernels, target=machine.target()).write_to_file(str(objects[0]))
-        write_loop_object(machine, kernels_digest(plan.kernels), objects[1])
-        linked = folder / path.name
-        link_objects(tools.linker, machine.platform, list(map(str, objects)), linked)
+    plan, kernels = plan_of(lowered, functions)
+    with _scratch() as folder, compiling(kernels, machine) as objects:
+        meanwhile()
+        files = [folder / f"{name}.o" for name in kernels]
+        for file, content in zip(files, objects, strict=True):
+            file.write_bytes(content.result())
+        loop, linked = folder / "loop.o", folder / path.name
+        write_loop_object(machine, kernels_digest(plan.kernels), loop)
+        link_objects(tools.linker, machine.platform, [str(file) for file in (*files, loop)], linked)
         library = linked.read_bytes()
     check_symbols(read_elf(library))
     path.write_bytes(library)
-    return plan, workspace_bytes(kernels)
+    return plan, workspace_bytes(tvm.IRModule(kernels))
 
 
 def workspace_bytes(kernels: Any) -> int:

@@ -32,7 +32,7 @@ LINK_SECONDS = 600
 """Seconds that a linker may take; it takes less than one."""
 _LLD = "pip install ziglang (brings ld.lld, which links for every platform)"
 _COMPILERS = ("gcc", "cc", "clang")
-_OPTIONS = ("--strip-all", "--build-id=none", "--hash-style=gnu")
+_OPTIONS = ("--strip-all", "--gc-sections", "--build-id=none", "--hash-style=gnu")
 _PROCESSORS = {"x86_64": X86_64, "aarch64": AARCH64}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from targets.tvm.panels import lay_out_keys
 from targets.tvm.specialise import Entry, entries_of, outputs_of, specialise
 from targets.tvm.toolchain import Toolchain, find_toolchain
 from targets.tvm.widen import widen
-from targets.weights import write_weights
+from targets.weights import Placed, write_weights
 
 LIBRARY = "library.so"
 CHUNKS = (16, 64, *(1 << power for power in range(8, 17)))
@@ -175,9 +175,13 @@ class TvmTarget(Target):
                 parameters = [*graph.inputs, *graph.states(), *weights[name]]
                 added.append(f"{name}_{entry.suffix}")
                 builder.add(added[-1], graph, [values.get(v.name, v) for v in parameters])
-        peak_bytes = self._build(builder.finish(), added, tools, folder)
         stored = {name: [_stored(weight, packed) for weight in own] for name, own in weights.items()}
-        places = write_weights(stored, info, folder, progress, store)
+        places: dict[Weight, Placed] = {}
+
+        def write() -> None:
+            places.update(write_weights(stored, info, folder, progress, store))
+
+        peak_bytes = self._build(builder.finish(), added, tools, folder, write)
         functions = {
             name: LibraryFunctions(
                 entries=tuple((entry.batch, entry.sequence) for entry in entries),
@@ -200,14 +204,27 @@ class TvmTarget(Target):
             peak_bytes=peak_bytes,
         )
 
-    def _build(self, module: Any, functions: Sequence[str], tools: Toolchain, folder: Path) -> int | None:
-        """Write the library, and for a processor its plan; the memory for activations, where it is known, bytes."""
+    def _build(
+        self,
+        module: Any,
+        functions: Sequence[str],
+        tools: Toolchain,
+        folder: Path,
+        meanwhile: Callable[[], object],
+    ) -> int | None:
+        """Write the library, and for a processor its plan; the memory for activations, where it is known, bytes.
+
+        `meanwhile` is called on the way, while other threads compile.
+        """
         from targets.tvm.link import build_kernels, build_library
 
         if self.machine.cuda:
             build_library(module, self.machine, tools, folder / LIBRARY)
+            meanwhile()
             return None
-        plan, workspace_bytes = build_kernels(module, functions, self.machine, tools, folder / LIBRARY)
+        plan, workspace_bytes = build_kernels(
+            module, functions, self.machine, tools, folder / LIBRARY, meanwhile
+        )
         (folder / KERNELS_FILE).write_text(kernel_plan_text(plan))
         return plan.arena_bytes + max(1, self.threads) * workspace_bytes
 

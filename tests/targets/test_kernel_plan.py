@@ -30,7 +30,7 @@ VECTOR = relax.TensorType([8], "float32")
 def planned(module: Any, *functions: str) -> KernelPlan:
     with machine_of("x86_64", "", (), "cpu", "sm_87").target():
         lowered = processor_pipeline()(module)
-    return plan_of(lowered, functions or ["main"])
+    return plan_of(lowered, functions or ["main"])[0]
 
 
 def put(through_view: bool) -> Any:
@@ -112,6 +112,24 @@ def test_equal_constants_stand_once() -> None:
     (constant,) = plan.constants
     assert constant.data == np.arange(8, dtype=np.float32).tobytes()
     assert all(f.calls[0].arguments[1] == Place("constant", 0) for f in plan.functions.values())
+
+
+def test_kernels_are_named_in_the_order_of_their_use() -> None:
+    """Whatever numbers TVM gave them: equal parts of two devices have kernels of one name."""
+    builder = relax.BlockBuilder()
+    kernels = [builder.add_func(put(False).with_attr("n", i), "put") for i in range(12)]
+    state, new = relax.Var("state", VECTOR), relax.Var("new", VECTOR)
+    with builder.function("main", [state, new]):
+        with builder.dataflow():
+            for kernel in (kernels[11], kernels[3], kernels[11]):
+                state = builder.emit(relax.op.call_tir_inplace(kernel, [state, new], [0], VECTOR))
+            result = builder.emit_output(relax.Tuple([state]))
+        builder.emit_func_output(result)
+    assert [call.kernel for call in planned(builder.finalize()).functions["main"].calls] == [
+        "put",
+        "put_1",
+        "put",
+    ]
 
 
 def test_outputs_may_be_parameters() -> None:

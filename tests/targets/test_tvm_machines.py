@@ -387,6 +387,17 @@ def test_a_linker_that_fails_leaves_nothing_behind(module: Any, tmp_path: Path) 
     assert list(folder.iterdir()) == []
 
 
+def test_other_work_is_done_while_kernels_are_compiled(module: Any, tmp_path: Path) -> None:
+    path, done = tmp_path / "library.so", []
+    tools = find_toolchain(_machine(HOST), "")
+    build_kernels(module, ["main"], _machine(HOST), tools, path, lambda: done.append(path.exists()))
+    assert done == [False] and path.exists()
+    path.unlink()
+    with pytest.raises(ZeroDivisionError):
+        build_kernels(module, ["main"], _machine(HOST), tools, path, lambda: 1 / 0)
+    assert not path.exists()
+
+
 def test_too_little_room_for_scratch_files_is_an_error_and_not_the_end_of_the_process(
     module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ stands in for a GPU."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,12 @@ class ApartMemory(Memory):
 
 
 def build_for_machine(
-    module: Any, functions: Sequence[str], machine: Machine, tools: Toolchain, path: Path
+    module: Any,
+    functions: Sequence[str],
+    machine: Machine,
+    tools: Toolchain,
+    path: Path,
+    meanwhile: Callable[[], object],
 ) -> tuple[KernelPlan, int]:
     """Stands in for `build_kernels`: the library has the virtual machine's code of the same kernels, and no plan."""
     from tvm import relax
@@ -43,6 +48,7 @@ def build_for_machine(
     with tempfile.TemporaryDirectory() as folder:
         executable = relax.build(module, target=machine.target(), relax_pipeline=machine_pipeline())
         executable.export_library(str(path), fcompile=link, workspace_dir=folder)
+    meanwhile()
     return KernelPlan(kernels={}, constants=(), functions={}), 0
 
 

@@ -1,0 +1,65 @@
+"""Kernels to object files, on all cores; a kernel that an earlier device has, too, is not compiled again.
+
+TVM gives up the interpreter's lock while it lowers a kernel and while LLVM compiles it, so that threads are enough.
+A kernel has an object file of its own: it is the same whatever else a library holds, and whichever thread makes it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm_ffi import StructuralKey
+
+from partc.runtime.cores import usable_cores
+from targets.tvm.machine import Machine
+
+_MOST = 1024
+"""Object files that are kept for later devices: those of some six libraries, a few kB each, with their kernels."""
+
+
+@contextmanager
+def compiling(kernels: Mapping[str, Any], machine: Machine) -> Iterator[list[Future[bytes]]]:
+    """The object files of these PrimFuncs, whose symbols are the names, in their order; threads make them meanwhile.
+
+    Whoever leaves early, with an error, waits for no more than one kernel a thread.
+    """
+    pool, target = ThreadPoolExecutor(usable_cores(), "partc-compile"), machine.target()
+    try:
+        yield [pool.submit(_object, name, _key([kernel, target])) for name, kernel in kernels.items()]
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _key(values: list[Any]) -> StructuralKey:
+    return StructuralKey(values)  # type: ignore[call-arg]  # its hints are those of its fields
+
+
+@lru_cache(_MOST)
+def _object(name: str, key: StructuralKey) -> bytes:
+    """The object file of a kernel for a target, which are both in the key."""
+    kernel, target = key.key
+    code = tvm.get_global_func("target.build.llvm")(_lowered(tvm.IRModule({name: kernel}), target), target)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.o"
+        code.write_to_file(str(path))
+        return path.read_bytes()
+
+
+def _lowered(module: Any, target: Any) -> Any:
+    """The `tvm.IRModule` as LLVM gets it: what `tvm.tirx.build` does, but for two things.
+
+    Kernels check none of their arguments: that would be more than half of a library, and readers of a plan do it. And
+    no kernel is the entry of a module, which would have the code of its only one twice.
+    """
+    lower, finish, _ = tirx.get_default_tir_pipeline(target)
+    bound = tirx.transform.BindTarget(target.with_host(target))(module)
+    lowered = tirx.transform.SkipAssert()(finish()(lower(bound)))
+    return tvm.IRModule({n: f.without_attr("tirx.is_entry_func") for n, f in lowered.functions.items()})
