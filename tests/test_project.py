@@ -19,6 +19,7 @@ import pytest
 
 from partc.pipeline.contract import Pass, Target
 from partc.pipeline.registry import PASSES, TARGETS
+from targets.tvm.toolchain import OLDEST_TVM
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("partc", "passes", "targets")
@@ -184,6 +185,12 @@ def test_every_direct_dependency_is_pinned() -> None:
     pinned = {_plain(line.partition("==")[0]) for line in pins.splitlines() if "==" in line}
     assert _declared("ort", "tokenizer", "tvm", "link", "compile", "dev", "bench") <= pinned
     assert "+" not in "".join(line.partition("#")[0] for line in pins.splitlines()), "no local versions"
+
+
+def test_the_oldest_tvm_is_that_of_the_extra() -> None:
+    oldest = ".".join(map(str, OLDEST_TVM))
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'"apache-tvm>={oldest}"' in text
 
 
 def _plain(name: str) -> str:

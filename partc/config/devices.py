@@ -20,6 +20,7 @@ from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_
 from partc.config.yamlfile import load_yaml
 from partc.format.readings import Limits
 from partc.pipeline.registry import COMMON_OPTIONS
+from partc.runtime.cores import MOST_THREADS
 
 OBJECTIVES = ("latency", "throughput")
 SURVIVE = ("none", "one")
@@ -28,8 +29,6 @@ MIRROR = ("auto", "on", "off")
 """Whether devices keep copies of others' rows: where link and memory have room, in any case, never."""
 MOST_BORDERS = 3
 """Further borders that a device may be given, at which work can be moved."""
-MOST_THREADS = 1024
-"""Threads of a call, at most."""
 _TOP_KEYS = (
     "source", "objective", "memory_fraction", "survive", "mirror", "overlap", "devices", "links", "measured",
     *PLACEMENT_KEYS,

@@ -8,6 +8,9 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+MOST_THREADS = 1024
+"""Threads that are asked for, at most: no device has more cores, and thousands take minutes to start."""
+
 
 def architecture() -> str:
     """`aarch64` or `x86_64`, however the system calls it; another name as it is."""

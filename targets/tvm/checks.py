@@ -41,7 +41,7 @@ def refusal_of(node: Node, machine: Machine) -> UserError | None:
 def _quantized_refusal(node: Node, machine: Machine) -> UserError | None:
     """Kernels of quantised products are those of processors, for whole blocks of 32."""
     none = f"the tvm target has no code for {node.op}"
-    hint = "use `target: ort` for the devices of a quantised model, or write `quantize: none` in model.yaml"
+    hint = "use `provider: cpu` or `target: ort` for these devices, or write `quantize: none` in model.yaml"
     if node.attributes.get("bits") == 4 and cast("int", node.attributes.get("block", 0)) % BLOCK:
         hint = f"write `block: 32`, 64, 128 or 256 in `quantize` of model.yaml, or {_OTHER_TARGET}"
         return _refused(node, f"{none} with blocks of {node.attributes.get('block')}", hint)

@@ -7,6 +7,7 @@ The library is the same bit for bit whenever the same tools make it: it is strip
 
 from __future__ import annotations
 
+import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -153,6 +154,12 @@ def _scratch() -> Iterator[Path]:
 
 def _check_room(folder: str) -> None:
     """LLVM ends the process, without a word of where, when it cannot write."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY and limit < _SCRATCH_BYTES:
+        raise UserError(
+            f"files may have {limit / 1e6:.1f} MB, where scratch files of {_SCRATCH_BYTES / 1e6:.0f} MB may be needed",
+            hint="raise the limit: ulimit -f unlimited",
+        )
     free = shutil.disk_usage(folder).free
     if free < _SCRATCH_BYTES:
         raise UserError(

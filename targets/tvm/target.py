@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from partc.bundle.describe import state_spec
-from partc.errors import ConfigError, InternalError, UserError
+from partc.errors import InternalError, UserError
 from partc.format.build import EngineSpec, LibraryFunctions, LibraryOptions, Submodule
 from partc.format.kernel_plan import KERNELS_FILE, kernel_plan_text
 from partc.ir.graph import Graph, ModelInfo, Node, Part, Weight
@@ -21,7 +20,7 @@ from targets.tvm.machine import ARCHITECTURES, PROVIDERS, Machine, features_of_h
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.specialise import Entry, entries_of, outputs_of, specialise
-from targets.tvm.toolchain import Toolchain, find_toolchain
+from targets.tvm.toolchain import Toolchain, check_installed, find_toolchain
 from targets.tvm.widen import widen
 from targets.weights import Placed, write_weights
 
@@ -91,12 +90,7 @@ class TvmTarget(Target):
             ConfigError: the options make no machine or no entry, or something is missing.
         """
         self.check_options()
-        if importlib.util.find_spec("tvm") is None:
-            raise ConfigError(
-                "TVM is not installed",
-                where="target: tvm",
-                hint="pip install 'partc[tvm,link]', or write `target: ort` for the device",
-            )
+        check_installed()
         find_toolchain(self.machine, self.linker, self.nvcc)
 
     def refusal(self, node: Node) -> UserError | None:

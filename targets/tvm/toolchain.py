@@ -1,4 +1,4 @@
-"""The tools of other makers that a library takes: a linker (`linker.py`), and nvcc for a GPU.
+"""The tools of other makers that a library takes: TVM, a linker (`linker.py`), and nvcc for a GPU.
 
 nvcc is the option `nvcc`; else what the variable `NVCC` names; else `nvcc` on the path, in `CUDA_HOME`, in
 /usr/local/cuda. It is tried on an empty kernel before work begins.
@@ -6,6 +6,8 @@ nvcc is the option `nvcc`; else what the variable `NVCC` names; else `nvcc` on t
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
 import re
 import shlex
@@ -14,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from partc.errors import ConfigError
@@ -21,6 +24,8 @@ from targets.tvm.linker import ASK_SECONDS, Linker, find_linker, split_command
 from targets.tvm.machine import Machine
 from targets.tvm.process import run_tool
 
+OLDEST_TVM = (0, 27)
+"""The version that pyproject.toml asks for."""
 CUDA_FOLDER = "/usr/local/cuda"
 _NAME_ANOTHER = "name another in `nvcc` or NVCC"
 
@@ -43,6 +48,22 @@ class Toolchain:
     def versions(self) -> dict[str, str]:
         """A description for build.json."""
         return {"linker": self.linker.version, **({"nvcc": self.nvcc.version} if self.nvcc else {})}
+
+
+def check_installed() -> None:
+    """Find TVM; it is not imported, which takes a second.
+
+    Raises:
+        ConfigError: it is missing or too old; says how to get it.
+    """
+    hint = "pip install --upgrade 'partc[tvm,link]', or write `target: ort` for the device"
+    if any(importlib.util.find_spec(package) is None for package in ("tvm", "tvm_ffi")):
+        raise ConfigError("TVM is not installed", where="target: tvm", hint=hint)
+    with contextlib.suppress(PackageNotFoundError):  # built from its source, it may tell no version
+        found = version("apache-tvm")
+        if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < OLDEST_TVM:
+            oldest = ".".join(map(str, OLDEST_TVM))
+            raise ConfigError(f"TVM is of version {found}, below {oldest}", where="target: tvm", hint=hint)
 
 
 def find_toolchain(machine: Machine, linker: str = "", nvcc: str = "") -> Toolchain:

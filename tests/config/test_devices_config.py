@@ -141,7 +141,7 @@ def test_without_tvm_compiling_ends_with_what_installs_it(
     with pytest.raises(ConfigError, match="TVM is not installed") as caught:
         check_targets(devices, tools=True)
     hint = caught.value.hint or ""
-    assert "pip install 'partc[tvm,link]'" in hint and "devices.yaml names no target" in hint
+    assert "pip install --upgrade 'partc[tvm,link]'" in hint and "devices.yaml names no target" in hint
 
 
 @pytest.mark.parametrize(
@@ -162,6 +162,13 @@ def test_null_without_quotes_is_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected a target, found nothing") as caught:
         load(tmp_path, "source: a\ndevices: {a: {target: null, profile: pixel_7_pro}}\n")
     assert '"null", which needs its quotes' in (caught.value.hint or "")
+
+
+def test_an_old_tvm_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("targets.tvm.toolchain.version", lambda name: "0.9.1.dev2")
+    with pytest.raises(ConfigError, match=r"TVM is of version 0\.9\.1\.dev2, below 0\.27"):
+        load_target("tvm").check()
 
 
 def test_an_option_of_another_target_than_the_one_taken(tmp_path: Path) -> None:

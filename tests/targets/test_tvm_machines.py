@@ -408,6 +408,20 @@ def test_too_little_room_for_scratch_files_is_an_error_and_not_the_end_of_the_pr
         build_kernels(module, ["main"], _machine(HOST), tools, tmp_path / "library.so")
 
 
+def test_a_limit_of_files_is_an_error_and_not_the_end_of_the_process(
+    module: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("targets.tvm.link.resource.getrlimit", lambda kind: (153_600, -1))
+    with pytest.raises(UserError, match=r"files may have 0\.2 MB"):
+        build_kernels(
+            module,
+            ["main"],
+            _machine(HOST),
+            Toolchain(Linker(("gcc",), False, "")),
+            tmp_path / "library.so",
+        )
+
+
 @needs_nvcc
 @needs_lld
 @pytest.mark.parametrize(("platform", "processor"), [(ARM, AARCH64), (HOST, X86_64)])

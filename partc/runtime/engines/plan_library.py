@@ -22,6 +22,7 @@ from partc.format.kernel_plan import KERNELS_FILE, KernelConstant, KernelPlan, k
 from partc.format.kernel_plan_rules import load_kernel_plan
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
+from partc.runtime.cores import MOST_THREADS
 from partc.runtime.engines.memory import aligned_zeros
 from partc.runtime.engines.processor import check_processor
 
@@ -108,9 +109,11 @@ def plan_file(library: str) -> str:
 
 
 def usual_threads() -> int:
-    """The first number of OMP_NUM_THREADS, which may be a list; else as many as this process has cores."""
+    """The first number of OMP_NUM_THREADS, which may be a list, up to `MOST_THREADS`; else one for each core."""
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(asked) if asked.isdecimal() and int(asked) else len(os.sched_getaffinity(0))
+    if asked.isdecimal() and int(asked):
+        return min(int(asked), MOST_THREADS)
+    return len(os.sched_getaffinity(0))
 
 
 def _open(path: Path) -> ctypes.CDLL:

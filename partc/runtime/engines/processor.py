@@ -8,6 +8,8 @@ from partc.errors import BundleError
 from partc.format.build import LibraryOptions
 from partc.runtime.cores import architecture, processor_features
 
+_COMPILED_FOR = ("aarch64", "x86_64")
+
 
 def check_processor(options: LibraryOptions, path: Path) -> None:
     """Make sure that the code in `path` is for a processor like this one; other code would end the process.
@@ -18,7 +20,9 @@ def check_processor(options: LibraryOptions, path: Path) -> None:
     here = architecture()
     if options.platform.partition("-")[0] != here:
         message = f"the library is for {options.platform}, and this machine is {here}"
-        hint = f"copy the folder to the device that it is for, or compile with `arch: {here}`"
+        hint = "copy the folder to the device that it is for"
+        if here in _COMPILED_FOR:
+            hint = f"{hint}, or compile with `arch: {here}`"
         raise BundleError(message, where=str(path), hint=hint)
     features = processor_features()
     missing = [name for name in options.needs if features and name not in features]

@@ -191,7 +191,8 @@ def test_a_weight_that_is_in_no_file(build: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "threads"), [("3", 3), ("2,1", 2), ("many", None), ("0", None), ("-2", None), ("", None)]
+    ("asked", "threads"),
+    [("3", 3), ("2,1", 2), ("99999", 1024), ("many", None), ("0", None), ("-2", None), ("", None)],
 )
 def test_threads_that_the_environment_asks_for(
     monkeypatch: pytest.MonkeyPatch, asked: str, threads: int | None
