@@ -56,8 +56,8 @@ format: .venv/dev.stamp  ## let ruff fix and format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-families: .venv/dev.stamp  ## compile and verify every family of transformers (long); counts them
-	$(BIN)/python -m tests.families --markdown docs/families.md
+families: .venv/dev.stamp  ## compile and verify every family of transformers (long); ARGS="--target tvm"
+	$(BIN)/python -m tests.families $(ARGS) --markdown docs/families.md
 
 golden: .venv/dev.stamp  ## rewrite the expected results of the golden cases; read the diff before committing
 	$(PYTEST) -n $(WORKERS) tests/golden --update-golden

@@ -78,21 +78,32 @@ def save_tiny(fields: dict[str, Any], folder: Path) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def check_family(family: str, fields: dict[str, Any], folder: Path, cuts: Sequence[int] = (3,)) -> Result:
-    """Compile and compare one family.
+def check_family(
+    family: str,
+    fields: dict[str, Any],
+    folder: Path,
+    cuts: Sequence[int] = (3,),
+    target: str = "ort",
+    *,
+    controls: bool = True,
+) -> Result:
+    """Compile and compare one family, with its negative controls or without.
 
     Raises:
         UserError: partc refuses the model.
     """
     checkpoint = folder / "checkpoint"
     parameters = save_tiny(fields, checkpoint)
-    config = ModelConfig(CheckpointFolder(checkpoint), max_sequence=MAX_SEQUENCE, max_batch=2, max_requests=3)
+    batch = 1 if target == "tvm" else 2  # no batch is run, and tvm would compile code for it
+    config = ModelConfig(
+        CheckpointFolder(checkpoint), max_sequence=MAX_SEQUENCE, max_batch=batch, max_requests=3
+    )
     reference = open_reference(config)
     prompts = sample_prompts(fields.get("vocab_size", 97))
     expected = [reference.generate(prompt, TOKENS) for prompt in prompts]
     text = simplified(config)
     for count in cuts:
-        ring = compile_ring(text, folder / f"build{count}", devices_file(folder, count))
+        ring = compile_ring(text, folder / f"build{count}", devices_file(folder, count, (target,)))
         found = [ring.generate([prompt], TOKENS)[0] for prompt in prompts]
         together = [batch[0] for batch in ring.generate_together([[prompt] for prompt in prompts], TOKENS)]
         if found != expected or together != expected:
@@ -107,12 +118,13 @@ def check_family(family: str, fields: dict[str, Any], folder: Path, cuts: Sequen
         )
         if error > TOLERANCE:
             return Result(family, parameters, False, {}, f"tokens equal, but an error of {error:.1e}")
-    controls = {
-        name: _tokens(text, folder / name, devices_file(folder, 3), prompts, mutate) != expected
+    devices = devices_file(folder, 3, (target,))
+    wrong = {
+        name: _tokens(text, folder / name, devices, prompts, mutate) != expected
         for name, mutate in CONTROLS.items()
-        if name != "window" or _has_window(parse_module(text))
+        if controls and (name != "window" or _has_window(parse_module(text)))
     }
-    return Result(family, parameters, True, controls)
+    return Result(family, parameters, True, wrong)
 
 
 def largest_error(
