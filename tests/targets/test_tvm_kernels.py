@@ -21,8 +21,10 @@ pytestmark = pytest.mark.tvm
 tvm = pytest.importorskip("tvm")
 
 from targets.tvm.kernels.activate import activate  # noqa: E402
-from targets.tvm.kernels.attention import Sizes, attend  # noqa: E402
+from targets.tvm.kernels.attention import attend  # noqa: E402
+from targets.tvm.kernels.attention_sizes import Sizes  # noqa: E402
 from targets.tvm.kernels.cache_rows import round_rows  # noqa: E402
+from targets.tvm.kernels.float_tiles import AVX512, NARROW, tile_of  # noqa: E402
 from targets.tvm.kernels.matmul import (  # noqa: E402
     product,
     product_added,
@@ -43,6 +45,7 @@ from targets.tvm.kernels.vector import (  # noqa: E402
     swish,
     tanh,
 )
+from targets.tvm.machine import machine_of  # noqa: E402
 
 GARBAGE = 1e6
 """What no result may contain, since no kernel may read it or leave it standing."""
@@ -82,6 +85,31 @@ def test_product(size: tuple[int, int, int]) -> None:
     M, K, N = size
     x, w = numbers(M, K), numbers(K, N)
     np.testing.assert_allclose(call(product(M, K, N), x, panels(w), blank(M, N))[-1], x @ w, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(7, 20, 33), (9, 31, 5), (23, 31, 100)])
+def test_tiles_of_avx512_give_the_bits_of_narrow_ones(size: tuple[int, int, int]) -> None:
+    M, K, N = size
+    x, w, gate = numbers(M, K), numbers(K, N), numbers(K, N, seed=1)
+    narrow, wide = (
+        [
+            call(product(M, K, N, "float32", tile), x, panels(w), blank(M, N))[-1],
+            call(product_gated(M, K, N, "swish", "float32", tile), x, panels(gate), panels(w), blank(M, N))[
+                -1
+            ],
+        ]
+        for tile in (NARROW, AVX512)
+    )
+    np.testing.assert_array_equal(wide, narrow)
+    np.testing.assert_allclose(wide[0], x @ w, atol=1e-4)
+
+
+def test_only_avx512_has_registers_for_wide_tiles() -> None:
+    found = {
+        feature: tile_of(machine_of("x86_64", "", (feature,), "cpu", ""))
+        for feature in ("avx2", "avxvnni", "avx512", "vnni")
+    }
+    assert found == {"avx2": NARROW, "avxvnni": NARROW, "avx512": AVX512, "vnni": AVX512}
 
 
 @pytest.mark.parametrize("stored", ["float16", "bfloat16"])
@@ -166,6 +194,19 @@ ATTENTIONS = {
         mask=(1, 6, 1, 37),
         mask_dtype="float32",
     ),
+    "tiles of two panels": replace(PLAIN, rows=17, tile=AVX512),
+    "tiles of two panels, one query": replace(PLAIN, tile=AVX512),
+    "tiles of two panels, one panel": replace(PLAIN, rows=9, keys=16, tile=AVX512),
+    "tiles of two panels, 8 bits, a mask": replace(
+        PLAIN,
+        rows=7,
+        quantized=True,
+        stored="int8",
+        tile=AVX512,
+        mask=(1, 6, 1, 37),
+        mask_dtype="float32",
+    ),
+    "tiles of two panels, window": replace(PLAIN, rows=17, seen=WINDOW, tile=AVX512),
     "one number for all": replace(PLAIN, rows=3, mask=(1, 1, 1, 1), mask_dtype="float32", softcap=2.0),
 }
 

@@ -6,13 +6,16 @@ operators is overlaid with. A kernel says in its docstring how many bytes it mov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from partc.ir.operators import QUANTIZE_ROWS, UPDATE_STATE
 from targets.tvm.builder import Emitter
 from targets.tvm.kernels.activate import activation
 from targets.tvm.kernels.attention import attention, quantized_attention
 from targets.tvm.kernels.cache_rows import quantize_cache_rows
+from targets.tvm.kernels.float_tiles import tile_of
 from targets.tvm.kernels.gather import gather_columns
 from targets.tvm.kernels.instructions import instructions_of
 from targets.tvm.kernels.matmul import gated_product, matmul, product_plus, products
@@ -26,25 +29,29 @@ from targets.tvm.panels import PANEL_ATTENTION, PANEL_QUANTIZED_ATTENTION, PANEL
 _PLAIN: Mapping[str, Emitter] = {
     "Gelu": activation,
     "LayerNormalization": layer_normalization,
-    "MatMul": matmul,
     "RMSNormalization": rms_normalization,
     "RotaryEmbedding": rotary_embedding,
     "Swish": activation,
-    PANEL_ATTENTION: attention,
-    PANEL_QUANTIZED_ATTENTION: quantized_attention,
     PANELS: panels,
     QUANTIZE_ROWS.name: quantize_cache_rows,
     UPDATE_PANELS: update_panels,
     UPDATE_STATE.name: update_state,
     "tvm.GatherColumns": gather_columns,
+}
+"""Operator → what writes it for any processor."""
+_TILED: Mapping[str, Callable[..., Any]] = {
+    "MatMul": matmul,
+    PANEL_ATTENTION: attention,
+    PANEL_QUANTIZED_ATTENTION: quantized_attention,
     "tvm.GatedProduct": gated_product,
     "tvm.ProductPlus": product_plus,
     "tvm.Products": products,
 }
-"""Operator → what writes it for any processor."""
+"""The same for products of float32, which are told their tile."""
 
 
 def cpu_operators(machine: Machine) -> Mapping[str, Emitter]:
     """Operator → what writes it for the processor of a machine."""
-    isa = instructions_of(machine)
-    return _PLAIN if isa is None else {**_PLAIN, **quantized_operators(isa)}
+    isa, tile = instructions_of(machine), tile_of(machine)
+    tiled = {name: partial(write, tile=tile) for name, write in _TILED.items()}
+    return {**_PLAIN, **tiled, **(quantized_operators(isa) if isa else {})}

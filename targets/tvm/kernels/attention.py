@@ -23,7 +23,7 @@ and weights keep all their digits. The scale of a key comes to its score, that o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,139 +31,36 @@ from tvm.script import tirx as T
 
 from partc.format.layouts import PANEL
 from partc.ir.graph import Node
-from partc.ir.operators.attention import Visibility, rule_of
+from partc.ir.operators.attention import rule_of
 from targets.tvm.builder import Expr, FunctionBuilder, type_of
+from targets.tvm.kernels.attention_sizes import Sizes, tiles_for
+from targets.tvm.kernels.instructions import Tile
 from targets.tvm.kernels.vector import exp, loop_of, tanh, wide
 from targets.tvm.operators import input_shape
 from targets.tvm.operators.reading import array, dtype_of, has, integer
 
-BLOCK_ROWS = 48
-"""Queries that one thread takes at a time at most: keys are read once for all of them."""
-SUMS = 6
-"""Vectors of 16 sums that stay in registers: 12 of 16 registers of AVX2, 24 of 32 of NEON."""
 TOKENS = 16
 """Values of a block."""
 LOWEST = -3.4e38
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The parameters of one attention, for which its kernel is made."""
-
-    batch: int
-    heads: int
-    rows: int
-    d: int
-    kv_heads: int
-    keys: int
-    e: int
-    scale: float
-    seen: Visibility
-    softcap: float = 0.0
-    rows_first: bool = False
-    """Whether the result is [batch, rows, heads, e], which the next product reads, or [batch, heads, rows, e]."""
-    mask: tuple[int, ...] = ()
-    """Shape of the mask; empty: there is none."""
-    mask_dtype: str = "int64"
-    sinks: bool = False
-    quantized: bool = False
-    """Whether keys and values are numbers of 8 bits, with a scale for each."""
-    stored: str = "float32"
-    """The type of keys and values."""
-    scales: str = "float32"
-    """The type of those scales."""
-
-    @property
-    def panels(self) -> int:
-        """Panels of keys of one head."""
-        return math.ceil(self.keys / PANEL)
-
-    @property
-    def result(self) -> tuple[int, int, int, int]:
-        """Shape of the result."""
-        inner = (self.rows, self.heads) if self.rows_first else (self.heads, self.rows)
-        return (self.batch, *inner, self.e)
-
-    def place(self, b: Any, h: Any, s: Any, column: Any) -> tuple[Any, Any, Any, Any]:
-        """The place in the result of a number of head h and row s."""
-        return (b, s, h, column) if self.rows_first else (b, h, s, column)
-
-    @property
-    def task(self) -> Task:
-        """The work that a thread takes at a time."""
-        group, queries = self.heads // self.kv_heads, min(BLOCK_ROWS, self.rows)
-        most = max(1, BLOCK_ROWS // queries)
-        heads = next(count for count in range(min(group, most), 0, -1) if group % count == 0)
-        return Task(heads, queries, math.ceil(self.rows / queries))
-
-
-@dataclass(frozen=True)
-class Task:
-    """Queries of heads that share keys: row i is query i % queries of head i // queries."""
-
-    heads: int
-    queries: int
-    blocks: int
-    """Blocks of so many queries; the last one reaches back over the one before."""
-
-    @property
-    def rows(self) -> int:
-        """Queries of all its heads."""
-        return self.heads * self.queries
-
-    def head(self, row: Any) -> Any:
-        """The head of a row, counted within the task."""
-        return 0 if self.heads == 1 else row if self.queries == 1 else T.truncdiv(row, self.queries)
-
-    def query(self, row: Any) -> Any:
-        """The query of a row, counted within the task."""
-        return row if self.heads == 1 else 0 if self.queries == 1 else T.truncmod(row, self.queries)
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """The rows of a task in tiles whose sums stay in registers; the last tile reaches back over the one before."""
-
-    rows: int
-    """Rows of a tile."""
-    count: int
-    parts: int
-    """Sums of a row for parts of one product: a core needs several additions in flight."""
-    width: int
-    """Columns of values that lie in a vector."""
-    columns: int
-    """Vectors of columns that are weighed at a time."""
-    groups: int
-    """Groups of so many vectors; the last one reaches back."""
-
-
-def tiles_for(z: Sizes) -> Tiles:
-    """Tiles of nearly equal height, and as many sums of a row as there are registers for."""
-    count = math.ceil(z.task.rows / SUMS)
-    rows = math.ceil(z.task.rows / count)
-    parts = next(n for n in (4, 2, 1) if n * rows <= max(SUMS, rows) and z.d % n == 0)
-    width = min(PANEL, z.e)
-    columns = min(z.e // width, max(1, SUMS // rows))
-    return Tiles(rows, count, parts, width, columns, math.ceil(z.e / (columns * width)))
-
-
-def attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+def attention(b: FunctionBuilder, node: Node, operands: list[Expr], tile: Tile) -> Expr:
     """`tvm.Attention` of q [batch, heads, rows, d], panels of keys and v [batch, kv_heads, keys, e].
 
     The result is shaped as q, or with `rows_first` [batch, rows, heads, e]. Operands that are left out are `position`
     again, which the kernel does not look at.
     """
-    return _emit(b, node, operands[:3], operands[3:], sizes_of(node, 3))
+    return _emit(b, node, operands[:3], operands[3:], sizes_of(node, 3, tile))
 
 
-def quantized_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+def quantized_attention(b: FunctionBuilder, node: Node, operands: list[Expr], tile: Tile) -> Expr:
     """`tvm.QuantizedAttention`: the same of numbers of 8 bits, with panels of the scales of keys and of values."""
     return _emit(
         b,
         node,
         operands[:5],
         operands[5:],
-        replace(sizes_of(node, 5), quantized=True, scales=dtype_of(node, 3)),
+        replace(sizes_of(node, 5, tile), quantized=True, scales=dtype_of(node, 3)),
     )
 
 
@@ -177,7 +74,7 @@ def _emit(b: FunctionBuilder, node: Node, given: list[Expr], others: list[Expr],
     return b.call(attend, operands, type_of(node.outputs[0]), sizes)
 
 
-def sizes_of(node: Node, first: int) -> Sizes:
+def sizes_of(node: Node, first: int, tile: Tile) -> Sizes:
     """The parameters of a node, whose position, mask and sinks are its operands from `first` on."""
     batch, heads, rows, d = input_shape(node)
     kv_heads, keys, e = input_shape(node, 2)[1:]
@@ -190,6 +87,7 @@ def sizes_of(node: Node, first: int) -> Sizes:
         mask_dtype=dtype_of(node, mask) if has(node, mask) else "int64",
         sinks=has(node, first + 2),
         stored=dtype_of(node, 1),
+        tile=tile,
     )  # fmt: skip
 
 
@@ -269,9 +167,10 @@ def attend(z: Sizes) -> Any:
             first: T.let = first_key(z, place)
             end: T.let = end_of_keys(z, place + (task.queries - 1))
             take(z, q, queries, b, h, s)
-            for panel in range(panels_of(end) - panel_of(first)):
+            for some in range(T.truncdiv(panels_of(end) - panel_of(first) + (t.panels - 1), t.panels)):
                 for tile in range(t.count):
-                    score(z, t, queries, k, key_scales, scores, b, h // group, panel_of(first) + panel,
+                    score(z, t, queries, k, key_scales, scores, b, h // group,
+                          T.min(panel_of(first) + some * t.panels, z.panels - t.panels),
                           T.min(tile * t.rows, task.rows - t.rows))  # fmt: skip
             for row in range(task.rows):
                 at: T.let = place + task.query(row)
@@ -309,28 +208,35 @@ def take(z, q, queries, b, h, s):
 
 @T.macro
 def score(z, t, queries, k, scales, scores, b, kv, panel, row):
-    """scores[row + i, keys of the panel] = capped(queries[row + i, :] · k[panel, :, :] · scales of the keys)."""
-    sums = T.alloc_buffer((t.parts, t.rows, PANEL), "float32")
+    """scores[row + i, keys of the panels] = capped(queries[row + i, :] · k[panel + p, :, :] · scales of the keys)."""
+    sums = T.alloc_buffer((t.parts, t.rows, t.panels, PANEL), "float32")
     for part in T.unroll(t.parts):
         for i in T.unroll(t.rows):
-            for lane in T.vectorized(PANEL):
-                sums[part, i, lane] = T.float32(0)
+            for p in T.unroll(t.panels):
+                for lane in T.vectorized(PANEL):
+                    sums[part, i, p, lane] = T.float32(0)
     for step in range(z.d // t.parts):
         for part in T.unroll(t.parts):
             for i in T.unroll(t.rows):
-                for lane in T.vectorized(PANEL):
-                    sums[part, i, lane] = sums[part, i, lane] + queries[
-                        row + i, step * t.parts + part
-                    ] * T.Cast("float32", k[b, kv, panel, step * t.parts + part, lane])
+                for p in T.unroll(t.panels):
+                    for lane in T.vectorized(PANEL):
+                        sums[part, i, p, lane] = sums[part, i, p, lane] + queries[
+                            row + i, step * t.parts + part
+                        ] * T.Cast("float32", k[b, kv, panel + p, step * t.parts + part, lane])
     for part in T.unroll(t.parts - 1):
         for i in T.unroll(t.rows):
-            for lane in T.vectorized(PANEL):
-                sums[0, i, lane] = sums[0, i, lane] + sums[part + 1, i, lane]
+            for p in T.unroll(t.panels):
+                for lane in T.vectorized(PANEL):
+                    sums[0, i, p, lane] = sums[0, i, p, lane] + sums[part + 1, i, p, lane]
     for i in T.unroll(t.rows):
-        for lane in T.vectorized(PANEL):
-            scores[row + i, panel * PANEL + lane] = capped(
-                z, sums[0, i, lane] * wide(scales[b, kv, panel, 0, lane]) if z.quantized else sums[0, i, lane]
-            )
+        for p in T.unroll(t.panels):
+            for lane in T.vectorized(PANEL):
+                scores[row + i, (panel + p) * PANEL + lane] = capped(
+                    z,
+                    sums[0, i, p, lane] * wide(scales[b, kv, panel + p, 0, lane])
+                    if z.quantized
+                    else sums[0, i, p, lane],
+                )
 
 
 @T.macro

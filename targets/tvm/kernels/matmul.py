@@ -9,9 +9,9 @@ Let x be [M, K] and the weight [K, N]; one thread takes whole panels, so that th
 | M large | 4(KN + MK + MN), more from caches | 2MKN | up to M / 2 | arithmetic: a tile of results stays in registers |
 
 A tile of 6 rows × 16 columns keeps 12 of 16 registers of AVX2, or 24 of 32 of NEON, and needs 3 more for the weight and
-a number of x. A panel (64K bytes: 48 KB to 360 KB) stays in the second-level cache while all rows pass over it; more
-blocking was measured and only cost (110 GFLOP/s a core against 97-107 with blocks of 24 to 96 rows, for K and N of 768
-to 5632).
+a number of x; with AVX-512 it has 7 rows × 32 columns (`float_tiles.py`). A panel (64K bytes: 48 KB to 360 KB) stays in
+the second-level cache while all rows pass over it; more blocking was measured and only cost (110 GFLOP/s a core against
+97-107 with blocks of 24 to 96 rows, for K and N of 768 to 5632).
 
 A weight of float16 or bfloat16 moves half the bytes: its numbers become float32 on their way into registers, one
 instruction for eight or sixteen of them, once a tile.
@@ -32,13 +32,13 @@ from tvm.script import tirx as T
 
 from partc.ir.graph import Node
 from targets.tvm.builder import Expr, FunctionBuilder, tensor_type
+from targets.tvm.kernels.float_tiles import NARROW
+from targets.tvm.kernels.instructions import Tile
 from targets.tvm.kernels.vector import ACTIVATIONS, loop_of, wide
 from targets.tvm.layout import PANEL
 from targets.tvm.operators import OPERATORS, input_shape, shape_of
 from targets.tvm.operators.reading import dtype_of
 
-TILE_ROWS = 6
-"""Rows of a tile at most."""
 AHEAD = 16
 """Rows of a panel (cache lines) that a tile prefetches ahead of the arithmetic."""
 
@@ -60,57 +60,57 @@ class Tiling:
     """Ask for the panel ahead of time: with many sums in flight too few loads are."""
 
 
-def tiling_of(M: int, N: int) -> Tiling:
+def tiling_of(M: int, N: int, most: Tile) -> Tiling:
     """Measured on a core of EPYC 9004: 29 GB/s for one row with four panels against 20 with one."""
     every = math.ceil(N / PANEL)
-    tiles = math.ceil(M / TILE_ROWS)
+    tiles = math.ceil(M / most.rows)
     rows = math.ceil(M / tiles)
-    panels = min(every, 1 if M > 4 else 2 if M > 2 else 4)
-    return Tiling(rows, tiles, panels, math.ceil(every / panels), prefetch=M > 4)
+    panels = min(every, most.panels if M > 4 else 2 if M > 2 else 4)
+    return Tiling(rows, tiles, panels, math.ceil(every / panels), prefetch=M > 4 and panels == 1)
 
 
-def matmul(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+def matmul(b: FunctionBuilder, node: Node, operands: list[Expr], tile: Tile) -> Expr:
     """A product; with a packed weight the kernels below, else Relax's own code."""
     if not b.is_packed(node.inputs[1]):
         return OPERATORS["MatMul"](b, node, operands)
     rows, depth, columns = sizes_of(node)
     x = b.emit(relax.op.reshape(operands[0], (rows, depth)))
     result = tensor_type((rows, columns), "f32")
-    flat = b.call(product, [x, operands[1]], result, rows, depth, columns, dtype_of(node, 1))
+    flat = b.call(product, [x, operands[1]], result, rows, depth, columns, dtype_of(node, 1), tile)
     return relax.op.reshape(flat, shape_of(node))
 
 
-def product_plus(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+def product_plus(b: FunctionBuilder, node: Node, operands: list[Expr], tile: Tile) -> Expr:
     """`tvm.ProductPlus(x, w, added)`: x · w + added, which is a bias [N] or a residual of the result's shape."""
     rows, depth, columns = sizes_of(node)
     height = 1 if len(input_shape(node, 2)) == 1 else rows
     x = b.emit(relax.op.reshape(operands[0], (rows, depth)))
     added = b.emit(relax.op.reshape(operands[2], (height, columns)))
     result = tensor_type((rows, columns), "f32")
-    sizes = (rows, depth, columns, height, dtype_of(node, 1))
+    sizes = (rows, depth, columns, height, dtype_of(node, 1), tile)
     flat = b.call(product_added, [x, operands[1], added], result, *sizes)
     return relax.op.reshape(flat, shape_of(node))
 
 
-def gated_product(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+def gated_product(b: FunctionBuilder, node: Node, operands: list[Expr], tile: Tile) -> Expr:
     """`tvm.GatedProduct(x, gate, up)`: activation(x · gate) × (x · up)."""
     rows, depth, columns = sizes_of(node)
     x = b.emit(relax.op.reshape(operands[0], (rows, depth)))
     result = tensor_type((rows, columns), "f32")
     name = str(node.attributes["activation"])
-    sizes = (rows, depth, columns, name, dtype_of(node, 1))
+    sizes = (rows, depth, columns, name, dtype_of(node, 1), tile)
     flat = b.call(product_gated, [x, *operands[1:3]], result, *sizes)
     return relax.op.reshape(flat, shape_of(node))
 
 
-def products(b: FunctionBuilder, node: Node, operands: list[Expr]) -> list[Expr]:
+def products(b: FunctionBuilder, node: Node, operands: list[Expr], tile: Tile) -> list[Expr]:
     """`tvm.Products(x, w…)`: products of one x with two or three weights, in one go over all their panels."""
     rows, depth, _ = sizes_of(node)
     widths = [shape_of(node, place)[-1] for place in range(len(node.outputs))]
     x = b.emit(relax.op.reshape(operands[0], (rows, depth)))
     types = [tensor_type((rows, width), "f32") for width in widths]
     kernel: Any = products_of_2 if len(widths) == 2 else products_of_3
-    found = b.call(kernel, [x, *operands[1:]], types, rows, depth, *widths, dtype_of(node, 1))
+    found = b.call(kernel, [x, *operands[1:]], types, rows, depth, *widths, dtype_of(node, 1), tile)
     flat = [b.emit(relax.TupleGetItem(found, place)) for place in range(len(widths))]
     return [relax.op.reshape(part, shape_of(node, place)) for place, part in enumerate(flat)]
 
@@ -161,9 +161,9 @@ def store(y, row, panel, t, N, value):
 
 
 @T.macro
-def write_group(x, w, y, group, M, K, N, finish=lambda total, row, column: total):
+def write_group(x, w, y, group, M, K, N, most, finish=lambda total, row, column: total):
     """All rows of a group of panels of y[M, N] = finish(x[M, K] · w[K, N], row, column)."""
-    t = T.meta_var(tiling_of(M, N))
+    t = T.meta_var(tiling_of(M, N, most))
     for tile in range(t.tiles):
         sums = T.alloc_buffer((t.rows, t.panels, PANEL), "float32")
         row: T.let = T.min(tile * t.rows, M - t.rows)
@@ -175,9 +175,9 @@ def write_group(x, w, y, group, M, K, N, finish=lambda total, row, column: total
         )  # fmt: skip
 
 
-def product(M: int, K: int, N: int, stored: str = "float32") -> Any:
+def product(M: int, K: int, N: int, stored: str = "float32", tile: Tile = NARROW) -> Any:
     """y[M, N] = x[M, K] · w[K, N], with numbers of w of the type `stored`."""
-    P, groups = math.ceil(N / PANEL), tiling_of(M, N).groups
+    P, groups = math.ceil(N / PANEL), tiling_of(M, N, tile).groups
     loop = loop_of(2 * M * K * N)
 
     @T.prim_func(private=True, s_tir=True)
@@ -187,14 +187,14 @@ def product(M: int, K: int, N: int, stored: str = "float32") -> Any:
         y: T.Buffer((M, N), "float32"),
     ):
         for group in loop(groups):
-            write_group(x, w, y, group, M, K, N)
+            write_group(x, w, y, group, M, K, N, tile)
 
     return kernel
 
 
-def product_added(M: int, K: int, N: int, A: int, stored: str = "float32") -> Any:
+def product_added(M: int, K: int, N: int, A: int, stored: str = "float32", tile: Tile = NARROW) -> Any:
     """y[M, N] = x[M, K] · w[K, N] + added[A, N], A = 1 (a bias) or M (a residual); 4AN bytes more than `product`."""
-    P, groups = math.ceil(N / PANEL), tiling_of(M, N).groups
+    P, groups = math.ceil(N / PANEL), tiling_of(M, N, tile).groups
     loop = loop_of(2 * M * K * N)
 
     @T.prim_func(private=True, s_tir=True)
@@ -206,16 +206,18 @@ def product_added(M: int, K: int, N: int, A: int, stored: str = "float32") -> An
     ):
         for group in loop(groups):
             write_group(
-                x, w, y, group, M, K, N,
+                x, w, y, group, M, K, N, tile,
                 lambda total, row, column: total + added[0 if A == 1 else row, column],
             )  # fmt: skip
 
     return kernel
 
 
-def product_gated(M: int, K: int, N: int, activation: str, stored: str = "float32") -> Any:
+def product_gated(
+    M: int, K: int, N: int, activation: str, stored: str = "float32", tile: Tile = NARROW
+) -> Any:
     """y[M, N] = activation(x[M, K] · gate[K, N]) × (x · up[K, N]): neither product is written to memory."""
-    t, P = tiling_of(M, N), math.ceil(N / PANEL)
+    t, P = tiling_of(M, N, tile), math.ceil(N / PANEL)
     loop, function = loop_of(4 * M * K * N), ACTIVATIONS[activation]
 
     @T.prim_func(private=True, s_tir=True)
@@ -242,10 +244,10 @@ def product_gated(M: int, K: int, N: int, activation: str, stored: str = "float3
     return kernel
 
 
-def products_of_2(M: int, K: int, N0: int, N1: int, stored: str = "float32") -> Any:
+def products_of_2(M: int, K: int, N0: int, N1: int, stored: str = "float32", tile: Tile = NARROW) -> Any:
     """y0 = x · w0 and y1 = x · w1: one row of groups for both, so that threads share the work evenly."""
     P0, P1 = (math.ceil(N / PANEL) for N in (N0, N1))
-    G0, G1 = (tiling_of(M, N).groups for N in (N0, N1))
+    G0, G1 = (tiling_of(M, N, tile).groups for N in (N0, N1))
     loop = loop_of(2 * M * K * (N0 + N1))
 
     @T.prim_func(private=True, s_tir=True)
@@ -258,17 +260,19 @@ def products_of_2(M: int, K: int, N0: int, N1: int, stored: str = "float32") -> 
     ):
         for group in loop(G0 + G1):
             if group < G0:
-                write_group(x, w0, y0, group, M, K, N0)
+                write_group(x, w0, y0, group, M, K, N0, tile)
             else:
-                write_group(x, w1, y1, group - G0, M, K, N1)
+                write_group(x, w1, y1, group - G0, M, K, N1, tile)
 
     return kernel
 
 
-def products_of_3(M: int, K: int, N0: int, N1: int, N2: int, stored: str = "float32") -> Any:
+def products_of_3(
+    M: int, K: int, N0: int, N1: int, N2: int, stored: str = "float32", tile: Tile = NARROW
+) -> Any:
     """The same as `products_of_2` with three weights: the queries, keys and values of a layer."""
     P0, P1, P2 = (math.ceil(N / PANEL) for N in (N0, N1, N2))
-    G0, G1, G2 = (tiling_of(M, N).groups for N in (N0, N1, N2))
+    G0, G1, G2 = (tiling_of(M, N, tile).groups for N in (N0, N1, N2))
     loop = loop_of(2 * M * K * (N0 + N1 + N2))
 
     @T.prim_func(private=True, s_tir=True)
@@ -283,11 +287,11 @@ def products_of_3(M: int, K: int, N0: int, N1: int, N2: int, stored: str = "floa
     ):
         for group in loop(G0 + G1 + G2):
             if group < G0:
-                write_group(x, w0, y0, group, M, K, N0)
+                write_group(x, w0, y0, group, M, K, N0, tile)
             else:
                 if group < G0 + G1:
-                    write_group(x, w1, y1, group - G0, M, K, N1)
+                    write_group(x, w1, y1, group - G0, M, K, N1, tile)
                 else:
-                    write_group(x, w2, y2, group - G0 - G1, M, K, N2)
+                    write_group(x, w2, y2, group - G0 - G1, M, K, N2, tile)
 
     return kernel
