@@ -165,6 +165,20 @@ def test_gated_product(isa: InstructionSet, how: tuple[int, int], rows: int, wid
     close(found, gates / (1 + np.exp(-gates)) * expected(x, up, how))
 
 
+@pytest.mark.parametrize("how", [(4, 32), (8, 0)])
+def test_a_nan_among_activations_makes_a_scale_of_nan(how: tuple[int, int]) -> None:
+    """It must not become a number; rows and blocks beside it are as without it."""
+    isa, x = next(isa for isa in INSTRUCTION_SETS if not cannot_run(isa)), numbers(3, 70)
+    whole = quantized_rows(isa, x, how)
+    x[1, 40] = np.nan
+    found = quantized_rows(isa, x, how)
+    place = 18 if how[0] == 4 else -1  # behind the words of the second block, or of the row
+    assert np.isnan(found.view(np.float32)[1, place])
+    np.testing.assert_array_equal(found[[0, 2]], whole[[0, 2]])
+    if how[0] == 4:
+        np.testing.assert_array_equal(found[1, :10], whole[1, :10])
+
+
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS, ids=lambda isa: isa.name)
 def test_sums_of_gate_and_product_are_small_enough_for_the_stack(isa: InstructionSet) -> None:
     """TVM takes 1 KB and more from the heap, where LLVM cannot keep all of it in registers."""

@@ -56,8 +56,8 @@ def quantize_whole(M: int, K: int, unsigned: bool) -> Any:
 
     def write(x: Buffer, q: Buffer) -> None:
         with loop_of(4 * M * K)(M) as row:
-            most = registers((BLOCK,), "float32")
-            store(most, [_ALL], T.Broadcast(T.float32(0), BLOCK))
+            most = registers((BLOCK,), "int32")
+            store(most, [_ALL], T.Broadcast(T.int32(0), BLOCK))
             with T.serial(words // WORDS) as block:
                 store(
                     most, [_ALL], T.max(most[_ALL], _magnitudes(_block_of(x, row, block, K, words // WORDS)))
@@ -83,11 +83,14 @@ def _block_of(x: Buffer, row: Expr, block: Expr, K: int, blocks: int) -> Expr:
 
 
 def _magnitudes(numbers: Expr) -> Expr:
-    return T.call_llvm_pure_intrin(f"float32x{BLOCK}", "llvm.fabs", numbers)
+    """The bits of |x|: integers in the order of the numbers, a NaN above all of them."""
+    return T.bitwise_and(T.reinterpret(f"int32x{BLOCK}", numbers), T.Broadcast(T.int32(0x7FFFFFFF), BLOCK))
 
 
-def _largest(numbers: Expr) -> Expr:
-    return T.call_llvm_pure_intrin("float32", "llvm.vector.reduce.fmax", numbers)
+def _largest(magnitudes: Expr) -> Expr:
+    """The largest number. LLVM would go through floats one by one, because one may be NaN."""
+    most = T.call_llvm_pure_intrin("int32", "llvm.vector.reduce.smax", magnitudes)
+    return T.reinterpret("float32", most)
 
 
 def _sum(integers: Expr) -> Expr:
