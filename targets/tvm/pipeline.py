@@ -7,6 +7,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from targets.tvm.bound_places import bound_places
+
 VIEWS = ("relax.reshape",)
 """Operators that stay operators: a plan has the same place for both, without code and without a copy."""
 
@@ -17,6 +19,7 @@ def processor_pipeline() -> Any:
     return tvm.transform.Sequential(
         [
             step.LegalizeOps(skip_ops=list(VIEWS)),  # views stay out, else each becomes a kernel that copies
+            bound_places(),  # before fusing: a kernel and its clamps become one where they can
             step.AnnotateTIROpPattern(),  # before fusing, which goes by these patterns
             step.FuseOps(),
             step.FuseTIR(),  # element-wise neighbours become one loop

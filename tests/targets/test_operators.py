@@ -13,6 +13,7 @@ from partc.format.dtypes import Array
 from partc.ir.graph import Module, Node, Weight
 from partc.ir.operators import OPERATORS
 from partc.pipeline.registry import TARGETS, load_target
+from tests.runtime.engines.hostile import check_kernels
 from tests.targets.compiled_steps import MAX, Compiled, Reference, module_of, with_attributes, write_weights
 from tests.targets.operator_cases import CASES, EXPERTS, STEPS, VOCAB, Cases, OneStep, inputs_of
 
@@ -43,6 +44,8 @@ def test_a_target_computes_what_the_reference_does(operator: str, target: str, t
         compiled.reset(batch)
         reference = Reference(module.graph, tmp_path, {"batch": batch, "sequence": MAX})
         _compare(operator, cases, steps, reference, compiled)
+    if target == "tvm":
+        check_kernels(tmp_path / "build" / "devices" / "phone")
 
 
 def _refused(module: Module, target: str) -> set[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from partc.format.kernel_plan import kernel_plan_text
 from partc.ir.evaluate import node_proto
 from partc.ir.graph import Attribute, Constant, Graph, Input, Node, Value
 from partc.ir.operators import QUANTIZE_ROWS
 from partc.ir.types import BY_NUMPY
+from tests.runtime.engines.hostile import check_kernels
 from tests.targets.numpy_attention import Array, attention, update
 
 pytestmark = pytest.mark.tvm
@@ -410,13 +413,14 @@ CASES = [
 ]
 
 
-def module_of_cases() -> Any:
-    """A function of Relax for every case."""
+def module_of_cases(numbers: Iterable[int] = range(len(CASES))) -> Any:
+    """A function of Relax for every one of these cases."""
     from targets.tvm.builder import ModuleBuilder
     from targets.tvm.operators import OPERATORS
 
     builder = ModuleBuilder(OPERATORS, frozenset())
-    for number, case in enumerate(CASES):
+    for number in numbers:
+        case = CASES[number]
         node, _, _ = case.node()
         inputs = [value for value in node.inputs if isinstance(value, Input)]
         builder.add(f"case_{number}", Graph("case", inputs, node.outputs, [node], case.opset), inputs)
@@ -468,6 +472,23 @@ def test_update_writes_new_rows_alone_and_none_behind_the_end() -> None:
     right = update(cache, new[:, :, :2], position)
     right[0, :, 4] = new[0, :, 2]
     np.testing.assert_array_equal(held.numpy(), right)
+
+
+def test_no_place_that_is_data_leads_out_of_a_tensor(tmp_path: Path) -> None:
+    """The compiler clamps places in kernels of their own; a damaged plan leaves those out."""
+    from targets.tvm.link import build_kernels
+    from targets.tvm.machine import machine_of
+    from targets.tvm.toolchain import find_toolchain
+
+    cases = [
+        number for number, case in enumerate(CASES) if case.op.startswith(("Gather", "Scatter", "Rotary"))
+    ]
+    machine = machine_of("x86_64", "", (), "cpu", "")
+    names = [f"case_{number}" for number in cases]
+    module, tools = module_of_cases(cases), find_toolchain(machine, "", "")
+    plan, _ = build_kernels(module, names, machine, tools, tmp_path / "library.so")
+    (tmp_path / "kernels.json").write_text(kernel_plan_text(plan))
+    check_kernels(tmp_path)
 
 
 def test_every_operator_has_a_case() -> None:

@@ -228,7 +228,7 @@ def test_rows_of_a_table(how: tuple[int, int], rows: int, columns: int, data: st
     table, width = numbers(rows, columns), depth_of(columns, how)
     places = np.array(data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=5)), np.int64)
     stream = panels(table, *how)
-    kernel = rows_of_panels(how[0], len(places), width, stream.shape)
+    kernel = rows_of_panels(how[0], len(places), rows, width, stream.shape)
     found = call(isa, kernel, stream, places, np.full((len(places), width), GARBAGE, np.float32))[-1]
     whole = dequantize(quantize(table, *how), scales(table, *how), how[0])
     np.testing.assert_array_equal(found, whole[places, :width])

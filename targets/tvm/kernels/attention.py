@@ -35,7 +35,7 @@ from partc.ir.operators.attention import rule_of
 from targets.tvm.builder import Expr, FunctionBuilder, type_of
 from targets.tvm.kernels.attention_sizes import Sizes, tiles_for
 from targets.tvm.kernels.instructions import Tile
-from targets.tvm.kernels.vector import exp, loop_of, tanh, wide
+from targets.tvm.kernels.vector import exp, loop_of, place_within, tanh, wide
 from targets.tvm.operators import input_shape
 from targets.tvm.operators.reading import array, dtype_of, has, integer
 
@@ -163,7 +163,7 @@ def attend(z: Sizes) -> Any:
             b: T.let = number // (owners * task.blocks)
             h: T.let = number // task.blocks % owners * task.heads
             s: T.let = T.min(number % task.blocks * task.queries, z.rows - task.queries)
-            place: T.let = T.Cast("int32", position[b]) + s
+            place: T.let = place_within(position[b], z.keys) + s
             first: T.let = first_key(z, place)
             end: T.let = end_of_keys(z, place + (task.queries - 1))
             take(z, q, queries, b, h, s)

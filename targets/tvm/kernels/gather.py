@@ -18,6 +18,7 @@ from tvm.script import tirx as T
 from partc.errors import InternalError
 from partc.ir.graph import Node
 from targets.tvm.builder import Expr, FunctionBuilder, tensor_type
+from targets.tvm.kernels.vector import place_within
 from targets.tvm.layout import PANEL
 from targets.tvm.operators import input_shape, shape_of
 from targets.tvm.operators.indexing import counted_from_front
@@ -49,7 +50,8 @@ def columns_of_panels(R: int, K: int, N: int, stored: str) -> Any:
         y: T.Buffer((R, K), stored),
     ):
         for r in range(R):
+            place: T.let = place_within(places[r], N - 1)
             for k in range(K):
-                y[r, k] = w[places[r] // T.int64(PANEL), k, places[r] % T.int64(PANEL)]
+                y[r, k] = w[place // PANEL, k, place % PANEL]
 
     return kernel

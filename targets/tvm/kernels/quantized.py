@@ -114,7 +114,9 @@ def gather(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
     places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], rows), "int64"))
     flat = b.emit(relax.op.reshape(places, (many,)))
     result = tensor_type((many, columns), "f32")
-    found = b.call(rows_of_panels, [operands[0], flat], result, bits, many, columns, input_shape(node, 0))
+    found = b.call(
+        rows_of_panels, [operands[0], flat], result, bits, many, rows, columns, input_shape(node, 0)
+    )
     return relax.op.reshape(found, shape_of(node))
 
 

@@ -12,14 +12,15 @@ from tvm.script import tirx as T
 
 from partc.ir.panels import BLOCK, LANES
 from targets.tvm.kernels.script import Buffer, Expr, prim_func, store
+from targets.tvm.kernels.vector import place_within
 
 
-def rows_of_panels(bits: int, R: int, K: int, shape: tuple[int, ...]) -> Any:
-    """y[r, k] = the weight k of row places[r] of panels of this shape."""
+def rows_of_panels(bits: int, R: int, N: int, K: int, shape: tuple[int, ...]) -> Any:
+    """y[r, k] = the weight k of row places[r] of a table of N rows, in panels of this shape."""
 
     def write(w: Buffer, places: Buffer, y: Buffer) -> None:
         with T.serial(R) as r:
-            place = T.bind(T.Cast("int32", places[r]))
+            place = T.bind(place_within(places[r], N - 1))
             (_write_row4 if bits == 4 else _write_row8)(w, place, y, r, K)
 
     parameters = {"w": (shape, "int32"), "places": ((R,), "int64"), "y": ((R, K), "float32")}

@@ -18,7 +18,7 @@ from partc.format.layouts import PANEL
 from partc.ir.graph import Node
 from partc.ir.operators import UPDATE_STATE
 from targets.tvm.builder import Expr, FunctionBuilder, type_of
-from targets.tvm.kernels.vector import loop_of
+from targets.tvm.kernels.vector import loop_of, place_within
 from targets.tvm.operators import OPERATORS, input_shape, shape_of
 from targets.tvm.operators.reading import dtype_of, integer
 
@@ -75,7 +75,7 @@ def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, rows_first: bool, dty
                 h: T.let = head % H
                 i: T.let = s if rows_first else h
                 j: T.let = h if rows_first else s
-                place: T.let = T.Cast("int32", position[b]) + s
+                place: T.let = place_within(position[b], T_MAX) + s
                 if place < T_MAX:
                     for part in range(D // W):
                         for lane in T.vectorized(W):
@@ -101,7 +101,7 @@ def write_panels(B: int, H: int, P: int, D: int, S: int, rows_first: bool, dtype
                 h: T.let = head % H
                 i: T.let = s if rows_first else h
                 j: T.let = h if rows_first else s
-                place: T.let = T.Cast("int32", position[b]) + s
+                place: T.let = place_within(position[b], P * PANEL) + s
                 if place < P * PANEL:
                     for d in range(D):
                         state[b, h, T.truncdiv(place, PANEL), d, T.truncmod(place, PANEL)] = new[

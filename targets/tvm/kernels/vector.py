@@ -20,6 +20,11 @@ def loop_of(work: float) -> Any:
     return T.parallel if work > SERIAL_WORK else T.serial
 
 
+def place_within(number: Any, last: int) -> Any:
+    """A number of 64 bits as a place from 0 to `last`: whatever it is, no kernel leaves its tensors for it."""
+    return T.Cast("int32", T.max(T.min(number, T.int64(last)), T.int64(0)))
+
+
 def wide(value: Any) -> Any:
     """A number in float32: of float16 one instruction, of bfloat16 a shift."""
     return value.astype("float32")

@@ -151,7 +151,7 @@ def write_rows(B: int, H: int, T_MAX: int, D: int, S: int, dtype: str, new_dtype
         for b, h, s, d in T.grid(B, H, S, D):
             with T.sblock("rows"):
                 vb, vh, vs, vd = T.axis.remap("SSSS", [b, h, s, d])
-                if position[vb] + vs < T.int64(T_MAX):
+                if T.And(position[vb] >= T.int64(0), position[vb] < T.int64(T_MAX) - vs):
                     state[vb, vh, position[vb] + vs, vd] = (
                         new[vb, vh, vs, vd] if new_dtype == dtype else T.Cast(dtype, new[vb, vh, vs, vd])
                     )

@@ -21,15 +21,16 @@ import numpy as np
 
 from partc.errors import BundleError, RunError
 from partc.format.build import Submodule
-from partc.format.dtypes import BY_SHORT, Array
+from partc.format.dtypes import BY_SHORT, DTYPES, Array
 from partc.format.kernel_plan import KERNELS_FILE, KernelPlan, KernelTensor
 from partc.format.kernel_plan_rules import parse_kernel_plan
 from partc.format.role import load_role
 from partc.format.safetensors import Entry
 from partc.runtime.engines import plan, plan_library, states, weights
+from partc.runtime.engines.entries import function_name
 from partc.runtime.engines.plan import PlanEngine
 from partc.runtime.engines.plan_library import Library
-from tests.bundle.tiny import WIDTH
+from tests.bundle.tiny import MAX, VOCAB
 from tests.format.mutations import mutate
 
 _SYSTEM = ctypes.CDLL(None)
@@ -79,7 +80,8 @@ def engine_between_guards(folder: Path) -> PlanEngine:
     plan.read_into_large_pages = read_guarded  # type: ignore[attr-defined]
     states.LazyZeros = GuardedZeros  # type: ignore[misc, assignment]
     engine = PlanEngine(load_role(folder), folder)
-    engine.load("part_1")
+    for submodule in load_role(folder).running:
+        engine.load(submodule)
     return engine
 
 
@@ -93,21 +95,30 @@ def give(engine: PlanEngine, library: Library, found: KernelPlan) -> None:
 
 
 def run(engine: PlanEngine, module: Submodule) -> None:
-    """A prompt and a token, as far as there are functions for them."""
+    """A prompt and a token, as far as there are functions for them; ids are those of the last token there is."""
     engine.reset(0, {"batch": 1, "sequence": 4})
     for position, rows in ((0, 4), (4, 1)):
-        hidden = np.ones((1, rows, WIDTH), np.float32)
-        inputs = [hidden, np.array([position]), np.array([rows])]
-        engine.run(module.name, 0, inputs, {"batch": 1, "sequence": rows})
+        dims = {"batch": 1, "sequence": rows}
+        given = {
+            "position": [position],
+            "length": [rows],
+            "index": range(rows),
+            "input_ids": [[VOCAB - 1] * rows],
+        }
+        kinds = {name: engine._role.types[name] for name in module.inputs}
+        ones = {name: np.ones(kind.sizes(dims), DTYPES[kind.dtype]) for name, kind in kinds.items()}
+        inputs = [np.array(given[name]) if name in given else ones[name] for name in module.inputs]
+        engine.run(module.name, 0, inputs, dims)
 
 
 def main(folder: Path, count: int, seed: int) -> None:
     engine, rng = engine_between_guards(folder), random.Random(seed)
-    module, (library,) = engine._modules["part_1"], engine._libraries.values()
+    (module,), (library,) = engine._modules.values(), engine._libraries.values()
     whole = json.loads((folder / KERNELS_FILE).read_text())
-    entries, names = [(1, 1), (1, 12)], engine._functions["part_1"].weights
+    entries, names = [(1, 1), (1, MAX)], engine._functions[module.name].weights
     types = [KernelTensor(BY_SHORT[e.dtype].long, e.shape) for e in engine._weights.entries(module, names)]
-    whole["functions"] = {name: whole["functions"][name] for name in ("part_1_b1_s1", "part_1_b1_s12")}
+    few = [function_name(module.name, entry) for entry in entries]
+    whole["functions"] = {name: whole["functions"][name] for name in few}
     run(engine, module)
     accepted = ran = 0
     for _ in range(count):
