@@ -2,6 +2,8 @@
 // FOLDER; no partc, no Python. The bundle holds a whole model: one sub-module, from token ids to logits.
 #include <algorithm>
 #include <iostream>
+#include <iterator>
+#include <set>
 
 #include "kernel_plan.hpp"
 
@@ -11,9 +13,9 @@ using partc::Json;
 namespace {
 
 #ifdef __aarch64__
-constexpr char kProcessor[] = "aarch64";
+constexpr char kProcessor[] = "aarch64", kFeatures[] = "Features";
 #else
-constexpr char kProcessor[] = "x86_64";
+constexpr char kProcessor[] = "x86_64", kFeatures[] = "flags";
 #endif
 
 /** A model of one sub-module, with the states of one request of one sequence. */
@@ -71,7 +73,22 @@ class Model {
     const std::string platform = build["engine"]["library"]["platform"].text;
     if (platform.rfind(kProcessor, 0) != 0)
       throw std::runtime_error("the library is not for this processor, " + std::string(kProcessor) + ", but for " + platform);
+    const std::set<std::string> features = processor_features();
+    for (const Json& need : build["engine"]["library"]["needs"].items)
+      if (!features.empty() && !features.count(need.text))
+        throw std::runtime_error("the library uses " + need.text + ", which this processor has not");
     return folder;
+  }
+
+  /** Features of the first processor, as Linux calls them; none where it does not say. */
+  static std::set<std::string> processor_features() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);)
+      if (line.rfind(kFeatures, 0) == 0) {
+        std::stringstream words(line.substr(line.find(':') + 1));
+        return {std::istream_iterator<std::string>(words), {}};
+      }
+    return {};
   }
 
   /** A tensor of whole numbers, zeros behind those that are given. */

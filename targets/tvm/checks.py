@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -47,23 +46,12 @@ def _quantized_refusal(node: Node, machine: Machine) -> UserError | None:
         return _refused(node, f"{none} with blocks of {node.attributes.get('block')}", hint)
     if any(value.dtype in _STORED and not _is_quantised_here(value) for value in node.operands):
         return _refused(node, f"{none} with data that partc has not quantised", hint)
-    if machine.cuda is not None:
-        return _refused(node, f"{none} on a GPU", hint)
-    return None if _has_instructions(machine) else _refused(node, f"{none} on {machine.name}", hint)
+    return None if machine.cuda is None else _refused(node, f"{none} on a GPU", hint)
 
 
 def _is_quantised_here(value: Value) -> bool:
     """Whether panels can be made of it: of the matrix that it is made of."""
     return isinstance(value, Weight) and isinstance(value.source, Step) and value.source.op == "quantize"
-
-
-def _has_instructions(machine: Machine) -> bool:
-    """Whether there are kernels for its processor; true where TVM, whose code tells, is not installed."""
-    if importlib.util.find_spec("tvm") is None:
-        return True
-    from targets.tvm.kernels.instructions import instructions_of
-
-    return instructions_of(machine) is not None
 
 
 def check_nodes(graph: Graph, machine: Machine) -> None:

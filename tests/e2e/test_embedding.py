@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -73,6 +74,11 @@ def test_a_program_in_cpp_decodes_from_a_library(tmp_path: Path) -> None:
     assert refused([program, folder, "5,768"]) == "ids are numbers from 0 to 767"
     assert refused([program, folder, "five"]) == "IDS and COUNT are whole numbers"
     assert refused([program, tmp_path, "5"]) == f"cannot read {tmp_path}/build.json"
+    build = json.loads((folder / "build.json").read_text())
+    build["engine"]["library"]["needs"].append("telepathy")
+    (folder / "build.json").write_text(json.dumps(build))
+    (folder / "library.so").unlink()  # the refusal comes first
+    assert refused([program, folder, "5"]) == "the library uses telepathy, which this processor has not"
 
 
 @pytest.mark.ort

@@ -1,10 +1,14 @@
 // loop_threads ROUNDS: the threads of loop.c under a load of launches, to be compiled with it and a sanitizer. Prints
 // nothing where every task of every launch ran once.
+#include <signal.h>
+#include <sys/time.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -29,9 +33,8 @@ extern int32_t (*__TVMBackendParallelLaunch)(Task, void*, int32_t);
 extern void* (*__TVMBackendAllocWorkspace)(int32_t, int32_t, uint64_t, int32_t, int32_t);
 extern int32_t (*__TVMBackendFreeWorkspace)(int32_t, int32_t, void*);
 int64_t partc_run(const Call*, int64_t);
-uint32_t partc_begin(void);
-void partc_work(uint32_t);
-void partc_end(void);
+void partc_work(const int32_t*);
+void partc_wake(void);
 }
 
 namespace {
@@ -65,6 +68,23 @@ void expect(bool is_right, const char* what) {
   if (!is_right) std::printf("%s\n", what), std::exit(1);
 }
 
+/** Threads that help, as one user of a library has them. */
+class Helpers {
+ public:
+  explicit Helpers(int count) {
+    for (int i = 0; i < count; ++i) threads_.emplace_back(partc_work, &stop_);
+  }
+  ~Helpers() {
+    __atomic_store_n(&stop_, 1, __ATOMIC_SEQ_CST);
+    partc_wake();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  int32_t stop_ = 0;
+  std::vector<std::thread> threads_;
+};
+
 void launch_often(int rounds, Task task) {
   const Argument argument = {7, 0, reinterpret_cast<void*>(task)};
   const Call calls[] = {{kernel, &argument, 1}, {kernel, &argument, 1}};
@@ -74,32 +94,37 @@ void launch_often(int rounds, Task task) {
   }
 }
 
+/** Signals that end the sleep of any thread, a thousand a second. */
+void interrupt_often() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) {};
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval often = {{0, 1000}, {0, 1000}};
+  setitimer(ITIMER_REAL, &often, nullptr);
+}
+
 }  // namespace
 
 int main(int, char** words) {
   const int rounds = std::atoi(words[1]);
+  interrupt_often();
   sums[kTasks - 1] = 1;
   for (int life = 0; life < 3; ++life) {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 3; ++i) threads.emplace_back(partc_work, partc_begin());
+    auto others = std::make_unique<Helpers>(1);
+    const Helpers helpers(3);
     launch_often(rounds, add);
+    std::thread leaving([&] { others.reset(); });  // another user leaves, while this one launches
     launch_often(rounds / 10, nested);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // all are asleep now
     launch_often(10, add);
+    leaving.join();
     asked = 3;
     const Argument failing = {7, 0, reinterpret_cast<void*>(fail)};
     const Call calls[] = {{kernel, &failing, 1}, {refuse, nullptr, 0}};
     expect(partc_run(calls, 2) == 1, "a task failed, and nobody noticed");
     expect(partc_run(calls + 1, 1) == 1, "a kernel failed, and nobody noticed");
-    partc_end();
-    for (std::thread& thread : threads) thread.join();
-    launch_often(10, add);  // without threads
   }
-  std::vector<std::thread> late;
-  const uint32_t before = partc_begin();
-  partc_end();
-  late.emplace_back(partc_work, before);  // returns at once
-  late.back().join();
+  launch_often(10, add);  // without threads
   int64_t total = 0;
   for (int32_t i = 0; i < kTasks - 1; ++i) total += sums[i];
   expect(total > 0 && ran > 0, "nothing ran");

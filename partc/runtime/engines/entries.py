@@ -6,15 +6,17 @@ fits into, its inputs padded with zeros and its outputs cut to size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from partc.errors import RunError
-from partc.format.build import LibraryOptions, Submodule, TensorType
+from partc.errors import BundleError, RunError
+from partc.format.build import BUILD_FILE, LibraryOptions, Submodule, TensorType
 from partc.format.dims import factors, symbols
 from partc.format.dtypes import Array
+from partc.format.reading import RECOMPILE
 from partc.format.role import Role
 
 Entry = tuple[int, int]
@@ -72,7 +74,17 @@ class Entries:
     """The entries of all sub-modules of a device."""
 
     def __init__(self, role: Role, options: LibraryOptions) -> None:
-        """Reads nothing but the build."""
+        """Reads nothing but the build.
+
+        Raises:
+            BundleError: an entry is larger than states are.
+        """
+        most = tuple(role.dims.get(symbol, math.inf) for symbol in ("batch", "sequence"))
+        for name, functions in options.functions.items():
+            for entry in functions.entries:
+                if entry[0] > most[0] or entry[1] > most[1]:
+                    message = f"engine.library.functions: {name} has an entry {list(entry)}, which `dims` do not allow"
+                    raise BundleError(message, where=BUILD_FILE, hint=RECOMPILE)
         self._types = role.types
         self._dims = role.dims
         self._functions = options.functions

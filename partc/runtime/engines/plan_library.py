@@ -10,19 +10,19 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from partc.errors import BundleError
+from partc.format.build import BUILD_FILE
 from partc.format.dtypes import DTYPES, Array
 from partc.format.files import verify_file
 from partc.format.kernel_plan import KERNELS_FILE, KernelConstant, KernelPlan, kernels_digest
 from partc.format.kernel_plan_rules import load_kernel_plan
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
-from partc.runtime.cores import MOST_THREADS
+from partc.runtime.cores import MOST_THREADS, usable_cores
 from partc.runtime.engines.memory import aligned_zeros
 from partc.runtime.engines.processor import check_processor
 
@@ -33,14 +33,16 @@ _SYMBOL = "__tvm_ffi_"
 class Library:
     """The functions of one library, and the memory that they share: one step runs at a time.
 
-    The system opens a file once in a process: two of these for one file share their threads, and end them together.
+    The system opens a file once in a process: threads of two of these for one file help with the kernels of both, and
+    each ends its own. A process that is forked has none of them, and computes in the thread that it has.
     """
 
     def __init__(self, role: Role, folder: Path, name: str) -> None:
         """Open the file `name`, and start the threads that the build asks for.
 
         Raises:
-            BundleError: library or plan is not what the build describes, or for another kind of machine.
+            BundleError: library or plan is not what the build describes, or for another kind of machine, or the system does not
+                allow as many threads.
         """
         assert role.engine.library is not None
         plan_name = plan_file(name)
@@ -52,17 +54,23 @@ class Library:
         self.path = path = folder / name
         check_processor(role.engine.library, path)
         self.plan: KernelPlan = load_kernel_plan(folder / plan_name)
-        self._code = _open(path)
+        peak = role.build.memory.peak_bytes
+        if peak is not None and self.plan.arena_bytes > peak:
+            message = (
+                f"its arena takes {self.plan.arena_bytes} bytes, and {BUILD_FILE} reckons with {peak} in all"
+            )
+            raise BundleError(message, where=str(folder / plan_name), hint=RECOMPILE)
+        self._code = open_code(path)
         self._run = self._code.partc_run
         self.kernels = self._addresses(self.plan)
         """Kernel → address of its code."""
         self.constants = [_aligned(constant) for constant in self.plan.constants]
         self.arena = aligned_zeros((self.plan.arena_bytes,), np.dtype(np.uint8))
         """Memory for everything that functions make; the next call of any overwrites it."""
-        self._threads: list[threading.Thread] = []
-        self.close = weakref.finalize(self, _end_threads, self._code, self._threads)
+        helpers = _Helpers(self._code)
+        self.close = weakref.finalize(self, helpers.end)
         """Ends the threads; that happens anyway when nobody has this any more."""
-        self._start_threads(role.engine.threads or usual_threads())
+        helpers.start((role.engine.threads or usual_threads()) - 1, path)
 
     def run(self, calls: int, count: int) -> int:
         """Run calls of kernels that lie at the address `calls`; 0, or the number from 1 of the one without memory."""
@@ -82,19 +90,33 @@ class Library:
         assert found is not None
         return found
 
-    def _start_threads(self, count: int) -> None:
-        """All but the one that calls `run`."""
-        work, begun = self._code.partc_work, self._code.partc_begin()
-        while len(self._threads) < count - 1:
-            thread = threading.Thread(target=work, args=(begun,), name="partc-kernels", daemon=True)
+
+class _Helpers:
+    """Threads that wait in the library for a part of a kernel; some 20 us after the last one they sleep."""
+
+    def __init__(self, code: ctypes.CDLL) -> None:
+        self._code = code
+        self._stop = ctypes.c_int32()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, count: int, path: Path) -> None:
+        work, stop = self._code.partc_work, ctypes.byref(self._stop)
+        while len(self._threads) < count:
+            thread = threading.Thread(target=work, args=(stop,), name="partc-kernels", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # a limit of the system, or no memory for its stack
-                self.close()
+                self.end()
                 hint = "compile with fewer `threads` for this device, or with 0, and set OMP_NUM_THREADS"
-                message = f"{count} threads cannot be started on this machine"
-                raise BundleError(message, where=str(self.path), hint=hint) from None
+                message = f"{count + 1} threads cannot be started on this machine"
+                raise BundleError(message, where=str(path), hint=hint) from None
             self._threads.append(thread)
+
+    def end(self) -> None:
+        self._stop.value = 1
+        self._code.partc_wake()
+        for thread in self._threads:
+            thread.join()
 
 
 def _aligned(constant: KernelConstant) -> Array:
@@ -113,24 +135,17 @@ def usual_threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if asked.isdecimal() and int(asked):
         return min(int(asked), MOST_THREADS)
-    return len(os.sched_getaffinity(0))
+    return usable_cores()
 
 
-def _open(path: Path) -> ctypes.CDLL:
+def open_code(path: Path) -> ctypes.CDLL:
+    """The code of a library; raises BundleError where the system does not load it."""
     try:
         code = ctypes.CDLL(str(path.resolve()))
         code.partc_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         code.partc_run.restype = ctypes.c_int64
-        code.partc_begin.restype = ctypes.c_uint32
-        code.partc_work.argtypes = [ctypes.c_uint32]
-        code.partc_work.restype = code.partc_end.restype = None
+        code.partc_work.argtypes = [ctypes.c_void_p]
+        code.partc_work.restype = code.partc_wake.restype = None
     except (OSError, AttributeError) as error:
         raise BundleError(f"it cannot be loaded: {error}", where=str(path), hint=RECOMPILE) from error
     return code
-
-
-def _end_threads(code: ctypes.CDLL, threads: Sequence[threading.Thread]) -> None:
-    if threads:
-        code.partc_end()
-    for thread in threads:
-        thread.join()

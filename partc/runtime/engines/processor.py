@@ -8,7 +8,11 @@ from partc.errors import BundleError
 from partc.format.build import LibraryOptions
 from partc.runtime.cores import architecture, processor_features
 
-_COMPILED_FOR = ("aarch64", "x86_64")
+_LEAST = {
+    "aarch64": "write `features: [neon]` in the `options` of",
+    "x86_64": "leave `features` and `arch: host` out of",
+}
+"""Architecture → how to get code for the baseline of its processors."""
 
 
 def check_processor(options: LibraryOptions, path: Path) -> None:
@@ -21,12 +25,12 @@ def check_processor(options: LibraryOptions, path: Path) -> None:
     if options.platform.partition("-")[0] != here:
         message = f"the library is for {options.platform}, and this machine is {here}"
         hint = "copy the folder to the device that it is for"
-        if here in _COMPILED_FOR:
+        if here in _LEAST:
             hint = f"{hint}, or compile with `arch: {here}`"
         raise BundleError(message, where=str(path), hint=hint)
     features = processor_features()
     missing = [name for name in options.needs if features and name not in features]
     if missing:
         message = f"the library uses {', '.join(missing)}, which this processor has not"
-        hint = "compile with other `features` in the options of the device, or with `target: ort`"
+        hint = f"{_LEAST[here]} the device in devices.yaml, or `target: ort`, and compile again"
         raise BundleError(message, where=str(path), hint=hint)

@@ -52,6 +52,6 @@ _TILED: Mapping[str, Callable[..., Any]] = {
 
 def cpu_operators(machine: Machine) -> Mapping[str, Emitter]:
     """Operator → what writes it for the processor of a machine."""
-    isa, tile = instructions_of(machine), tile_of(machine)
+    tile = tile_of(machine)
     tiled = {name: partial(write, tile=tile) for name, write in _TILED.items()}
-    return {**_PLAIN, **tiled, **(quantized_operators(isa) if isa else {})}
+    return {**_PLAIN, **tiled, **quantized_operators(instructions_of(machine))}

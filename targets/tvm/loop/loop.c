@@ -5,8 +5,9 @@
    or not 0 where there was no scratch memory; it asks for that and for threads through three pointers that it declares
    weak, and that are defined here. No argument is checked here: the reader of a plan has done that.
 
-   The library has no threads of its own. A thread of the caller's that calls partc_work(partc_begin()) helps with every
-   kernel from then on, until somebody calls partc_end; after that, other threads may begin again.
+   The library has no threads of its own. A thread of the caller's that calls partc_work(&stop) helps with every kernel
+   from then on, until somebody sets `stop` and calls partc_wake. Users of one library may have threads each, with words
+   of their own: they help with the kernels of all, and each user ends its own.
 
    translate.py makes loop.ll of this file, so that whoever compiles a model needs no C compiler. For all platforms have
    the same loop.ll, there is no header, and nothing of libc but posix_memalign, free and syscall. */
@@ -69,7 +70,6 @@ static Task launched;
 static void *launched_data;
 static int32_t done, failed, is_busy, is_waiting;
 static int32_t workers, sleepers;
-static uint32_t ends;
 
 static uint32_t launches(void) { return (uint32_t)(LOAD(state) >> 32); }
 
@@ -134,13 +134,10 @@ static int32_t launch(Task task, void *data, int32_t tasks) {
   return result;
 }
 
-/* A number for threads that begin now: one that comes to partc_work after partc_end knows by it that it is too late. */
-uint32_t partc_begin(void) { return LOAD(ends); }
-
-/* Help with kernels until partc_end has been called after partc_begin gave this number. */
-void partc_work(uint32_t begun) {
+/* Help with kernels until *stop is not 0. */
+void partc_work(const int32_t *stop) {
   ADD(workers, 1);
-  while (LOAD(ends) == begun) {
+  while (!LOAD(*stop)) {
     const uint32_t seen = launches();
     while (do_task()) {
     }
@@ -148,15 +145,14 @@ void partc_work(uint32_t begun) {
     }
     if (launches() != seen) continue;
     ADD(sleepers, 1);
-    if (LOAD(ends) == begun) sleep_at(launches_word(), seen);
+    if (!LOAD(*stop)) sleep_at(launches_word(), seen);
     ADD(sleepers, -1);
   }
   ADD(workers, -1);
 }
 
-/* Let all threads return from partc_work; not during partc_run. */
-void partc_end(void) {
-  ADD(ends, 1);
+/* Let threads that sleep in partc_work look at their word. */
+void partc_wake(void) {
   ADD(state, (uint64_t)1 << 32);
   wake(launches_word(), ALL);
 }

@@ -2,7 +2,6 @@
 %struct.Call = type { ptr, ptr, i64 }
 %struct.Group = type { ptr, i32 }
 
-@ends = internal global i32 0, align 4
 @workers = internal global i32 0, align 4
 @sleepers = internal global i32 0, align 4
 @state = internal global i64 0, align 8
@@ -29,7 +28,7 @@ for.cond:                                         ; preds = %for.body, %entry
   br i1 %exitcond.not, label %cleanup4, label %for.body
 
 for.body:                                         ; preds = %for.cond
-  call void @llvm.lifetime.start.p0(ptr nonnull %result) #10
+  call void @llvm.lifetime.start.p0(ptr nonnull %result) #9
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %result, i8 0, i64 16, i1 false)
   %arrayidx = getelementptr inbounds nuw %struct.Call, ptr %calls, i64 %i.0
   %0 = load ptr, ptr %arrayidx, align 8
@@ -38,10 +37,10 @@ for.body:                                         ; preds = %for.cond
   %count3 = getelementptr inbounds nuw i8, ptr %arrayidx, i64 16
   %2 = load i64, ptr %count3, align 8
   %conv = trunc i64 %2 to i32
-  %call = call i32 %0(ptr noundef null, ptr noundef %1, i32 noundef %conv, ptr noundef nonnull %result) #10
+  %call = call i32 %0(ptr noundef null, ptr noundef %1, i32 noundef %conv, ptr noundef nonnull %result) #9
   %tobool.not = icmp eq i32 %call, 0
   %add = add nuw i64 %i.0, 1
-  call void @llvm.lifetime.end.p0(ptr nonnull %result) #10
+  call void @llvm.lifetime.end.p0(ptr nonnull %result) #9
   br i1 %tobool.not, label %for.cond, label %cleanup4
 
 cleanup4:                                         ; preds = %for.cond, %for.body
@@ -55,19 +54,13 @@ declare void @llvm.memset.p0.i64(ptr writeonly captures(none), i8, i64, i1 immar
 
 declare void @llvm.lifetime.end.p0(ptr captures(none)) #1
 
-define i32 @partc_begin() #3 {
-entry:
-  %0 = load atomic i32, ptr @ends seq_cst, align 4
-  ret i32 %0
-}
-
-define void @partc_work(i32 noundef %begun) #0 {
+define void @partc_work(ptr noundef readonly %stop) #0 {
 entry:
   %group.i = alloca %struct.Group, align 8
   %0 = atomicrmw add ptr @workers, i32 1 seq_cst, align 4
-  %1 = load atomic i32, ptr @ends seq_cst, align 4
-  %cmp37 = icmp eq i32 %1, %begun
-  br i1 %cmp37, label %while.body.lr.ph, label %while.end19
+  %1 = load atomic i32, ptr %stop seq_cst, align 4
+  %tobool.not37 = icmp eq i32 %1, 0
+  br i1 %tobool.not37, label %while.body.lr.ph, label %while.end19
 
 while.body.lr.ph:                                 ; preds = %entry
   %tasks8.i = getelementptr inbounds nuw i8, ptr %group.i, i64 8
@@ -103,11 +96,11 @@ if.end.i:                                         ; preds = %for.cond.i
 if.end7.i:                                        ; preds = %if.end.i
   %13 = inttoptr i64 %9 to ptr
   %14 = inttoptr i64 %8 to ptr
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #10
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #9
   store ptr null, ptr %group.i, align 8
   store i32 %7, ptr %tasks8.i, align 8
   store i32 0, ptr %2, align 4
-  %call.i = call i32 %14(i32 noundef %conv2.i, ptr noundef nonnull %group.i, ptr noundef %13) #10
+  %call.i = call i32 %14(i32 noundef %conv2.i, ptr noundef nonnull %group.i, ptr noundef %13) #9
   %tobool.not.i = icmp eq i32 %call.i, 0
   br i1 %tobool.not.i, label %if.end11.i, label %if.then9.i
 
@@ -127,11 +120,11 @@ land.lhs.true.i:                                  ; preds = %if.end11.i
   br i1 %tobool18.not.i, label %cleanup22.thread35.i, label %if.then19.i
 
 if.then19.i:                                      ; preds = %land.lhs.true.i
-  %call.i.i = call i64 (i64, ...) @syscall(i64 noundef %3, ptr noundef nonnull @done, i64 noundef 129, i64 noundef 1, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
+  %call.i.i = call i64 (i64, ...) @syscall(i64 noundef %3, ptr noundef nonnull @done, i64 noundef 129, i64 noundef 1, i64 noundef 0, i64 noundef 0, i64 noundef 0) #9
   br label %cleanup22.thread35.i
 
 cleanup22.thread35.i:                             ; preds = %if.then19.i, %land.lhs.true.i, %if.end11.i
-  call void @llvm.lifetime.end.p0(ptr nonnull %group.i) #10
+  call void @llvm.lifetime.end.p0(ptr nonnull %group.i) #9
   br label %while.cond2
 
 land.rhs.loopexit:                                ; preds = %for.cond.i
@@ -144,8 +137,8 @@ land.rhs:                                         ; preds = %land.rhs.loopexit, 
   %shr.i26 = lshr i64 %17, 32
   %cmp7 = icmp eq i64 %shr.i26, %shr.i
   %inc = add nuw nsw i32 %round.036, 1
-  %cmp5 = icmp samesign ult i32 %round.036, 19999
-  %or.cond = select i1 %cmp7, i1 %cmp5, i1 false
+  %cmp = icmp samesign ult i32 %round.036, 19999
+  %or.cond = select i1 %cmp7, i1 %cmp, i1 false
   br i1 %or.cond, label %land.rhs, label %for.cond.cleanup
 
 for.cond.cleanup:                                 ; preds = %land.rhs
@@ -156,12 +149,12 @@ for.cond.cleanup:                                 ; preds = %land.rhs
 
 if.end:                                           ; preds = %for.cond.cleanup
   %19 = atomicrmw add ptr @sleepers, i32 1 seq_cst, align 4
-  %20 = load atomic i32, ptr @ends seq_cst, align 4
-  %cmp13 = icmp eq i32 %20, %begun
-  br i1 %cmp13, label %if.then14, label %if.end16
+  %20 = load atomic i32, ptr %stop seq_cst, align 4
+  %tobool13.not = icmp eq i32 %20, 0
+  br i1 %tobool13.not, label %if.then14, label %if.end16
 
 if.then14:                                        ; preds = %if.end
-  %call.i31 = call i64 (i64, ...) @syscall(i64 noundef %3, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 128, i64 noundef %shr.i, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
+  %call.i31 = call i64 (i64, ...) @syscall(i64 noundef %3, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 128, i64 noundef %shr.i, i64 noundef 0, i64 noundef 0, i64 noundef 0) #9
   br label %if.end16
 
 if.end16:                                         ; preds = %if.then14, %if.end
@@ -169,21 +162,20 @@ if.end16:                                         ; preds = %if.then14, %if.end
   br label %cleanup
 
 cleanup:                                          ; preds = %for.cond.cleanup, %if.end16
-  %22 = load atomic i32, ptr @ends seq_cst, align 4
-  %cmp = icmp eq i32 %22, %begun
-  br i1 %cmp, label %while.body, label %while.end19
+  %22 = load atomic i32, ptr %stop seq_cst, align 4
+  %tobool.not = icmp eq i32 %22, 0
+  br i1 %tobool.not, label %while.body, label %while.end19
 
 while.end19:                                      ; preds = %cleanup, %entry
   %23 = atomicrmw add ptr @workers, i32 -1 seq_cst, align 4
   ret void
 }
 
-define void @partc_end() #0 {
+define void @partc_wake() #0 {
 entry:
-  %0 = atomicrmw add ptr @ends, i32 1 seq_cst, align 4
-  %1 = atomicrmw add ptr @state, i64 4294967296 seq_cst, align 8
-  %2 = load i64, ptr @partc_futex, align 8
-  %call.i = tail call i64 (i64, ...) @syscall(i64 noundef %2, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 129, i64 noundef 2147483647, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
+  %0 = atomicrmw add ptr @state, i64 4294967296 seq_cst, align 8
+  %1 = load i64, ptr @partc_futex, align 8
+  %call.i = tail call i64 (i64, ...) @syscall(i64 noundef %1, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 129, i64 noundef 2147483647, i64 noundef 0, i64 noundef 0, i64 noundef 0) #9
   ret void
 }
 
@@ -208,7 +200,7 @@ cond.end:                                         ; preds = %entry, %cond.false
   br i1 %or.cond, label %if.then.thread, label %lor.lhs.false3
 
 if.then.thread:                                   ; preds = %cond.end
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #10
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #9
   store ptr null, ptr %group.i, align 8
   %tasks1.i75 = getelementptr inbounds nuw i8, ptr %group.i, i64 8
   store i32 %cond, ptr %tasks1.i75, align 8
@@ -222,7 +214,7 @@ lor.lhs.false3:                                   ; preds = %cond.end
   br i1 %tobool.not, label %if.then, label %if.end
 
 if.then:                                          ; preds = %lor.lhs.false3
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #10
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i) #9
   store ptr null, ptr %group.i, align 8
   %tasks1.i = getelementptr inbounds nuw i8, ptr %group.i, i64 8
   store i32 %cond, ptr %tasks1.i, align 8
@@ -241,13 +233,13 @@ for.cond.i:                                       ; preds = %for.body.i
 
 for.body.i:                                       ; preds = %for.body.i.preheader, %for.cond.i
   %i.07.i = phi i32 [ %inc.i, %for.cond.i ], [ 0, %for.body.i.preheader ]
-  %call.i = call i32 %task(i32 noundef %i.07.i, ptr noundef nonnull %group.i, ptr noundef %data) #10
+  %call.i = call i32 %task(i32 noundef %i.07.i, ptr noundef nonnull %group.i, ptr noundef %data) #9
   %tobool.not.i = icmp eq i32 %call.i, 0
   br i1 %tobool.not.i, label %for.cond.i, label %do_all.exit
 
 do_all.exit:                                      ; preds = %for.cond.i, %for.body.i, %if.then
   %cmp.not.lcssa.i = phi i32 [ 0, %if.then ], [ 0, %for.cond.i ], [ -1, %for.body.i ]
-  call void @llvm.lifetime.end.p0(ptr nonnull %group.i) #10
+  call void @llvm.lifetime.end.p0(ptr nonnull %group.i) #9
   br label %cleanup
 
 if.end:                                           ; preds = %lor.lhs.false3
@@ -256,7 +248,7 @@ if.end:                                           ; preds = %lor.lhs.false3
   br i1 %tobool6.not, label %if.end9, label %if.then7
 
 if.then7:                                         ; preds = %if.end
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i41) #10
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i41) #9
   store ptr null, ptr %group.i41, align 8
   %tasks1.i42 = getelementptr inbounds nuw i8, ptr %group.i41, i64 8
   store i32 %cond, ptr %tasks1.i42, align 8
@@ -272,13 +264,13 @@ for.cond.i49:                                     ; preds = %for.body.i45
 
 for.body.i45:                                     ; preds = %if.then7, %for.cond.i49
   %i.07.i46 = phi i32 [ %inc.i50, %for.cond.i49 ], [ 0, %if.then7 ]
-  %call.i47 = call i32 %task(i32 noundef %i.07.i46, ptr noundef nonnull %group.i41, ptr noundef %data) #10
+  %call.i47 = call i32 %task(i32 noundef %i.07.i46, ptr noundef nonnull %group.i41, ptr noundef %data) #9
   %tobool.not.i48 = icmp eq i32 %call.i47, 0
   br i1 %tobool.not.i48, label %for.cond.i49, label %do_all.exit52
 
 do_all.exit52:                                    ; preds = %for.cond.i49, %for.body.i45, %if.then7
   %cmp.not.lcssa.i44 = phi i32 [ 0, %if.then7 ], [ 0, %for.cond.i49 ], [ -1, %for.body.i45 ]
-  call void @llvm.lifetime.end.p0(ptr nonnull %group.i41) #10
+  call void @llvm.lifetime.end.p0(ptr nonnull %group.i41) #9
   br label %cleanup
 
 if.end9:                                          ; preds = %if.end
@@ -303,7 +295,7 @@ if.end9:                                          ; preds = %if.end
 if.then21:                                        ; preds = %if.end9
   %sub = add nsw i32 %cond, -1
   %conv.i53 = sext i32 %sub to i64
-  %call.i54 = tail call i64 (i64, ...) @syscall(i64 noundef %.pre, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 129, i64 noundef %conv.i53, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
+  %call.i54 = tail call i64 (i64, ...) @syscall(i64 noundef %.pre, ptr noundef nonnull getelementptr inbounds nuw (i8, ptr @state, i64 4), i64 noundef 129, i64 noundef %conv.i53, i64 noundef 0, i64 noundef 0, i64 noundef 0) #9
   br label %if.end23
 
 if.end23:                                         ; preds = %if.then21, %if.end9
@@ -335,11 +327,11 @@ if.end.i:                                         ; preds = %for.cond.i56
 if.end7.i:                                        ; preds = %if.end.i
   %20 = inttoptr i64 %16 to ptr
   %21 = inttoptr i64 %15 to ptr
-  call void @llvm.lifetime.start.p0(ptr nonnull %group.i55) #10
+  call void @llvm.lifetime.start.p0(ptr nonnull %group.i55) #9
   store ptr null, ptr %group.i55, align 8
   store i32 %14, ptr %tasks8.i, align 8
   store i32 0, ptr %11, align 4
-  %call.i57 = call i32 %21(i32 noundef %conv2.i, ptr noundef nonnull %group.i55, ptr noundef %20) #10
+  %call.i57 = call i32 %21(i32 noundef %conv2.i, ptr noundef nonnull %group.i55, ptr noundef %20) #9
   %tobool.not.i58 = icmp eq i32 %call.i57, 0
   br i1 %tobool.not.i58, label %if.end11.i, label %if.then9.i
 
@@ -359,11 +351,11 @@ land.lhs.true.i:                                  ; preds = %if.end11.i
   br i1 %tobool18.not.i, label %do_task.exit, label %if.then19.i
 
 if.then19.i:                                      ; preds = %land.lhs.true.i
-  %call.i.i = call i64 (i64, ...) @syscall(i64 noundef %.pre, ptr noundef nonnull @done, i64 noundef 129, i64 noundef 1, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
+  %call.i.i = call i64 (i64, ...) @syscall(i64 noundef %.pre, ptr noundef nonnull @done, i64 noundef 129, i64 noundef 1, i64 noundef 0, i64 noundef 0, i64 noundef 0) #9
   br label %do_task.exit
 
 do_task.exit:                                     ; preds = %if.end11.i, %land.lhs.true.i, %if.then19.i
-  call void @llvm.lifetime.end.p0(ptr nonnull %group.i55) #10
+  call void @llvm.lifetime.end.p0(ptr nonnull %group.i55) #9
   br label %while.cond
 
 while.end:                                        ; preds = %for.cond.i56
@@ -384,7 +376,7 @@ for.body.i59:                                     ; preds = %for.inc.i, %for.bod
 if.end.i60:                                       ; preds = %for.body.i59
   store atomic i32 1, ptr @is_waiting seq_cst, align 4
   %conv.i.i = zext i32 %26 to i64
-  %call.i.i61 = call i64 (i64, ...) @syscall(i64 noundef %25, ptr noundef nonnull @done, i64 noundef 128, i64 noundef %conv.i.i, i64 noundef 0, i64 noundef 0, i64 noundef 0) #10
+  %call.i.i61 = call i64 (i64, ...) @syscall(i64 noundef %25, ptr noundef nonnull @done, i64 noundef 128, i64 noundef %conv.i.i, i64 noundef 0, i64 noundef 0, i64 noundef 0) #9
   br label %for.inc.i
 
 for.inc.i:                                        ; preds = %if.end.i60, %for.body.i59
@@ -406,32 +398,32 @@ cleanup:                                          ; preds = %await_tasks.exit, %
   ret i32 %retval.0
 }
 
-define internal ptr @allocate(i32 %device, i32 %number, i64 noundef %bytes, i32 %code, i32 %bits) #4 {
+define internal ptr @allocate(i32 %device, i32 %number, i64 noundef %bytes, i32 %code, i32 %bits) #3 {
 entry:
   %memory = alloca ptr, align 8
-  call void @llvm.lifetime.start.p0(ptr nonnull %memory) #10
+  call void @llvm.lifetime.start.p0(ptr nonnull %memory) #9
   store ptr null, ptr %memory, align 8
-  %call = call i32 @posix_memalign(ptr noundef nonnull %memory, i64 noundef 64, i64 noundef %bytes) #10
+  %call = call i32 @posix_memalign(ptr noundef nonnull %memory, i64 noundef 64, i64 noundef %bytes) #9
   %tobool.not = icmp eq i32 %call, 0
   %0 = load ptr, ptr %memory, align 8
   %cond = select i1 %tobool.not, ptr %0, ptr null
-  call void @llvm.lifetime.end.p0(ptr nonnull %memory) #10
+  call void @llvm.lifetime.end.p0(ptr nonnull %memory) #9
   ret ptr %cond
 }
 
-define internal noundef i32 @release(i32 %device, i32 %number, ptr noundef %memory) #5 {
+define internal noundef i32 @release(i32 %device, i32 %number, ptr noundef %memory) #4 {
 entry:
   tail call void @free(ptr noundef %memory)
   ret i32 0
 }
 
-declare i64 @syscall(i64 noundef, ...) #6
+declare i64 @syscall(i64 noundef, ...) #5
 
-declare i32 @posix_memalign(ptr noundef, i64 noundef, i64 noundef) #7
+declare i32 @posix_memalign(ptr noundef, i64 noundef, i64 noundef) #6
 
-declare void @free(ptr allocptr noundef captures(none)) #8
+declare void @free(ptr allocptr noundef captures(none)) #7
 
-declare i64 @llvm.smax.i64(i64, i64) #9
+declare i64 @llvm.smax.i64(i64, i64) #8
 
 attributes #0 = { nounwind }
 attributes #1 = { nounwind }
@@ -443,4 +435,3 @@ attributes #6 = { nounwind }
 attributes #7 = { nounwind }
 attributes #8 = { nounwind }
 attributes #9 = { nounwind }
-attributes #10 = { nounwind }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,12 +12,15 @@ from msgspec.structs import replace
 
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, RunError
-from partc.format.build import parse_build
+from partc.format.build import LibraryOptions, parse_build
 from partc.format.dtypes import Array
 from partc.format.role import Role, load_role
 from partc.ir.text import parse_module
+from partc.runtime.cores import usable_cores
+from partc.runtime.engines import processor
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.engines.plan_library import usual_threads
+from partc.runtime.engines.processor import check_processor
 from tests.bundle.tiny import MAX, WIDTH, module, numpy_logits, write_checkpoint
 from tests.families.ring import DirectRing
 from tests.runtime.bundles import resealed
@@ -181,6 +183,32 @@ def test_a_library_for_features_that_this_processor_has_not(build: Path, tmp_pat
     refused(role, folder, "the library uses telepathy, which this processor has not")
 
 
+@pytest.mark.parametrize(
+    ("arch", "platform", "hint"),
+    [
+        ("aarch64", "aarch64-linux-android", "write `features: [neon]` in the `options` of the device"),
+        ("x86_64", "x86_64-linux", "leave `features` and `arch: host` out of the device"),
+    ],
+)
+def test_the_refusal_of_a_processor_says_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, arch: str, platform: str, hint: str
+) -> None:
+    monkeypatch.setattr(processor, "architecture", lambda: arch)
+    monkeypatch.setattr(processor, "processor_features", lambda: frozenset(("fpu",)))
+    with pytest.raises(BundleError, match="uses asimddp, which") as caught:
+        check_processor(LibraryOptions(platform, ("fpu", "asimddp"), {}), Path("library.so"))
+    assert hint in (caught.value.hint or "")
+
+
+def test_an_entry_that_is_larger_than_the_states(build: Path, tmp_path: Path) -> None:
+    role, folder = copied(build, tmp_path / "copy")
+    assert role.engine.library is not None
+    functions = replace(role.engine.library.functions["part_0"], entries=((1, 1), (1, MAX + 1)))
+    library = replace(role.engine.library, functions={"part_0": functions})
+    role = role.changed(engine=replace(role.engine, library=library))
+    refused(role, folder, r"part_0 has an entry \[1, 13\], which `dims` do not allow")
+
+
 def test_a_weight_that_is_in_no_file(build: Path, tmp_path: Path) -> None:
     role, folder = copied(build, tmp_path / "copy")
     assert role.engine.library is not None
@@ -199,7 +227,7 @@ def test_threads_that_the_environment_asks_for(
 ) -> None:
     """OMP_NUM_THREADS may be a list, one number for each level of nesting; what it cannot be is passed over."""
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    assert usual_threads() == (threads or len(os.sched_getaffinity(0)))
+    assert usual_threads() == (threads or usable_cores())
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +99,48 @@ def test_threads_that_the_system_does_not_give(folders: Folders, monkeypatch: py
     assert threading.active_count() == alive, "those that began have ended"
 
 
+def test_two_engines_of_one_library_have_threads_of_their_own(folders: Folders) -> None:
+    """The system opens a file once: who is released first does not end the threads of the other."""
+    alone = steps(folders.engine())
+    first, second = folders.engine(threads=2), folders.engine(threads=3)
+    assert helpers() == 3
+    assert steps(first) == alone
+    first.release("part_1")
+    assert helpers() == 2
+    assert steps(second) == alone
+    third = folders.engine(threads=2)
+    del second
+    gc.collect()
+    assert helpers() == 1
+    assert steps(third) == alone
+    third.release("part_1")
+    assert helpers() == 0
+
+
+def helpers() -> int:
+    return sum(thread.name == "partc-kernels" for thread in threading.enumerate())
+
+
+def test_a_process_that_is_forked_computes_alone(folders: Folders) -> None:
+    engine = folders.engine(threads=3)
+    bits = steps(engine)
+    child = os.fork()
+    if not child:
+        os._exit(0 if steps(engine) == bits else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    engine.release("part_1")
+
+
+def test_threads_sleep_soon_after_a_step(folders: Folders) -> None:
+    engine = folders.engine(threads=4)
+    steps(engine)
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - before < 0.02
+    engine.release("part_1")
+
+
 def test_the_memory_is_what_the_build_says(folders: Folders) -> None:
     engine = folders.engine()
     assert isinstance(engine, PlanEngine)
@@ -105,9 +150,10 @@ def test_the_memory_is_what_the_build_says(folders: Folders) -> None:
     assert peak is not None and library.plan.arena_bytes <= peak < library.plan.arena_bytes + 4096
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_no_damaged_plan_touches_other_memory(folders: Folders, seed: int) -> None:
-    command = [sys.executable, "-m", "tests.runtime.engines.damaged", str(folders.planned), "2500", str(seed)]
+@pytest.mark.parametrize(("device", "seed"), [("board", 0), ("board", 1), ("phone", 2), ("phone", 3)])
+def test_no_damaged_plan_touches_other_memory(folders: Folders, device: str, seed: int) -> None:
+    folder = folders.planned.with_name(device)
+    command = [sys.executable, "-m", "tests.runtime.engines.damaged", str(folder), "2500", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     accepted, ran = map(int, done.stdout.split())
@@ -149,6 +195,16 @@ def test_a_plan_of_another_library(folders: Folders, monkeypatch: pytest.MonkeyP
     ):
         patch.setattr(plan_library, "load_kernel_plan", lambda path: replace(found, functions={}))
         folders.engine()
+
+
+def test_a_plan_that_takes_more_memory_than_the_build_says(folders: Folders) -> None:
+    role = load_role(folders.planned)
+    needed = load_plan(folders).arena_bytes
+    small = role.changed(memory=replace(role.build.memory, peak_bytes=needed - 1))
+    with pytest.raises(
+        BundleError, match=f"takes {needed} bytes, and build.json reckons with {needed - 1} in all"
+    ):
+        load_engine(small, folders.planned)
 
 
 def test_kernels_are_those_of_the_plan(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,10 @@ INSTRUCTION_SETS = (AVX512_VNNI, AVX_VNNI, AVX2, NEON_DOTPROD, NEON)
 """All of them; of one architecture the fastest first."""
 
 
-def instructions_of(machine: Machine) -> InstructionSet | None:
-    """The fastest set that every processor of this kind has; None where there is none."""
+def instructions_of(machine: Machine) -> InstructionSet:
+    """The fastest set that every processor of this kind has; the baseline of every platform has one."""
     enabled = machine.enabled()
-    fitting = (s for s in INSTRUCTION_SETS if s.arch == machine.platform.arch and s.needs <= enabled)
-    return next(fitting, None)
+    return next(s for s in INSTRUCTION_SETS if s.arch == machine.platform.arch and s.needs <= enabled)
 
 
 __all__ = ["INSTRUCTION_SETS", "InstructionSet", "Tile", "instructions_of"]
