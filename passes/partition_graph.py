@@ -17,7 +17,7 @@ from msgspec import structs
 
 from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, PlanError, UserError
-from partc.ir.graph import Module, SubmoduleProfile
+from partc.ir.graph import ModelInfo, Module, SubmoduleProfile, Weight
 from partc.ir.plan import Plan, PlanFile
 from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
@@ -73,6 +73,8 @@ class PartitionGraph(Pass):
         before = module.plan, module.info, module.profile
         devices = load_devices(self.devices)
         check_strategy(devices, self.strategy)
+        if module.info.quantize is not None and module.profile is not None:
+            module.profile = _profile_on(devices, module.info, module)
         if module.info.batches:
             decision, tried = choose_batch(module, devices, self.strategy, where=self.devices)
             module.info, module.profile = decision.module.info, decision.module.profile
@@ -163,13 +165,13 @@ def choose_batch(
     """
     first, *others = module.info.batches
     tried: dict[int, Decision | None] = {
-        first: decide(_of_batch(module, first), devices, strategy, where=where)
+        first: decide(_of_batch(module, first, devices), devices, strategy, where=where)
     }
 
     def rate(batch: int) -> float:
         if batch not in tried:
             try:
-                tried[batch] = decide(_of_batch(module, batch), devices, strategy, where=where)
+                tried[batch] = decide(_of_batch(module, batch, devices), devices, strategy, where=where)
             except PlanError:
                 tried[batch] = None
         decision = tried[batch]
@@ -196,11 +198,23 @@ def _attempt(batch: int, decision: Decision | None, rate: float) -> dict[str, ob
     return {"batch": batch, "value": decision.answer.value, "tokens_per_s": rate, "feasible": True}
 
 
-def _of_batch(module: Module, batch: int) -> Module:
+def _of_batch(module: Module, batch: int, devices: DevicesConfig) -> Module:
     """The module with that batch decided, profiled anew."""
     info = of_batch(module.info, batch)
-    profile = profile_submodules(info, module.graph, module.submodules or ())
-    return replace(module, info=info, profile=profile)
+    return replace(module, info=info, profile=_profile_on(devices, info, module))
+
+
+def _profile_on(devices: DevicesConfig, info: ModelInfo, module: Module) -> list[SubmoduleProfile]:
+    """The profile with weights as the targets of these devices store them.
+
+    Where they differ the largest size counts: the problem knows one for all devices.
+    """
+    targets = [load_target(device.target, device.target_options) for device in devices.devices.values()]
+
+    def stored(weight: Weight) -> int:
+        return max(target.stored_bytes(weight) for target in targets)
+
+    return profile_submodules(info, module.graph, module.submodules or (), stored)
 
 
 def _notes(module: Module, devices: DevicesConfig) -> dict[str, object]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 from typing import ClassVar, TypeGuard
 
@@ -34,6 +35,9 @@ from partc.ir.workload import Step, largest, workload
 from partc.pipeline.contract import Context, Pass
 from passes.map_dependencies import maker_of
 
+Stored = Callable[[Weight], int]
+"""Bytes of a weight where it lies."""
+
 
 @dataclass(frozen=True)
 class ProfileSubmodules(Pass):
@@ -51,18 +55,20 @@ class ProfileSubmodules(Pass):
 
 
 def profile_submodules(
-    info: ModelInfo, graph: Graph, submodules: Sequence[Submodule]
+    info: ModelInfo, graph: Graph, submodules: Sequence[Submodule], stored: Stored | None = None
 ) -> list[SubmoduleProfile]:
     """One profile per sub-module; O(V + E) per phase.
 
     Times and traffic are those of `partc.ir.costs.workload`, one sequence; memory is that of the largest
     batch and sequence that the model allows, because a device must stand that too. What shared nodes cost
     is left out: it is cheap by definition, and paid once per device however many sub-modules are there.
+    `stored`: bytes of a weight as targets store it, once that is known; as in the graph where it is not given.
 
     Raises:
         ModelError: a symbol of the graph has no largest value.
     """
     _check_symbols(info, graph)
+    stored = cache(stored or _plain)
     home = homes(submodules)
     shared = {node for node in graph.nodes if node not in home}
     kept = _kept_values(graph, home)
@@ -71,13 +77,17 @@ def profile_submodules(
     crossing = {step.name: crossing_bytes(graph, submodules, step) for step in workload(info)}
     profiles = []
     for submodule, need in zip(submodules, needs, strict=True):
-        costs = {step.name: _phase_cost(info, submodule, kept, step) for step in workload(info)}
+        costs = {step.name: _phase_cost(info, submodule, kept, step, stored) for step in workload(info)}
         phases = {
             name: replace(cost, crossing_bytes=crossing[name][submodule.index])
             for name, cost in costs.items()
         }
-        profiles.append(_sizes(info, need, users, phases))
+        profiles.append(_sizes(info, need, users, phases, stored))
     return profiles
+
+
+def _plain(weight: Weight) -> int:
+    return weight.bytes({})
 
 
 def _check_symbols(info: ModelInfo, graph: Graph) -> None:
@@ -117,10 +127,14 @@ def _leaves_of(submodule: Submodule, shared: set[Node]) -> list[Value]:
 
 
 def _sizes(
-    info: ModelInfo, need: Sequence[Value], users: Mapping[str, int], phases: Mapping[str, PhaseCost]
+    info: ModelInfo,
+    need: Sequence[Value],
+    users: Mapping[str, int],
+    phases: Mapping[str, PhaseCost],
+    stored: Stored,
 ) -> SubmoduleProfile:
     sizes = largest(info, "prefill").sizes
-    distinct = {_identity(weight): weight.bytes(sizes) for weight in need if isinstance(weight, Weight)}
+    distinct = {_identity(weight): stored(weight) for weight in need if isinstance(weight, Weight)}
     shared = {key: size for key, size in distinct.items() if users[key] > 1}
     half = {_identity(weight): weight.bytes(sizes) for weight in need if _is_half(weight)}
     constants = sum(value.bytes(sizes) for value in need if isinstance(value, Constant))
@@ -158,10 +172,27 @@ def _without_layout(expr: WeightExpr) -> WeightExpr:
             return expr
 
 
-def _phase_cost(info: ModelInfo, submodule: Submodule, kept: Set[Value], step: Step) -> PhaseCost:
+def _phase_cost(
+    info: ModelInfo, submodule: Submodule, kept: Set[Value], step: Step, stored: Stored
+) -> PhaseCost:
     costs = [node_cost(node, step) for node in submodule.nodes]
+    moved = sum(
+        _moved(node, cost.moved_bytes, step, stored)
+        for node, cost in zip(submodule.nodes, costs, strict=True)
+    )
     peak = peak_bytes(submodule.nodes, kept, largest(info, step.name))
-    return PhaseCost(sum(c.flops for c in costs), sum(c.moved_bytes for c in costs), peak)
+    return PhaseCost(sum(c.flops for c in costs), moved, peak)
+
+
+def _moved(node: Node, moved: int, step: Step, stored: Stored) -> int:
+    """The bytes that a node moves, with the part of its weights that it reads in the size that they are stored in."""
+    values = dict.fromkeys((*node.operands, *node.outputs))
+    weights = [value for value in values if isinstance(value, Weight)]
+    plain, real = sum(map(_plain, weights)), sum(map(stored, weights))
+    if plain == real:
+        return moved
+    others = sum(value.bytes(step.sizes) for value in values if not isinstance(value, Weight))
+    return others + (moved - others) * real // plain
 
 
 def peak_bytes(nodes: Sequence[Node], kept: Set[Value], step: Step) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -27,11 +27,11 @@ from partc.format.dims import element_count
 from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stages, seal_placement, stages_of
 from partc.format.program import Emit, Instruction, Program, print_program
-from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value
+from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
 from partc.ir.plan import PlanFile, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
-from partc.pipeline.contract import Artifact
+from partc.pipeline.contract import Artifact, Target
 from partc.plan.figures import placement_figures
 from partc.plan.stages import held, part_name, pieces_of
 
@@ -45,6 +45,7 @@ class EmittedPart:
     """One device whose files are written."""
 
     part: Part
+    target: Target
     artifact: Artifact
     files: Mapping[str, FileEntry]
 
@@ -262,22 +263,22 @@ def _memory(module: Module, item: EmittedPart, devices: DevicesConfig | None) ->
     part, exact = item.part, item.artifact.peak_bytes
     return Memory(
         budget_bytes=devices.usable_memory(part.device) if devices else None,
-        weights_bytes=weights_bytes(part.running),
+        weights_bytes=weights_bytes(part.running, item.target.stored_bytes),
         state_bytes=state_bytes(part.running, module.info),
         peak_bytes=_peak_bytes(module, part.device) if exact is None else exact,
         mirror_bytes=sum(int(m.memory_bytes) for m in mirrors_of(module.plan) if m.holder == part.device),
     )
 
 
-def weights_bytes(graphs: Sequence[Graph]) -> int:
-    """Bytes of the weights of one device; what is stored once counts once."""
+def weights_bytes(graphs: Sequence[Graph], stored_bytes: Callable[[Weight], int]) -> int:
+    """Bytes of the weights of one device as its target stores them; what is stored once counts once."""
     unique = {
         (stored(weight.source), weight.dtype): weight
         for graph in graphs
         for weight in graph.weights()
         if weight.source is not None
     }
-    return sum(weight.bytes({}) for weight in unique.values())
+    return sum(map(stored_bytes, unique.values()))
 
 
 def state_bytes(graphs: Sequence[Graph], info: ModelInfo) -> int:

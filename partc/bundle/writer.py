@@ -38,7 +38,7 @@ from partc.format.digests import canonical_json
 from partc.format.placement import PLACEMENT_FILE, load_placement, placement_json
 from partc.ir.graph import Module, Part
 from partc.ir.plan import PlanFile
-from partc.pipeline.contract import Progress, no_progress
+from partc.pipeline.contract import Progress, Target, no_progress
 from partc.pipeline.registry import load_target
 from partc.plan.file import PLAN_FILE
 
@@ -70,10 +70,11 @@ def write_bundle(
         open_workspace(output) as workspace,
         closing(Earlier([output, *workspace.leftovers] if reuse else [])) as earlier,
     ):
-        reports = _overall(module.parts, progress)
+        targets = [_target_of(part, devices) for part in module.parts]
+        reports = _overall(module.parts, targets, progress)
         emitted = [
-            _emit(module, part, workspace, earlier, devices, report)
-            for part, report in zip(module.parts, reports, strict=True)
+            _emit(module, part, target, workspace, earlier, report)
+            for part, target, report in zip(module.parts, targets, reports, strict=True)
         ]
         builds = describe_builds(module, emitted, devices)
         plan_id = next(iter(builds.values())).plan_id
@@ -92,9 +93,16 @@ def write_bundle(
     return emitted
 
 
-def _overall(parts: Sequence[Part], progress: Progress) -> Iterator[Progress]:
+def _target_of(part: Part, devices: DevicesConfig | None) -> Target:
+    config = devices.devices[part.device] if devices else None
+    return load_target(part.target, config.target_options if config else None)
+
+
+def _overall(parts: Sequence[Part], targets: Sequence[Target], progress: Progress) -> Iterator[Progress]:
     """The progress of each part, as a share of the weights of all parts."""
-    sizes = [weights_bytes(part.graphs) for part in parts]
+    sizes = [
+        weights_bytes(part.graphs, target.stored_bytes) for part, target in zip(parts, targets, strict=True)
+    ]
     for number, size in enumerate(sizes):
         before = sum(sizes[:number])
 
@@ -107,13 +115,11 @@ def _overall(parts: Sequence[Part], progress: Progress) -> Iterator[Progress]:
 def _emit(
     module: Module,
     part: Part,
+    target: Target,
     workspace: Workspace,
     earlier: Earlier,
-    devices: DevicesConfig | None,
     progress: Progress,
 ) -> EmittedPart:
-    config = devices.devices[part.device] if devices else None
-    target = load_target(part.target, config.target_options if config else None)
     is_source = module.parts is not None and part is module.parts[0]
     extra = (
         fingerprint(module.info, [path.name for path in tokenizer_files(module.info)]) if is_source else []
@@ -129,7 +135,7 @@ def _emit(
             copy_tokenizer(module.info, folder)
         record = new_record(folder, inputs, artifact, tensors.places)
     write_record(workspace.folder, part.device, record)
-    return EmittedPart(part, record.artifact, record.files)
+    return EmittedPart(part, target, record.artifact, record.files)
 
 
 def _write_json(path: Path, data: object) -> None:

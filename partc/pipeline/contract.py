@@ -137,6 +137,10 @@ class Target(ABC):
         """Which of `weights` and `activations` of that type take the memory of float32, for lack of kernels."""
         return frozenset()
 
+    def stored_bytes(self, weight: Weight) -> int:
+        """Bytes of a weight in its files, and in the memory of its engine."""
+        return weight.bytes({})
+
     def identity(self) -> object:
         """What its files depend on besides graphs and `libraries`, as data for JSON: options, versions of tools."""
         return repr(self)

@@ -19,7 +19,7 @@ from typing import cast
 from partc.errors import InternalError
 from partc.ir.graph import Attribute, Graph, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
-from partc.ir.panels import panels_shape
+from partc.ir.panels import LANES, panels_shape
 from partc.ir.weights import Join, Step, WeightExpr
 from targets.rewrite import Rewriter, rewrite
 from targets.tvm.kernels.quantize_rows import row_words
@@ -38,6 +38,26 @@ def write_quantized(graphs: Sequence[Graph]) -> None:
     }
     for graph in graphs:
         rewrite(graph, lowerings)
+
+
+def stored_bytes(weight: Weight) -> int:
+    """Bytes of a weight as the files have it; data and scales of a matrix are parts of its panels."""
+    match weight.source:
+        case Step(op="quantize", arguments=arguments):
+            bits, _ = cast("tuple[int, int]", arguments)
+            return 4 * math.prod(panels_shape(*_sizes(weight), bits)) - _scales_bytes(*_sizes(weight), bits)
+        case Step(op="scales", arguments=arguments) | Step(source=Step(op="scales", arguments=arguments)):
+            bits, block = cast("tuple[int, int]", arguments)
+            rows, *blocks = (int(size) for size in weight.shape or ())
+            return _scales_bytes(rows, math.prod(blocks) * block, bits)
+        case _:
+            return weight.bytes({})
+
+
+def _scales_bytes(rows: int, columns: int, bits: int) -> int:
+    """Of 4 bits 16 of 144 words; of 8 bits two rows of a panel."""
+    groups, steps, *_ = panels_shape(rows, columns, bits)
+    return groups * (steps * 4 * LANES if bits == 4 else 2 * LANES) * 4
 
 
 def _product(node: Node, r: Rewriter) -> bool:

@@ -19,6 +19,7 @@ from targets.tvm.layout import packable, packed_shape, packed_source, unify_prod
 from targets.tvm.machine import ARCHITECTURES, PROVIDERS, Machine, features_of_host, machine_of
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
+from targets.tvm.quantized import stored_bytes, write_quantized
 from targets.tvm.specialise import Entry, entries_of, outputs_of, specialise
 from targets.tvm.toolchain import Toolchain, check_installed, find_toolchain
 from targets.tvm.widen import widen
@@ -101,6 +102,10 @@ class TvmTarget(Target):
         """See `Target`: kernels convert weights while they read them, and compute in float32."""
         return frozenset(("activations",)) if dtype in HALF else frozenset()
 
+    def stored_bytes(self, weight: Weight) -> int:
+        """See `Target`: quantised matrices lie in panels."""
+        return stored_bytes(weight)
+
     def identity(self) -> object:
         """Options and the versions of the tools that link.
 
@@ -117,7 +122,6 @@ class TvmTarget(Target):
             ConfigError: see `check`.
         """
         self.check()
-        from targets.tvm.quantized import write_quantized
 
         known = emitters_for(self.machine)
         entries = entries_of(graphs, info, self.batches, self.chunks)
@@ -146,7 +150,6 @@ class TvmTarget(Target):
         from targets.tvm.builder import ModuleBuilder
         from targets.tvm.fuse import fuse_for_processor
         from targets.tvm.link import verified
-        from targets.tvm.quantized import write_quantized
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
         entries = entries_of(part.graphs, info, self.batches, self.chunks)

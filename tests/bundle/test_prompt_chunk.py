@@ -11,12 +11,14 @@ import pytest
 from partc.bundle.describe import PROMPT_CHUNK, EmittedPart, describe_builds
 from partc.format.build import EngineSpec
 from partc.pipeline.contract import Artifact
+from partc.pipeline.registry import load_target
 from targets.ort.providers import PROVIDERS
 from tests.bundle.tiny import module, write_checkpoint
 
 CAN, CANNOT_SAY = EngineSpec("ort", chunked_prefill=False), EngineSpec("ort")
 ON_GPU = EngineSpec("ort", "cuda", chunked_prefill=False)
 ALONE = 128
+NULL = load_target("null")
 
 
 def alone(engine: EngineSpec) -> int | None:
@@ -31,7 +33,7 @@ def chunks(
     made = module(write_checkpoint(folder), "null")
     made.info = replace(made.info, max_sequence=max_sequence)
     pairs = zip(made.parts or (), engines, strict=True)
-    parts = [EmittedPart(part, Artifact((), engine, {}, alone(engine)), {}) for part, engine in pairs]
+    parts = [EmittedPart(part, NULL, Artifact((), engine, {}, alone(engine)), {}) for part, engine in pairs]
     return {build.model.prompt_chunk for build in describe_builds(made, parts[:devices], None).values()}
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from partc.bundle import workspace, writer
@@ -20,7 +21,9 @@ from partc.errors import BundleError, ModelError
 from partc.format.files import hash_folder, verify_files
 from partc.format.role import load_role
 from partc.ir.graph import Graph, ModelInfo, Node, Value, Weight
+from partc.ir.panels import panels
 from partc.ir.plan import Copy, Holding, Overlap, PlanFile
+from partc.ir.quantization import quantize, scales
 from partc.ir.weights import Leaf, Step
 from partc.pipeline.registry import load_target
 from partc.runtime.shell.keys import SECRET_FILE
@@ -269,7 +272,24 @@ def test_memory_counts_once_what_is_stored_once() -> None:
     table = Weight("table", "u8", (10, 32), source=Step("reshape", (10, 32), packed))
     scales = Weight("scales", "f32", (10, 2), source=Step("scales", (4, 32), Leaf("f", "embed")))
     nodes = [Node("partc.QuantizedMatMul", [head, table, scales], [Value("y")])]
-    assert weights_bytes([Graph("g", [], [], nodes)]) == 10 * 32 + 10 * 2 * 4
+    assert weights_bytes([Graph("g", [], [], nodes)], load_target("ort").stored_bytes) == 10 * 32 + 10 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "bits", "block"), [(10, 4, 32), (64, 4, 128), (200, 4, 64), (10, 8, 0), (64, 8, 0)]
+)
+def test_memory_counts_panels_as_they_are_stored(rows: int, bits: int, block: int) -> None:
+    matrix = np.ones((rows, 256), np.float32)
+    source = Leaf("f", "w")
+    data = Weight(
+        "data", "u8", quantize(matrix, bits, block).shape, source=Step("quantize", (bits, block), source)
+    )
+    scale = Weight(
+        "scale", "f32", scales(matrix, bits, block).shape, source=Step("scales", (bits, block), source)
+    )
+    nodes = [Node("partc.QuantizedMatMul", [data, scale], [Value("y")])]
+    found = weights_bytes([Graph("g", [], [], nodes)], load_target("tvm").stored_bytes)
+    assert found == panels(matrix, bits, block).nbytes
 
 
 def test_damaged_leftovers_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
