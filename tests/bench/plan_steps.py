@@ -1,9 +1,10 @@
 """A step of a kernel plan beside the same kernels under TVM's virtual machine, in turns in one process, one thread.
 
-    python -m tests.bench.plan_steps --folder /tmp/plan_steps [--model examples/storyteller/model.yaml] [--rounds 30]
+    python -m tests.bench.plan_steps --folder /tmp/plan_steps [--checkpoint examples/storyteller] [--rounds 30]
 
 Both have the same inputs, states and weights in the same memory; a step is the call, and its outputs as arrays. Prints
-the least and the median processor time of a decode step, and whether all logits and states had the same bits.
+for weights of float32 and of int4 the least and the median processor time of a decode step, and whether all logits and
+states had the same bits.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ from tests.bench.speed.machine import Watch
 from tests.targets.virtual_machine import open_machine, stand_in_for_gpu
 
 STEPS, PROMPT = 60, (1, 40, 77, 130, 25, 300, 12)
-DEVICE = "target: tvm, threads: 1, flops: 24 GFLOP/s, memory_bandwidth: 12 GB/s, memory: 8 GB"
+WEIGHTS = {"float32": "none", "int4": "int4"}
+"""Name → `quantize` of model.yaml."""
+MODEL = "task: text-generation\ndtype: float32\nmax_sequence: 256\nmax_batch: 1\nmax_requests: 1\n"
+DEVICE = (
+    "target: tvm, arch: host, threads: 1, flops: 24 GFLOP/s, memory_bandwidth: 12 GB/s, memory: 8 GB, "
+    "options: {chunks: [16]}"
+)
 Call = Callable[[], list[Array]]
 
 
@@ -39,17 +46,41 @@ def main() -> None:
     """Make what is missing, measure, print JSON."""
     parser = argparse.ArgumentParser(description="A kernel plan beside TVM's virtual machine.")
     parser.add_argument("--folder", type=Path, required=True, help="where the builds lie, and are made")
-    parser.add_argument("--model", default="examples/storyteller/model.yaml", help="a model for one device")
+    parser.add_argument("--checkpoint", type=Path, default=Path("examples/storyteller"), help="of a model")
     parser.add_argument("--rounds", type=int, default=30, help=f"times {STEPS} steps of each")
     options = parser.parse_args()
-    planned, machine = (build(options.folder, options.model, kind) for kind in ("planned", "machine"))
+    builds = {name: built(options.folder / name, options.checkpoint, how) for name, how in WEIGHTS.items()}
+    watch = Watch()
+    report: dict[str, Any] = {name: compared(*pair, options.rounds) for name, pair in builds.items()}
+    report["machine"] = watch.machine().sentence
+    sys.stdout.write(json.dumps(report, indent=1) + "\n")
+
+
+def built(folder: Path, checkpoint: Path, quantize: str) -> tuple[Path, Path]:
+    """The device's folders of a build with a plan and of one for the virtual machine, made where they are missing."""
+    model, devices = folder / "model.yaml", folder / "devices.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    model.write_text(f"model: {checkpoint.resolve()}\n{MODEL}quantize: {quantize}\n")
+    devices.write_text(f"source: here\ndevices:\n  here: {{{DEVICE}}}\n")
+    for kind in ("planned", "machine"):
+        if (folder / kind).is_dir():
+            continue
+        with pytest.MonkeyPatch.context() as patch:
+            if kind == "machine":
+                stand_in_for_gpu(patch)
+            assert run(["compile", str(model), "--target", str(devices), "-o", str(folder / kind)]) == 0
+    return folder / "planned" / "devices" / "here", folder / "machine" / "devices" / "here"
+
+
+def compared(planned: Path, machine: Path, rounds: int) -> dict[str, Any]:
+    """Times of both, taken in turns, their ratios, and whether they computed the same."""
     engine = load_engine(load_role(planned), planned)
     assert isinstance(engine, PlanEngine)
     functions = open_machine(machine / "library.so")
     kinds = {"plan": Generation(engine, None), "virtual machine": Generation(engine, functions)}
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
-    bits, watch = set(), Watch()
-    for _ in range(options.rounds):
+    bits = set()
+    for _ in range(rounds):
         for kind, generation in kinds.items():
             spent, digest = generation.run()
             times[kind] += spent
@@ -58,25 +89,8 @@ def main() -> None:
         kind: {"min_us": min(found) * 1e6, "median_us": statistics.median(found) * 1e6}
         for kind, found in times.items()
     }
-    report["ratios"] = {
-        key: report["virtual machine"][key] / report["plan"][key] for key in ("min_us", "median_us")
-    }
-    report |= {"same_bits": len(bits) == 1, "machine": watch.machine().sentence}
-    sys.stdout.write(json.dumps(report, indent=1) + "\n")
-
-
-def build(folder: Path, model: str, kind: str) -> Path:
-    """The device's folder of a build of that kind, made where it is missing."""
-    made = folder / kind / "devices" / "here"
-    if not made.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        devices = folder / "devices.yaml"
-        devices.write_text(f"source: here\ndevices:\n  here: {{{DEVICE}, options: {{chunks: [16]}}}}\n")
-        with pytest.MonkeyPatch.context() as patch:
-            if kind == "machine":
-                stand_in_for_gpu(patch)
-            assert run(["compile", model, "--target", str(devices), "-o", str(folder / kind)]) == 0
-    return made
+    ratios = {key: report["virtual machine"][key] / report["plan"][key] for key in ("min_us", "median_us")}
+    return {**report, "ratios": ratios, "same_bits": len(bits) == 1}
 
 
 class Generation:

@@ -189,11 +189,11 @@ def placed(build: Path) -> str:
     return ", ".join(f"{stage.device} {stage.first}-{stage.last}" for stage in stages)
 
 
-def partc(*arguments: object) -> None:
-    """Run a command."""
+def partc(*arguments: object) -> str:
+    """Run a command; what it printed."""
     command = [sys.executable, "-m", "partc.cli", *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=env)
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env, text=True).stdout
 
 
 def _median(values: Iterable[float]) -> float:
