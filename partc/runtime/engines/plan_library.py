@@ -41,8 +41,8 @@ class Library:
         """Open the file `name`, and start the threads that the build asks for.
 
         Raises:
-            BundleError: library or plan is not what the build describes, or for another kind of machine, or the system does not
-                allow as many threads.
+            BundleError: library or plan is not what the build describes, or for another kind of machine; or this
+                one does not allow as many threads.
         """
         assert role.engine.library is not None
         plan_name = plan_file(name)
