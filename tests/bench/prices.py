@@ -19,7 +19,7 @@ import os
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,11 +80,13 @@ def compare(place: Path, name: str, weights: str, options: argparse.Namespace) -
     with quiet(options.quiet):
         for profile in profiles:
             partc("profile", model, "--target", devices, "-o", profile)
-    plans = [prices(model, profile / "devices.yaml") for profile in (*profiles, without_times(profiles[0]))]
+    first, second, roofline = (
+        prices(model, profile / "devices.yaml") for profile in (*profiles, without_times(profiles[0]))
+    )
     partc("compile", model, "--target", profiles[0] / "devices.yaml", "-o", place / "build")
     with quiet(options.quiet):
         runs = [run_once(place / "build", PROMPT) for _ in range(5)]
-    return [row for phase in plans[0] for row in rows(phase, *(plan[phase] for plan in plans), runs)]
+    return [row for phase in first for row in rows(phase, first[phase], second[phase], roofline[phase], runs)]
 
 
 @contextmanager
@@ -122,7 +124,7 @@ def rows(
     first: list[float],
     second: list[float],
     roofline: list[float],
-    runs: list[Mapping[str, float]],
+    runs: Sequence[Mapping[str, float]],
 ) -> Iterator[Row]:
     """One for every price of the first profile, and one for all of them."""
     alike: dict[float, list[int]] = defaultdict(list)
