@@ -39,6 +39,8 @@ DISTINCT = {
     "gpt_oss": ("tvm", "ort", "tvm"),  # mixture of experts, sinks
 }
 """Family → targets of its devices, the last for all the rest."""
+HALF = ("gpt2", "gemma2", "llama")
+"""Without experts: one is chosen or not, and near ties of a router change everything behind it."""
 
 
 @pytest.mark.parametrize("family", DISTINCT)
@@ -72,7 +74,7 @@ def check(family: str, folder: Path, targets: tuple[str, ...]) -> None:
     ("family", "dtype"),
     [
         pytest.param(family, dtype, marks=() if first else pytest.mark.slow)
-        for family in ("gpt2", "gemma2", "llama", "mixtral")
+        for family in HALF
         for dtype in ("float16", "bfloat16")
         for first in [(family, dtype) == ("gpt2", "bfloat16")]
     ],
