@@ -65,6 +65,19 @@ def test_target_table(name: str) -> None:
     _check_entry(name, TARGETS[name], "targets", Target)
 
 
+def test_targets_load_without_what_they_compile_with() -> None:
+    script = f"""
+import sys
+sys.modules |= dict.fromkeys(("tvm", "tvm_ffi", "torch", "onnxruntime", "ziglang"))  # as if they were not installed
+from partc.pipeline.registry import target_type
+print([target_type(name).name for name in {sorted(TARGETS)}])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.stdout == f"{sorted(TARGETS)}\n", done.stderr
+
+
 def _check_entry(name: str, entry: str, package: str, base: type) -> None:
     """An entry leads to a frozen, documented dataclass of that name in a file of that name."""
     module, _, attribute = entry.partition(":")

@@ -19,14 +19,17 @@ from typing import cast
 from partc.errors import InternalError
 from partc.ir.graph import Attribute, Graph, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
-from partc.ir.panels import LANES, panels_shape
+from partc.ir.panels import BLOCK, LANES, panels_shape
 from partc.ir.weights import Join, Step, WeightExpr
 from targets.rewrite import Rewriter, rewrite
-from targets.tvm.kernels.quantize_rows import row_words
 
 ROWS, PRODUCT = "tvm.QuantizeRows", "tvm.QuantizedProduct"
 GATHER, EXPERTS = "tvm.QuantizedRows", "tvm.QuantizedExperts"
 OPERATORS = (ROWS, PRODUCT, GATHER, EXPERTS)
+WORDS = BLOCK // 4
+"""Words of a block of quantised activations."""
+UNIT4 = WORDS + 2
+"""Words of a block for weights of 4 bits: the bytes, the scale, the start of a sum."""
 
 
 def write_quantized(graphs: Sequence[Graph]) -> None:
@@ -38,6 +41,11 @@ def write_quantized(graphs: Sequence[Graph]) -> None:
     }
     for graph in graphs:
         rewrite(graph, lowerings)
+
+
+def row_words(depth: int, bits: int) -> int:
+    """Words of a quantised row of so many numbers; for 4 bits blocks come in pairs, as in panels."""
+    return 2 * UNIT4 * -(-depth // (2 * BLOCK)) if bits == 4 else WORDS * -(-depth // BLOCK) + 1
 
 
 def stored_bytes(weight: Weight) -> int:

@@ -20,17 +20,9 @@ from tvm.script import tirx as T
 from partc.ir.panels import BLOCK
 from targets.tvm.kernels.script import Buffer, Expr, prim_func, registers, store
 from targets.tvm.kernels.vector import loop_of
+from targets.tvm.quantized import UNIT4, WORDS, row_words
 
-WORDS = BLOCK // 4
-"""Words of a block of activations."""
-UNIT4 = WORDS + 2
-"""Words of a block for weights of 4 bits: the bytes, the scale, the start of a sum."""
 _ALL = T.ramp(0, 1, BLOCK)
-
-
-def row_words(depth: int, bits: int) -> int:
-    """Words of a quantised row of so many numbers; for 4 bits blocks come in pairs, as in panels."""
-    return 2 * UNIT4 * -(-depth // (2 * BLOCK)) if bits == 4 else WORDS * -(-depth // BLOCK) + 1
 
 
 def quantize_blocks(M: int, K: int, depth: int) -> Any:

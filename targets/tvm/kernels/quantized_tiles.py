@@ -27,8 +27,8 @@ from tvm.script import tirx as T
 
 from partc.ir.panels import LANES, panels_shape
 from targets.tvm.kernels.instructions import InstructionSet, Tile
-from targets.tvm.kernels.quantize_rows import UNIT4, WORDS, row_words
 from targets.tvm.kernels.script import Buffer, Expr, registers, store
+from targets.tvm.quantized import UNIT4, WORDS, row_words
 
 PANELS4 = 4
 """Panels of 4 bits that alternate in memory."""
