@@ -107,9 +107,8 @@ class Changes:
     _refused: set[str] = field(default_factory=set)
     """Rings of the placements that a device could not prepare."""
     _wish: Wish | None = None
-    _stopped: float = 0.0
-    _is_held: bool = False
-    """Whether requests stop at their step boundaries."""
+    _held_since: float | None = None
+    """When the schedule was told to hold; None: requests go on."""
     _is_cut_short: bool = False
     """Whether steps that were under way are given up: only another change lets their requests go on."""
     _asked_at: float = 0.0
@@ -210,7 +209,7 @@ class Changes:
         if change.is_loss or is_at_rest or self.state is State.CLOSING:
             yield from self._commit(change, now)
         elif self.state is State.PREPARING:
-            self.state, self._stopped, self._is_held = State.STOPPING, now, True
+            self.state, self._held_since = State.STOPPING, now
             yield Hold(at_once=False)
 
     def at_rest(self, reached: Sequence[Reached]) -> Iterator[Action]:
@@ -283,8 +282,8 @@ class Changes:
         if self._is_cut_short and reached:
             yield from self._begin(self.role.placement, reached, now, is_loss=True)
             return
-        if self.state is State.BROKEN or self._is_held:
-            self.state, self._is_held, self._is_cut_short = State.SETTLED, False, False
+        if self.state is State.BROKEN or self._held_since is not None:
+            self.state, self._held_since, self._is_cut_short = State.SETTLED, None, False
             yield Mended()
         if self._wish is not None:
             yield from self._begin(self._wish.placement, reached, now, wish=self._wish)
@@ -334,7 +333,7 @@ class Changes:
         self._asked_at = now
         self.change, self.state = Change(role, asked, is_loss, wish, heard), State.PREPARING
         if is_loss:
-            self._stopped, self._is_held, self._is_cut_short = now, True, True
+            self._held_since, self._is_cut_short = now, True
             yield Hold(at_once=True)
         yield from self._ask(self.change, reached)
 
@@ -360,8 +359,8 @@ class Changes:
 
     def _commit(self, change: Change, now: float) -> Iterator[Action]:
         self.change, self.state, self.role = None, State.SETTLED, change.role
-        stopped_s = now - self._stopped if self._is_held else 0.0
-        self._is_held = self._is_cut_short = False
+        stopped_s = 0.0 if self._held_since is None else now - self._held_since
+        self._held_since, self._is_cut_short = None, False
         self._in_force = {name: change.asked[name] for name in change.role.ring}
         self._losses = {}
         for name, incarnation in change.asked.items():
