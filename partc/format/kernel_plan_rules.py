@@ -10,7 +10,8 @@ that its kernels take what the plan says (`kernels_digest`):
 | a parameter, a constant | there is one of this number; constants are only read |
 | the arena | offsets are multiples of 64; tensors lie inside; it is as large as they need, and not larger |
 | what is read | a call before has written just these bytes, as this type, and nobody has written to them since |
-| what is written | it lies in the arena, apart from everything else that the call takes |
+| what is written | it lies in the arena |
+| what is written or updated | it lies apart from everything else that the call takes: kernels rely on that |
 
 So a kernel also never finds in one place what another one left there as something else. Complexity: calls × tensors
 that are alive at once.
@@ -18,7 +19,7 @@ that are alive at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from partc.errors import BundleError
@@ -112,14 +113,14 @@ class _Memory:
             yield f"{len(call.arguments)} arguments, it takes {len(parameters)}"
             return
         given = list(zip(call.arguments, parameters, strict=True))
-        written = [pair for pair in given if pair[1].access == "write"]
         for place, parameter in given:
             problem = self._written(place) if parameter.access == "write" else self._taken(place, parameter)
             if problem:
                 yield problem
-        yield from self._overlaps(given, written)
-        for place, parameter in written:
-            self._write(place, parameter)
+        yield from _overlaps(given)
+        for place, parameter in given:
+            if parameter.access == "write":
+                self._write(place, parameter)
 
     def _taken(self, place: Place, parameter: KernelParameter) -> str | None:
         if parameter.access == "update" and place.room == "constant":
@@ -146,16 +147,6 @@ class _Memory:
             return f"{place.room} {place.at} would be overwritten"
         return f"offset {place.at} is no multiple of {ALIGNMENT}" if place.at % ALIGNMENT else None
 
-    def _overlaps(
-        self,
-        given: list[tuple[Place, KernelParameter]],
-        written: list[tuple[Place, KernelParameter]],
-    ) -> Iterator[str]:
-        for pair in written:
-            for other in given:
-                if other is not pair and other[0].room == "arena" and _overlap(pair, other):
-                    yield f"what it writes to offset {pair[0].at} of the arena overlaps offset {other[0].at}"
-
     def _write(self, place: Place, tensor: KernelTensor) -> None:
         end = place.at + tensor.bytes
         gone = [start for start, (stop, _) in self._held.items() if start < end and place.at < stop]
@@ -165,6 +156,16 @@ class _Memory:
         self._end = max(self._end, end)
 
 
+def _overlaps(given: Sequence[tuple[Place, KernelParameter]]) -> Iterator[str]:
+    changed = [pair for pair in given if pair[1].access != "read"]
+    for pair in changed:
+        for other in given:
+            if other is not pair and _overlap(pair, other):
+                yield f"it changes {pair[0].room} {pair[0].at}, which overlaps {other[0].room} {other[0].at}"
+
+
 def _overlap(one: tuple[Place, KernelParameter], other: tuple[Place, KernelParameter]) -> bool:
     (first, a), (second, b) = one, other
+    if first.room != "arena" or second.room != "arena":
+        return first == second
     return first.at < second.at + b.bytes and second.at < first.at + a.bytes

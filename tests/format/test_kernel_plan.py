@@ -98,10 +98,12 @@ BAD: list[tuple[tuple[Any, ...], Json, str]] = [
     ((*LONG, "calls", 0, "arguments", 2), ["parameter", 1], "parameter 1 would be overwritten"),
     ((*LONG, "calls", 0, "arguments", 2), ["arena", 32], "offset 32 is no multiple of 64"),
     ((*LONG, "calls", 1, "arguments", 0), ["arena", 64], "nothing has written float32[20] to offset 64"),
-    ((*LONG, "calls", 1, "arguments", 2), ["arena", 64], "overlaps offset 0"),
-    ((*LONG, "calls", 3, "arguments", 2), ["arena", 384], "overlaps offset 384"),
+    ((*LONG, "calls", 1, "arguments", 2), ["arena", 64], "it changes arena 64, which overlaps arena 0"),
+    ((*LONG, "calls", 3, "arguments", 2), ["arena", 384], "which overlaps arena 384"),
     ((*LONG, "calls", 3, "arguments", 2), ["arena", 256], "calls[4] (put): nothing has written int64[10] to"),
     ((*LONG, "calls", 4, "arguments", 0), ["constant", 0], "constant 0 would be changed"),
+    ((*LONG, "calls", 4, "arguments", 0), ["arena", 128], "it changes arena 128, which overlaps arena 128"),
+    ((*LONG, "calls", 4, "arguments", 1), ["parameter", 1], "it changes parameter 1, which overlaps parameter 1"),
     ((*LONG, "calls", 4, "arguments", 2), ["arena", 384], "nothing has written int64[10] to offset 384"),
     ((*LONG, "parameters", 0, "shape"), [4, 4], "parameter 0 is float32[4, 4], not float32[20]"),
     ((*LONG, "parameters", 0, "dtype"), "int32", "parameter 0 is int32[4, 5], not float32[20]"),
@@ -160,5 +162,6 @@ def check_memory(plan: KernelPlan, function: KernelFunction) -> None:
         for index, (place, parameter) in enumerate(
             zip(made.arguments, plan.kernels[made.kernel].parameters, strict=True)
         ):
+            assert parameter.access == "read" or made.arguments.count(place) == 1
             if parameter.access == "write":
                 arena[place.at : place.at + parameter.bytes] = [f"{number}.{index}"] * parameter.bytes
