@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from types import FrameType
@@ -20,7 +21,7 @@ from tvm import relax
 from tvm.script.parser.core import doc
 from tvm.script.parser.core.diagnostics import Source
 
-from partc.errors import InternalError
+from partc.errors import InternalError, UserError
 from partc.ir.graph import Constant, Graph, Node, Value, Weight
 from partc.ir.types import BY_SHORT
 from targets.tvm.blocks import Block, blocks_of
@@ -37,6 +38,8 @@ _OPAQUE = 8
 """TVM's number for code that nothing may be fused into: a kernel is written as it should stay."""
 _MOST = 1024
 """Kernels that are kept for later devices."""
+_MOST_NUMBERS = 2**31 - 1
+"""Numbers of a tensor that a kernel takes: it counts places in 32 bits, which is faster."""
 
 
 class ModuleBuilder:
@@ -109,7 +112,20 @@ class ModuleBuilder:
 def _made(make: Kernel, sizes: tuple[Any, ...]) -> Any:
     """The PrimFunc of a kernel for these sizes; devices of one build share it, since parsing it takes up to 0.2 s."""
     with _quick_parser():
-        return make(*sizes).with_attr("op_pattern", _OPAQUE)
+        function = make(*sizes)
+    _check_places(function)
+    return function.with_attr("op_pattern", _OPAQUE)
+
+
+def _check_places(function: Any) -> None:
+    """Refuse tensors with a place that has no number of 32 bits: it would be taken for one before the tensor."""
+    for tensor in function.params:
+        shape = [int(size) for size in tensor.shape]
+        if math.prod(shape) > _MOST_NUMBERS:
+            raise UserError(
+                f"{tensor.dtype}{shape} has more than the {_MOST_NUMBERS} numbers that kernels of the tvm target count",
+                hint="write a smaller max_batch or max_sequence in model.yaml, or use `target: ort` for this device",
+            )
 
 
 @contextlib.contextmanager
@@ -202,9 +218,13 @@ class FunctionBuilder:
             self.emit_node(node)
 
     def emit_node(self, node: Node) -> None:
-        """Write a node with the emitter of its operator."""
+        """Write a node with the emitter of its operator; what that refuses is refused at the node."""
         operands = [None if value is None else self.expr(value) for value in node.inputs]
-        made = self._module.emitters[node.op](self, node, operands)
+        try:
+            made = self._module.emitters[node.op](self, node, operands)
+        except UserError as error:
+            error.where = error.where or node.place
+            raise
         results = made if isinstance(made, list) else [made]
         for value, expression in zip(node.outputs, results, strict=False):
             self._exprs[value] = self.emit(expression)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from partc.errors import ConfigError, UserError
 from partc.ir.graph import Graph, Module
 from partc.ir.text import parse_module
 from partc.pipeline.registry import load_target
+from tests.targets import compiled_steps
+from tests.targets.compiled_steps import Compiled
 
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
@@ -133,3 +136,25 @@ def test_what_is_checked_is_left_as_it_is() -> None:
         lowered('input %x: f32[2, 2]\n%y: f32[2, 2] = Einsum(%x) {equation = "...ij->...ij"}')
     (graph,) = lowered("input %x: f32[2, 2]\n%y: f32[2, 2] = Relu(%x)")
     assert [node.op for node in graph.nodes] == ["Relu"]
+
+
+LARGE = """input %new: f32[batch, 8, sequence, 128]
+input %position: i64[batch]
+state %cache: f32[batch, 8, 131072, 128]
+%rows: f32[batch, 8, 131072, 128] = partc.UpdateState(%cache, %new, %position)
+%y: f32[batch, 8, 131072, 128] = Neg(%rows)
+output %y"""
+
+
+def test_a_tensor_with_places_that_32_bits_do_not_count(tmp_path: Path) -> None:
+    """Kernels count so: the last places of 2³¹ numbers would be taken for some before the first."""
+    from targets.tvm.builder import ModuleBuilder
+    from targets.tvm.kernels.update_state import write_rows
+
+    sizes = (8, 131072, 128, 1, False, "float32", "float32")
+    assert ModuleBuilder({}, frozenset()).kernel(write_rows, (15, *sizes)) is not None
+    with pytest.raises(
+        UserError, match=r"float32\[16, 8, 131072, 128\] has more than the 2147483647"
+    ) as caught:
+        Compiled(compiled_steps.module_of(LARGE.splitlines(), tmp_path, "tvm", 16), tmp_path / "build")
+    assert caught.value.where == "node rows (partc.UpdateState)"
