@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from partc.format.role import load_role
 from partc.runtime.core.inputs import prompt_ends
 from partc.runtime.engines.contract import load_engine
+from tests.bench.speed.outputs import prompt
 
 
 class Uncut:
@@ -24,7 +25,7 @@ class Uncut:
         self._model = role.model
         (self._module,) = role.submodules.values()
         self._engine = load_engine(role, place)
-        self._tokens = np.random.default_rng(0).integers(0, 32000, (1, self._model.max_sequence))
+        self._tokens = np.array([prompt(self._model.max_sequence)])
         self._engine.reset(0, {"batch": 1, "sequence": role.dims["sequence"]})
 
     def prefill(self, tokens: int, position: int = 0) -> np.ndarray[Any, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.bench.llamas import SHAPES, WEIGHTS, add_tokenizer, make_checkpoint
+from tests.bench.speed.outputs import expected_file
 from tests.bench.speed.places import DEVICES, Cell, bundles, checkpoint
 
 SEQUENCE = 2176
@@ -175,7 +176,7 @@ def ensure(files: Files, cell: Cell) -> None:
 
 
 def make_random(place: Path) -> None:
-    """The checkpoint and its tokenizer."""
+    """The checkpoint, its tokenizer, and what it answers."""
     weights = checkpoint(place) / WEIGHTS
     if not weights.exists():
         place.mkdir(parents=True, exist_ok=True)
@@ -183,6 +184,9 @@ def make_random(place: Path) -> None:
         _python("tests.bench.speed.make", str(place))
     if not (checkpoint(place) / "tokenizer.json").exists():
         add_tokenizer(checkpoint(place), SHAPES[place.name]["vocab_size"])
+    expected = expected_file(checkpoint(place))
+    if not expected.exists():
+        _python("tests.bench.speed.outputs", str(checkpoint(place)), str(expected))
 
 
 def _python(module: str, *arguments: str) -> None:

@@ -29,6 +29,7 @@ from tests.bench.speed.figures import Figure, Table, tabulate
 from tests.bench.speed.gguf_file import gguf_name, interleaved
 from tests.bench.speed.machine import Machine
 from tests.bench.speed.openvino_file import BLOCK
+from tests.bench.speed.outputs import CHECKED, MOST, Array, answers, error
 from tests.bench.speed.places import FORMATS, Cell, forget_bundles
 from tests.bench.speed.tables import LARGER_BLOCKS, document
 from tests.bench.speed.turns import CONTEXTS, PHASES, READ, Taken, requests, turns
@@ -156,6 +157,9 @@ class Recorder:
     def step(self) -> None:
         self.said.append("step")
 
+    def logits(self) -> Array:
+        return np.full((1, 1, 4), len(self.said))
+
     def back(self, context: int) -> None:
         self.said.append(f"back {context}")
 
@@ -172,6 +176,23 @@ def test_tokens_are_timed_at_their_context_or_around_it() -> None:
     ]  # fmt: skip
     steps = ["step", "step"]
     assert grown.said == ["take 15", *steps, "take 110", *steps, "clear", "take 15", *steps]
+
+
+def test_logits_are_looked_at_behind_a_prompt_and_a_step() -> None:
+    recorder = Recorder(grows=True)
+    assert answers(recorder).tolist() == [[2.0] * 4, [3.0] * 4]
+    assert recorder.said == ["clear", f"take {CHECKED}", "step"]
+
+
+def test_logits_of_a_void_row() -> None:
+    expected = np.random.default_rng(0).normal(size=(2, 4000))
+    assert error(1.01 * expected, expected) == pytest.approx(0.01)
+    worse = expected.copy()
+    worse[1] = expected[0]
+    assert error(worse, expected) == pytest.approx(2**0.5, abs=0.1), "of other tokens"
+    assert error(0 * expected, expected) == 1.0
+    for void in (expected[:, :0], np.full_like(expected, np.nan)):
+        assert not error(void, expected) <= max(MOST.values())
 
 
 def test_rows_with_larger_blocks_are_named_and_have_files_of_their_own(tmp_path: Path) -> None:
@@ -273,6 +294,7 @@ def test_openvino_computes_the_model(tmp_path: Path, kind: str, most: float) -> 
         expected = model(torch.tensor(tokens[None])).logits[0].numpy()
     stepper = _Stepper(tmp_path / kind, 1)
     for begin, end in ((0, 15), (15, 18), (18, 19)):
-        found = stepper.logits(tokens[begin:end])[0, 0]
+        stepper.infer(tokens[begin:end])
+        found = stepper.logits()[0, 0]
         wrong = np.abs(found - expected[end - 1]).max() / np.abs(expected[end - 1]).max()
         assert wrong < most

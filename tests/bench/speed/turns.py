@@ -23,7 +23,8 @@ from tests.bench.bandwidth import BLAS_THREADS
 from tests.bench.speed.clocks import Sample
 from tests.bench.speed.contestants import CONTESTANTS, RING, THREE, TWO
 from tests.bench.speed.engines.contract import CONTEXT, PROMPT, median
-from tests.bench.speed.places import Cell
+from tests.bench.speed.outputs import expected_file
+from tests.bench.speed.places import Cell, checkpoint
 
 READ = "streaming read"
 STEPS = 8
@@ -64,7 +65,8 @@ class Child:
             engine, processes = CONTESTANTS[name].engine, CONTESTANTS[name].processes
         path = cell.place if name == READ else CONTESTANTS[name].files.path(cell)
         command = [sys.executable, "-m", "tests.bench.speed.worker", engine, str(path)]
-        command += [str(cell.threads), str(processes), *(["--small-pages"] if cell.small_pages else [])]
+        command += [str(cell.threads), str(processes), cell.kind, str(expected_file(checkpoint(cell.place)))]
+        command += ["--small-pages"] if cell.small_pages else []
         self._errors = errors
         # The others are told their number of threads; torch would otherwise make more than it uses.
         environment = {**os.environ, **BLAS_THREADS, "OMP_NUM_THREADS": str(cell.threads)}

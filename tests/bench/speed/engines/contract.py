@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tests.bench.speed.clocks import Sample, now
+from tests.bench.speed.outputs import Array, answers
 
 CONTEXT, PROMPT = 128, 512
 """Tokens before the one that warms up, pairs and hops are timed for; of the prompt that prefill is timed for."""
@@ -37,6 +38,9 @@ class Stepper(Protocol):
     def step(self) -> None:
         """One token more, up to its logits."""
 
+    def logits(self) -> Array:
+        """The last ones; of any shape."""
+
     def back(self, context: int) -> None:
         """Forget all behind the first `context` tokens; never asked of a stepper that grows."""
 
@@ -57,6 +61,13 @@ class Stepping:
         self._stepper.take(PROMPT)
         self._filled = PROMPT
         return began.until(now(self._pids))
+
+    def answers(self) -> Array:
+        """What it is judged by, see `outputs.answers`."""
+        found = answers(self._stepper)
+        self._stepper.clear()
+        self._filled = 0
+        return found
 
     def decode(self, steps: int, context: int) -> Sample:
         """See `Engine`."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.bench.speed.engines.contract import Engine, Stepping
 from tests.bench.speed.make import SEQUENCE
+from tests.bench.speed.outputs import NEXT, Array, prompt
 
 
 class _Stepper:
@@ -30,11 +31,14 @@ class _Stepper:
         self._generator.rewind_to(0)
 
     def take(self, tokens: int) -> None:
-        self._generator.append_tokens(np.arange(3, 3 + tokens, dtype=np.int32)[None])
+        self._generator.append_tokens(np.array([prompt(tokens)], np.int32))
 
     def step(self) -> None:
         """Appending computes; the choice of a token from the logits, which is little, is left out."""
-        self._generator.append_tokens(np.array([[7]], np.int32))
+        self._generator.append_tokens(np.array([[NEXT]], np.int32))
+
+    def logits(self) -> Array:
+        return self._generator.get_logits()[0, -1]  # type: ignore[no-any-return]
 
     def back(self, context: int) -> None:
         self._generator.rewind_to(context)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.bench.speed.engines.contract import Engine, Stepping
+from tests.bench.speed.engines.contract import Engine, Stepper, Stepping
+from tests.bench.speed.outputs import NEXT, Array, prompt
 
 
 class _Stepper:
@@ -20,15 +21,19 @@ class _Stepper:
         self._tensor: Any = torch.tensor
         self._model = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self._cache: Any = None
+        self._logits: Any = None
 
     def clear(self) -> None:
         self._cache = None
 
     def take(self, tokens: int) -> None:
-        self._run(list(range(3, 3 + tokens)))
+        self._run(list(prompt(tokens)))
 
     def step(self) -> None:
-        self._run([7])
+        self._run([NEXT])
+
+    def logits(self) -> Array:
+        return self._logits.numpy()  # type: ignore[no-any-return]
 
     def back(self, context: int) -> None:
         self._cache.crop(-1)
@@ -37,7 +42,12 @@ class _Stepper:
         found = self._model(
             self._tensor([tokens]), past_key_values=self._cache, use_cache=True, logits_to_keep=1
         )
-        self._cache = found.past_key_values
+        self._cache, self._logits = found.past_key_values, found.logits
+
+
+def load_stepper(path: Path, threads: int) -> Stepper:
+    """The model of a checkpoint."""
+    return _Stepper(path, threads)
 
 
 def load(path: Path, threads: int, processes: int) -> Engine:

@@ -17,8 +17,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.bench.speed.engines.contract import PROMPT, Engine, Stepping
 from tests.bench.speed.make import SEQUENCE
+from tests.bench.speed.outputs import NEXT, Array, prompt
 
 PATIENCE_S = 20.0
 CPU = 0
@@ -41,16 +44,21 @@ class _Stepper:
         settings.n_threads = settings.n_threads_batch = threads
         self._context = self._llama.llama_init_from_model(self._model, settings)
         self._memory = self._llama.llama_get_memory(self._context)
+        vocabulary = self._llama.llama_model_get_vocab(self._model)
+        self._vocabulary = self._llama.llama_vocab_n_tokens(vocabulary)
 
     def clear(self) -> None:
         self._llama.llama_memory_clear(self._memory, False)
 
     def take(self, tokens: int) -> None:
         for start in range(0, tokens, PROMPT):
-            self._decode(list(range(3, 3 + min(PROMPT, tokens - start))))
+            self._decode(list(prompt(min(PROMPT, tokens - start))))
 
     def step(self) -> None:
-        self._decode([7])
+        self._decode([NEXT])
+
+    def logits(self) -> Array:
+        return np.ctypeslib.as_array(self._llama.llama_get_logits_ith(self._context, -1), (self._vocabulary,))
 
     def back(self, context: int) -> None:
         self._llama.llama_memory_seq_rm(self._memory, 0, context, -1)

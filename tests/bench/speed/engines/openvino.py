@@ -14,6 +14,7 @@ import numpy as np
 
 from tests.bench.speed.engines.contract import Engine, Stepping
 from tests.bench.speed.openvino_file import MODEL
+from tests.bench.speed.outputs import NEXT, Array, prompt
 
 
 class _Stepper:
@@ -27,26 +28,30 @@ class _Stepper:
         model = library.Core().compile_model(str(folder / MODEL), "CPU", settings)
         self._request = model.create_infer_request()
         self._filled = 0
+        self._logits: Any = None
 
     def clear(self) -> None:
         self._request.reset_state()
         self._filled = 0
 
     def take(self, tokens: int) -> None:
-        self.logits(np.arange(3, 3 + tokens))
+        self.infer(np.array(prompt(tokens)))
 
     def step(self) -> None:
-        self.logits(np.array([7]))
+        self.infer(np.array([NEXT]))
 
     def back(self, context: int) -> None:
         raise NotImplementedError
 
-    def logits(self, tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The last logits of so many more tokens, [1, 1, vocabulary]."""
+    def logits(self) -> Array:
+        return self._logits  # type: ignore[no-any-return]
+
+    def infer(self, tokens: Array) -> None:
+        """Take in those tokens."""
         positions = np.arange(self._filled, self._filled + len(tokens))
         inputs = [tokens[None], positions[None], np.zeros(1, np.int32)]
         self._filled += len(tokens)
-        return self._request.infer(inputs, share_inputs=True, share_outputs=True)[0]  # type: ignore[no-any-return]
+        self._logits = self._request.infer(inputs, share_inputs=True, share_outputs=True)[0]
 
 
 def load(path: Path, threads: int, processes: int) -> Engine:
