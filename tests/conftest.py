@@ -22,9 +22,11 @@ from hypothesis import settings
 _NEEDS = {"ort": ("onnxruntime",), "hf": ("torch", "transformers"), "tvm": ("tvm",)}
 """Marker -> what must be installed; an unmarked test belongs to the null tier and needs none of it."""
 
-# Imports are kept for the next run of a user, not of the tests: they must see the code as it is.
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="partc-test-cache-")
-atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+# Imports are kept for the next run of a user, not of the tests: they must see the code as it is. Workers inherit the
+# folder of the process that starts them, so that a model is traced once for all of them.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="partc-test-cache-")
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 # Test machines are shared: an example that takes long is not a failure, and a failure must come again.
 settings.register_profile("partc", deadline=None, derandomize=True, print_blob=True)

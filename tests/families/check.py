@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from partc.config.model import CheckpointFolder, ModelConfig
-from partc.frontend import load_module
+from partc.frontend.cache import load_cached
 from partc.ir.graph import Constant, Module, Node, Value
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import PHASES, default_pipeline
@@ -153,7 +153,7 @@ def sample_prompts(vocabulary: int) -> list[list[int]]:
 
 def simplified(config: ModelConfig) -> str:
     """The text of the model's IR before it is cut."""
-    module = load_module(config)
+    module = load_cached(config)
     run_passes(module, [load_pass(text) for text in PHASES["simplify"]])
     return print_module(module)
 
