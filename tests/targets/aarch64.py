@@ -35,10 +35,11 @@ class Emulator:
     scratch: Path
 
     def compile(self, source: Path) -> Path:
-        """A program that uses libraries of the tvm target."""
+        """A program that uses libraries of the tvm target, compiled once."""
         program = self.scratch / source.stem
-        options = ["-std=c++17", "-O1", f"-I{ROOT / 'examples/embed'}"]
-        _output([COMPILER, *options, str(source), "-o", str(program), "-ldl"])
+        if not program.exists():
+            options = ["-std=c++17", "-O1", f"-I{ROOT / 'examples/embed'}"]
+            _output([COMPILER, *options, str(source), "-o", str(program), "-ldl"])
         return program
 
     def run(self, program: Path, *words: str) -> str:
