@@ -6,6 +6,7 @@ among threads (`targets/tvm/loop/loop.c`).
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import os
 import threading
@@ -61,6 +62,8 @@ class Library:
             )
             raise BundleError(message, where=str(folder / plan_name), hint=RECOMPILE)
         self._code = open_code(path)
+        self._unload = weakref.finalize(self, _ctypes.dlclose, self._code._handle)
+        self._unload.atexit = False  # a thread may be computing, and the process ends anyway
         self._run = self._code.partc_run
         self.kernels = self._addresses(self.plan)
         """Kernel → address of its code."""
@@ -68,9 +71,16 @@ class Library:
         self.arena = aligned_zeros((self.plan.arena_bytes,), np.dtype(np.uint8))
         """Memory for everything that functions make; the next call of any overwrites it."""
         helpers = _Helpers(self._code)
-        self.close = weakref.finalize(self, helpers.end)
-        """Ends the threads; that happens anyway when nobody has this any more."""
+        self._end_helpers = weakref.finalize(self, helpers.end)  # the last finalizer is called first
         helpers.start((role.engine.threads or usual_threads()) - 1, path)
+
+    def close(self) -> None:
+        """End the threads and unload the code; that happens anyway when nobody has this any more.
+
+        The system goes by names: as long as the code is loaded, it would give it to whoever opens a newer file there.
+        """
+        self._end_helpers()
+        self._unload()
 
     def run(self, calls: int, count: int) -> int:
         """Run calls of kernels that lie at the address `calls`; 0, or the number from 1 of the one without memory."""

@@ -121,6 +121,42 @@ def test_inputs_may_lie_anywhere(build: Path) -> None:
     np.testing.assert_array_equal(results[0], results[2])
 
 
+LEAKY = """\
+partc-ir 1
+model {"dims": {"batch": 1, "sequence": 4}, "max_batch": 1, "max_sequence": 4, "name": "leaky",
+ "task": "text-generation"}
+graph leaky opset 24 {
+  input %x: f32[batch,sequence,6]
+  %y: f32[batch,sequence,6] = LeakyRelu(%x) {alpha = 0.5}
+  output %y
+}
+part phone target tvm {
+  program prefill
+    run part_0 (x) -> (y)
+    emit y
+  end
+  graph part_0 opset 24 {
+    input %x: f32[batch,sequence,6]
+    %y: f32[batch,sequence,6] = LeakyRelu(%x) {alpha = 0.5}
+    output %y
+  }
+}
+""".replace("\n ", " ", 1)
+
+
+def test_a_library_that_was_compiled_anew_is_loaded_anew(tmp_path: Path) -> None:
+    """By its name alone, the system would give the code that it has; its kernels are called as those of the new one."""
+    folder, x = tmp_path / "build" / "devices" / "phone", -np.ones((1, 1, 6), np.float32)
+    for slope, is_released in ((0.5, True), (0.25, False), (0.125, True)):
+        write_bundle(parse_module(LEAKY.replace("0.5", str(slope))), tmp_path / "build")
+        engine = load_engine(load_role(folder), folder)
+        (found,) = engine.run("part_0", 0, [x], {"batch": 1, "sequence": 1})
+        np.testing.assert_array_equal(found, slope * x)
+        if is_released:
+            engine.release("part_0")
+        del engine
+
+
 def loaded(path: Path) -> bool:
     return str(path) in Path("/proc/self/maps").read_text()
 
@@ -142,8 +178,10 @@ def refused(role: Role, folder: Path, message: str) -> None:
 
 def test_a_library_is_loaded_if_it_is_the_one_of_the_build(build: Path, tmp_path: Path) -> None:
     role, folder = copied(build, tmp_path / "copy")
-    load_engine(role, folder)
+    engine = load_engine(role, folder)
     assert loaded(folder / "library.so")
+    engine.release("part_0")
+    assert not loaded(folder / "library.so")
 
 
 def test_a_library_with_a_byte_changed_is_not_loaded(build: Path, tmp_path: Path) -> None:
