@@ -65,6 +65,21 @@ def check_nodes(graph: Graph, machine: Machine) -> None:
             raise refusal
 
 
+def check_not_empty(graph: Graph) -> None:
+    """Refuse inputs, states, weights and outputs without elements: a plan has no place for them.
+
+    Raises:
+        UserError: names the value.
+    """
+    for value in (*graph.inputs, *graph.states(), *graph.weights(), *graph.outputs):
+        if 0 in (value.shape or ()):
+            raise UserError(
+                f"the tvm target has no code for %{value.name}, which is empty: {list(value.shape or ())}",
+                where=f"graph {graph.name}",
+                hint=_OTHER_TARGET,
+            )
+
+
 def check_operators(graph: Graph, known: Mapping[str, Any]) -> None:
     """Refuse operators that have no code.
 

@@ -14,7 +14,14 @@ from partc.format.kernel_plan import KERNELS_FILE, kernel_plan_text
 from partc.ir.graph import Graph, ModelInfo, Node, Part, Weight
 from partc.ir.types import HALF
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
-from targets.tvm.checks import check_forms, check_nodes, check_operators, check_sizes, refusal_of
+from targets.tvm.checks import (
+    check_forms,
+    check_nodes,
+    check_not_empty,
+    check_operators,
+    check_sizes,
+    refusal_of,
+)
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
 from targets.tvm.machine import ARCHITECTURES, PROVIDERS, Machine, features_of_host, machine_of
 from targets.tvm.padding import check_padding, check_states
@@ -133,6 +140,7 @@ class TvmTarget(Target):
             static = [_static(graph, info, entry) for graph in graphs]
             write_quantized(static)
             for graph in static:
+                check_not_empty(graph)
                 check_operators(graph, known)
             check_forms(static)
         return list(graphs)

@@ -138,6 +138,19 @@ def test_what_is_checked_is_left_as_it_is() -> None:
     assert [node.op for node in graph.nodes] == ["Relu"]
 
 
+EMPTY = {
+    "node a": "const %s = i64[2] [0, 4]\n%a: f32[2, 0], %y: f32[2, 4] = Split(%x, %s) {axis = 1}",
+    "graph part_0": "const %n = i64[1] [0]\n%y: f32[2, 0] = Slice(%x, %n, %n, %n)",
+}
+
+
+@pytest.mark.parametrize("where", EMPTY)
+def test_tensors_without_elements_are_refused(where: str) -> None:
+    with pytest.raises(UserError, match="empty") as caught:
+        lowered(f"input %x: f32[2, 4]\n{EMPTY[where]}")
+    assert (caught.value.where or "").startswith(where)
+
+
 LARGE = """input %new: f32[batch, 8, sequence, 128]
 input %position: i64[batch]
 state %cache: f32[batch, 8, 131072, 128]

@@ -60,7 +60,10 @@ def _concat(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
 def _split(b: FunctionBuilder, node: Node, operands: list[Expr]) -> list[Expr]:
     """The sizes of the outputs say where to cut."""
     axis = axis_of(node, 0)
-    ends = np.cumsum([shape_of(node, place)[axis] for place in range(len(node.outputs))]).tolist()
+    sizes = [shape_of(node, place)[axis] for place in range(len(node.outputs))]
+    if 0 in sizes:
+        raise unsupported(node, "with an empty part")
+    ends = np.cumsum(sizes).tolist()
     if len(ends) == 1:
         return [operands[0]]
     pieces = b.emit(op.split(operands[0], ends[:-1], axis=axis))
