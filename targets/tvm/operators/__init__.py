@@ -12,7 +12,7 @@ shape of the result, which the IR knows, says it all. `kernels/` replaces the on
 | `reductions.py` | sums over axes, softmax, norms |
 | `products.py` | matrix products, convolutions, pools |
 | `rotary.py` | rotary position embedding |
-| `attention.py` | `partc.Attention` in every form, `partc.UpdateState` |
+| `attention.py` | attention in every form, caches, and the rows of caches in 8 bits |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs every kernel of a library on whole numbers that no plan should hand it, in a process of its own.
+"""Runs every kernel of a library on numbers that no plan should hand it, in a process of its own.
 
     python -m tests.runtime.engines.hostile LIBRARY KERNELS
 
@@ -26,6 +26,8 @@ from tests.runtime.engines.damaged import guarded_zeros
 
 _WORDS = (-1, -(2**63), 2**63 - 1, 2**31 - 1, 2**31, -(2**31), 2**32 + 3, 4096, 17, 0)
 """Places before, behind and far from every tensor, and some that 32 bits turn into others."""
+_FLOATS = (np.nan, np.inf, -np.inf, 3e38, -2e9, 1e-40, 0)
+"""Numbers that have no order, that no whole number has, or whose inverse is infinite."""
 
 
 def check_kernels(folder: Path) -> None:
@@ -66,13 +68,20 @@ def _call_of(plan: KernelPlan, kernel: str) -> KernelFunction:
 
 
 def _fill(array: Array, kind: KernelTensor, word: int, rng: np.random.Generator) -> None:
-    """Every other whole number is `word`, as far as it has room there, and the rest any of the words."""
+    """Every other whole number is `word`, as far as it has room there, and the rest any of the words.
+
+    Half of the floats are odd ones, and truth values are any byte.
+    """
     if array.dtype.kind in "iu":
         whole = rng.choice(np.array(_WORDS), array.shape).reshape(-1)
         whole[::2] = word
         array[...] = whole.reshape(array.shape).astype(array.dtype)
-    elif kind.dtype != "bool":
-        array[...] = rng.standard_normal(array.shape).astype(array.dtype)
+    elif kind.dtype == "bool":
+        array.view(np.uint8)[...] = rng.choice((0, 1, 2, 255), array.shape)
+    else:
+        with np.errstate(over="ignore"):
+            odd = rng.choice(_FLOATS, array.shape).astype(array.dtype)
+        array[...] = np.where(rng.random(array.shape) < 0.5, odd, rng.standard_normal(array.shape))
 
 
 if __name__ == "__main__":
