@@ -17,6 +17,7 @@ files        the files of a folder, held against their digests
 messages     one struct a message; message_parts the structs they hold, fields their common fields
 frames       tensors in the frames of a message; codec: its header
 document     the tables of docs/ and the JSON schemas, written from the structs
+native       the structs and tables of the native runner, written from them too; native_types the types of C++
 ```
 
 Needs `partc.errors`, the standard library, numpy and msgspec alone.

@@ -62,15 +62,15 @@ def message_tables() -> str:
     """All kinds of messages, then the fields of each, then the structs that they hold."""
     kinds = [kind for kind in get_args(messages.AnyMessage) if issubclass(kind, messages.Message)]
     lines = ["| kind | from → to | meaning |", "|---|---|---|"]
-    lines += [f"| `{_tag(kind)}` | {kind.route} | {_summary(kind)} |" for kind in kinds]
+    lines += [f"| `{_tag(kind)}` | {kind.route} | {summary(kind)} |" for kind in kinds]
     for kind in kinds:
         if kind.__struct_fields__:
-            lines += ["", f"**`{_tag(kind)}`**: {_summary(kind)}", "", *field_table(kind)]
+            lines += ["", f"**`{_tag(kind)}`**: {summary(kind)}", "", *field_table(kind)]
     held = (parts.Row, parts.TensorSpec, parts.Opening, parts.Sampling, parts.Problem)
     watched = (status.Vitals, readings.Readings, status.Work)
     rings = (status.RingStatus, status.DeviceStatus, status.Steps, status.Change)
     for part in (*held, *watched, *rings):
-        lines += ["", f"**{part.__name__}**: {_summary(part)}", "", *field_table(part)]
+        lines += ["", f"**{part.__name__}**: {summary(part)}", "", *field_table(part)]
     return "\n".join(lines)
 
 
@@ -81,13 +81,13 @@ def _tag(kind: type[Struct]) -> str:
 def _tables(whole: type[Struct], *parts: type[Struct]) -> str:
     lines = field_table(whole)
     for part in parts:
-        lines += ["", f"**{part.__name__}**: {_summary(part)}", "", *field_table(part)]
+        lines += ["", f"**{part.__name__}**: {summary(part)}", "", *field_table(part)]
     return "\n".join(lines)
 
 
 def instruction_table() -> str:
     """All instructions, as they are written, and their meaning."""
-    rows = [f"| `{_written(kind)}` | {_summary(kind)} |" for kind in INSTRUCTIONS.values()]
+    rows = [f"| `{_written(kind)}` | {summary(kind)} |" for kind in INSTRUCTIONS.values()]
     return "\n".join(["| instruction | meaning |", "|---|---|", *rows])
 
 
@@ -198,7 +198,7 @@ def documented(text: str) -> str:
     return text
 
 
-def _summary(kind: type) -> str:
+def summary(kind: type) -> str:
     """The first paragraph of a docstring, on one line."""
     first = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
     return " ".join(first.split())

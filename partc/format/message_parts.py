@@ -13,7 +13,7 @@ from partc.format.dtypes import DTYPES
 from partc.format.fields import Count, Text
 
 
-class TensorSpec(Struct, frozen=True, array_like=True):
+class TensorSpec(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`[name, dtype, shape]` of a tensor whose bytes lie in the frames."""
 
     name: str
@@ -31,7 +31,7 @@ class TensorSpec(Struct, frozen=True, array_like=True):
 Tensors = Annotated[tuple[TensorSpec, ...], Meta(description="Tensors, in the order of the frames.")]
 
 
-class Row(Struct, frozen=True, array_like=True):
+class Row(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`[request, row, step, position, length]`: one sequence in a step."""
 
     request: fields.RequestNumber
@@ -94,7 +94,7 @@ class Reached(Struct, frozen=True, forbid_unknown_fields=True):
     """Steps below this one are over."""
 
 
-class Held(Struct, frozen=True, array_like=True):
+class Held(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`[request, submodule, steps]`: the rows of so many steps, without a gap, lie in a sub-module's states."""
 
     request: Count

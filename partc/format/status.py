@@ -21,7 +21,7 @@ KEPT_CHANGES = 8
 Seconds = Annotated[float, Meta(ge=0)]
 
 
-class Work(Struct, frozen=True, array_like=True):
+class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`[submodule, phase, runs, seconds]`: how long a sub-module takes."""
 
     submodule: str
@@ -34,7 +34,7 @@ class Work(Struct, frozen=True, array_like=True):
     """Median of the last 32."""
 
 
-class Steps(Struct, frozen=True, array_like=True):
+class Steps(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`[phase, steps, seconds]`: how long the steps of a phase take."""
 
     phase: str

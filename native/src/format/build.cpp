@@ -1,0 +1,171 @@
+#include "format/build.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "format/complaints.hpp"
+#include "format/digests.hpp"
+#include "format/dtypes.hpp"
+#include "format/json.hpp"
+
+namespace partc {
+namespace {
+
+/// A quoted text, not too long.
+std::string quoted(std::string_view text) { return "'" + std::string(text.substr(0, 60)) + "'"; }
+
+}  // namespace
+
+void check_format(const Object& raw, std::string_view known, const std::string& where) {
+  const Value* value = raw.find("format");
+  const std::string* found = value == nullptr ? nullptr : value->as<std::string>();
+  if (found != nullptr && *found == known) return;
+  const std::string_view family = known.substr(0, known.find('/') + 1);
+  const bool is_version = found != nullptr && found->starts_with(family);
+  throw bundle_error("format: " + quoted(found == nullptr ? "null" : *found) + " cannot be read, this partc reads " +
+                         quoted(known),
+                     where,
+                     is_version ? "install the partc that compiled it, or compile again with this one" : kRecompile);
+}
+
+namespace build {
+namespace {
+
+/// The engine of a compiled library → its provider; empty: another engine.
+std::string_view provider_of(std::string_view engine) {
+  return engine == "plan" ? "cpu" : engine == "tvm" ? "cuda" : "";
+}
+
+std::string engine_problem(const Build& build) {
+  const EngineSpec& engine = build.engine;
+  const std::string_view provider = provider_of(engine.kind);
+  if (provider.empty() == engine.library.has_value()) return "library: is there just where the kind is plan or tvm";
+  if (!engine.library) return "";
+  if (engine.provider != provider) {
+    return "provider: the engine " + engine.kind + " has no provider " + quoted(engine.provider);
+  }
+  for (const Submodule& submodule : build.submodules) {
+    if (!engine.library->functions.contains(submodule.name)) {
+      return "library.functions: " + quoted(submodule.name) + " is missing";
+    }
+  }
+  return "";
+}
+
+std::string layout_problem(const State& state, const EngineSpec& engine) {
+  if (state.layout == "plain") return "";
+  if (engine.kind != "plan") return engine.kind + " on " + engine.provider + " holds no panels";
+  auto is_number = [](const Size& size) { return std::holds_alternative<std::uint64_t>(size); };
+  const bool is_cache = state.kind == "rows" && state.shape.size() == 4 &&
+                        std::all_of(state.shape.begin() + 2, state.shape.end(), is_number);
+  return is_cache ? "" : "only rows [batch, heads, N, N] lie in panels";
+}
+
+std::string size_problem(const Size& size, const Dims& dims) {
+  std::set<std::string> found;
+  try {
+    found = symbols(size);
+  } catch (const Error&) {
+    return "shape: this is not a size";
+  }
+  for (const std::string& symbol : found) {
+    if (!dims.contains(symbol)) return "shape: " + quoted(symbol) + " has no largest value in dims";
+  }
+  return "";
+}
+
+std::string type_problem(const std::string& dtype, const std::vector<Size>& shape, const Dims& dims) {
+  if (element_type(dtype) == nullptr) return "dtype: " + quoted(dtype) + " is unknown";
+  for (const Size& size : shape) {
+    if (std::string problem = size_problem(size, dims); !problem.empty()) return problem;
+  }
+  return "";
+}
+
+/// Calls `act(place, dtype, shape)` for everything in the file that has a type.
+void for_each_type(const Build& build,
+                   const std::function<void(std::string, const std::string&, const std::vector<Size>&)>& act) {
+  for (const Port& port : build.inputs) act("inputs." + port.name, port.dtype, port.shape);
+  for (const Port& port : build.outputs) act("outputs." + port.name, port.dtype, port.shape);
+  for (const auto& [name, type] : build.values) act("values." + name, type.dtype, type.shape);
+  for (const Submodule& submodule : build.submodules) {
+    for (const State& state : submodule.states) {
+      act("submodules." + submodule.name + ": " + state.name, state.dtype, state.shape);
+    }
+  }
+}
+
+void check_files(const Build& build, const std::string& where) {
+  for (const auto& [name, entry] : build.files) {
+    if (!is_inside(name)) throw recompile("files: " + quoted(name) + " does not stay in the folder", where);
+  }
+  for (const Submodule& submodule : build.submodules) {
+    std::vector<std::string> files{submodule.file};
+    files.insert(files.end(), submodule.weights.begin(), submodule.weights.end());
+    for (const std::string& file : files) {
+      if (build.files.contains(file)) continue;
+      throw recompile("submodules: " + quoted(file) + " of " + submodule.name + " is not among the files", where);
+    }
+    if (submodule.covers && submodule.covers->first > submodule.covers->second) {
+      throw recompile("submodules: covers of " + submodule.name + " goes backwards", where);
+    }
+  }
+}
+
+}  // namespace
+
+Build parse_build(std::string_view text, const std::string& where) {
+  Object raw = read_json_object(text, where);
+  check_format(raw, BUILD_FORMAT, where);
+  if (const Value* digest = raw.find("digest")) {
+    Object rest = raw;
+    rest.erase("digest");
+    if (*digest != Value{data_digest({std::move(rest)})}) {
+      throw recompile("the file is damaged: its digest does not fit", where);
+    }
+  }
+  Build build = converted(where, [&] { return read_build({std::move(raw)}); });
+  check_build(build, where);
+  return build;
+}
+
+void check_build(const Build& build, const std::string& where) {
+  check_files(build, where);
+  if (const std::string problem = engine_problem(build); !problem.empty()) throw recompile("engine." + problem, where);
+  for (const Submodule& submodule : build.submodules) {
+    for (const State& state : submodule.states) {
+      const std::string problem = layout_problem(state, build.engine);
+      if (!problem.empty()) throw recompile("submodules: layout of " + state.name + ": " + problem, where);
+    }
+  }
+  for_each_type(build, [&](const std::string& place, const std::string& dtype, const std::vector<Size>& shape) {
+    const std::string problem = type_problem(dtype, shape, build.dims);
+    if (!problem.empty()) throw recompile(place + ": " + problem, where);
+  });
+}
+
+bool is_inside(std::string_view name) {
+  if (name.empty() || name.starts_with('/') || name.find('\\') != name.npos || name.find('\0') != name.npos) return false;
+  bool has_parts = false;
+  while (!name.empty()) {
+    const std::size_t end = std::min(name.find('/'), name.size());
+    const std::string_view part = name.substr(0, end);
+    if (part == "..") return false;
+    has_parts = has_parts || !(part.empty() || part == ".");
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  return has_parts;
+}
+
+std::uint64_t most_chunks(const Model& model) {
+  return model.prompt_chunk ? (model.max_sequence + *model.prompt_chunk - 1) / *model.prompt_chunk : 1;
+}
+
+TensorType buffer_of(const State& state) {
+  if (state.layout == "plain") return {state.dtype, state.shape};
+  const std::uint64_t positions = std::get<std::uint64_t>(state.shape[2]);
+  return {state.dtype, {state.shape[0], state.shape[1], (positions + PANEL - 1) / PANEL, state.shape[3], PANEL}};
+}
+
+}  // namespace build
+}  // namespace partc

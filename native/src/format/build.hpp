@@ -1,0 +1,46 @@
+// build.json, read and checked (partc/format/build.py).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "errors.hpp"
+#include "format/build.gen.hpp"
+#include "format/dims.hpp"
+
+namespace partc::build {
+
+/// Reads and checks the text of a build.json. Throws Error: with the key that is wrong and the remedy.
+Build parse_build(std::string_view text, const std::string& where);
+
+/// Holds a build that was converted already against its own rules: every name refers to something, every size can be
+/// reckoned. Throws Error: with the key that is wrong.
+void check_build(const Build& build, const std::string& where);
+
+/// Whether a relative path stays in its folder.
+bool is_inside(std::string_view name);
+
+/// Steps that a prompt takes at most.
+std::uint64_t most_chunks(const Model& model);
+
+/// Element type and shape of a state's buffer in the engine.
+TensorType buffer_of(const State& state);
+
+}  // namespace partc::build
+
+namespace partc {
+
+/// Refuses files of other formats, and of other versions of this one.
+void check_format(const Object& raw, std::string_view known, const std::string& where);
+
+/// Runs a reader of data; its errors get a place and the usual remedy.
+template <class Read>
+auto converted(const std::string& where, Read read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Error(ErrorKind::bundle, error.message, where, kRecompile);
+  }
+}
+
+}  // namespace partc

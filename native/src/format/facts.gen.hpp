@@ -1,0 +1,50 @@
+// Written by `python -m partc.format.native native/src/format`: change the Python structs, not this file.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace partc {
+
+inline constexpr std::uint64_t VERSION = 2;
+inline constexpr std::string_view CLIENT = "client";
+inline constexpr std::uint64_t FRAME_LIMIT = 65536;
+inline constexpr std::uint64_t LONGEST_CAUSE = 300;
+inline constexpr std::string_view SAMPLE = "sample";
+inline constexpr std::uint64_t WINDOW_STEPS = 32;
+inline constexpr std::uint64_t KEPT_CHANGES = 8;
+inline constexpr std::string_view BUILD_FORMAT = "partc-build/2";
+inline constexpr std::string_view BUILD_FILE = "build.json";
+inline constexpr std::string_view PLACEMENT_FORMAT = "partc-placement/2";
+inline constexpr std::string_view PLACEMENT_FILE = "placement.json";
+inline constexpr std::string_view KERNELS_FORMAT = "partc-kernels/1";
+inline constexpr std::string_view KERNELS_FILE = "kernels.json";
+inline constexpr std::uint64_t ALIGNMENT = 64;
+inline constexpr std::uint64_t PANEL = 16;
+inline constexpr std::uint64_t MOST_LEVELS = 64;
+
+/// One row of the table of element types.
+struct ElementType {
+  std::string_view name, held, safetensors;
+  std::uint64_t bytes;
+};
+
+inline constexpr std::array<ElementType, 13> ELEMENT_TYPES{{
+    {"float64", "float64", "F64", 8},
+    {"float32", "float32", "F32", 4},
+    {"float16", "float16", "F16", 2},
+    {"bfloat16", "uint16", "BF16", 2},
+    {"int64", "int64", "I64", 8},
+    {"int32", "int32", "I32", 4},
+    {"int16", "int16", "I16", 2},
+    {"int8", "int8", "I8", 1},
+    {"uint64", "uint64", "U64", 8},
+    {"uint32", "uint32", "U32", 4},
+    {"uint16", "uint16", "U16", 2},
+    {"uint8", "uint8", "U8", 1},
+    {"bool", "bool", "BOOL", 1},
+}};
+
+}  // namespace partc

@@ -1,0 +1,85 @@
+// Programs: the work of a device in one step of one request, as a list of instructions (partc/format/program.py).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace partc::program {
+
+using Names = std::vector<std::string>;
+
+/// Values that travel together between two devices.
+struct Message {
+  /// The other device.
+  std::string device;
+  Names values;
+  auto operator<=>(const Message&) const = default;
+};
+
+/// Wait for the one message that holds these values.
+struct Recv {
+  Names values;
+  std::string device;
+  bool operator==(const Recv&) const = default;
+};
+
+/// Compute a sub-module; the values meet its inputs and outputs by position.
+struct Run {
+  std::string submodule;
+  Names inputs, outputs;
+  bool operator==(const Run&) const = default;
+};
+
+/// Send one message with these values; never waits.
+struct Send {
+  Names values;
+  std::string device;
+  bool operator==(const Send&) const = default;
+};
+
+/// Draw a token i64[batch] from logits [batch, 1, vocabulary].
+struct Sample {
+  std::string logits, token;
+  bool operator==(const Sample&) const = default;
+};
+
+/// Hand values to the client of the request; on the source only.
+struct Emit {
+  Names values;
+  bool operator==(const Emit&) const = default;
+};
+
+using Instruction = std::variant<Recv, Run, Send, Sample, Emit>;
+using Program = std::vector<Instruction>;
+
+/// The values that an instruction uses, which must be there before it.
+Names reads(const Instruction& instruction);
+/// The values that are there after it.
+Names writes(const Instruction& instruction);
+/// The messages that it waits for, and those that it sends: one at most.
+std::vector<Message> awaits(const Instruction& instruction);
+std::vector<Message> sends(const Instruction& instruction);
+
+/// The phase of a part of a prompt behind which more comes; its programs follow from those of `prefill`.
+inline constexpr std::string_view CHUNK = "chunk";
+/// The phase of a decode step that is computed again, and whose token is not waited for.
+inline constexpr std::string_view REPLAY = "replay";
+
+/// Reads a program. Throws Error: naming `where` and the line.
+Program parse_program(std::string_view text, const std::string& where);
+/// The text of one instruction.
+std::string print_instruction(const Instruction& instruction);
+
+/// The program of a step whose token is not wanted: nothing is sampled, emitted, or sent to where it would be.
+Program tokenless(const Program& program);
+
+/// A set of cases for std::visit.
+template <class... Cases>
+struct Match : Cases... {
+  using Cases::operator()...;
+};
+
+}  // namespace partc::program

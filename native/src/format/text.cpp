@@ -1,0 +1,113 @@
+#include "format/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace partc {
+namespace {
+
+/// Length of the sequence that a byte begins, and the range of the byte behind it; length 0: it begins none.
+struct Lead {
+  std::size_t length;
+  unsigned char low, high;
+};
+
+Lead lead_of(unsigned char byte) {
+  if (byte < 0x80) return {1, 0, 0};
+  if (byte < 0xC2) return {0, 0, 0};
+  if (byte < 0xE0) return {2, 0x80, 0xBF};
+  if (byte == 0xE0) return {3, 0xA0, 0xBF};
+  if (byte == 0xED) return {3, 0x80, 0x9F};
+  if (byte < 0xF0) return {3, 0x80, 0xBF};
+  if (byte == 0xF0) return {4, 0x90, 0xBF};
+  if (byte < 0xF4) return {4, 0x80, 0xBF};
+  if (byte == 0xF4) return {4, 0x80, 0x8F};
+  return {0, 0, 0};
+}
+
+int base64_digit(char letter) {
+  if ('A' <= letter && letter <= 'Z') return letter - 'A';
+  if ('a' <= letter && letter <= 'z') return letter - 'a' + 26;
+  if ('0' <= letter && letter <= '9') return letter - '0' + 52;
+  if (letter == '+') return 62;
+  return letter == '/' ? 63 : -1;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view bytes) {
+  for (std::size_t at = 0; at < bytes.size();) {
+    const Lead lead = lead_of(static_cast<unsigned char>(bytes[at]));
+    if (lead.length == 0 || bytes.size() - at < lead.length) return false;
+    for (std::size_t next = 1; next < lead.length; ++next) {
+      const auto byte = static_cast<unsigned char>(bytes[at + next]);
+      const unsigned char low = next == 1 ? lead.low : 0x80, high = next == 1 ? lead.high : 0xBF;
+      if (byte < low || byte > high) return false;
+    }
+    at += lead.length;
+  }
+  return true;
+}
+
+std::size_t characters(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char letter) { return (static_cast<unsigned char>(letter) & 0xC0) != 0x80; }));
+}
+
+void append_utf8(std::string& text, unsigned long code) {
+  auto put = [&](unsigned long byte) { text += static_cast<char>(byte); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xC0 | (code >> 6));
+    put(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    put(0xE0 | (code >> 12));
+    put(0x80 | ((code >> 6) & 0x3F));
+    put(0x80 | (code & 0x3F));
+  } else {
+    put(0xF0 | (code >> 18));
+    put(0x80 | ((code >> 12) & 0x3F));
+    put(0x80 | ((code >> 6) & 0x3F));
+    put(0x80 | (code & 0x3F));
+  }
+}
+
+std::optional<std::string> from_base64(std::string_view text) {
+  if (text.size() % 4 != 0) return {};
+  std::string found;
+  for (std::size_t at = 0; at < text.size(); at += 4) {
+    const bool is_last = at + 4 == text.size();
+    const std::size_t padding = !is_last ? 0 : text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
+    std::uint32_t bits = 0;
+    for (std::size_t index = 0; index < 4; ++index) {
+      const int digit = index >= 4 - padding ? 0 : base64_digit(text[at + index]);
+      if (digit < 0) return {};
+      bits = bits << 6 | static_cast<std::uint32_t>(digit);
+    }
+    for (std::size_t index = 0; index < 3 - padding; ++index) found += static_cast<char>(bits >> (16 - 8 * index));
+  }
+  return found;
+}
+
+std::string to_hex(std::string_view bytes) {
+  static constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (const char byte : bytes) {
+    text += digits[static_cast<unsigned char>(byte) >> 4];
+    text += digits[static_cast<unsigned char>(byte) & 15];
+  }
+  return text;
+}
+
+std::string from_hex(std::string_view digits) {
+  auto number = [](char digit) { return digit <= '9' ? digit - '0' : digit - 'a' + 10; };
+  std::string bytes;
+  for (std::size_t at = 0; at + 1 < digits.size(); at += 2) {
+    bytes += static_cast<char>(number(digits[at]) << 4 | number(digits[at + 1]));
+  }
+  return bytes;
+}
+
+}  // namespace partc

@@ -1,0 +1,36 @@
+// UTF-8 and base64.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace partc {
+
+/// Whether bytes are UTF-8 as Python reads it: no overlong forms, no halves of surrogate pairs, nothing above U+10FFFF.
+bool is_utf8(std::string_view bytes);
+/// Code points of UTF-8 text.
+std::size_t characters(std::string_view text);
+/// Appends a code point that is no half of a surrogate pair.
+void append_utf8(std::string& text, unsigned long code);
+/// The bytes that base64 text with its padding stands for.
+std::optional<std::string> from_base64(std::string_view text);
+/// Digits of a SHA-256 as they stand in files, and its bytes as they travel.
+std::string to_hex(std::string_view bytes);
+/// Of an even number of hexadecimal digits.
+std::string from_hex(std::string_view digits);
+/// Texts with something between them.
+template <class Texts>
+std::string joined(const Texts& texts, std::string_view between) {
+  std::string all;
+  bool is_first = true;
+  for (const auto& text : texts) {
+    if (!is_first) all += between;
+    is_first = false;
+    all += text;
+  }
+  return all;
+}
+
+}  // namespace partc

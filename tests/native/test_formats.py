@@ -1,0 +1,388 @@
+"""The readers of native/src/format beside those of partc/format: the same data, the same verdicts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from partc.errors import BundleError, RunError
+from partc.format import native
+from partc.format.build import build_json, is_inside, parse_build
+from partc.format.codec import decode, encode
+from partc.format.digests import canonical_json, data_digest
+from partc.format.dims import evaluate
+from partc.format.dtypes import BY_SHORT
+from partc.format.fields import FRAME_LIMIT
+from partc.format.json_text import parse_json
+from partc.format.kernel_plan import kernels_digest
+from partc.format.kernel_plan_rules import parse_kernel_plan
+from partc.format.messages import Message
+from partc.format.placement import parse_placement, placement_json, seal_placement
+from partc.format.program import Program, parse_program, print_program
+from partc.format.safetensors import Entry, Header, lay_out
+from tests.format.mutations import mutate
+from tests.format.test_kernel_plan import raw as kernels
+from tests.format.test_messages import KINDS, structs_of
+from tests.format.test_program import ANY as INSTRUCTION
+from tests.native.builds import build_of, resealed
+from tests.native.formats import Formats, Refused, started
+from tests.runtime.roles import THREE, placement_of
+
+SOURCES = Path(__file__).parents[2] / "native" / "src" / "format"
+_SHARED = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+"""The process is the same for all examples, and keeps nothing of them."""
+
+
+def test_generated_files_are_up_to_date() -> None:
+    found = {path.name: path.read_text(encoding="utf-8") for path in SOURCES.glob("*.gen.*")}
+    assert found == native.files(), "python -m partc.format.native native/src/format"
+
+
+@pytest.fixture(scope="module")
+def formats(built: Path) -> Iterator[Formats]:
+    with started(built / "formats") as process:
+        yield Formats(process)
+
+
+def verdict(act: Callable[..., Any], *given: Any) -> Any:
+    """What an act gives; None where it refuses."""
+    try:
+        return act(*given)
+    except (Refused, BundleError, RunError, ValueError, RecursionError):
+        return None
+
+
+# -- messages
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@_SHARED
+@given(data=st.data())
+def test_messages(kind: type[Message], data: st.DataObject, formats: Formats) -> None:
+    frame = encode(data.draw(structs_of(kind)))
+    assert formats.read("message", frame) == frame
+
+
+def has_a_key_twice(frame: bytes) -> bool:
+    """Python takes the last of two; the native reader refuses both."""
+    found: list[bool] = []
+
+    def pairs(items: list[tuple[Any, Any]]) -> None:
+        keys = [key for key, _ in items]
+        found.append(len(keys) != len(set(keys)))
+
+    msgpack.unpackb(frame, object_pairs_hook=pairs)
+    return any(found)
+
+
+def check_message(formats: Formats, frame: bytes) -> bool:
+    """Both readers say the same of some bytes; whether they take them for a message."""
+    expected = verdict(lambda: encode(decode(frame, FRAME_LIMIT)))
+    if expected is not None and has_a_key_twice(frame):
+        expected = None
+    assert verdict(lambda: formats.read("message", frame)) == expected, frame
+    return expected is not None
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@_SHARED
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_mutated_messages(kind: type[Message], data: st.DataObject, seed: int, formats: Formats) -> None:
+    rng, frame = random.Random(seed), encode(data.draw(structs_of(kind)))
+    assert check_message(formats, frame)
+    for _ in range(30):
+        mutant = bytearray(frame)
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            mutant[rng.randrange(len(mutant))] = rng.choice(
+                [rng.randrange(256), 0xC0, 0xC1, 0x80, 0x90, 0xFF]
+            )
+        cut = rng.randrange(len(mutant)) if rng.random() < 0.1 else len(mutant)
+        check_message(formats, bytes(mutant[:cut]) + (b"\0" if rng.random() < 0.05 else b""))
+
+
+_ODD: tuple[Any, ...] = (
+    *(0, 1, -1, 2**53, 2**62, 2**62 + 1, 2**63, 2**64 - 1, 0.5, -0.5, 1.0, 1e300, float("nan"), True, None, "", "x"),
+    *("é" * 300, "é" * 301, b"", bytes(16), bytes(32), [], [1], [[1, 2]], {}, {"a": 1}, {"a": "b"}),
+)  # fmt: skip
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@settings(_SHARED, max_examples=2)
+@given(data=st.data())
+def test_any_value_in_any_field(kind: type[Message], data: st.DataObject, formats: Formats) -> None:
+    whole = msgpack.unpackb(encode(data.draw(structs_of(kind))))
+    for name in whole:
+        for value in _ODD:
+            check_message(formats, msgpack.packb({**whole, name: value}))
+        check_message(formats, msgpack.packb({key: item for key, item in whole.items() if key != name}))
+    check_message(formats, msgpack.packb({**whole, "another": 1}))
+
+
+@pytest.mark.native
+def test_other_headers_are_refused(formats: Formats) -> None:
+    for frame in (
+        b"",
+        b"\xc0",
+        b"\x80",
+        b"\x90",
+        msgpack.packb({"kind": "sleep"}),
+        b"\xc7\x01\x05a",
+        b"\x91" * 70000,
+    ):
+        with pytest.raises(Refused):
+            formats.read("message", frame)
+    with pytest.raises(Refused, match="at most 65536 are allowed"):
+        formats.read("message", bytes(FRAME_LIMIT + 1))
+    with pytest.raises(Refused, match="install the same version"):
+        formats.read("message", msgpack.packb({"kind": "hello", "v": 3}))
+
+
+# -- JSON
+
+_TEXTS = st.text(st.characters(codec="utf-8"))
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(1 - 2**64, 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _TEXTS,
+    lambda inner: st.lists(inner) | st.dictionaries(_TEXTS, inner),
+)  # fmt: skip
+
+
+@pytest.mark.native
+@settings(_SHARED, max_examples=100)
+@given(data=_JSON, escapes=st.booleans())
+def test_json(data: Any, escapes: bool, formats: Formats) -> None:
+    text = json.dumps(data, ensure_ascii=escapes)
+    assert formats.read("json", text).decode() == canonical_json(data)
+    compact = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert formats.read("compact", text).decode() == compact
+
+
+@pytest.mark.native
+@settings(_SHARED, max_examples=100)
+@given(data=_JSON, seed=st.integers(0, 2**32))
+def test_mutated_json(data: Any, seed: int, formats: Formats) -> None:
+    rng, text = random.Random(seed), json.dumps(data).encode()
+    for _ in range(20):
+        mutant = bytearray(text)
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            mutant[rng.randrange(len(mutant))] = rng.choice(
+                b'"\\{}[]:,0123456789.eE+- \t\nutrfalsn\x00\x7f\x80\xc3\xff'
+            )
+        same_json(formats, bytes(mutant))
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(
+    "text",
+    (
+        *("01", "-", "-0", "1.", ".5", "1e", "1e5", "1E+05", "1e400", "1e-400", "-1e-400", "NaN", "Infinity", "0x1"),
+        *("18446744073709551615", "18446744073709551616", "-18446744073709551615", "9" * 30, "[1,]", "{,}", "[", "]"),
+        *(r'"\ud83d\ude00"', r'"\ud83d"', r'"\ude00"', r'"\ud83dx"', r'"\x41"', r'"\u12"', '"\t"', '"', "'a'"),
+        *('{"a":1,"a":2}', '{"a":1,"\\u0061":2}', "{a:1}", '{"a" 1}', "[" * 64 + "]" * 64, "[" * 65 + "]" * 65),
+        *("\ufeff1", " 1 ", "1 2", "", " ", "nul", "true", "truth", "1.0", "100000000000000000.0", "1e16", "12345e-13"),
+    ),
+)  # fmt: skip
+def test_json_at_the_edge(text: str, formats: Formats) -> None:
+    same_json(formats, text.encode())
+
+
+def same_json(formats: Formats, text: bytes) -> None:
+    expected = verdict(lambda: canonical_json(parse_json(text, "it", BundleError, None)).encode())
+    assert verdict(lambda: formats.read("json", text)) == expected, text
+
+
+# -- sizes, digests, names
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(
+    "text",
+    (
+        *("batch", "2*sequence + 1", "-batch + sequence", "(batch+1)*(sequence-2)//2", "-7//2 + 9", "--batch"),
+        "7//-2 + 9",
+        *("", " ", "batch batch", "1/2", "2**3", "3 // 0", "batch.x", "1e3", "007", "0", "00", "()", "(1", "1)"),
+        "9" * 19,
+        *("9" * 18, "a" * 2001, "(" * 150 + "1" + ")" * 150, "unknown", "1 - 2", "batch*sequence*1000000007", "+1"),
+    ),
+)  # fmt: skip
+def test_sizes(text: str, formats: Formats) -> None:
+    def size() -> bytes:
+        try:
+            found = evaluate(text, {"batch": 3, "sequence": 7})
+        except KeyError as error:
+            raise ValueError from error
+        if found < 0:
+            raise ValueError("the native reader refuses sizes below 0")
+        return str(found).encode()
+
+    assert verdict(lambda: formats.read("size", text)) == verdict(size)
+
+
+@pytest.mark.native
+@_SHARED
+@given(content=st.binary() | st.integers(50, 200).map(bytes))
+def test_digests(content: bytes, formats: Formats) -> None:
+    assert formats.read("digest", content).decode() == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(
+    "name", ["a", "a/b", "/a", "..", "a/../b", "a/..b", ".", "./a", "", "a\\b", "a\0", "//a", "a//b", "./."]
+)
+def test_paths(name: str, formats: Formats) -> None:
+    assert formats.read("inside", name) == (b"yes" if is_inside(name) else b"no")
+
+
+# -- files of a bundle
+
+
+def build_again(data: Any) -> bytes:
+    return canonical_json(build_json(parse_build(data))).encode()
+
+
+def placement_again(data: Any) -> bytes:
+    return canonical_json(placement_json(parse_placement(data))).encode()
+
+
+@pytest.mark.native
+def test_builds(formats: Formats) -> None:
+    data = build_json(build_of())
+    assert formats.read("build", json.dumps(data)).decode() == canonical_json(data)
+
+
+@pytest.mark.native
+def test_mutated_builds(formats: Formats) -> None:
+    rng, taken = random.Random(3), 0
+    for _ in range(400):
+        data = build_json(build_of())
+        for _ in range(rng.randint(1, 2)):
+            mutate(data, rng)
+        sealed = resealed(data) if rng.random() < 0.9 else data
+        expected = verdict(build_again, sealed)
+        assert verdict(formats.read, "build", json.dumps(sealed)) == expected, sealed
+        taken += expected is not None
+    assert 20 < taken < 380, "some mutations are harmless, most are not"
+
+
+def placement_data() -> Any:
+    """A ring of three with everything that a placement may have."""
+    placement = placement_of(THREE, ("d",), {"prefill_s": 1.5e-5, "decode_s": 1.0, "prefill_tokens": 32.0})
+    mirrored = msgspec.structs.replace(
+        placement, mirrors={"body": "d"}, addresses={**placement.addresses, "a": "x:1"}
+    )
+    return placement_json(seal_placement(mirrored))
+
+
+@pytest.mark.native
+def test_placements(formats: Formats) -> None:
+    data = placement_data()
+    assert formats.read("placement", json.dumps(data)).decode() == canonical_json(data)
+
+
+@pytest.mark.native
+def test_mutated_placements(formats: Formats) -> None:
+    rng, taken = random.Random(5), 0
+    for _ in range(600):
+        data = placement_data()
+        mutate(data, rng)
+        if rng.random() < 0.9 and "placement_id" in data:
+            rest = {key: item for key, item in data.items() if key not in ("placement_id", "addresses")}
+            data["placement_id"] = data_digest(rest)
+        expected = verdict(placement_again, data)
+        assert verdict(formats.read, "placement", json.dumps(data)) == expected, data
+        taken += expected is not None
+    assert 20 < taken < 580, "some mutations are harmless, most are not"
+
+
+@pytest.mark.native
+@settings(_SHARED, max_examples=60)
+@given(program=st.lists(INSTRUCTION), seed=st.integers(0, 2**32))
+def test_programs(program: list[Any], seed: int, formats: Formats) -> None:
+    text = print_program(program)
+    check_program(formats, text)
+    rng = random.Random(seed)
+    for _ in range(20 if text else 0):
+        at, size = rng.randrange(len(text)), rng.choice([0, 1, 1])
+        check_program(formats, text[:at] + rng.choice(' ,()"->#\\ab.1é\n\t{') + text[at + size :])
+
+
+def check_program(formats: Formats, text: str) -> None:
+    """Both read the same program; names that no bare word can be are written with other escapes."""
+
+    def read() -> Program:
+        program = parse_program(text)
+        json.dumps(
+            [astuple(item) for item in program], ensure_ascii=False
+        ).encode()  # no half of a surrogate pair
+        return program
+
+    expected = verdict(read)
+    found = verdict(lambda: formats.read("program", text).decode())
+    assert (None if found is None else parse_program(found)) == expected, text
+
+
+@pytest.mark.native
+def test_mutated_safetensors(formats: Formats, tmp_path: Path) -> None:
+    header, entries = lay_out([Entry("a", "f32", (3, 2)), Entry("b", "i8", (64,)), Entry("é", "bf16", ())])
+    whole = header + bytes(max(entry.offset + entry.bytes for entry in entries))
+    rng, path, taken = random.Random(6), tmp_path / "it", 0
+    for turn in range(600):
+        mutant = bytearray(whole)
+        for _ in range(turn and rng.choice([1, 1, 2])):
+            mutant[rng.randrange(len(header))] = rng.choice(b'0123456789,[]{}:"FIB\x00 x')
+        path.write_bytes(mutant)
+
+        def expected() -> bytes:
+            found = Header(path, BundleError, None)
+            each = {name: found.entry(name) for name in found.names()}
+            rows = {name: [BY_SHORT[e.dtype].long, list(e.shape), e.offset] for name, e in each.items()}
+            return json.dumps(rows, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+        found = verdict(formats.read, "safetensors", bytes(mutant))
+        assert found == verdict(expected), bytes(mutant)
+        taken += found is not None
+    assert 10 < taken < 580, "some mutations are harmless, most are not"
+
+
+@pytest.mark.native
+def test_mutated_kernel_plans(formats: Formats) -> None:
+    rng, taken = random.Random(4), 0
+    for _ in range(600):
+        data = kernels()
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            mutate(data, rng)
+
+        def expected(data: Any = data) -> bytes:
+            plan = parse_kernel_plan(data, "it")
+            return f"{kernels_digest(plan.kernels).hex()} {plan.arena_bytes}".encode()
+
+        found = verdict(formats.read, "kernels", json.dumps(data))
+        assert found == verdict(expected), data
+        taken += found is not None
+    assert 20 < taken < 580, "some mutations are harmless, most are not"
+
+
+def test_every_message_has_a_struct() -> None:
+    """A kind that is new stands in the generated files as well."""
+    text = native.files()["messages.gen.hpp"]
+    assert all(f'kind = "{kind.__struct_config__.tag}"' in text for kind in KINDS)
+    assert (
+        msgspec.json.encode(len(KINDS)) == str(text.count("static constexpr std::string_view kind")).encode()
+    )
