@@ -128,13 +128,13 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
         PlanError: the problem has no answer; says which constraint cannot be met.
     """
     from partc.cli.tables import print_summary
-    from partc.plan.evaluate import evaluate
+    from partc.plan.shared.evaluate import evaluate_plan
     from partc.plan.summary import summarize
 
     if answer.stages is None:
         hint = f"{_remedy(problem, answer, strategy)}; --json prints the whole answer"
         raise PlanError(answer.constraint or "no plan meets the constraints", where=file, hint=hint)
-    print_summary(summarize(problem, answer, evaluate(problem, answer.stages).predicted))
+    print_summary(summarize(problem, answer, evaluate_plan(problem, answer).predicted))
 
 
 def _remedy(problem: Problem, answer: Plan, strategy: str) -> str:

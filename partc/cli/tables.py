@@ -67,6 +67,7 @@ def print_summary(summary: Summary) -> None:
         *messages,
         *batches,
         *headline(summary),
+        *summary.explain.get("shared", []),
         *_chosen_lines(summary.explain.get("chosen", {})),
         *_unused_lines(summary.explain.get("unused", {})),
         *summary.losses,

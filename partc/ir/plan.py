@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, convert, field, structs, to_builtins
 
-from partc.format.placement import Stages, assignment_of, stages_of
+from partc.format.placement import Stage, Stages, assignment_of, stages_of
 
 FORMAT = "partc-plan/1"
 Json = dict[str, Any]
@@ -24,11 +24,32 @@ def plain(record: object) -> Any:
     return json.loads(json.dumps(to_builtins(record)))
 
 
+Exchange = Literal["none", "tiles", "ring", "star"]
+"""How the devices of a stage exchange a value: tile by tile along a ring while they compute, in a ring or through the
+first of them when they have computed; not at all where there is one."""
+TILES = "tiles"
+"""Stands for the values of messages among the devices of a stage."""
+
+
+class SharedStage(Stage, frozen=True):
+    """A stage of a plan in which stages may have several devices."""
+
+    shares: tuple[int, ...] = ()
+    """Units (heads, columns or rows) of each device; empty where there is one."""
+    exchange: Exchange = "none"
+
+
+SharedStages = tuple[SharedStage, ...]
+"""As `Stages`: in the order of a step."""
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """The answer to a planning problem: who computes what, its value, and how much better any plan could be."""
 
     stages: Stages | None = None
     """None where no plan is feasible."""
+    phases: dict[str, SharedStages] = field(default_factory=dict)
+    """Phase → its stages, where some have several devices; `stages` are then those of the first phase."""
     value: Number | None = None
     """Seconds (latency) or steps per second (throughput)."""
     bound: Number | None = None
@@ -55,7 +76,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     def to_json(self) -> Json:
         """`answer` of plan.json; `from_json` gives back an equal plan."""
         fields = plain(self)
-        del fields["stages"]
+        phases = fields.pop("phases")
+        fields["stages"] = phases
+        if not phases:
+            del fields["stages"]
         names = None if self.assignment is None else list(self.assignment)
         return {"feasible": self.feasible, "assignment": names, **fields}
 
@@ -67,8 +91,10 @@ class Plan(Struct, frozen=True, kw_only=True):
             msgspec.ValidationError: a value is of the wrong kind.
         """
         names = convert(data.get("assignment"), list[str] | None)
-        plan = convert({key: data[key] for key in data if key not in ("feasible", "assignment")}, cls)
-        return structs.replace(plan, stages=stages_of(names) if names else None)
+        phases = convert(data.get("stages", {}), dict[str, SharedStages])
+        others = {key: data[key] for key in data if key not in ("feasible", "assignment", "stages")}
+        stages = stages_of(names) if names else next(iter(phases.values()), None)
+        return structs.replace(convert(others, cls), stages=stages, phases=phases)
 
 
 def feasible_plan(
@@ -131,6 +157,18 @@ class Message(Struct, frozen=True, rename={"sender": "from", "receiver": "to"}):
         if self.is_return:
             return "return"
         return "sequential" if self.to_stage == self.from_stage + 1 else "residual"
+
+
+class SharedMessage(Message, frozen=True, rename={"sender": "from", "receiver": "to"}):
+    """A message of a step in which stages may have several devices, each of them an entry of the timeline."""
+
+    relation: Literal["sequential", "residual", "return", "tiles"]
+    """Of the sending stage to the receiving one; `tiles`: among the devices of one."""
+
+    @property
+    def kind(self) -> str:
+        """The relation."""
+        return self.relation
 
 
 class Timeline(Struct, frozen=True):

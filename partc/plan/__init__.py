@@ -4,13 +4,14 @@ The files in the order in which a plan comes to be:
 
 | file | content |
 | --- | --- |
-| `problem.py`, `problem_json.py`, `edges.py` | the planning problem, its JSON form, the edges of a model |
+| `problem.py`, `problem_json.py`, `block_json.py`, `edges.py` | the problem, its JSON form, the edges of a model |
 | `change.py` | the problem with a faster link or device, or fewer of them |
 | `roofline.py`, `stale.py` | the seconds of each sub-module on each device; advice on measurements that do not fit |
 | `layers.py`, `rules.py`, `placement.py` | the user's wishes: layers by number, `pin` and `ban`, `place` |
 | `unsupported.py` | sub-modules that a device's target has no code for |
 | `strategies.py` | the strategies by name; `solve`, which the rest of the compiler calls |
 | `exact/`, `baselines/` | the best plan and its proof; the strategies of the papers |
+| `shared/` | stages of several devices: their cost, and Galaxy's planner |
 | `effort.py` | the work that each search may do |
 | `evaluate.py` | the value of a plan: every strategy is judged by it |
 | `figures.py`, `device_times.py` | the figures of a plan that a placement carries; its times for any placement |

@@ -64,7 +64,7 @@ def evaluate(problem: Problem, stages: Stages) -> Evaluation:
     if shape:
         return Evaluation(shape)
     memory = _memory(problem, stages)
-    violations = [text for use in memory if (text := _memory_violation(use))]
+    violations = [text for use in memory if (text := memory_violation(use))]
     violations += [*_storage_violations(problem, stages), *_missing(problem, stages)]
     if violations:
         return Evaluation(tuple(violations), memory=memory)
@@ -151,7 +151,8 @@ def _memory(problem: Problem, stages: Stages) -> tuple[MemoryUse, ...]:
     )
 
 
-def _memory_violation(use: MemoryUse) -> str | None:
+def memory_violation(use: MemoryUse) -> str | None:
+    """What a device lacks, in words; None where it has room."""
     if use.needed_bytes <= use.available_bytes:
         return None
     return f"{use.device} needs {format_bytes(use.needed_bytes)} and has {format_bytes(use.available_bytes)}"

@@ -16,18 +16,23 @@ from partc.plan.layers import Shape
 from partc.plan.problem import Problem
 from partc.plan.rules import Rule
 from partc.plan.stages import held
-from partc.plan.strategies import load_strategy
+from partc.plan.strategies import SHARING, load_strategy
 
 METHOD = "placed by devices.yaml"
 
 
 def check_strategy(devices: DevicesConfig, strategy: str) -> None:
-    """Refuses a strategy where the user has placed the layers; cheap, so that compile asks it first.
+    """Refuses a strategy that no build can follow, or where the user has placed the layers; cheap: compile asks first.
 
     Raises:
-        PlanError: both are given, or there is no such strategy.
+        PlanError: its stages have several devices, both are given, or there is no such strategy.
     """
     load_strategy(strategy)
+    if strategy in SHARING:
+        raise PlanError(
+            f"--strategy {strategy} gives stages to several devices, which partc cannot compile yet",
+            hint="it answers planning problems: partc plan --problem; leave --strategy out to plan a model",
+        )
     if devices.place and strategy != "optimal":
         raise PlanError(
             f"devices.yaml places the layers: --strategy {strategy} has nothing to decide",

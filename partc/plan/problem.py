@@ -29,6 +29,38 @@ class Shared:
 
 
 @dataclass(frozen=True)
+class Block:
+    """The part of a sub-module that several devices may share: an attention by heads, or an MLP by columns."""
+
+    share: str
+    """`heads` or `columns`: the units of its shares."""
+    units: int
+    """Shares are whole numbers of these: groups of heads that have keys of their own, or columns."""
+    memory_bytes: float
+    """Weights and states that are divided with the units, of `Submodule.memory_bytes`."""
+    efficiency: float = 1.0
+    """Speed of a part of the block as a fraction of the speed of the whole: smaller products are slower."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A block in a step of one phase: what its devices exchange, and which part of its time lies where."""
+
+    rows: int
+    """Positions of the step; a tile is some of them."""
+    activation_bytes: float
+    """The value of all rows that is gathered before the block and summed behind it."""
+    enter: float
+    """Fraction of the time in the products that the gathered value enters (query, key and value; gate and up)."""
+    leave: float
+    """Fraction of the time in the product whose results are summed (attention's output; down)."""
+    connect: float
+    """Fraction of the time in residual sums and normalisations, which are divided by rows."""
+    keys_bytes: float = 0
+    """Keys and values of all rows, which devices that share by rows alone gather; 0 for an MLP."""
+
+
+@dataclass(frozen=True)
 class Submodule:
     """The needs of one sub-module."""
 
@@ -41,6 +73,10 @@ class Submodule:
     shared: Shared | None = None
     disk_bytes: float = 0
     """Weights as they lie on a disk, without shared ones."""
+    block: Block | None = None
+    """How devices may share it; None: one device has all of it."""
+    tiling: Tiling | None = None
+    """Of its block, where there are no phases."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +116,8 @@ class Phase:
     edges: tuple[Edge, ...]
     return_bytes: float = 0
     """Size of the message from the last device back to the source."""
+    tilings: tuple[Tiling | None, ...] = ()
+    """Those of the blocks of all sub-modules; empty where there is no block."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +145,9 @@ class Problem:
         if self.phases:
             return self.phases
         times = tuple(submodule.time_s for submodule in self.submodules)
-        return (Phase("step", 1.0, times, self.edges, self.return_bytes),)
+        tilings = tuple(submodule.tiling for submodule in self.submodules)
+        blocks = tilings if any(tilings) else ()
+        return (Phase("step", 1.0, times, self.edges, self.return_bytes, blocks),)
 
     @cached_property
     def link_of(self) -> dict[tuple[str, str], Link]:

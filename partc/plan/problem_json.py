@@ -12,18 +12,20 @@ without a limit.
  "phases":     [{"name", "weight", "submodules": [{"time_s"}], "edges", "return_bytes"}]}
 ```
 
+A sub-module that several devices may share has a `"block"` too (`partc.plan.block_json`).
 With `phases`, the times, edges and return_bytes stand in the phases alone. An optional `"batch": 8` at the top
 says that a step makes a token of each of eight sequences; it changes what is said of a plan, never the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from partc.config.devices import OBJECTIVES
 from partc.config.section import Section, describe
 from partc.errors import ConfigError
 from partc.format.json_text import parse_json
+from partc.plan.block_json import block_json, read_block, read_tiling, tiling_json
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 
 _LEAST = 1e-30
@@ -65,7 +67,7 @@ def read_problem(data: object, file: str = "problem") -> Problem:
         links=_links(top, names),
         edges=_edges(top, len(submodules)),
         return_bytes=_number(top, "return_bytes", 0),
-        phases=_phases(top, names, len(submodules)),
+        phases=_phases(top, names, submodules),
         batch=top.whole("batch", 1),
     )
 
@@ -141,16 +143,20 @@ def _devices(top: Section) -> tuple[Device, ...]:
 
 
 def _submodule(section: Section, names: list[str], phased: bool) -> Submodule:
-    section.allow(("memory_bytes", "peak_bytes", "shared", "disk_bytes", *(() if phased else ("time_s",))))
+    single = () if phased else ("time_s", "tiling")
+    section.allow(("memory_bytes", "peak_bytes", "shared", "disk_bytes", "block", *single))
     shared = section.section("shared") if "shared" in section else None
     if shared:
         shared.allow(("name", "bytes"))
+    block = read_block(section)
     return Submodule(
         memory_bytes=_number(section, "memory_bytes", 0),
         time_s={} if phased else _times(section, names),
         peak_bytes=_number(section, "peak_bytes", 0),
         shared=Shared(shared.text("name"), _number(shared, "bytes")) if shared else None,
         disk_bytes=_number(section, "disk_bytes", 0),
+        block=block,
+        tiling=None if phased else read_tiling(section, needed=block is not None),
     )
 
 
@@ -211,17 +217,21 @@ def _links(top: Section, names: list[str]) -> tuple[Link, ...]:
     return tuple(links.values())
 
 
-def _phases(top: Section, names: list[str], count: int) -> tuple[Phase, ...]:
-    phases = []
+def _phases(top: Section, names: list[str], submodules: Sequence[Submodule]) -> tuple[Phase, ...]:
+    phases, count = [], len(submodules)
     for section in top.sections("phases"):
         section.allow(("name", "weight", "submodules", "edges", "return_bytes"))
         parts = section.sections("submodules")
         if len(parts) != count:
             raise section.error(f"expected {count} sub-modules, found {len(parts)}", "submodules")
         for part in parts:
-            part.allow(("time_s",))
+            part.allow(("time_s", "tiling"))
         times = tuple(_times(part, names) for part in parts)
         edges = _edges(section, count)
+        tilings = tuple(
+            read_tiling(part, needed=whole.block is not None)
+            for part, whole in zip(parts, submodules, strict=True)
+        )
         phases.append(
             Phase(
                 section.text("name"),
@@ -229,6 +239,7 @@ def _phases(top: Section, names: list[str], count: int) -> tuple[Phase, ...]:
                 times,
                 edges,
                 _number(section, "return_bytes", 0),
+                tilings if any(tilings) else (),
             )
         )
     if "phases" in top and not any(phase.weight > 0 for phase in phases):
@@ -255,6 +266,10 @@ def _submodule_json(submodule: Submodule, phased: bool) -> dict[str, object]:
         result["shared"] = {"name": submodule.shared.name, "bytes": submodule.shared.bytes}
     if submodule.disk_bytes:
         result["disk_bytes"] = submodule.disk_bytes
+    if submodule.block:
+        result["block"] = block_json(submodule.block)
+    if submodule.tiling:
+        result["tiling"] = tiling_json(submodule.tiling)
     return result
 
 
@@ -272,7 +287,15 @@ def _phase_json(phase: Phase) -> dict[str, object]:
     return {
         "name": phase.name,
         "weight": phase.weight,
-        "submodules": [{"time_s": dict(times)} for times in phase.time_s],
+        "submodules": _parts_json(phase),
         "edges": [_edge_json(edge) for edge in phase.edges],
         "return_bytes": phase.return_bytes,
     }
+
+
+def _parts_json(phase: Phase) -> list[dict[str, object]]:
+    parts: list[dict[str, object]] = [{"time_s": dict(times)} for times in phase.time_s]
+    for part, tiling in zip(parts, phase.tilings, strict=False):
+        if tiling is not None:
+            part["tiling"] = tiling_json(tiling)
+    return parts

@@ -19,6 +19,9 @@ STRATEGIES: Mapping[str, str] = {
     "edgeshard-latency": "partc.plan.baselines.edgeshard_latency:plan_edgeshard_latency",
     "edgeshard-throughput": "partc.plan.baselines.edgeshard_throughput:plan_edgeshard_throughput",
     "lingualinked": "partc.plan.baselines.lingualinked:plan_lingualinked",
+    "galaxy": "partc.plan.baselines.galaxy:plan_galaxy",
+    "megatron": "partc.plan.baselines.megatron:plan_megatron",
+    "sequence-parallel": "partc.plan.baselines.sequence_parallel:plan_sequence_parallel",
 }
 """Every strategy by the name that `--strategy` takes; loaded on first use."""
 
@@ -28,8 +31,14 @@ ABOUT: Mapping[str, str] = {
     "edgeshard-latency": "EdgeShard's Algorithm 1",
     "edgeshard-throughput": "EdgeShard's Algorithm 2",
     "lingualinked": "LinguaLinked's Eq. 5, devices may be returned to",
+    "galaxy": "Galaxy's Algorithm 1",
+    "megatron": "equal tensor parallelism",
+    "sequence-parallel": "equal rows",
 }
 """Strategy → its description in a few words."""
+
+SHARING = ("galaxy", "megatron", "sequence-parallel")
+"""The strategies whose stages have several devices: they plan problems, and nothing compiles their plans."""
 
 Strategy: TypeAlias = "Callable[[Problem], Plan]"
 """Pure: it reads a problem and returns a plan, feasible or with the constraint that cannot be met."""
@@ -62,7 +71,12 @@ def with_explanation(problem: Problem, plan: Plan, *, free: bool) -> Plan:
 
     from partc.plan.explain import explain
 
-    explained = explain(problem, plan.stages, _solver(), free=free)
+    if plan.phases:
+        from partc.plan.shared.explain import explain_shared
+
+        explained = explain_shared(problem, plan, _solver())
+    else:
+        explained = explain(problem, plan.stages, _solver(), free=free)
     return structs.replace(plan, explain={**explained, **plan.explain})
 
 

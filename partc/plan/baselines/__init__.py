@@ -8,6 +8,8 @@
 | `lingualinked.py` | LinguaLinked's Eq. 5 over all assignments |
 | `assignment_programme.py` | Eq. 5 as a mixed-integer programme |
 | `assignment_solver.py`, `solver_process.py` | HiGHS on it, in a process of its own |
+| `galaxy.py` | Galaxy's Algorithm 1, with tiles |
+| `megatron.py`, `sequence_parallel.py` | its baselines: equal tensor parallelism, equal rows |
 | `valued.py` | plans at their true value, with the bound of the best plan |
 """
 

@@ -1,0 +1,106 @@
+"""The value of a plan in which stages may have several devices; what `partc.plan.evaluate` is for all others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+
+from partc.config.units import format_bytes
+from partc.format.placement import Stages
+from partc.ir.plan import Plan, SharedStage, SharedStages
+from partc.plan.evaluate import Evaluation, evaluate, memory_violation
+from partc.plan.problem import Problem
+from partc.plan.shared.members import disk_use, memory_use
+from partc.plan.shared.step import follow_shared
+
+
+def evaluate_plan(problem: Problem, plan: Plan) -> Evaluation:
+    """The value of a feasible plan of any kind."""
+    assert plan.stages is not None
+    return evaluate_shared(problem, plan.phases) if plan.phases else evaluate(problem, plan.stages)
+
+
+def evaluate_shared(
+    problem: Problem, phases: Mapping[str, SharedStages], *, overlap: bool = True
+) -> Evaluation:
+    """Checks the stages of each phase against every constraint and follows one step of each.
+
+    Busy times are those of the lanes: the latency of a link occupies nothing.
+
+    Args:
+        problem: with blocks for all that is shared.
+        phases: every phase of the problem → its stages.
+        overlap: whether tiles travel while products are computed.
+    """
+    if shape := [text for stages in phases.values() for text in _shape(problem, stages)]:
+        return Evaluation(tuple(dict.fromkeys(shape)))
+    memory = memory_use(problem, phases)
+    violations = [text for use in memory if (text := memory_violation(use))]
+    violations += [*_storage(problem, phases), *_missing_times(problem, phases)]
+    if violations:
+        return Evaluation(tuple(dict.fromkeys(violations)), memory=memory)
+    steps = [follow_shared(problem, phase, phases[phase.name], overlap=overlap) for phase in problem.steps]
+    if absent := dict.fromkeys(pair for step in steps for pair in step.lanes.missing):
+        return Evaluation(tuple(f"there is no link from {a} to {b}" for a, b in absent), memory=memory)
+    busy: dict[str, float] = {}
+    for phase, step in zip(problem.steps, steps, strict=True):
+        for lane, seconds in step.lanes.busy_s().items():
+            busy[lane] = busy.get(lane, 0.0) + phase.weight * seconds
+    if problem.objective == "latency":
+        value = sum(step.timeline.weight * step.timeline.latency_s for step in steps)
+    else:
+        value = 1.0 / max(*busy.values(), sys.float_info.min)
+    return Evaluation((), value, tuple(step.timeline for step in steps), memory, tuple(busy.items()))
+
+
+def _shape(problem: Problem, stages: SharedStages) -> Iterator[str]:
+    """What is wrong with stages before anything is computed."""
+    if [j for stage in stages for j in stage.indices] != list(range(len(problem.submodules))):
+        yield f"the stages do not hold each of {len(problem.submodules)} sub-modules once, in their order"
+        return
+    if stages[0].devices != (problem.source,):
+        names = ", ".join(stages[0].devices)
+        yield f"sub-module 0 is on {names}, but must be on the source {problem.source} alone"
+    for stage in stages:
+        yield from _stage_shape(problem, stage)
+
+
+def _stage_shape(problem: Problem, stage: SharedStage) -> Iterator[str]:
+    if unknown := sorted(set(stage.devices) - set(problem.device_of)):
+        yield f"unknown device {unknown[0]}"
+    if len(set(stage.devices)) < len(stage.devices):
+        yield f"sub-module {stage.first} names a device twice"
+    if len(stage.devices) == 1:
+        return
+    for j in stage.indices:
+        block = problem.submodules[j].block
+        if block is None:
+            yield f"sub-module {j} cannot be shared"
+        elif stage.share != "sequence" and _wrong_shares(stage, block.share, block.units):
+            yield f"sub-module {j} is shared by {block.share}, {block.units} in all"
+
+
+def _wrong_shares(stage: SharedStage, share: str, units: int) -> bool:
+    short = len(stage.shares) != len(stage.devices)
+    return stage.share != share or short or sum(stage.shares) != units or min(stage.shares) < 0
+
+
+def _storage(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[str]:
+    for name, needed in disk_use(problem, phases):
+        storage = problem.device_of[name].storage_bytes
+        if storage is not None and needed > storage:
+            yield f"the weights on {name} take {format_bytes(needed)} of {format_bytes(storage)} of storage"
+
+
+def _missing_times(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[str]:
+    for phase in problem.steps:
+        for stage in phases[phase.name]:
+            for j in stage.indices:
+                for name in stage.devices:
+                    if name not in phase.time_s[j]:
+                        yield f"{name} cannot run sub-module {j}"
+
+
+def as_shared(stages: Stages) -> SharedStages:
+    """The same stages as those of a plan in which some may have several devices."""
+    return tuple(SharedStage(stage.submodules, stage.devices, stage.share) for stage in stages)
