@@ -14,6 +14,7 @@ A part flows through these files in this order:
 | `quantized.py` | nodes on quantised weights as nodes on panels of bytes, and on activations made bytes once |
 | `widen.py` | half precision: what lies in memory stays so, everything is computed in float32 |
 | `layout.py` | which weights are packed, and the expression that packs them while they are streamed |
+| `panels.py` | keys in panels of 16, as attention reads them |
 | `fuse.py` | nodes joined with their neighbours, where a processor's kernel does both |
 | `blocks.py` | equal layers, so that each distinct one is compiled once |
 | `builder.py` | graphs to one Relax module: a function an entry, kernels shared by all |
@@ -25,6 +26,7 @@ A part flows through these files in this order:
 | `linker.py` | linkers: which there are for a platform, tried on an empty library, and used |
 | `process.py` | other makers' tools as processes, with a time limit |
 | `pipeline.py` | our passes from Relax to allocations, views and calls of kernels |
+| `bound_places.py` | places that are data, kept inside their tensors |
 | `kernel_plan.py` | lowered Relax to the plan of its kernels, every tensor with its place |
 | `objects.py` | kernels to object files, on all cores |
 | `loop/` | the code of a library besides its kernels: the loop over a plan, threads |

@@ -2,12 +2,12 @@
 
 | node | becomes |
 | --- | --- |
-| `partc.QuantizedMatMul(x, data, scales)` | `tvm.QuantizedProduct(tvm.QuantizeRows(x), panels)` |
+| `partc.QuantizedMatMul(x, data, scales)` | `tvm.QuantizedProduct(q, panels)` |
 | `partc.QuantizedGather(data, scales, indices)` | `tvm.QuantizedRows(panels, indices)` |
-| `partc.QuantizedExperts(x, chosen, (data, scales)…)` | `tvm.QuantizedExperts(tvm.QuantizeRows(x), chosen, panels)` |
+| `partc.QuantizedExperts(x, chosen, (data, scales)…)` | `tvm.QuantizedExperts(q, chosen, panels)` |
 
-Products of one x with weights of one kind share its `tvm.QuantizeRows`; a table and the head that is tied to it share
-their panels. The attribute `depth` is the number of weights in a row, filled up to whole blocks.
+q is `tvm.QuantizeActivations(x)`, one for all products of x with weights of one kind; a table and the head that is tied
+to it share their panels. The attribute `depth` is the number of weights in a row, filled up to whole blocks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from partc.ir.panels import BLOCK, LANES, panels_shape
 from partc.ir.weights import Join, Step, WeightExpr
 from targets.rewrite import Rewriter, rewrite
 
-ROWS, PRODUCT = "tvm.QuantizeRows", "tvm.QuantizedProduct"
+ACTIVATIONS, PRODUCT = "tvm.QuantizeActivations", "tvm.QuantizedProduct"
 GATHER, EXPERTS = "tvm.QuantizedRows", "tvm.QuantizedExperts"
-OPERATORS = (ROWS, PRODUCT, GATHER, EXPERTS)
+OPERATORS = (ACTIVATIONS, PRODUCT, GATHER, EXPERTS)
 WORDS = BLOCK // 4
 """Words of a block of quantised activations."""
 UNIT4 = WORDS + 2
@@ -99,7 +99,7 @@ def _rows(x: Value, data: Weight, node: Node, r: Rewriter) -> Value:
     def make() -> Value:
         many = math.prod(int(size) for size in (x.shape or ())[:-1])
         rows = r.value(f"{x.name}.bytes", "i32", (many, row_words(depth, bits)))
-        r.emit(ROWS, [x], [rows], attributes, node.scope)
+        r.emit(ACTIVATIONS, [x], [rows], attributes, node.scope)
         return rows
 
     return r.once(("rows", x, depth, bits), make)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.tvm
 tvm = pytest.importorskip("tvm")
 
 from targets.tvm.kernels.instructions import INSTRUCTION_SETS, InstructionSet, instructions_of  # noqa: E402
-from targets.tvm.kernels.quantize_rows import quantize_blocks, quantize_whole  # noqa: E402
+from targets.tvm.kernels.quantize_activations import quantize_blocks, quantize_whole  # noqa: E402
 from targets.tvm.kernels.quantized import (  # noqa: E402
     quantized_product,
     quantized_product_added,

@@ -76,10 +76,10 @@ def test_products_are_joined_with_their_neighbours_and_share_quantised_rows(modu
     graph = written(module.graph)
     assert [node.op for node in graph.nodes] == [
         "tvm.QuantizedRows",
-        "tvm.QuantizeRows", "tvm.QuantizedProduct", "tvm.QuantizedProductPlus",
-        "tvm.QuantizeRows", "tvm.QuantizedGatedProduct",
-        "tvm.QuantizeRows", "tvm.QuantizedProductPlus",
-        "tvm.QuantizeRows", "tvm.QuantizedProduct",
+        "tvm.QuantizeActivations", "tvm.QuantizedProduct", "tvm.QuantizedProductPlus",
+        "tvm.QuantizeActivations", "tvm.QuantizedGatedProduct",
+        "tvm.QuantizeActivations", "tvm.QuantizedProductPlus",
+        "tvm.QuantizeActivations", "tvm.QuantizedProduct",
     ]  # fmt: skip
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from partc.ir.text import parse_module
+from targets import tvm
+from targets.tvm import kernels, operators
 from targets.tvm.specialise import entries_of
 from targets.tvm.target import CHUNKS
+from tests.targets.compiled_steps import Compiled, module_of
 
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
@@ -82,3 +87,26 @@ def test_a_long_prompt_computes_less_than_twice_its_rows() -> None:
         entry.sequence for entry in entries_of([module.graph], module.info, (1,), CHUNKS) if entry.batch == 2
     ]
     assert sizes == [1, 16, 64, 256, 512, 1024, 2048, 3000]
+
+
+@pytest.mark.parametrize("package", [tvm, kernels, operators])
+def test_a_package_says_what_every_file_of_it_is_for(package: ModuleType) -> None:
+    folder = Path(package.__file__ or "").parent
+    rows = [line.split("|")[1] for line in (package.__doc__ or "").splitlines() if line.startswith("| `")]
+    listed = {name.rstrip("/") for row in rows for name in re.findall(r"`([\w.]+/?)`", row)}
+    parts = {
+        path.name for path in folder.iterdir() if path.name[0] != "_" and (path / "__init__.py").is_file()
+    }
+    assert listed == parts | {path.name for path in folder.glob("[a-z]*.py")}
+
+
+def test_the_sine_and_the_cosine_of_a_number_may_be_one_call(tmp_path: Path) -> None:
+    """LLVM makes one of both; a kernel of `Tan` takes both, too."""
+    lines = ["input %x: f32[batch, sequence, 5]"]
+    lines += [f"%{op.lower()}: f32[batch, sequence, 5] = {op}(%x)" for op in ("Sin", "Cos", "Tan")]
+    lines += ["%both: f32[batch, sequence, 5] = Mul(%sin, %cos)", "output %both", "output %tan"]
+    compiled = Compiled(module_of(lines, tmp_path, "tvm", 1), tmp_path / "build")
+    x = np.linspace(-1.5, 1.5, 5, dtype=np.float32).reshape(1, 1, 5)
+    found = compiled.run({"x": x}, {"batch": 1, "sequence": 1})
+    np.testing.assert_allclose(found["both"], np.sin(x) * np.cos(x), atol=1e-6)
+    np.testing.assert_allclose(found["tan"], np.tan(x), rtol=1e-5)

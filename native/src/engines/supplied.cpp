@@ -47,6 +47,8 @@ void* supplied(std::string_view symbol) {
       {"fmaf", address<float(float, float, float)>(::fmaf)},
       {"ldexp", address<double(double, int)>(::ldexp)},
       {"ldexpf", address<float(float, int)>(::ldexpf)},
+      {"sincos", address(&::sincos)},
+      {"sincosf", address(&::sincosf)},
   };
   const auto found = table.find(symbol);
   return found == table.end() ? nullptr : found->second;

@@ -2,6 +2,19 @@
 
 Each file holds kernels of one kind and the emitters that use them; `cpu_operators` is what a processor's table of
 operators is overlaid with. A kernel says in its docstring how many bytes it moves and how many operations it does.
+
+| file | kernels |
+| --- | --- |
+| `matmul.py`, `float_tiles.py` | products with weights of floats; how much of them stays in registers |
+| `quantized.py`, `quantized_tiles.py` | products with weights of 4 and 8 bits; their tiles |
+| `quantize_activations.py` | activations as bytes, for those products |
+| `quantized_experts.py` | the product of each row with the matrix of its expert |
+| `gather.py`, `quantized_gather.py` | rows of tables that lie in panels |
+| `attention.py`, `attention_sizes.py` | attention; its sizes, tasks and tiles |
+| `update_state.py`, `cache_rows.py` | new rows into caches; the same rows in 8 bits |
+| `rotary.py`, `normalise.py`, `activate.py` | rotary embedding, norms, activation functions |
+| `vector.py`, `script.py` | what all share: functions of vectors; kernels written by Python that runs |
+| `instructions/` | sums of products of bytes for each instruction set, and the choice of one |
 """
 
 from __future__ import annotations

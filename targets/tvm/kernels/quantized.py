@@ -2,7 +2,7 @@
 
 | node | computes |
 | --- | --- |
-| `tvm.QuantizeRows(x)` | activations as bytes |
+| `tvm.QuantizeActivations(x)` | activations as bytes |
 | `tvm.QuantizedProduct(q, w)` | x · wᵀ |
 | `tvm.QuantizedProductPlus(q, w, added)` | x · wᵀ + added |
 | `tvm.QuantizedGatedProduct(q, gate, up)` | activation(x · gateᵀ) × (x · upᵀ) |
@@ -26,7 +26,7 @@ from tvm.script import tirx as T
 from partc.ir.graph import Node
 from targets.tvm.builder import Emitter, Expr, FunctionBuilder, tensor_type, type_of
 from targets.tvm.kernels.instructions import InstructionSet
-from targets.tvm.kernels.quantize_rows import quantize_blocks, quantize_whole
+from targets.tvm.kernels.quantize_activations import quantize_blocks, quantize_whole
 from targets.tvm.kernels.quantized_experts import experts_of_rows
 from targets.tvm.kernels.quantized_gather import rows_of_panels
 from targets.tvm.kernels.quantized_tiles import Format, write_group
@@ -127,7 +127,7 @@ def quantized_operators(isa: InstructionSet) -> Mapping[str, Emitter]:
         bits, depth = integer(node, "bits", 4), integer(node, "depth", 0)
         return Format(isa, bits, input_shape(node)[0], depth, shape_of(node, place)[-1])
 
-    def rows(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    def activations(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
         *leading, columns = input_shape(node)
         many = math.prod(leading)
         x, result = b.emit(relax.op.reshape(operands[0], (many, columns))), type_of(node.outputs[0])
@@ -167,7 +167,7 @@ def quantized_operators(isa: InstructionSet) -> Mapping[str, Emitter]:
         return b.call(experts_of_rows, operands, result, format_of(node), input_shape(node, 2)[0], kind)
 
     return {
-        "tvm.QuantizeRows": rows,
+        "tvm.QuantizeActivations": activations,
         "tvm.QuantizedExperts": experts,
         "tvm.QuantizedRows": gather,
         "tvm.QuantizedGatedProduct": gated_product,

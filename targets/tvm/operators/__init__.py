@@ -12,6 +12,7 @@ shape of the result, which the IR knows, says it all. `kernels/` replaces the on
 | `reductions.py` | sums over axes, softmax, norms |
 | `products.py` | matrix products, convolutions, pools |
 | `rotary.py` | rotary position embedding |
+| `reading.py` | none: readers of a node's sizes, types, attributes and constants |
 | `attention.py` | attention in every form, caches, and the rows of caches in 8 bits |
 """
 

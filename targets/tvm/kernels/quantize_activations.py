@@ -1,4 +1,4 @@
-"""`tvm.QuantizeRows`: activations as bytes, made once for all quantised products that read them.
+"""`tvm.QuantizeActivations`: activations as bytes, made once for all quantised products that read them.
 
 | bits of the weights | a row of K numbers becomes, in words | scale |
 | --- | --- | --- |
