@@ -29,12 +29,17 @@ _ARM_FEATURES = {
 }
 _USUAL_ARM = ("dotprod",)
 """Processors since Cortex-A55 and A76, of 2018, have it; earlier ones take `features: [neon]`."""
-_BASELINES = {"x86-64-v3": ("+avx2", "+fma", "+bmi2", "+f16c", "+movbe"), "generic": ("+neon",)}
-"""Features of a baseline that kernels ask for; "generic" is that of aarch64."""
+_BASELINES = {
+    "x86-64-v3": ("+avx2", "+fma", "+bmi", "+bmi2", "+f16c", "+lzcnt", "+movbe"),
+    "generic": ("+neon",),
+}
+"""Features of a baseline, without those that every processor with these has; "generic" is that of aarch64."""
 _LINUX_NAMES = {
     "neon": "asimd",
     "dotprod": "asimddp",
     "fullfp16": "asimdhp",
+    "bmi": "bmi1",
+    "lzcnt": "abm",
     "avx512vnni": "avx512_vnni",
     "avxvnni": "avx_vnni",
 }
