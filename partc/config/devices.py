@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from partc.config.limits import read_limits
+from partc.config.model import PLACES as PLACES_IN_MODEL
 from partc.config.placement import KEYS as PLACEMENT_KEYS
 from partc.config.placement import Ranges, read_ranges
 from partc.config.profiles import find_profile
@@ -19,7 +20,7 @@ from partc.config.times import DeviceTimes, Times, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
 from partc.format.readings import Limits
-from partc.pipeline.registry import COMMON_OPTIONS
+from partc.pipeline.registry import COMMON_OPTIONS, owner_of
 from partc.runtime.cores import MOST_THREADS
 
 OBJECTIVES = ("latency", "throughput")
@@ -151,7 +152,7 @@ def load_devices(path: str | Path) -> DevicesConfig:
 
 def read_devices(top: Section) -> DevicesConfig:
     """Checks the content of a devices.yaml."""
-    top.allow(_TOP_KEYS, _OF_A_DEVICE)
+    top.allow(_TOP_KEYS, {**PLACES_IN_MODEL, **_OF_A_DEVICE})
     devices = {name: _device(top.section("devices"), name) for name in _device_names(top)}
     default, links = _links(top.section("links"), devices)
     return DevicesConfig(
@@ -236,7 +237,7 @@ def _memory_fraction(top: Section) -> float:
 
 def _device(parent: Section, name: str) -> DeviceConfig:
     section = parent.section(name)
-    section.allow(_DEVICE_KEYS, _OF_THE_FILE)
+    section.allow(_DEVICE_KEYS, _elsewhere(section))
     profile = (
         find_profile(section.text("profile"), where=section.place("profile"))
         if "profile" in section
@@ -271,6 +272,13 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         address=_address(section),
         profile=profile.name if profile else None,
     )
+
+
+def _elsewhere(section: Section) -> dict[str, str]:
+    """Keys of a device that are none → the place where they belong, as far as there is one."""
+    unknown = [key for key in section.data if key not in _DEVICE_KEYS]
+    of_options = {key: f"write `options: {{{key}: …}}`" for key in unknown if owner_of(key)}
+    return {**_OF_THE_FILE, **PLACES_IN_MODEL, **of_options}
 
 
 def _figure(section: Section, key: str, parse: Callable[..., _T], known: _T | None, example: str) -> _T:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from partc.config.quantize import KEYS as QUANTIZE_KEYS
 from partc.config.quantize import read_quantization
 from partc.config.section import Section, describe
 from partc.config.yamlfile import load_yaml
@@ -26,6 +27,13 @@ _KEYS = (
     "workload",
     "dims",
 )
+_IN_QUANTIZE = {key: f"write `quantize: {{{key}: …}}`" for key in QUANTIZE_KEYS}
+"""Key → the place where it belongs."""
+PLACES = {
+    **{key: f"{place} in model.yaml" for key, place in _IN_QUANTIZE.items()},
+    **{key: f"write `{key}` in model.yaml" for key in _KEYS},
+}
+"""The same for the user who writes it in another file."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 """Batches that `max_batch: auto` tries first; the planner then looks between them."""
 _REMOTE_CODE = ("trust_remote_code", "remote_code", "auto_map", "custom_code")
@@ -168,7 +176,7 @@ def load_model_config(model: str | Path) -> ModelConfig:
 def read_model_config(top: Section, folder: Path) -> ModelConfig:
     """Checks the content of a model.yaml that lies in `folder`."""
     _refuse_remote_code(top)
-    top.allow(_KEYS)
+    top.allow(_KEYS, _IN_QUANTIZE)
     model = _source(top, folder)
     is_onnx = isinstance(model, OnnxFile)
     task = top.choice("task", TASKS, "graph" if is_onnx else "text-generation")

@@ -10,6 +10,7 @@ from partc.ir.quantization import BITS, NONE, Quantization
 PRECISIONS = (NONE, *sorted(BITS, reverse=True))
 CACHES = (NONE, "int8")
 """Precisions of the caches of keys and values."""
+KEYS = ("weights", "head", "embeddings", "block", "cache")
 BLOCKS = (16, 32, 64, 128, 256)
 """Blocks that engines have kernels for."""
 
@@ -26,7 +27,7 @@ def read_quantization(top: Section) -> Quantization | None:
         whole = top.choice("quantize", PRECISIONS, NONE)
         return _unless_none(Quantization(whole, whole, whole))
     section = top.section("quantize")
-    section.allow(("weights", "head", "embeddings", "block", "cache"))
+    section.allow(KEYS)
     weights = section.choice("weights", PRECISIONS, NONE)
     head, embeddings = (section.choice(key, PRECISIONS, weights) for key in ("head", "embeddings"))
     block, cache = _block(section, weights, head, embeddings), section.choice("cache", CACHES, NONE)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from partc.config.model import PLACES as PLACES_IN_MODEL
 from partc.config.profiles import ARCHITECTURES, HOST, Profile
 from partc.config.section import Section
 from partc.config.times import as_json
@@ -79,6 +80,8 @@ def _options(section: Section, target: str) -> dict[str, object]:
             raise options.error(
                 f"`{key}` is no option of a target", key, hint=f"write `{key}:` beside `options:`"
             )
+        if key in PLACES_IN_MODEL:
+            raise options.error(f"`{key}` is no option of a target", key, hint=PLACES_IN_MODEL[key])
     if not options.data:  # the target itself is not even imported
         return {}
     try:

@@ -143,9 +143,14 @@ def _own_options(target: str) -> dict[str, Any]:
     return {f.name: types[f.name] for f in fields(kind) if f.name not in COMMON_OPTIONS}
 
 
+def owner_of(option: str) -> str | None:
+    """The first target with an option of its own of that name; None where there is none."""
+    return next((name for name in TARGETS if option in _own_options(name)), None)
+
+
 def _meant(option: str, known: Iterable[str]) -> str:
     """The beginning of a hint: the target that has such an option, or the option of nearly that name; empty else."""
-    if owner := next((name for name in TARGETS if option in _own_options(name)), None):
+    if owner := owner_of(option):
         return f"`target: {owner}` has it; "
     near = difflib.get_close_matches(option, known, 1)
     return f"did you mean {near[0]!r}? " if near else ""

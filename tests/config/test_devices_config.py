@@ -344,6 +344,22 @@ def test_a_key_of_a_device_at_the_top(tmp_path: Path, line: str) -> None:
     assert caught.value.hint == f"write `{key}` in a device, beside its `memory`"
 
 
+@pytest.mark.parametrize(
+    ("device", "message", "hint"),
+    [
+        ("features: [vnni]", "`features` has no place here", "write `options: {features: …}`"),
+        ("quantize: int4", "`quantize` has no place here", "write `quantize` in model.yaml"),
+        ("cache: int8", "`cache` has no place here", "write `quantize: {cache: …}` in model.yaml"),
+        ("options: {cache: int8}", "`cache` is no option", "write `quantize: {cache: …}` in model.yaml"),
+        ("options: {dtype: float16}", "`dtype` is no option", "write `dtype` in model.yaml"),
+    ],
+)
+def test_a_key_of_another_place_in_a_device(tmp_path: Path, device: str, message: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(tmp_path, f"{SOURCE}devices:\n  phone: {{profile: pixel_7_pro, {device}}}\n")
+    assert caught.value.hint == hint
+
+
 @pytest.mark.parametrize("entry", ["survive: one", "overlap: 1"])
 def test_a_key_of_the_file_in_a_device(tmp_path: Path, entry: str) -> None:
     key = entry.partition(":")[0]

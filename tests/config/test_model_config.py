@@ -97,6 +97,10 @@ def test_default_workload_fits_a_short_sequence(folder: Path) -> None:
         ("model: ./storyteller\ntask: text-generatoin\n", "did you mean `text-generation`"),
         ("model: ./storyteller\ndtype: float64\n", "is not a known dtype"),
         ("model: ./storyteller\nquantize: {weights: int4, heads: int8}\n", "unknown key"),
+        (
+            "model: ./storyteller\ncache: int8\n",
+            r"`cache` has no place here(.|\n)*write `quantize: {cache: …}`",
+        ),
         *(
             (
                 f"model: ./storyteller\nquantize: {{weights: int4, block: {block}}}\n",

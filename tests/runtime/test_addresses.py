@@ -144,3 +144,11 @@ def test_a_peer_that_returns_after_a_while_is_found_soon(dialler: Transport) -> 
         assert time.monotonic() - began < 0.8, "a quarter of a second, and the half of it by chance"
     finally:
         late.close()
+
+
+def test_a_limit_of_frames_beyond_what_a_socket_takes() -> None:
+    transport = Transport(None, 1 << 70, 5.0)
+    try:
+        assert transport.listen("127.0.0.1:0").startswith("127.0.0.1:")
+    finally:
+        transport.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from partc.errors import BundleError
+from partc.errors import BundleError, RunError
 from partc.format.build import FileEntry
 from partc.runtime.core.commands import Load
 from partc.runtime.core.events import Loaded, LoadFailed
@@ -36,6 +36,21 @@ def outcome(loader: Loader) -> Outcome:
     loader.told.settimeout(10.0)
     (found,) = loader.results()
     return found
+
+
+def test_a_beginning_that_the_memory_is_too_small_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine: Any = Engine("p1", MemoryError())
+    monkeypatch.setattr("partc.runtime.shell.loader.make_engine", lambda *_: engine)
+    role = roles_of(chain("a p0, b p1, c p2"))["b"]
+    loader = Loader(role.changed(files={"": FileEntry("", 0)}), tmp_path, is_checked=True)
+    loader.begin()
+    try:
+        with pytest.raises(RunError, match="there is not enough memory"):
+            outcome(loader)
+    finally:
+        loader.end()
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ class _Helpers:
         self._threads: list[threading.Thread] = []
 
     def start(self, count: int, path: Path) -> None:
+        if count >= MOST_THREADS:  # they would start until the system has no more
+            raise _too_many(f"{count + 1} threads are more than any device has cores for", path)
         work, stop = self._code.partc_work, ctypes.byref(self._stop)
         while len(self._threads) < count:
             thread = threading.Thread(target=work, args=(stop,), name="partc-kernels", daemon=True)
@@ -117,9 +119,7 @@ class _Helpers:
                 thread.start()
             except RuntimeError:  # a limit of the system, or no memory for its stack
                 self.end()
-                hint = "compile with fewer `threads` for this device, or with 0, and set OMP_NUM_THREADS"
-                message = f"{count + 1} threads cannot be started on this machine"
-                raise BundleError(message, where=str(path), hint=hint) from None
+                raise _too_many(f"{count + 1} threads cannot be started on this machine", path) from None
             self._threads.append(thread)
 
     def end(self) -> None:
@@ -127,6 +127,11 @@ class _Helpers:
         self._code.partc_wake()
         for thread in self._threads:
             thread.join()
+
+
+def _too_many(message: str, path: Path) -> BundleError:
+    hint = "compile with fewer `threads` for this device, or with 0, and set OMP_NUM_THREADS"
+    return BundleError(message, where=str(path), hint=hint)
 
 
 def _aligned(constant: KernelConstant) -> Array:

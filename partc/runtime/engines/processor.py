@@ -32,5 +32,5 @@ def check_processor(options: LibraryOptions, path: Path) -> None:
     missing = [name for name in options.needs if features and name not in features]
     if missing:
         message = f"the library uses {', '.join(missing)}, which this processor has not"
-        hint = f"{_LEAST[here]} the device in devices.yaml, or `target: ort`, and compile again"
+        hint = f"{_LEAST[here]} the device in devices.yaml, or write `target: ort` there, and compile again"
         raise BundleError(message, where=str(path), hint=hint)

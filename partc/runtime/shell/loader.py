@@ -88,6 +88,8 @@ class Loader:
             while (job := self._jobs.get()) is not None:
                 self._do(job)
                 self._ended += 1
+        except MemoryError:
+            self._tell(self._no_memory())
         except BaseException as error:
             self._tell(error)
 
@@ -130,9 +132,13 @@ class Loader:
             for name in submodules:
                 self.engine.release(name)  # half of them are of no use, and take their memory
             if isinstance(error, MemoryError):
-                error = RunError("there is not enough memory", where=self._role.device)
+                error = self._no_memory()
             return LoadFailed(epoch, error)
         return Loaded(epoch)
+
+    def _no_memory(self) -> RunError:
+        hint = "end other programs, or compile again: with less `memory` for this device, or a smaller max_sequence"
+        return RunError("there is not enough memory", where=self._role.device, hint=hint)
 
     def _files_of(self, submodules: Iterable[str]) -> set[str]:
         held = (submodule_named(name, self._role) for name in submodules)

@@ -41,6 +41,8 @@ _ZAP_DOMAIN = b"partc"
 _BATCH = 64
 _ENCRYPTION_BYTES = 64
 """More than CURVE adds to a frame (33), which ZeroMQ counts when it limits the size."""
+_LARGEST = 2**63 - 1
+"""The largest limit that ZeroMQ takes."""
 _MORE = zmq.NOBLOCK | zmq.SNDMORE
 _LINGER_MS = 300
 _HANDSHAKE_MS = 10_000
@@ -290,7 +292,7 @@ class Transport:
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.SNDHWM, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, self._frame_limit + _ENCRYPTION_BYTES)
+        socket.setsockopt(zmq.MAXMSGSIZE, min(self._frame_limit + _ENCRYPTION_BYTES, _LARGEST))
         socket.setsockopt(zmq.HEARTBEAT_IVL, self._heartbeat_ms)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 2 * self._heartbeat_ms)
         if self._keys is not None:

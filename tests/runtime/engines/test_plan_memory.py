@@ -99,6 +99,13 @@ def test_threads_that_the_system_does_not_give(folders: Folders, monkeypatch: py
     assert threading.active_count() == alive, "those that began have ended"
 
 
+def test_more_threads_than_any_device_has_cores_for(folders: Folders) -> None:
+    alive = threading.active_count()
+    with pytest.raises(BundleError, match="1025 threads are more than any device has cores for"):
+        folders.engine(threads=1025)
+    assert threading.active_count() == alive
+
+
 def test_two_engines_of_one_library_have_threads_of_their_own(folders: Folders) -> None:
     """The system opens a file once: who is released first does not end the threads of the other."""
     alone = steps(folders.engine())
