@@ -25,8 +25,6 @@ from partc.format.dtypes import DTYPES
 KERNELS_FORMAT: Final = "partc-kernels/1"
 KERNELS_FILE = "kernels.json"
 """It lies beside the library."""
-ALIGNMENT = 64
-"""Bytes that the address of every tensor is a multiple of: a cache line."""
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)", max_length=300)]
 Sizes = Annotated[

@@ -26,7 +26,6 @@ from partc.errors import BundleError
 from partc.format.build import check_format
 from partc.format.dtypes import DTYPES
 from partc.format.kernel_plan import (
-    ALIGNMENT,
     KERNELS_FORMAT,
     KernelCall,
     KernelFunction,
@@ -35,6 +34,7 @@ from partc.format.kernel_plan import (
     KernelTensor,
     Place,
 )
+from partc.format.layouts import ALIGNMENT
 from partc.format.reading import RECOMPILE, convert, read_object
 
 

@@ -1,10 +1,15 @@
-"""Layouts of states inside of an engine; outside they are always rows (`partc.runtime.engines.states`)."""
+"""Layouts of tensors in memory: alignment, and states inside of an engine.
+
+Outside of an engine, states are always rows (`partc.runtime.engines.states`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
+ALIGNMENT = 64
+"""Bytes that the address of every tensor is a multiple of for compiled code, and its offset in a file: a cache line."""
 PANEL = 16
 """Positions of a panel: one cache line of float32, two registers of AVX2, four of NEON."""
 

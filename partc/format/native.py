@@ -62,7 +62,7 @@ _FACTS: Mapping[str, int | str] = {
     "PLACEMENT_FILE": placement.PLACEMENT_FILE,
     "KERNELS_FORMAT": kernel_plan.KERNELS_FORMAT,
     "KERNELS_FILE": kernel_plan.KERNELS_FILE,
-    "ALIGNMENT": kernel_plan.ALIGNMENT,
+    "ALIGNMENT": layouts.ALIGNMENT,
     "PANEL": layouts.PANEL,
     "MOST_LEVELS": json_text.MOST_LEVELS,
 }

@@ -28,8 +28,8 @@ from msgspec import Meta
 from partc.errors import InternalError, UserError
 from partc.format.dtypes import BY_SAFETENSORS, BY_SHORT, Array
 from partc.format.json_text import parse_json
+from partc.format.layouts import ALIGNMENT
 
-ALIGNMENT = 64
 _MAX_HEADER_BYTES = 100_000_000
 """The limit of the safetensors format."""
 _METADATA = "__metadata__"

@@ -28,7 +28,6 @@ from tvm_ffi import structural_walk
 
 from partc.errors import InternalError
 from partc.format.kernel_plan import (
-    ALIGNMENT,
     Access,
     Kernel,
     KernelCall,
@@ -41,6 +40,7 @@ from partc.format.kernel_plan import (
     Place,
 )
 from partc.format.kernel_plan_rules import plan_problems
+from partc.format.layouts import ALIGNMENT
 
 _NUMBER = re.compile(r"\d+(?=_|$)")
 _Value = Any

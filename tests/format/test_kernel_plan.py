@@ -11,7 +11,6 @@ import pytest
 
 from partc.errors import BundleError
 from partc.format.kernel_plan import (
-    ALIGNMENT,
     Kernel,
     KernelCall,
     KernelConstant,
@@ -24,6 +23,7 @@ from partc.format.kernel_plan import (
     kernel_plan_text,
 )
 from partc.format.kernel_plan_rules import load_kernel_plan, parse_kernel_plan
+from partc.format.layouts import ALIGNMENT
 from tests.format.mutations import mutate
 
 Json = Any

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from partc.errors import BundleError
 from partc.format.dtypes import BY_SHORT
-from partc.format.safetensors import ALIGNMENT, Entry, Header, write_safetensors
+from partc.format.layouts import ALIGNMENT
+from partc.format.safetensors import Entry, Header, write_safetensors
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 TENSORS = st.dictionaries(

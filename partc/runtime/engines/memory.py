@@ -18,12 +18,11 @@ import numpy as np
 
 from partc.errors import BundleError
 from partc.format.dtypes import BY_SHORT, Array
+from partc.format.layouts import ALIGNMENT
 from partc.format.reading import RECOMPILE
 from partc.format.safetensors import Entry, Header
 
 _IS_LINUX = sys.platform == "linux"
-ALIGNMENT = 64
-"""Bytes that compiled code expects the address of a tensor to be a multiple of: a cache line."""
 _RELEASE_EVERY_S = 0.002
 _MOST_READ_BYTES = 16 << 20
 """Bytes of mapped files that may be in memory while they are packed into a form of the engine's own."""

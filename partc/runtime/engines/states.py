@@ -26,8 +26,7 @@ import numpy as np
 from partc.errors import RunError
 from partc.format.build import State, Submodule, TensorType
 from partc.format.dtypes import DTYPES, Array
-from partc.format.layouts import PANEL
-from partc.runtime.engines.memory import ALIGNMENT
+from partc.format.layouts import ALIGNMENT, PANEL
 
 _IS_LINUX = sys.platform == "linux"
 

@@ -13,9 +13,10 @@ import numpy as np
 from partc.errors import BundleError
 from partc.format.build import Submodule
 from partc.format.dtypes import BY_SHORT, Array
+from partc.format.layouts import ALIGNMENT
 from partc.format.reading import RECOMPILE, unreadable
 from partc.format.safetensors import Entry, Header
-from partc.runtime.engines.memory import ALIGNMENT, aligned_zeros
+from partc.runtime.engines.memory import aligned_zeros
 
 _LARGE_PAGE = 2 << 20
 

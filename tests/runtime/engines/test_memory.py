@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from partc.errors import BundleError
+from partc.format.layouts import ALIGNMENT
 from partc.format.role import load_role
-from partc.runtime.engines.memory import ALIGNMENT, MappedFiles, map_tensors, release_mapped
+from partc.runtime.engines.memory import MappedFiles, map_tensors, release_mapped
 from partc.runtime.engines.states import LazyZeros, States
 from tests.runtime.bundles import language_model
 
