@@ -17,6 +17,7 @@ from partc.plan.problem import Device, Edge, Link, Problem, Submodule
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
 EDGESHARD = PAPERS / "edgeshard" / "README.md"
 LINGUALINKED = PAPERS / "lingualinked" / "README.md"
+GALAXY = PAPERS / "galaxy" / "README.md"
 OURS = "partc, optimal"
 
 
@@ -158,6 +159,22 @@ def test_bloom_is_as_shown(model: str) -> None:
         rows = [line for line in to_markdown(how, cells(model, module, how)).splitlines() if "BLOOM" in line]
         assert len(rows) == 2
         _assert_shown("\n".join(rows), LINGUALINKED)
+
+
+def test_galaxy_is_as_shown() -> None:
+    from examples.papers.galaxy.run import reproduce
+
+    _assert_shown(reproduce().to_markdown(), GALAXY)
+
+
+def test_galaxy_is_out_of_memory_where_the_paper_is() -> None:
+    (fitted, unfitted) = (rows for heading, _, rows in _tables(GALAXY) if heading.startswith("Table IV"))
+    assert len(fitted) == len(unfitted) == 11
+    pairs = [(row[k], row[k + 1]) for row in fitted + unfitted for k in (2, 4)]
+    assert all((ours == "OOM") == (paper == "OOM") for ours, paper in pairs)
+    assert 0 < sum(paper == "OOM" for _, paper in pairs) < len(pairs)
+    # Galaxy is ahead of both wherever they fit.
+    assert all(float(ours) > 1 for ours, _ in pairs if ours != "OOM")
 
 
 @pytest.mark.hf

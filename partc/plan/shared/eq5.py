@@ -3,14 +3,15 @@
     min  max_d L(MHA, a_d, d) + max_d L(MLP, b_d, d)    such that memory suffices on every device
 
 in whole units, L in proportion to the units. (The third term, of what connects the blocks, is the same for all.) For
-each value that the first maximum can have, the least second one is found by bisection; whether shares within both
-exist is a dynamic programme over the devices: the most columns that fit beside each number of heads.
+each value that the first maximum can have, the least second one is found by bisection, if any would be better; whether
+shares within both exist is a dynamic programme over the devices: the most columns that fit beside each number of heads.
 O(devices · heads · log(devices · columns) · devices · heads²).
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,17 +45,14 @@ def eq5_seconds(layers: Layers, shares: Sequence[Sequence[int]]) -> float:
 
 def best_shares(layers: Layers) -> Shares | None:
     """The shares with the least value of Eq. 5, or None where none fit."""
-    best: tuple[float, Shares] | None = None
+    best, found = math.inf, None
+    seconds = _maxima(layers, 1) if len(layers.kinds) > 1 else [0.0]
     for first_s in _maxima(layers, 0):
-        if best is not None and first_s >= best[0]:
-            break
-        seconds = _maxima(layers, 1) if len(layers.kinds) > 1 else [0.0]
-        found = _least(layers, first_s, seconds)
-        if found is not None:
-            value = eq5_seconds(layers, found)
-            if best is None or value < best[0]:
-                best = value, found
-    return best[1] if best else None
+        better = seconds[: bisect_left(seconds, best - first_s)]
+        shares = _least(layers, first_s, better) if better else None
+        if shares is not None and (value := eq5_seconds(layers, shares)) < best:
+            best, found = value, shares
+    return found
 
 
 def _maxima(layers: Layers, number: int) -> list[float]:
@@ -66,8 +64,9 @@ def _maxima(layers: Layers, number: int) -> list[float]:
 
 def _least(layers: Layers, first_s: float, seconds: Sequence[float]) -> Shares | None:
     """The shares within the first maximum whose second one is least, by bisection."""
-    low, high, found = 0, len(seconds), None
-    while low < high:
+    low, high = 0, len(seconds) - 1
+    found = _shares_within(layers, _limits(layers, (first_s, seconds[high])))
+    while found is not None and low < high:
         middle = (low + high) // 2
         shares = _shares_within(layers, _limits(layers, (first_s, seconds[middle])))
         if shares is None:
