@@ -16,7 +16,7 @@ a processor that does by less than its own error, and not by where a model is cu
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
@@ -93,12 +93,19 @@ class _Widener:
     def _round(self, whole: Value, found: Value, scope: str) -> None:
         """To the 8 digits of bfloat16 by Veltkamp's splitting, c - (c - x) with c = (2¹⁶ + 1) x.
 
-        TVM leaves out casts to bfloat16 and back.
+        TVM leaves out casts to bfloat16 and back. Numbers from 2¹⁰⁰ on, masks for instance, stay as they are: c would
+        be infinite, and the difference no number.
         """
+
+        def made(op: str, operands: Sequence[Value], name: str, dtype: str = "f32") -> Value:
+            return self._r.op(op, operands, dtype, whole.shape, f"{found.name}.{name}")
+
         factor = self._r.constant(np.array(65537, np.float32), "splitter")
-        large = self._r.op("Mul", [whole, factor], "f32", whole.shape, f"{found.name}.large")
-        rest = self._r.op("Sub", [large, whole], "f32", whole.shape, f"{found.name}.rest")
-        self._r.emit("Sub", [large, rest], [found], {}, scope)
+        large = made("Mul", [whole, factor], "large")
+        rounded = made("Sub", [large, made("Sub", [large, whole], "rest")], "rounded")
+        limit = self._r.constant(np.array(2.0**100, np.float32), "limit")
+        is_small = made("Less", [made("Abs", [whole], "magnitude"), limit], "is_small", "bool")
+        self._r.emit("Where", [is_small, rounded, whole], [found], {}, scope)
 
     def _gather(self, node: Node, table: Weight) -> None:
         """Rows are converted, not tables."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -170,3 +171,17 @@ def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     found: np.ndarray = weights / weights.sum(-1, keepdims=True) @ v
     return found
+
+
+@pytest.mark.parametrize("short", sorted(HALF))
+def test_sums_of_the_largest_numbers(short: str, tmp_path: Path) -> None:
+    """Masks are such numbers; what stands beside them is rounded as always, infinities and NaN stay."""
+    kind = f"{short}[batch, sequence, 6]"
+    lines = [f"input %x: {kind}", f"input %m: {kind}", f"%y: {kind} = Add(%x, %m)", f"%z: {kind} = Neg(%y)"]
+    compiled = Compiled(module_of([*lines, "output %z"], tmp_path, "tvm", 1), tmp_path / "build")
+    dtype, held = BY_SHORT[short].numpy, BY_SHORT[short].held
+    most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    x = np.array([1, -1, 3.14, 2, 0, np.nan], dtype).reshape(1, 1, 6)
+    m = np.array([most, -most, 100.3, -np.inf, np.inf, 1], dtype).reshape(1, 1, 6)
+    found = compiled.run({"x": x.view(held), "m": m.view(held)}, {"batch": 1, "sequence": 1})["z"]
+    np.testing.assert_array_equal(found.view(dtype).astype(np.float32), -(x + m).astype(np.float32))
