@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from partc.errors import ConfigError
@@ -56,7 +56,7 @@ class Platform:
     """The name that LLVM and linkers use."""
     baseline: str
     """LLVM's name of the least processor that the code runs on."""
-    features: Mapping[str, tuple[str, ...]]
+    features: Mapping[str, tuple[str, ...]] = field(hash=False)
     """Feature as users write it → what LLVM calls it and what it takes along."""
     elf: str
     """The name that lld gives to the format of its object files."""

@@ -66,8 +66,11 @@ def check_installed() -> None:
             raise ConfigError(f"TVM is of version {found}, below {oldest}", where="target: tvm", hint=hint)
 
 
+@cache
 def find_toolchain(machine: Machine, linker: str = "", nvcc: str = "") -> Toolchain:
     """The tools for `machine`; the options are commands, and empty where partc shall look for them.
+
+    They are tried once in a process, since that takes time; where one is missing or fails, all are looked for again.
 
     Raises:
         ConfigError: one is missing or makes no code for the machine; says how to get it.
@@ -88,12 +91,6 @@ def find_nvcc(arch: str, option: str = "") -> Nvcc:
             where="provider: cuda",
             hint="install the CUDA toolkit (the wheel of TVM does not hold it), or name it in `nvcc` or NVCC",
         )
-    return _tried_nvcc(tuple(command), arch)
-
-
-@cache
-def _tried_nvcc(command: tuple[str, ...], arch: str) -> Nvcc:
-    """Tried once in a process, since that takes seconds; one that fails is tried again."""
     version = _nvcc_version(command)
     known = run_tool([*command, "--list-gpu-code"], ASK_SECONDS)
     if not known.problem and arch not in known.text.split():  # one of before CUDA 11 cannot list them
@@ -103,7 +100,7 @@ def _tried_nvcc(command: tuple[str, ...], arch: str) -> Nvcc:
             hint=f"it has {', '.join(known.text.split())}; older GPUs need an older CUDA toolkit, newer ones a newer",
         )
     _try_kernel(command, arch, version)
-    return Nvcc(command, version)
+    return Nvcc(tuple(command), version)
 
 
 def _nvcc_command(option: str) -> list[str] | None:

@@ -7,7 +7,7 @@ import shutil
 import stat
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,8 @@ def _makes(folder: Path, processor: int) -> str:
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without any tool; the folder is its path."""
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine without any tool, none of which has been tried; the folder is its path."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -78,7 +78,9 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(f"PARTC_LINKER_{name.upper().replace('-', '_')}", raising=False)
     monkeypatch.setattr(linker, "zig", lambda: None)
     monkeypatch.setattr(toolchain, "CUDA_FOLDER", str(tmp_path / "no-cuda"))
-    return folder
+    find_toolchain.cache_clear()
+    yield folder
+    find_toolchain.cache_clear()
 
 
 # Options
@@ -284,15 +286,22 @@ def test_an_nvcc_that_does_not_know_the_gpu_or_finds_no_compiler(bare: Path) -> 
         find_nvcc("sm_87")
 
 
-def test_an_nvcc_that_works_is_tried_once(bare: Path, tmp_path: Path) -> None:
+def test_tools_that_work_are_tried_once(bare: Path, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     says = '[ "$1" = --version ] && echo "Cuda compilation tools, release 12.4" && exit\n'
     knows = '[ "$1" = --list-gpu-code ] && echo "sm_75 sm_87" && exit\n'
     _program(bare, "nvcc", f"echo $1 >> {calls}\n{says}{knows}{_makes(tmp_path / 'made', 190)}")
-    assert find_nvcc("sm_87") == find_nvcc("sm_87")
+    with pytest.raises(ConfigError, match="there is no linker"):
+        find_toolchain(_machine(HOST, cuda="sm_87"))
+    compiler = _compiler(bare, "gcc", "x86_64-linux-gnu")
+    found = find_toolchain(_machine(HOST, cuda="sm_87"))
+    compiler.unlink()
+    assert find_toolchain(_machine(HOST, cuda="sm_87")) is found
     assert calls.read_text().split() == ["--version", "--list-gpu-code", "-arch=sm_87"]
     find_nvcc("sm_75")
     assert calls.read_text().split()[3:] == ["--version", "--list-gpu-code", "-arch=sm_75"], "another GPU is"
+    with pytest.raises(ConfigError, match="there is no linker"):
+        find_toolchain(_machine(HOST, cuda="sm_75"))
 
 
 # Libraries
