@@ -33,6 +33,18 @@ def _run(command: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def compile_native(preset: str) -> Path:
+    """The folder with the programs of native/tests, built as a preset says."""
+    folder = NATIVE.parent / "build" / "native" / preset
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # other processes of pytest-xdist wait, and then find it done
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+        _run(["cmake", "--preset", preset, *([] if (folder / "CMakeCache.txt").exists() else generator)])
+        _run(["cmake", "--build", "--preset", preset, "--parallel", "2"])
+    return folder
+
+
 @pytest.fixture(scope="session")
 def built() -> Path:
     """The folder with the programs of native/tests; it is skipped where they cannot be built, but not in CI."""
@@ -41,14 +53,7 @@ def built() -> Path:
         pytest.fail(f"the native runner must be tested in CI: {missing}", pytrace=False)
     if missing:
         pytest.skip(f"tier native: {missing}")
-    folder = NATIVE.parent / "build" / "native" / PRESET
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:  # other processes of pytest-xdist wait, and then find it done
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        _run(["cmake", "--preset", PRESET, *([] if (folder / "CMakeCache.txt").exists() else generator)])
-        _run(["cmake", "--build", "--preset", PRESET, "--parallel", "2"])
-    return folder
+    return compile_native(PRESET)
 
 
 @pytest.fixture(scope="session")

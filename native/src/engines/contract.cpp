@@ -1,0 +1,38 @@
+#include "engines/contract.hpp"
+
+#include "engines/null.hpp"
+#include "engines/plan.hpp"
+#include "engines/new_tensor.hpp"
+#include "errors.hpp"
+#include "format/text.hpp"
+
+namespace partc::engines {
+
+std::unique_ptr<Engine> make_engine(const BuildPtr& build, const std::string& folder) {
+  if (build->engine.kind == "plan") return std::make_unique<PlanEngine>(build, folder);
+  if (build->engine.kind == "null") return std::make_unique<NullEngine>(build);
+  throw bundle_error("no engine '" + build->engine.kind + "'", "engine.kind", "this runner has plan, null");
+}
+
+const build::Submodule& submodule_named(const std::string& name, const build::Build& build) {
+  std::vector<std::string> known;
+  for (const build::Submodule& module : build.submodules) {
+    if (module.name == name) return module;
+    known.push_back(module.name);
+  }
+  throw bundle_error("there is no sub-module '" + name.substr(0, 60) + "'", "",
+                     "this device has " + joined(known, ", "));
+}
+
+Error not_loaded(const std::string& name) {
+  return run_error("'" + name.substr(0, 60) + "' is not loaded", "", "", "bug");
+}
+
+void check_input(const std::string& name, const Tensor& array, const ElementType& type, const Shape& shape) {
+  if (array.type->held == type.held && array.shape == shape) return;
+  throw run_error("'" + name + "' is " + type_text(array.type->name, array.shape) + ", not " +
+                      type_text(type.name, shape),
+                  "", "", "bug");
+}
+
+}  // namespace partc::engines

@@ -1,0 +1,66 @@
+#include "engines/local_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "format/complaints.hpp"
+
+namespace partc::engines {
+namespace {
+
+Error unreadable(const std::string& path, int number) {
+  if (number == ENOENT) return recompile("the file is missing", path);
+  if (number == ELOOP) return recompile("a symbolic link has no place in a bundle", path);
+  return bundle_error(std::string("cannot be read: ") + std::strerror(number), path,
+                      "give the user of this process the right to read it");
+}
+
+}  // namespace
+
+LocalFile::LocalFile(std::string path) : path_(std::move(path)) {
+  file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file_ < 0) throw unreadable(path_, errno);
+  struct stat status{};
+  if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(file_);
+    throw recompile("not a plain file", path_);
+  }
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+LocalFile::~LocalFile() { close(file_); }
+
+LocalFile::Mapping::Mapping(const LocalFile& file) : size(file.size_) {
+  if (size == 0) return;
+  content = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.file_, 0);
+  if (content == MAP_FAILED) throw unreadable(file.path_, errno);
+}
+
+LocalFile::Mapping::~Mapping() {
+  if (size) munmap(content, size);
+}
+
+void LocalFile::read(std::uint64_t offset, std::span<std::byte> memory) const {
+  while (!memory.empty()) {
+    const ssize_t count = pread(file_, memory.data(), memory.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw unreadable(path_, errno);
+    if (count == 0) throw recompile("the file is shorter than its header says", path_);
+    memory = memory.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+}
+
+std::string LocalFile::read(std::uint64_t offset, std::uint64_t bytes) const {
+  std::string text(bytes, '\0');
+  read(offset, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+}  // namespace partc::engines

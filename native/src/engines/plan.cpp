@@ -1,0 +1,168 @@
+#include "engines/plan.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engines/new_tensor.hpp"
+#include "errors.hpp"
+
+namespace partc::engines {
+namespace {
+
+using kernel_plan::KernelTensor;
+
+/** The first tensor of a plan that differs from the build's, in words; empty where none does. */
+template <class Found>
+std::string difference(const std::string& name, const std::vector<Found>& found,
+                       const std::vector<KernelTensor>& right) {
+  if (found.size() != right.size())
+    return name + ": " + std::to_string(found.size()) + ", the build has " + std::to_string(right.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i].dtype == right[i].dtype && found[i].shape == right[i].shape) continue;
+    return name + "[" + std::to_string(i) + "]: " + type_text(found[i].dtype, found[i].shape) +
+           ", the build has " + type_text(right[i].dtype, right[i].shape);
+  }
+  return "";
+}
+
+std::string changes(const std::set<std::uint64_t>& changed, std::size_t first, std::size_t last) {
+  for (const std::uint64_t number : changed)
+    if (number < first || number >= last)
+      return "it changes parameter " + std::to_string(number) + ", which is no state";
+  return "";
+}
+
+KernelTensor fixed(const build::TensorType& type, const Dims& sizes) {
+  return {type.dtype, evaluate_shape(type.shape, sizes)};
+}
+
+}  // namespace
+
+PlanEngine::PlanEngine(BuildPtr build, std::string folder)
+    : build_(std::move(build)),
+      folder_(std::move(folder)),
+      entries_(*build_),
+      weights_(folder_),
+      states_(build_->dims, build_->model.max_requests) {}
+
+const build::Submodule& PlanEngine::loaded(const std::string& name) const {
+  const std::lock_guard lock(changing_);
+  const auto found = modules_.find(name);
+  if (found == modules_.end()) throw not_loaded(name);
+  return *found->second;
+}
+
+/** Sub-modules of one library open it once. */
+void PlanEngine::load(const std::string& submodule) {
+  if (modules_.contains(submodule)) return;
+  const build::Submodule& module = submodule_named(submodule, *build_);
+  const auto known = libraries_.find(module.file);
+  const auto library =
+      known == libraries_.end() ? std::make_shared<Library>(*build_, folder_, module.file) : known->second;
+  const build::LibraryFunctions& functions = build_->engine.library->functions.at(submodule);
+  std::vector<KernelTensor> weights;
+  for (const safetensors::Entry& entry : weights_.entries(module, functions.weights))
+    weights.push_back({std::string(entry.type->name), entry.shape});
+  for (const Entry& entry : functions.entries) check(module, *library, entry, weights);
+  weights_.add(module, functions.weights);
+  states_.add(module);
+  const std::lock_guard lock(changing_);
+  libraries_[module.file] = library;
+  modules_[submodule] = &module;
+}
+
+void PlanEngine::release(const std::string& submodule) {
+  const std::lock_guard lock(changing_);
+  const auto found = modules_.find(submodule);
+  if (found == modules_.end()) return;
+  const std::string file = found->second->file;
+  modules_.erase(found);
+  std::erase_if(calls_, [&](const auto& item) { return std::get<0>(item.first) == submodule; });
+  std::erase_if(inputs_, [&](const auto& item) { return item.first.first == submodule; });
+  states_.remove(submodule);
+  weights_.remove(submodule);
+  if (std::ranges::none_of(modules_, [&](const auto& item) { return item.second->file == file; }))
+    libraries_.erase(file);
+}
+
+/** States have their largest sizes, whatever the request. */
+void PlanEngine::reset(std::uint64_t slot, const Dims&) { states_.reset(slot, build_->dims); }
+
+std::vector<Tensor> PlanEngine::run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
+                                   const Dims& dims) {
+  const build::Submodule& module = loaded(submodule);
+  const Sizes& sizes = entries_.of(module, dims);
+  if (inputs.size() != sizes.inputs.size()) throw internal_error(submodule + ": another number of inputs");
+  const auto& [frame, buffers] = prepared(module, slot, sizes.entry);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check_input(module.inputs[i], inputs[i], *sizes.inputs[i].type, sizes.inputs[i].shape);
+    sizes.inputs[i].fill(buffers[i].data(), inputs[i]);
+  }
+  try {
+    frame.run();
+  } catch (const Error& error) {
+    throw run_error(submodule + ": " + error.message, module.file, error.hint);
+  }
+  std::vector<Tensor> outputs;
+  for (std::size_t i = 0; i < sizes.outputs.size(); ++i) outputs.push_back(sizes.outputs[i].cut(frame.outputs()[i]));
+  return outputs;
+}
+
+Tensor PlanEngine::read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,
+                            std::uint64_t row, std::uint64_t begin, std::uint64_t end) {
+  return states_.read(submodule, slot, state, row, begin, end);
+}
+
+void PlanEngine::write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,
+                            std::uint64_t row, std::uint64_t begin, const Tensor& rows) {
+  states_.write(submodule, slot, state, row, begin, rows);
+}
+
+/** Everything for calls of one function by one slot. */
+PlanEngine::Prepared PlanEngine::prepared(const build::Submodule& module, std::uint64_t slot, const Entry& entry) {
+  const std::lock_guard lock(changing_);
+  const std::vector<Pages>& inputs = inputs_of(module, entry);
+  const CallKey key{module.name, slot, entry};
+  if (const auto found = calls_.find(key); found != calls_.end()) return {found->second, inputs};
+  std::vector<std::byte*> parameters;
+  for (const Pages& input : inputs) parameters.push_back(input.data());
+  for (const StateView& state : states_.of(module.name, slot)) parameters.push_back(state.data);
+  for (std::byte* weight : weights_.of(module.name)) parameters.push_back(weight);
+  const Library& library = *libraries_.at(module.file);
+  const auto& function = library.plan().functions.at(function_name(module.name, entry));
+  return {calls_.emplace(key, Frame(library, function, std::move(parameters))).first->second, inputs};
+}
+
+const std::vector<Pages>& PlanEngine::inputs_of(const build::Submodule& module, const Entry& entry) {
+  const auto [found, is_new] = inputs_.try_emplace({module.name, entry});
+  if (!is_new) return found->second;
+  const Dims sizes = entries_.sizes(entry);
+  for (const std::string& name : module.inputs) {
+    const KernelTensor kind = fixed(entries_.types().at(name), sizes);
+    found->second.emplace_back(bytes_of(kind.shape, element_type(kind.dtype)->bytes));
+  }
+  return found->second;
+}
+
+/** Hold a function of the plan against the build: who runs it trusts its types and sizes. */
+void PlanEngine::check(const build::Submodule& module, const Library& library, const Entry& entry,
+                       const std::vector<KernelTensor>& weights) const {
+  const std::string name = function_name(module.name, entry), where = folder_ + "/" + plan_file(module.file);
+  const kernel_plan::KernelFunction* function = library.plan().functions.find(name);
+  if (!function) throw bundle_error("there is no function " + name, where, kRecompile);
+  const Dims sizes = entries_.sizes(entry);
+  const auto typed = [&](const std::string& value) { return fixed(entries_.types().at(value), sizes); };
+  std::vector<KernelTensor> parameters, outputs;
+  for (const std::string& value : module.inputs) parameters.push_back(typed(value));
+  for (const build::State& state : module.states) parameters.push_back(fixed(build::buffer_of(state), sizes));
+  const std::size_t first = module.inputs.size(), last = parameters.size();
+  parameters.insert(parameters.end(), weights.begin(), weights.end());
+  for (const std::string& value : module.outputs) outputs.push_back(typed(value));
+  std::string problem = difference("parameters", function->parameters, parameters);
+  if (problem.empty()) problem = difference("outputs", function->outputs, outputs);
+  if (problem.empty()) problem = changes(kernel_plan::changed(library.plan(), *function), first, last);
+  if (!problem.empty()) throw bundle_error(name + ": " + problem, where, kRecompile);
+}
+
+}  // namespace partc::engines

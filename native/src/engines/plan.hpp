@@ -1,0 +1,67 @@
+/** The engine over a compiled library and the plan of its kernels (docs/bundle.md, "Target tvm").
+
+Everything about the addresses of a function and a slot is put together when a step first needs it (`plan_frame.hpp`). A
+step then copies its inputs, makes one call, and copies its outputs. States have the largest batch; an entry with fewer
+sequences uses the beginning of each.
+*/
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engines/contract.hpp"
+#include "engines/entries.hpp"
+#include "engines/plan_frame.hpp"
+#include "engines/plan_library.hpp"
+#include "engines/states.hpp"
+#include "engines/weights.hpp"
+
+namespace partc::engines {
+
+/** Sub-modules as lists of kernels. */
+class PlanEngine : public Engine {
+ public:
+  PlanEngine(BuildPtr build, std::string folder);
+
+  void load(const std::string& submodule) override;
+  void release(const std::string& submodule) override;
+  void reset(std::uint64_t slot, const Dims& dims) override;
+  std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
+                         const Dims& dims) override;
+  Tensor read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
+                  std::uint64_t begin, std::uint64_t end) override;
+  void write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
+                  std::uint64_t begin, const Tensor& rows) override;
+
+ private:
+  using CallKey = std::tuple<std::string, std::uint64_t, Entry>;
+  /** A function with all its arguments, and where its inputs go. */
+  struct Prepared {
+    const Frame& frame;
+    const std::vector<Pages>& inputs;
+  };
+  using InputKey = std::pair<std::string, Entry>;
+
+  const build::Submodule& loaded(const std::string& name) const;
+  Prepared prepared(const build::Submodule& module, std::uint64_t slot, const Entry& entry);
+  const std::vector<Pages>& inputs_of(const build::Submodule& module, const Entry& entry);
+  void check(const build::Submodule& module, const Library& library, const Entry& entry,
+             const std::vector<kernel_plan::KernelTensor>& weights) const;
+
+  BuildPtr build_;
+  std::string folder_;
+  Entries entries_;
+  std::map<std::string, const build::Submodule*> modules_;
+  std::map<std::string, std::shared_ptr<Library>> libraries_;
+  Weights weights_;
+  States states_;
+  std::map<InputKey, std::vector<Pages>> inputs_;  // the same for every slot: one step runs at a time
+  std::map<CallKey, Frame> calls_;                 // for good: a function with all its arguments, for one slot
+  mutable std::mutex changing_;  // held where these maps are looked at; their entries stay where they are
+};
+
+}  // namespace partc::engines

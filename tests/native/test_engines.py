@@ -1,0 +1,182 @@
+"""Engines of the native runner beside Python's: the same numbers and states bit for bit, and the same errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partc.config.model import CheckpointFolder, ModelConfig
+from partc.errors import PartcError
+from partc.format.build import BUILD_FILE, build_json, seal_build
+from partc.format.digests import canonical_json
+from partc.format.dtypes import DTYPES, Array
+from partc.format.role import Role, load_role
+from partc.ir.quantization import Quantization
+from partc.runtime.engines.contract import Engine, make_engine
+from tests.bundle.tiny import MAX
+from tests.families import ring
+from tests.families.check import simplified
+from tests.families.ring import DirectRing
+from tests.native.engine_program import NativeEngine
+from tests.runtime.engines.test_contract import PART, STATES, Device, compiled
+from tests.targets.aarch64 import ROOT
+from tests.targets.test_tvm_aarch64 import _build, _devices
+
+pytestmark = pytest.mark.native
+
+
+@pytest.fixture(scope="module", params=["null", pytest.param("tvm", marks=pytest.mark.tvm)])
+def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Device:
+    """The second half of a Llama of two layers, and its cache: 2 slots, 2 sequences, MAX positions."""
+    made = compiled(tmp_path_factory.mktemp("engine"), request.param)
+    build = seal_build(made.role.build)
+    (made.folder / BUILD_FILE).write_text(canonical_json(build_json(build)))
+    return made
+
+
+@pytest.fixture
+def native(built: Path, device: Device) -> Iterator[NativeEngine]:
+    with NativeEngine([built / "engine"], device.folder) as engine:
+        yield engine
+
+
+def drawn_inputs(role: Role, dims: dict[str, int], position: int, rng: np.random.Generator) -> list[Array]:
+    """Inputs of a step; every sequence is at `position`, and all rows are valid."""
+    known = {
+        "position": np.full(dims["batch"], position),
+        "length": np.full(dims["batch"], dims["sequence"]),
+        "index": np.arange(dims["sequence"]),
+    }
+    types = {name: role.types[name] for module in role.submodules.values() for name in module.inputs}
+    drawn = {
+        name: rng.standard_normal(kind.sizes(dims)).astype(DTYPES[kind.dtype]) for name, kind in types.items()
+    }
+    return [known.get(name, drawn[name]) for module in role.submodules.values() for name in module.inputs]
+
+
+def act(engine: Engine | NativeEngine, role: Role, seed: int) -> Sequence[bytes | str]:
+    """Some calls that a seed draws, and what came of them: bytes of arrays, or texts of errors."""
+    rng = np.random.default_rng(seed)
+    engine.load(PART)
+    found: list[bytes | str] = []
+    dims = [{**role.dims, "batch": 2, "sequence": 1}] * 2
+    for _ in range(40):
+        slot = int(rng.integers(2))
+        position = int(rng.integers(MAX))
+        kind = rng.choice(["run", "run", "run", "read", "write", "reset", "reload"])
+        begin, end = (int(n) for n in sorted(rng.integers(0, MAX + 2, 2)))
+        place = (PART, slot, str(rng.choice([*STATES, "none"], p=[0.45, 0.45, 0.1])), int(rng.integers(3)))
+        try:
+            if kind == "run":
+                rows = int(rng.integers(1, MAX - position + 1))
+                step = {**dims[slot], "sequence": rows}
+                given = drawn_inputs(role, step, position, rng)
+                found += [array.tobytes() for array in engine.run(PART, slot, given, step)]
+            elif kind == "read":
+                found.append(engine.read_rows(*place, begin, end).tobytes())
+            elif kind == "write":
+                drawn = rng.standard_normal((end - begin, 2, 8)).astype(np.float32)
+                engine.write_rows(*place, begin, drawn)
+            elif kind == "reset":
+                dims[slot] = {**role.dims, "batch": int(rng.integers(1, 3)), "sequence": 1}
+                engine.reset(slot, dims[slot])
+            else:
+                engine.release(PART)
+                engine.load(PART)
+        except PartcError as error:
+            found.append(str(error))
+    found += [engine.read_rows(PART, slot, state, 0, 0, MAX).tobytes() for slot in (0, 1) for state in STATES]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_calls_give_the_same_bytes_and_errors(
+    device: Device, native: NativeEngine, seed: int
+) -> None:
+    role = load_role(device.folder)
+    right = act(make_engine(role, device.folder), role, seed)
+    assert act(native, role, seed) == right
+    assert len({item for item in right if isinstance(item, bytes)}) > 10
+    assert any(isinstance(item, str) for item in right)
+
+
+def test_another_input_gives_other_bytes(device: Device, native: NativeEngine) -> None:
+    role = load_role(device.folder)
+    native.load(PART)
+    step = {**role.dims, "batch": 1, "sequence": 2}
+    one, other = (
+        drawn_inputs(role, step, 0, np.random.default_rng(0)),
+        drawn_inputs(role, step, 0, np.random.default_rng(1)),
+    )
+    results = [native.run(PART, 0, given, step)[0].tobytes() for given in (one, other)]
+    assert results[0] != results[1]
+
+
+def test_what_is_not_there_is_refused(device: Device, native: NativeEngine) -> None:
+    role = load_role(device.folder)
+    with pytest.raises(PartcError, match="there is no sub-module 'part_9'\n  hint: this device has part_1"):
+        native.load("part_9")
+    with pytest.raises(PartcError, match="'part_1' is not loaded"):
+        native.run(PART, 0, [], role.dims)
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("name", ["library.so", "kernels.json"])
+def test_code_is_run_only_where_its_digest_is_that_of_the_build(
+    built: Path, tmp_path: Path, name: str
+) -> None:
+    folder = compiled(tmp_path, "tvm").folder
+    with NativeEngine([built / "engine"], folder) as engine:
+        engine.load(PART)
+    content = bytearray((folder / name).read_bytes())
+    content[-1] ^= 1
+    (folder / name).write_bytes(content)
+    with (
+        NativeEngine([built / "engine"], folder) as engine,
+        pytest.raises(
+            PartcError, match=f"{name}: the file is damaged: its SHA-256 is not that of build.json"
+        ),
+    ):
+        engine.load(PART)
+
+
+def decode(
+    build: Path, command: Sequence[str | Path], prompts: Sequence[Sequence[int]], count: int
+) -> list[list[int]]:
+    """Greedy tokens of a ring of Python's cores over native engines."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+
+        def started(role: Role, folder: Path) -> NativeEngine:
+            engine = stack.enter_context(NativeEngine(command, folder))
+            for name in role.running:
+                engine.load(name)
+            return engine
+
+        patch.setattr(ring, "load_engine", started)
+        return DirectRing(build).generate(prompts, count)
+
+
+def example(folder: Path, arch: str, weights: str) -> Path:
+    """A build of the example model for one device."""
+    quantize = Quantization(weights, weights, weights) if weights != "float32" else Quantization()
+    checkpoint = CheckpointFolder(ROOT / "examples/storyteller")
+    config = ModelConfig(checkpoint, max_sequence=48, max_batch=2, max_requests=1, quantize=quantize)
+    _build(simplified(config), _devices(folder, arch), folder / "build")
+    return folder / "build"
+
+
+PROMPTS = [[1, 40, 77, 130, 25, 300, 12], [1, 9, 200]]
+
+
+@pytest.mark.tvm
+@pytest.mark.hf
+@pytest.mark.parametrize("weights", ["float32", "int4"])
+def test_the_example_decodes_the_tokens_of_pythons_engine(built: Path, tmp_path: Path, weights: str) -> None:
+    build = example(tmp_path, "host", weights)
+    right = DirectRing(build).generate(PROMPTS, 24)
+    assert decode(build, [built / "engine"], PROMPTS, 24) == right
+    assert right[0] != right[1]
