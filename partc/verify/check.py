@@ -64,7 +64,8 @@ def verify_build(
         progress("load original", 0, 1)
         expected = Original(open_reference(config), built.role.model.dtype)
         progress("load original", 1, 1)
-        return _compare(build, expected, asked, types, progress)
+        report = _compare(build, expected, asked, types, progress)
+        return replace(report, note=rounding_note(report, built.role.model.dtype))
     whole = replace(config, max_batch=built.role.model.max_batch, auto_batch=False)
     # Before the long work: a mistake in the text should not cost minutes.
     measurement = choose_measurement(build, config, built.role, asked, text, text_tokens) if cost else None
@@ -116,6 +117,16 @@ def _types(build: Path, built: Build) -> dict[str, TensorType]:
     """The types of all values that any device of the ring names."""
     roles = [load_role(build / "devices" / name) for name in built.role.ring]
     return {name: kind for role in roles for name, kind in role.types.items()}
+
+
+def rounding_note(report: Report, dtype: str) -> str:
+    """A note that half precision itself may be why tokens differ; empty where it is not, or none does."""
+    if dtype == "float32" or report.identical_tokens is not False:
+        return ""
+    return (
+        f"in {dtype} the original rounds every result and a device may not, so that tokens that are about as likely "
+        "change places; to compare the cut alone, compile with `dtype: float32`"
+    )
 
 
 def _note(built: Build) -> str:

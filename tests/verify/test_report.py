@@ -13,6 +13,7 @@ import pytest
 from partc.format.build import TensorType
 from partc.runtime.client.client import Client
 from partc.runtime.client.results import Crossing
+from partc.verify.check import rounding_note
 from partc.verify.compare import difference, largest, nearest
 from partc.verify.expectation import Expectation
 from partc.verify.report import Case, CutError, Report
@@ -110,3 +111,9 @@ def test_bits_of_bfloat16_are_compared_as_numbers() -> None:
     check = OneStep(cast(Client, SimpleNamespace(role=None)), kind, types, lambda what, done, total: None)
     trace = [Crossing("b", "a", step, {"hidden": bits}) for step in range(2)]
     assert check.crossed(trace)["hidden", "a", "b"].tolist() == [[[1.5, -2.0], [1.5, -2.0]]]
+
+
+def test_tokens_of_half_precision_that_differ_have_a_note() -> None:
+    differing, same = _report(1e-6, identical=3), _report(1e-6)
+    assert "in bfloat16 the original rounds every result" in rounding_note(differing, "bfloat16")
+    assert rounding_note(differing, "float32") == rounding_note(same, "float16") == ""
