@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.ir.tensor import LazyValues
+from onnx_graphsurgeon.logger import G_LOGGER
 
 from partc.errors import ModelError
 from partc.format.dims import Dim, Shape
@@ -21,6 +22,10 @@ from partc.ir.weights import Array, WeightExpr
 INLINE_BYTES = 1024
 """Initializers up to this size become constants of the IR unless they are parameters."""
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
+
+G_LOGGER.severity = (
+    G_LOGGER.CRITICAL
+)  # its warnings of bfloat16 go to standard output, into what `--json` prints
 
 SourceOf = Callable[[str], WeightExpr | None]
 """Name of an initializer → where its values lie, None to take them from the model itself."""

@@ -144,3 +144,13 @@ def test_versions_are_no_matter_where_onnxruntime_is_not_installed(
     _save(path, onnx.load(path, load_external_data=False).graph, ir_version=99)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     _load(path)
+
+
+def test_bfloat16_is_read_without_words(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What a library writes to standard output would stand before the JSON of a command."""
+    kind = helper.make_tensor_value_info
+    x, y = (kind(name, TensorProto.BFLOAT16, ["n", 4]) for name in "xy")
+    path = tmp_path / "net.onnx"
+    _save(path, helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [x], [y]))
+    _load(path)
+    assert capfd.readouterr().out == ""
