@@ -166,6 +166,12 @@ ATTENTIONS = {
     "sizes of nothing": replace(PLAIN, d=5, e=6),
     "values wider than a vector": replace(PLAIN, e=40, rows=3),
     "values wider than many, one query": replace(PLAIN, d=18, e=88, kv_heads=6),
+    "heads of one number, five that share keys, a window of one": replace(
+        PLAIN, heads=10, d=1, e=1, rows=2, keys=17, seen=Visibility(True, window=1)
+    ),
+    "large heads in 8 bits, a panel of one key": replace(
+        PLAIN, d=256, e=33, rows=2, keys=17, quantized=True, stored="int8"
+    ),
     "window": replace(PLAIN, rows=7, seen=WINDOW),
     "window, one query": replace(PLAIN, seen=WINDOW),
     "chunk": replace(PLAIN, rows=20, seen=CHUNK),
