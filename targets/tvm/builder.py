@@ -86,10 +86,14 @@ class ModuleBuilder:
         function = FunctionBuilder(self)
         variables = [function.parameter(value) for value in parameters]
         with self.relax.function(name, variables):
-            with self.relax.dataflow():
-                write(function)
-                results = relax.Tuple([function.expr(value) for value in outputs])
-                output = self.relax.emit_output(results)
+            try:
+                with self.relax.dataflow():
+                    write(function)
+                    results = relax.Tuple([function.expr(value) for value in outputs])
+                    output = self.relax.emit_output(results)
+            except UserError:
+                self.relax._end_block()  # else TVM prints a warning beside the error
+                raise
             return self.relax.emit_func_output(output)
 
     def is_packed(self, value: Value | None) -> bool:
