@@ -33,7 +33,7 @@ help:  ## this list
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing partc and its development tools into .venv (the first time takes some minutes)"
-	@$(PIP) -e '.[compile,tvm,link,dev]'
+	@$(PIP) -e '.[compile,tvm,link,serve,dev]'
 	@touch .venv/demo.stamp $@
 
 setup: .venv/dev.stamp  ## install everything that development needs into .venv

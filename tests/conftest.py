@@ -19,7 +19,12 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-_NEEDS = {"ort": ("onnxruntime",), "hf": ("torch", "transformers"), "tvm": ("tvm",)}
+_NEEDS = {
+    "ort": ("onnxruntime",),
+    "hf": ("torch", "transformers"),
+    "tvm": ("tvm",),
+    "serve": ("jinja2", "starlette", "tokenizers", "uvicorn"),
+}
 """Marker -> what must be installed; an unmarked test belongs to the null tier and needs none of it."""
 
 # Imports are kept for the next run of a user, not of the tests: they must see the code as it is. Workers inherit the

@@ -35,6 +35,7 @@ from partc.cli.plan import plan_command
 from partc.cli.profile import profile_command
 from partc.cli.report import report_command
 from partc.cli.run import run_command
+from partc.cli.serve import serve_command
 from partc.cli.simulate import simulate_command
 from partc.cli.verify import verify_command
 from partc.cli.watch import watch_command
@@ -48,6 +49,7 @@ COMMANDS = (
     lower_command,
     opt_command,
     run_command,
+    serve_command,
     watch_command,
     move_command,
     verify_command,
@@ -82,7 +84,10 @@ _EXTRAS = (
     "rich",
     "jinja2",
     "tokenizers",
+    "starlette",
+    "uvicorn",
 )
+_SERVE = ("starlette", "uvicorn")
 
 
 class _StandardOutput(io.FileIO):
@@ -161,7 +166,8 @@ def exit_code(error: BaseException) -> int:
             _complain(str(error.strerror), name, "see that its folder is there, and is a folder")
             return 1
         case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in _EXTRAS:
-            _complain(f"this needs the package {name}", None, "pip install 'partc[compile]'")
+            extra = "serve" if name.partition(".")[0] in _SERVE else "compile"
+            _complain(f"this needs the package {name}", None, f"pip install 'partc[{extra}]'")
             return 1
     text = "".join(traceback.format_exception(error))
     click.echo(text, err=True, nl=False)

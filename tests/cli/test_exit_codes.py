@@ -113,7 +113,7 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     text = capsys.readouterr().out
     assert list(partc.commands) == [
-        *("compile", "plan", "simulate", "lower", "opt", "run", "watch", "move"),
+        *("compile", "plan", "simulate", "lower", "opt", "run", "serve", "watch", "move"),
         *("verify", "report", "keys", "profile"),
     ]
     assert all(f"\n  {name} " in text for name in partc.commands)

@@ -40,7 +40,7 @@ class PanicException(BaseException):
 
 
 class _Panics:
-    def encode_batch(self, texts: list[str]) -> None:
+    def encode_batch(self, texts: list[str], add_special_tokens: bool) -> None:
         raise PanicException("index out of bounds")
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> None:

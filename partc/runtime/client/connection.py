@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from partc.errors import PartcError, RunError
 from partc.format.codec import encode
@@ -77,6 +77,10 @@ class Connection(ABC):
             where = type(message).__name__.lower()
             raise RunError(text, where=where, hint="send shorter prompts, and fewer stop tokens")
         self._transport.send(self.role.device, message, frames)
+
+    def wake_on(self, file: Any) -> None:
+        """Let whoever listens return when a file (an object with `fileno`) is readable: another thread may wake it."""
+        self._transport.watch(file)
 
     @abstractmethod
     def _take(self, message: AnyMessage, frames: Sequence[memoryview]) -> None:

@@ -35,9 +35,18 @@ class Tokenizer:
         Raises:
             RunError: the bundle has no tokenizer, or the package is not installed.
         """
+        return self._encode(texts, special=True)
+
+    def encode_whole(self, texts: Iterable[str]) -> list[list[int]]:
+        """The tokens of texts that hold their special tokens already, as templates write them; raises as `encode`."""
+        return self._encode(texts, special=False)
+
+    def _encode(self, texts: Iterable[str], *, special: bool) -> list[list[int]]:
         tokenizer, given = self._tokenizer(), list(texts)
         try:
-            return [list(encoding.ids) for encoding in tokenizer.encode_batch(given)]
+            return [
+                list(encoding.ids) for encoding in tokenizer.encode_batch(given, add_special_tokens=special)
+            ]
         except BaseException as error:
             refuse_panic(error)
             message = f"the tokenizer cannot read this text: {error}"
@@ -52,6 +61,11 @@ class Tokenizer:
             refuse_panic(error)
             message = f"the tokenizer cannot write these tokens: {error}"
             raise RunError(message, where=str(self._path), hint="ask for token ids instead") from error
+
+    def token(self, text: str) -> int | None:
+        """The token that is exactly this text; None: there is none. Raises as `encode`."""
+        found = self._tokenizer().token_to_id(text)
+        return None if found is None else int(found)
 
     def stream(self, prompt: Sequence[int]) -> TextStream:
         """A decoder that turns the tokens after `prompt` into text, one by one."""

@@ -1,0 +1,180 @@
+"""`partc serve`: a ring behind OpenAI's HTTP API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from partc.cli.options import FILE, example, refuse, seconds
+
+if TYPE_CHECKING:
+    from partc.runtime.client.launch import LocalSettings
+    from partc.serve.ring import Connect
+
+_BODY_BYTES = 256 << 10
+_BODY_BYTES_PER_TOKEN = 64
+"""A body holds little else than the prompt, whose length the build limits."""
+
+
+@click.command(
+    "serve",
+    short_help="Serve a build by OpenAI's HTTP API.",
+    epilog=example(
+        "partc serve build",
+        "partc serve build --connect auto --port 8080",
+        "partc serve build --host 192.0.2.5 --api-key-file keys.txt",
+        "curl localhost:8000/v1/models",
+    ),
+)
+@click.argument("build", type=FILE, default="build")
+@click.option(
+    "--connect",
+    metavar="HOST:PORT",
+    help="Use running devices, through the source at this address; auto: the local ring that runs, else the "
+    "address in devices.yaml.  [default: start local runners]",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option("--name", metavar="NAME", help="Name of the model for clients.  [default: the build's]")
+@click.option(
+    "--api-key-file", type=FILE, metavar="FILE", help="Keys, one a line; clients must send one of them."
+)
+@click.option("--tls-cert", type=FILE, metavar="FILE", help="Certificate (PEM): answer by HTTPS.")
+@click.option("--tls-key", type=FILE, metavar="FILE", help="Its private key (PEM).")
+@click.option(
+    "--chat-template", type=FILE, metavar="FILE", help="Chat template instead of the model's (jinja2)."
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, 2),
+    default=1.0,
+    show_default=True,
+    help="Temperature of requests that give none.",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(0, 1000),
+    default=32,
+    show_default=True,
+    help="Answers that may wait for the ring; more get status 429.",
+)
+@click.option(
+    "--timeout",
+    type=seconds,
+    default=600.0,
+    metavar="SECONDS",
+    help="Longest time of a request.  [default: 600]",
+)
+@click.option(
+    "--max-body", type=click.IntRange(1024), metavar="BYTES",
+    help="Largest body of a request.  [default: 256 KiB and 64 bytes for each token of max_sequence]",
+)  # fmt: skip
+@click.option(
+    "--linger",
+    type=seconds,
+    metavar="SECONDS",
+    default=30.0,
+    help="How long requests wait for a source that is out of reach.  [default: 30]",
+)
+@click.option(
+    "--insecure", is_flag=True, help="Neither keys nor encryption in the ring; loopback addresses only."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the address and each state of the ring as JSON lines."
+)
+def serve_command(
+    build: Path,
+    connect: str | None,
+    host: str,
+    port: int,
+    name: str | None,
+    api_key_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    chat_template: Path | None,
+    temperature: float,
+    queue: int,
+    timeout: float,
+    max_body: int | None,
+    linger: float,
+    insecure: bool,
+    as_json: bool,
+) -> None:
+    """Start a runner for each device of BUILD as a local process, and answer requests for text until Ctrl-C.
+
+    The model must generate text. Clients of OpenAI's API take http://HOST:PORT/v1 as their base URL.
+    """
+    from partc.cli.load import load_build
+    from partc.errors import RunError
+    from partc.runtime.client.launch import LocalSettings
+    from partc.serve.access import Limits, read_keys
+    from partc.serve.server import ServerSettings, serve
+
+    refuse((tls_cert is None) != (tls_key is None), "--tls-cert goes with --tls-key")
+    role = load_build(build)
+    if role.model.task != "text-generation":
+        hint = "partc run computes its outputs"
+        raise RunError(f"this model does not generate text: {role.model.task}", where=str(build), hint=hint)
+    most_body = max_body or _BODY_BYTES + _BODY_BYTES_PER_TOKEN * role.model.max_sequence
+    settings = ServerSettings(
+        host=host,
+        port=port,
+        name=name,
+        keys=frozenset() if api_key_file is None else read_keys(api_key_file),
+        certificate=tls_cert,
+        private_key=tls_key,
+        template=chat_template,
+        temperature=temperature,
+        limits=Limits(most_body, queue, timeout),
+    )
+    refuse(
+        not settings.is_local and not settings.keys,
+        f"--host {host} lets others in: give --api-key-file as well",
+    )
+    runners = LocalSettings(insecure, linger_s=linger)
+    opener = (
+        partial(_local_ring, build, runners)
+        if connect is None
+        else partial(_ring_at, build, connect, runners)
+    )
+    serve(build, role, opener, settings, partial(_tell, as_json))
+
+
+@contextmanager
+def _local_ring(build: Path, settings: LocalSettings) -> Iterator[Connect]:
+    """Runners on this machine, which end with the block."""
+    from partc.runtime.client.launch import launch_local
+    from partc.runtime.client.ring_file import told_in_file
+
+    with launch_local(build, settings) as ring, told_in_file(build, ring.source, insecure=settings.insecure):
+        yield ring.client
+
+
+@contextmanager
+def _ring_at(build: Path, connect: str, settings: LocalSettings) -> Iterator[Connect]:
+    """A ring that runs already."""
+    from partc.cli.reach import reach_ring
+
+    yield lambda: reach_ring(build, connect, insecure=settings.insecure, linger_s=settings.linger_s)
+
+
+def _tell(as_json: bool, what: str, detail: str) -> None:
+    """A line about what the server does."""
+    if as_json:
+        click.echo(json.dumps({"state": what, "url" if what == "listening" else "reason": detail}))
+        return
+    words = {
+        "listening": f"API at {detail}/v1; the ring starts",
+        "ready": "ready",
+        "lost": f"the ring is lost: {detail}",
+    }
+    if what in words:
+        click.echo(words[what], err=True)

@@ -1,0 +1,271 @@
+"""Routes of the endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from partc.errors import PartcError
+from partc.format.role import Role
+from partc.runtime.client.text import Tokenizer
+from partc.serve.access import App, Limits, Receive, Scope, Send, error_response, read_bytes
+from partc.serve.bodies import ChatBody, CompletionBody, read_body
+from partc.serve.errors import RETRY_S, ApiError, api_error
+from partc.serve.generation import Asked, Generation, too_slow
+from partc.serve.metrics import CONTENT_TYPE, Metrics
+from partc.serve.replies import Json, Shape, event, model_json
+from partc.serve.ring import RingThread, State
+from partc.serve.template import Chat, Renderer
+
+_STREAM = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+_ABSENT = {
+    "/v1/embeddings": "this server has no embeddings",
+    "/v1/responses": "this server has no responses: use /v1/chat/completions",
+    "/v1/messages": "this server has OpenAI's API: use /v1/chat/completions",
+}
+"""Paths that clients may ask for → the reason why they are not there."""
+_T = TypeVar("_T")
+
+
+@dataclass
+class Endpoint:
+    """One model, its ring, and who asks for it."""
+
+    role: Role
+    name: str
+    """Name of the model."""
+    tokenizer: Tokenizer
+    chat: Chat
+    limits: Limits
+    temperature: float
+    """That of requests that give none."""
+    ring: RingThread
+    renderer: Renderer
+    created: int = field(default_factory=lambda: int(time.time()))
+    metrics: Metrics = field(default_factory=Metrics)
+    state: State = "starting"
+
+    def app(self) -> App:
+        """The routes, as an ASGI application."""
+        routes = [
+            Route("/health", self.health),
+            Route("/metrics", self.show_metrics),
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name:path}", self.model),
+            Route("/v1/completions", self.complete, methods=["POST"]),
+            Route("/v1/chat/completions", self.converse, methods=["POST"]),
+        ]
+        handlers: Mapping[Any, Any] = {
+            PartcError: _on_error,
+            HTTPException: _on_http_error,
+            Exception: _on_bug,
+        }
+        made: App = Starlette(routes=routes, exception_handlers=handlers)
+        return made
+
+    async def health(self, request: Request) -> Response:
+        """Whether the ring stands; never asks it."""
+        if self.state == "ready":
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": self.state}, 503, headers={"retry-after": str(RETRY_S)})
+
+    async def show_metrics(self, request: Request) -> Response:
+        """All counters; never asks the ring."""
+        self.metrics.is_ready = self.state == "ready"
+        self.metrics.begun_again = self.ring.begun_again
+        self.metrics.waiting = max(0, self.metrics.in_flight - self.role.model.max_requests)
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+
+    async def models(self, request: Request) -> Response:
+        """The one model."""
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def model(self, request: Request) -> Response:
+        """A model by its name."""
+        self._check_name(request.path_params["name"])
+        return JSONResponse(self._model())
+
+    async def complete(self, request: Request) -> Any:
+        """`POST /v1/completions`."""
+        body = read_body(await read_bytes(request, self.limits.most_body_bytes), CompletionBody)
+        self._check_name(body.model)
+        prompts = body.token_ids
+        if body.texts:
+            prompts = await asyncio.to_thread(self.tokenizer.encode, body.texts)
+        if not prompts:
+            raise ApiError("no prompt", param="prompt")
+        return await self._answer(request, body, prompts, body.most_tokens, is_chat=False)
+
+    async def converse(self, request: Request) -> Any:
+        """`POST /v1/chat/completions`."""
+        body = read_body(await read_bytes(request, self.limits.most_body_bytes), ChatBody)
+        self._check_name(body.model)
+        text = await asyncio.to_thread(
+            self.renderer.render, body.messages, body.tools, body.chat_template_kwargs
+        )
+        prompts = await asyncio.to_thread(self.tokenizer.encode_whole, [text])
+        return await self._answer(request, body, prompts, body.most_tokens, is_chat=True)
+
+    async def _answer(
+        self,
+        request: Request,
+        body: ChatBody | CompletionBody,
+        prompts: Sequence[Sequence[int]],
+        most_tokens: int | None,
+        *,
+        is_chat: bool,
+    ) -> Any:
+        """The answer to checked prompts: whole, or a stream."""
+        self._admit(len(prompts) * body.choices)
+        asked = Asked(
+            shape=Shape.fresh(is_chat, self.name, int(time.time()), self.role.plan_id[:12]),
+            prompts=prompts,
+            choices=body.choices,
+            new_tokens=[self._room(prompt, most_tokens) for prompt in prompts],
+            sampling=body.sampling(self.temperature),
+            stops=body.stops,
+            ends=self._ends(is_chat),
+            wants_usage=body.wants_usage,
+        )
+        generation = Generation(asked, self.ring, self.tokenizer, self.metrics)
+        if body.stream:
+            return Stream(self, generation)
+        outcome = await unless_gone(request.receive, self._whole(generation))
+        if outcome is None:
+            self.metrics.requests["cancelled"] += 1
+            return Response(status_code=499)
+        return JSONResponse(outcome)
+
+    async def _whole(self, generation: Generation) -> Json:
+        try:
+            async with asyncio.timeout(self.limits.request_s), generation.running():
+                answer = await generation.whole()
+        except TimeoutError:
+            self.metrics.requests["timeout"] += 1
+            raise too_slow(self.limits.request_s) from None
+        except ApiError:
+            self.metrics.requests["failed"] += 1
+            raise
+        self.metrics.requests["ok"] += 1
+        return answer
+
+    def _admit(self, answers: int) -> None:
+        """Refuse what the ring cannot take within sensible time."""
+        if self.state in ("starting", "ended"):
+            message = "the ring does not stand yet" if self.state == "starting" else "the server ends"
+            raise ApiError(message, status=503, kind="server_error", code="ring_unavailable")
+        most = self.role.model.max_requests + self.limits.most_waiting
+        if self.metrics.in_flight + answers > most:
+            self.metrics.requests["refused"] += 1
+            message = f"{self.metrics.in_flight} answers are under way or wait, at most {most} may (--queue)"
+            raise ApiError(message, status=429, kind="rate_limit_error", code="queue_full")
+
+    def _room(self, prompt: Sequence[int], most_tokens: int | None) -> int:
+        """New tokens at most; a prompt that leaves no room is refused, one that leaves less than asked is not."""
+        longest = self.role.model.max_sequence
+        if not prompt:
+            raise ApiError("the prompt is empty", param="prompt")
+        room = longest - len(prompt)
+        if room < 1:
+            message = (
+                f"the prompt has {len(prompt)} tokens; prompt and answer have at most {longest} together"
+            )
+            raise ApiError(message, param="messages", code="context_length_exceeded")
+        vocabulary = self.role.model.vocab_size
+        if min(prompt) < 0 or (vocabulary is not None and max(prompt) >= vocabulary):
+            raise ApiError(f"a token is none of the model's, 0 to {(vocabulary or 0) - 1}", param="prompt")
+        return room if most_tokens is None else min(room, most_tokens)
+
+    def _ends(self, is_chat: bool) -> frozenset[int]:
+        """The model's end tokens; in a conversation also those with which its template ends a turn."""
+        turns = [self.tokenizer.token(text) for text in self.chat.ends] if is_chat else []
+        return frozenset([*self.role.model.eos_token_ids, *(token for token in turns if token is not None)])
+
+    def _check_name(self, name: str) -> None:
+        if name != self.name:
+            message = f"the model `{name}` does not exist: this server has `{self.name}`"
+            raise ApiError(message, status=404, param="model", code="model_not_found")
+
+    def _model(self) -> Json:
+        has_template = self.chat.template is not None
+        return model_json(self.name, self.created, self.role.model.max_sequence, has_template)
+
+
+@dataclass
+class Stream:
+    """A response in server-sent events, as an ASGI application."""
+
+    endpoint: Endpoint
+    generation: Generation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the answer ends, or the client goes away."""
+        outcome = await unless_gone(receive, self._send(send))
+        self.endpoint.metrics.requests[outcome or "cancelled"] += 1
+
+    async def _send(self, send: Send) -> str:
+        """Send all; the outcome."""
+        headers = [(name.encode(), value.encode()) for name, value in _STREAM.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        outcome = "ok"
+        try:
+            async with asyncio.timeout(self.endpoint.limits.request_s), self.generation.running():
+                async for line in self.generation.lines():
+                    await _send_text(send, line)
+        except TimeoutError:
+            outcome = "timeout"
+            await _send_text(send, event(too_slow(self.endpoint.limits.request_s).body()))
+        except ApiError as error:
+            outcome = "failed"
+            await _send_text(send, event(error.body()))
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return outcome
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T | None:
+    """The result of `work`, which is cancelled when the client goes away; None then."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for one in (task, gone):
+            one.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_text(send: Send, text: str) -> None:
+    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+
+async def _on_error(request: Request, error: PartcError) -> Response:
+    return error_response(api_error(error))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    """The traceback goes to the server's stderr, and none of it to a client."""
+    message = "this is a bug of partc; the server's output has the details"
+    return error_response(ApiError(message, status=500, kind="server_error", code="internal_error"))
+
+
+async def _on_http_error(request: Request, error: HTTPException) -> Response:
+    path = request.url.path
+    if error.status_code == 405:
+        return error_response(ApiError(f"{path} takes no {request.method}", status=405))
+    message = _ABSENT.get(path, f"there is no {path}")
+    return error_response(ApiError(message, status=error.status_code, code="not_found"))

@@ -1,0 +1,100 @@
+"""Counters of the endpoint, in Prometheus' text format 0.0.4; nothing here touches the ring."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_FIRST_S = (0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_BETWEEN_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts of values up to each of some bounds."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(init=False)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str) -> Iterator[str]:
+        """Its samples; each bucket counts all below it as well."""
+        seen = 0
+        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
+            seen += count
+            yield f'{name}_bucket{{le="{bound}"}} {seen}'
+        yield f"{name}_sum {self.total!r}"
+        yield f"{name}_count {seen}"
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Everything that is counted."""
+
+    requests: Counter[str] = field(default_factory=Counter)
+    """Requests by outcome: ok, cancelled, refused, failed, timeout."""
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    begun_again: int = 0
+    """Requests that a new source took over."""
+    in_flight: int = 0
+    waiting: int = 0
+    is_ready: bool = False
+    first_token: Histogram = field(default_factory=lambda: Histogram(_FIRST_S))
+    between_tokens: Histogram = field(default_factory=lambda: Histogram(_BETWEEN_S))
+
+    def text(self) -> str:
+        """All of it, for a scraper."""
+        return "\n".join([*self._lines(), ""])
+
+    def _lines(self) -> Iterator[str]:
+        outcomes = {f'outcome="{name}"': count for name, count in sorted(self.requests.items())}
+        yield from _samples("partc_requests_total", "counter", "Requests that have ended.", outcomes)
+        yield from _single("partc_prompt_tokens_total", "counter", "Tokens of prompts.", self.prompt_tokens)
+        yield from _single(
+            "partc_generated_tokens_total", "counter", "Tokens of answers.", self.generated_tokens
+        )
+        yield from _single(
+            "partc_begun_again_total", "counter", "Requests that a new source took over.", self.begun_again
+        )
+        yield from _single("partc_requests_in_flight", "gauge", "Requests that the ring has.", self.in_flight)
+        yield from _single(
+            "partc_requests_waiting", "gauge", "Requests that wait for the ring.", self.waiting
+        )
+        yield from _single("partc_ready", "gauge", "1 while the ring stands.", int(self.is_ready))
+        histograms = {
+            "partc_time_to_first_token_seconds": (
+                "Time from the request to its first token.",
+                self.first_token,
+            ),
+            "partc_inter_token_seconds": ("Time between two tokens of a request.", self.between_tokens),
+        }
+        for name, (about, histogram) in histograms.items():
+            yield from _head(name, "histogram", about)
+            yield from histogram.lines(name)
+
+
+def _head(name: str, kind: str, about: str) -> tuple[str, str]:
+    return f"# HELP {name} {about}", f"# TYPE {name} {kind}"
+
+
+def _single(name: str, kind: str, about: str, value: float) -> Iterator[str]:
+    yield from _head(name, kind, about)
+    yield f"{name} {value}"
+
+
+def _samples(name: str, kind: str, about: str, values: Mapping[str, float]) -> Iterator[str]:
+    yield from _head(name, kind, about)
+    for labels, value in values.items():
+        yield f"{name}{{{labels}}} {value}"

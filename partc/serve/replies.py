@@ -1,0 +1,124 @@
+"""The shapes of answers and of the chunks of a stream, as clients of OpenAI's API read them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partc.serve.answer import Answer, Finish
+
+Json = dict[str, Any]
+DONE = "data: [DONE]\n\n"
+KEEP_ALIVE = ": keep-alive\n\n"
+"""A comment, which clients skip: a long prompt is no broken connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What all parts of one answer have in common."""
+
+    is_chat: bool
+    model: str
+    created: int
+    """Seconds since 1970."""
+    fingerprint: str
+    """The build that answers."""
+    name: str = ""
+
+    @classmethod
+    def fresh(cls, is_chat: bool, model: str, created: int, fingerprint: str) -> Shape:
+        """The shape of a new answer, with an id of its own."""
+        prefix = "chatcmpl" if is_chat else "cmpl"
+        return cls(is_chat, model, created, fingerprint, f"{prefix}-{secrets.token_hex(12)}")
+
+    def whole(self, answers: Sequence[Answer], prompt_tokens: int) -> Json:
+        """An answer that is not streamed."""
+        choices = [self._choice(index, answer) for index, answer in enumerate(answers)]
+        usage = usage_of(prompt_tokens, answers)
+        return {
+            **self._base("chat.completion" if self.is_chat else "text_completion"),
+            "choices": choices,
+            **usage,
+        }
+
+    def first(self, index: int) -> Json | None:
+        """The first chunk of a choice, with the role; completions have none."""
+        if not self.is_chat:
+            return None
+        return self._chunk([_delta(index, {"role": "assistant", "content": ""}, None)])
+
+    def piece(self, index: int, text: str) -> Json:
+        """A chunk with text."""
+        if not self.is_chat:
+            return self._chunk([_text(index, text, None)])
+        return self._chunk([_delta(index, {"content": text}, None)])
+
+    def last(self, index: int, finish: Finish) -> Json:
+        """The last chunk of a choice."""
+        return self._chunk([_delta(index, {}, finish) if self.is_chat else _text(index, "", finish)])
+
+    def usage(self, prompt_tokens: int, answers: Sequence[Answer]) -> Json:
+        """The chunk that counts, which has no choices."""
+        return {**self._chunk([]), **usage_of(prompt_tokens, answers)}
+
+    def _choice(self, index: int, answer: Answer) -> Json:
+        text, finish = "".join(answer.text), answer.finish
+        if not self.is_chat:
+            return _text(index, text, finish)
+        message = {"role": "assistant", "content": text, "refusal": None}
+        return {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
+
+    def _chunk(self, choices: list[Json]) -> Json:
+        return {
+            **self._base("chat.completion.chunk" if self.is_chat else "text_completion"),
+            "choices": choices,
+        }
+
+    def _base(self, kind: str) -> Json:
+        return {
+            "id": self.name,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+
+
+def usage_of(prompt_tokens: int, answers: Sequence[Answer]) -> Json:
+    """The number of tokens."""
+    new = sum(answer.tokens for answer in answers)
+    return {
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": new,
+            "total_tokens": prompt_tokens + new,
+        }
+    }
+
+
+def event(data: Json) -> str:
+    """A server-sent event."""
+    return f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
+def model_json(name: str, created: int, max_sequence: int, has_template: bool) -> Json:
+    """An entry of `/v1/models`; the last two are beyond OpenAI's API."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "partc",
+        "max_model_len": max_sequence,
+        "chat": has_template,
+    }
+
+
+def _delta(index: int, delta: Json, finish: Finish | None) -> Json:
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+
+
+def _text(index: int, text: str, finish: Finish | None) -> Json:
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}

@@ -1,0 +1,274 @@
+"""The thread that owns the client of a ring: requests go in from the event loop, tokens come back to it.
+
+| state | what it does with requests |
+|---|---|
+| starting | keeps them until the ring stands |
+| ready | submits them |
+| lost | connects again; requests in flight begin again with the tokens that they had, once |
+| ended | ends them with an error |
+
+Sampling draws by seed and position, so a request that begins again gets the tokens that it would have had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from partc.errors import PartcError, RunError
+from partc.format.message_parts import Sampling
+from partc.format.status import RingStatus
+from partc.runtime.client.client import Client
+from partc.runtime.client.request import Request
+from partc.runtime.client.results import Result, Tokens
+from partc.serve.answer import Finish
+
+State = Literal["starting", "ready", "lost", "ended"]
+Connect = Callable[[], Client]
+Opener = Callable[[], AbstractContextManager[Connect]]
+"""Starts a ring, or finds one, for as long as the block lasts; what it gives connects to it."""
+
+_AGAIN_S = 0.5
+"""Time between two tries to connect."""
+_LISTEN_S = 1.0
+_STATUS_S = 1.0
+"""Time between two states of the ring, while somebody watches."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One sequence to generate. `on_token` and `on_end` are called in the event loop."""
+
+    prompt: Sequence[int]
+    max_new_tokens: int
+    sampling: Sampling
+    stop: Sequence[int]
+    on_token: Callable[[int], None]
+    on_end: Callable[[Finish | PartcError], None]
+    tokens: list[int] = field(default_factory=list)
+    """Those that have come; the ring's thread alone touches this and what follows."""
+    request: Request | None = None
+    lives: int = 0
+    """Times that it was submitted."""
+    is_cancelled: bool = False
+
+
+class RingThread:
+    """A ring, as the event loop sees it; the methods but `run` are the loop's."""
+
+    def __init__(
+        self, opener: Opener, loop: AbstractEventLoop, on_state: Callable[[State, PartcError | None], None]
+    ) -> None:
+        """Nothing is started yet; `on_state` is called in the event loop."""
+        self._opener, self._loop, self._on_state = opener, loop, on_state
+        self._new: deque[Job] = deque()
+        self._cancelled: deque[Job] = deque()
+        self._jobs: list[Job] = []
+        """In flight, or to be submitted again."""
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._on_status: Callable[[RingStatus], None] | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ring", daemon=True)
+        self.begun_again = 0
+        """Requests that were begun again after their source was lost."""
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and, if it is ours, the ring; jobs end with an error."""
+        self._ending.set()
+        self._wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._woken.close()
+        self._waker.close()
+
+    def submit(self, job: Job) -> None:
+        """Begin a job as soon as the ring stands."""
+        self._new.append(job)
+        self._wake()
+
+    def cancel(self, job: Job) -> None:
+        """End a job; one that has ended is left alone."""
+        self._cancelled.append(job)
+        self._wake()
+
+    def watch(self, on_status: Callable[[RingStatus], None] | None) -> None:
+        """Be told how the ring is, in the event loop; None: no longer."""
+        self._on_status = on_status
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it has not read what wakes it anyway
+            self._waker.send(b"\0")
+
+    # What follows runs in the thread.
+
+    def _run(self) -> None:
+        error: PartcError | None = None
+        try:
+            with self._opener() as connect:
+                while not self._ending.is_set():
+                    self._life(connect)
+        except PartcError as failure:
+            error = failure
+        except BaseException as failure:
+            error = RunError(f"{type(failure).__name__}: {failure}", cause="bug")
+            error.__cause__ = failure
+        self._tell_state("ended", error)
+        ended = error or RunError("the server ends", cause="lost-peer")
+        for job in [*self._jobs, *self._new]:
+            self._end(job, ended)
+
+    def _life(self, connect: Connect) -> None:
+        """One connection to the ring, from its beginning to its break."""
+        client = self._connected(connect)
+        if client is None:
+            return
+        with closing(client):
+            client.wake_on(self._woken)
+            self._tell_state("ready", None)
+            try:
+                self._serve(client)
+            except RunError as error:
+                if not _is_loss(error):
+                    raise
+                print(f"note: {error.where or 'ring'}: {error.message}", file=sys.stderr, flush=True)
+                self._settle(again=True)
+                self._tell_state("lost", error)
+
+    def _connected(self, connect: Connect) -> Client | None:
+        """A connection; None where the server ends before there is one."""
+        told = False
+        while not self._ending.is_set():
+            try:
+                return connect()
+            except RunError as error:
+                if not _is_loss(error):
+                    raise
+                if not told:
+                    print(f"note: {error.message}; trying again", file=sys.stderr, flush=True)
+                    told = True
+            self._ending.wait(_AGAIN_S)
+        return None
+
+    def _serve(self, client: Client) -> None:
+        """Submit and listen until the server ends.
+
+        Raises:
+            RunError: the ring is gone.
+        """
+        watching: bytes | None = None
+        while not self._ending.is_set():
+            watching = self._watch(client, watching)
+            self._obey(client)
+            client.listen(_LISTEN_S)
+            self._drain()
+            self._settle(again=True)
+        for job in self._jobs:
+            if job.request is not None and not job.request.done:
+                job.request.cancel()
+
+    def _watch(self, client: Client, watching: bytes | None) -> bytes | None:
+        if watching is None and self._on_status is not None:
+            return client.watch(_STATUS_S, self._tell_status)
+        if watching is not None and self._on_status is None:
+            client.unwatch(watching)
+            return None
+        return watching
+
+    def _obey(self, client: Client) -> None:
+        while self._new:
+            self._jobs.append(self._new.popleft())
+        while self._cancelled:
+            job = self._cancelled.popleft()
+            job.is_cancelled = True
+            if job.request is not None and not job.request.done:
+                job.request.cancel()
+        for job in [job for job in self._jobs if job.request is None]:
+            self._begin(job, client)
+
+    def _begin(self, job: Job, client: Client) -> None:
+        if job.is_cancelled:
+            self._jobs.remove(job)
+            self._end(job, RunError("cancelled"))
+            return
+        job.lives += 1
+        try:
+            job.request = client.submit(
+                [*job.prompt, *job.tokens],
+                max_new_tokens=job.max_new_tokens - len(job.tokens),
+                sampling=job.sampling,
+                stop=job.stop,
+                on_token=lambda tokens: self._token(job, tokens),
+            )
+        except PartcError as error:
+            if _is_loss(error):
+                job.lives -= 1  # it waits for the next connection
+                raise
+            self._jobs.remove(job)
+            self._end(job, error)
+
+    def _token(self, job: Job, tokens: Tokens) -> None:
+        (token,) = tokens.tokens
+        if token is not None and not job.is_cancelled:
+            job.tokens.append(token)
+            self._call(job.on_token, token)
+
+    def _settle(self, *, again: bool) -> None:
+        """Take the ends of jobs; those whose source was lost are kept, to begin again, once."""
+        for job in list(self._jobs):
+            outcome = None if job.request is None else job.request.outcome
+            if outcome is None:
+                continue
+            if isinstance(outcome, Result):
+                self._jobs.remove(job)
+                self._end(job, "stop" if outcome.finish[0] == "stop" else "length")
+            elif again and _can_begin_again(job, outcome):
+                job.request = None
+                self.begun_again += 1
+            else:
+                self._jobs.remove(job)
+                self._end(job, outcome)
+
+    def _end(self, job: Job, outcome: Finish | PartcError) -> None:
+        self._call(job.on_end, outcome)
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._woken.recv(4096):
+                pass
+
+    def _tell_state(self, state: State, error: PartcError | None) -> None:
+        self._call(self._on_state, state, error)
+
+    def _tell_status(self, ring: RingStatus) -> None:
+        if (on_status := self._on_status) is not None:
+            self._call(on_status, ring)
+
+    def _call(self, function: Callable[..., None], *values: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the event loop has ended, and nobody waits any more
+            self._loop.call_soon_threadsafe(function, *values)
+
+
+def _is_loss(error: PartcError) -> bool:
+    """Whether another connection may be better."""
+    return isinstance(error, RunError) and error.cause in ("lost-peer", "stalled")
+
+
+def _can_begin_again(job: Job, outcome: PartcError) -> bool:
+    if job.is_cancelled or job.lives > 1 or len(job.tokens) >= job.max_new_tokens:
+        return False
+    return isinstance(outcome, RunError) and outcome.cause == "lost-peer"

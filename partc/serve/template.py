@@ -1,0 +1,207 @@
+"""Chat templates: the messages of a conversation as the text of a prompt."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from partc.errors import ConfigError, RunError
+from partc.format.plain_files import read_plain_text
+from partc.serve.errors import ApiError
+
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_TURN_ENDS = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|END_OF_TURN_TOKEN|>",
+    "<|end_of_role|>", "<|end_of_text|>", "</s>", "<eos>", "<|return|>", "<|call|>", "[EOT]", "<turn|>",
+)  # fmt: skip
+"""Tokens with which families of models end a turn; the tokenizer's own end token often is another one."""
+
+
+@dataclass(frozen=True)
+class Chat:
+    """What a tokenizer's folder says about conversations."""
+
+    template: str | None
+    """Template of jinja2; None: the model has none."""
+    tool_template: str | None = None
+    """Template for conversations with tools, where that is another one."""
+    special: Mapping[str, str] = field(default_factory=dict)
+    """`bos_token` and others → their texts."""
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Texts of tokens that end a turn: the tokenizer's, and those that the template writes."""
+        written = [token for token in _TURN_ENDS if self.template and token in self.template]
+        own = [self.special["eos_token"]] if "eos_token" in self.special else []
+        return tuple(dict.fromkeys([*own, *written]))
+
+
+def read_chat(folder: Path, override: Path | None = None) -> Chat:
+    """The template of a tokenizer's folder, or that of a file instead.
+
+    Raises:
+        RunError: a file of the tokenizer is damaged.
+        ConfigError: the file of the template cannot be read.
+    """
+    config = {**_json(folder / "special_tokens_map.json"), **_json(folder / "tokenizer_config.json")}
+    special = {name: text for name in _SPECIAL if (text := _text(config.get(name)))}
+    if override is not None:
+        hint = "--chat-template takes a file with a template of jinja2"
+        return Chat(read_plain_text(override, ConfigError, hint), None, special)
+    named = config.get("chat_template")
+    templates = {"default": named} if isinstance(named, str) else _named(named)
+    if (folder / "chat_template.jinja").is_file():
+        templates["default"] = (folder / "chat_template.jinja").read_text()
+    default = templates.get("default")
+    return Chat(default, templates.get("tool_use"), special)
+
+
+def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages whose content is text; lists of parts are joined.
+
+    Raises:
+        ApiError: a message has no role, or a part is no text.
+    """
+    return [_plain(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+class Renderer:
+    """The process that renders; it is started when first needed, and again after it was killed."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt for the assistant's next turn. Blocks; may be called by any thread.
+
+        Raises:
+            ApiError: there is no template, it refuses the messages, or takes too long.
+        """
+        template = (self._chat.tool_template if tools else None) or self._chat.template
+        if template is None:
+            raise ApiError(
+                "this model has no chat template: use /v1/completions, or start the server with --chat-template FILE",
+                code="no_chat_template",
+            )
+        given = {
+            **self._chat.special,
+            "messages": plain_messages(messages),
+            "tools": tools or None,
+            "documents": None,
+            "add_generation_prompt": True,
+            **(variables or {}),
+        }
+        line = json.dumps({"template": template, "variables": given}).encode() + b"\n"
+        with self._lock:
+            told = self._ask(line)
+        if "error" in told:
+            raise ApiError(f"the chat template refuses this: {told['error']}", param="messages")
+        return told["text"]
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, line: bytes) -> dict[str, str]:
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            answer = b""
+        if not answer:
+            self._end()
+            return {"error": "it takes too long, or too much memory"}
+        told: dict[str, str] = json.loads(answer)
+        return told
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "partc.serve.render"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        return self._process
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.kill()
+        process.communicate()
+
+
+def _plain(message: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if not isinstance(message.get("role"), str):
+        raise ApiError(f"{where}: a message needs a role", param=f"{where}.role")
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return dict(message)
+    parts = content if isinstance(content, list) else [content]
+    texts = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        if not isinstance(text, str):
+            raise ApiError(f"{where}: this model reads text alone", param=f"{where}.content")
+        texts.append(text)
+    return {**message, "content": "".join(texts)}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        hint = "mend it in the model's folder, and compile again"
+        raise RunError(f"cannot be read: {error}", where=str(path), hint=hint) from None
+
+
+def _text(value: Any) -> str | None:
+    """A special token: a text, or an entry with its text and flags."""
+    found = value.get("content") if isinstance(value, dict) else value
+    return found if isinstance(found, str) else None
+
+
+def _named(entries: Any) -> dict[str, str]:
+    """A list of templates with names, as some tokenizers have them."""
+    if not isinstance(entries, list):
+        return {}
+    found = {}
+    for entry in entries:
+        if isinstance(entry, dict) and isinstance(entry.get("template"), str):
+            found[str(entry.get("name"))] = entry["template"]
+    return found
