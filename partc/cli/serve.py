@@ -1,4 +1,4 @@
-"""`partc serve`: a ring behind OpenAI's HTTP API."""
+"""`partc serve`: a ring behind OpenAI's HTTP API, and a page."""
 
 from __future__ import annotations
 
@@ -113,6 +113,7 @@ def serve_command(
     The model must generate text. Clients of OpenAI's API take http://HOST:PORT/v1 as their base URL.
     """
     from partc.cli.load import load_build
+    from partc.cli.status_feed import make_line, planned_times
     from partc.errors import RunError
     from partc.runtime.client.launch import LocalSettings
     from partc.serve.access import Limits, read_keys
@@ -145,7 +146,10 @@ def serve_command(
         if connect is None
         else partial(_ring_at, build, connect, runners)
     )
-    serve(build, role, opener, settings, partial(_tell, as_json))
+    plan = planned_times(build)
+    serve(
+        build, role, opener, lambda ring: make_line(ring, plan).planned_s, settings, partial(_tell, as_json)
+    )
 
 
 @contextmanager
@@ -172,7 +176,7 @@ def _tell(as_json: bool, what: str, detail: str) -> None:
         click.echo(json.dumps({"state": what, "url" if what == "listening" else "reason": detail}))
         return
     words = {
-        "listening": f"API at {detail}/v1; the ring starts",
+        "listening": f"page {detail}/, API {detail}/v1; the ring starts",
         "ready": "ready",
         "lost": f"the ring is lost: {detail}",
     }

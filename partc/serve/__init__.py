@@ -1,4 +1,4 @@
-"""Endpoint of a ring: OpenAI's HTTP API and its metrics.
+"""Endpoint of a ring: OpenAI's HTTP API, its metrics, and a page.
 
 ```
 app        routes; requests are admitted, answered, streamed, cancelled
@@ -8,6 +8,7 @@ app        routes; requests are admitted, answered, streamed, cancelled
 ├── answer     tokens → text, stop strings, the reason of the end
 ├── replies    the shapes of answers and chunks
 ├── metrics    counters in Prometheus' text format
+├── live       the state of the ring, for page.html
 └── ring       the thread that owns the client of the ring
 server     the process: sockets, TLS, signals
 ```

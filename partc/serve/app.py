@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from partc.errors import PartcError
@@ -21,11 +23,13 @@ from partc.serve.access import App, Limits, Receive, Scope, Send, error_response
 from partc.serve.bodies import ChatBody, CompletionBody, read_body
 from partc.serve.errors import RETRY_S, ApiError, api_error
 from partc.serve.generation import Asked, Generation, too_slow
+from partc.serve.live import Live
 from partc.serve.metrics import CONTENT_TYPE, Metrics
 from partc.serve.replies import Json, Shape, event, model_json
 from partc.serve.ring import RingThread, State
 from partc.serve.template import Chat, Renderer
 
+PAGE = Path(__file__).with_name("page.html")
 _STREAM = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 _ABSENT = {
     "/v1/embeddings": "this server has no embeddings",
@@ -50,13 +54,20 @@ class Endpoint:
     """That of requests that give none."""
     ring: RingThread
     renderer: Renderer
+    live: Live
     created: int = field(default_factory=lambda: int(time.time()))
     metrics: Metrics = field(default_factory=Metrics)
-    state: State = "starting"
+
+    @property
+    def state(self) -> State:
+        """State of the ring."""
+        return self.live.state
 
     def app(self) -> App:
         """The routes, as an ASGI application."""
         routes = [
+            Route("/", self.page),
+            Route("/ring", self.look),
             Route("/health", self.health),
             Route("/metrics", self.show_metrics),
             Route("/v1/models", self.models),
@@ -71,6 +82,16 @@ class Endpoint:
         }
         made: App = Starlette(routes=routes, exception_handlers=handlers)
         return made
+
+    async def page(self, request: Request) -> Response:
+        """The page."""
+        return HTMLResponse(PAGE.read_bytes(), headers=PAGE_HEADERS)
+
+    async def look(self, request: Request) -> Any:
+        """The state of the ring, as it changes, for the page."""
+        if self.live.is_full:
+            raise ApiError("as many look at the ring as may", status=429, kind="rate_limit_error")
+        return RingStream(self.live)
 
     async def health(self, request: Request) -> Response:
         """Whether the ring stands; never asks it."""
@@ -214,8 +235,7 @@ class Stream:
 
     async def _send(self, send: Send) -> str:
         """Send all; the outcome."""
-        headers = [(name.encode(), value.encode()) for name, value in _STREAM.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await _begin(send)
         outcome = "ok"
         try:
             async with asyncio.timeout(self.endpoint.limits.request_s), self.generation.running():
@@ -229,6 +249,31 @@ class Stream:
             await _send_text(send, event(error.body()))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return outcome
+
+
+@dataclass
+class RingStream:
+    """The state of the ring in server-sent events, until the client goes away."""
+
+    live: Live
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send for ever."""
+        await unless_gone(receive, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        await _begin(send)
+        async with aclosing(self.live.lines()) as lines:
+            async for line in lines:
+                await _send_text(send, line)
+
+
+PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cache-control": "no-cache",
+}
+"""The page loads nothing from any other host, and no other page shows it in a frame."""
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T | None:
@@ -247,6 +292,11 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T | N
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _begin(send: Send) -> None:
+    headers = [(name.encode(), value.encode()) for name, value in _STREAM.items()]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
 async def _send_text(send: Send, text: str) -> None:

@@ -18,6 +18,7 @@ from partc.format.role import Role
 from partc.runtime.client.text import Tokenizer
 from partc.serve.access import Gate, Limits
 from partc.serve.app import Endpoint
+from partc.serve.live import Live, PlannedOf
 from partc.serve.ring import Opener, RingThread, State
 from partc.serve.template import Renderer, read_chat
 
@@ -68,23 +69,27 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
 
-def serve(build: Path, role: Role, opener: Opener, settings: ServerSettings, tell: Tell) -> None:
-    """Answer until a signal comes.
+def serve(
+    build: Path, role: Role, opener: Opener, planned: PlannedOf, settings: ServerSettings, tell: Tell
+) -> None:
+    """Answer until a signal comes; `planned` is for those who look at the ring.
 
     Raises:
         ConfigError: a file of `settings` cannot be used.
         RunError: the address cannot be had, or the ring cannot be.
     """
-    asyncio.run(_serve(build, role, opener, settings, tell))
+    asyncio.run(_serve(build, role, opener, planned, settings, tell))
 
 
-async def _serve(build: Path, role: Role, opener: Opener, settings: ServerSettings, tell: Tell) -> None:
+async def _serve(
+    build: Path, role: Role, opener: Opener, planned: PlannedOf, settings: ServerSettings, tell: Tell
+) -> None:
     folder = build / "devices" / role.source
     chat = read_chat(folder / "tokenizer", settings.template)
     ended: list[PartcError] = []
 
     def on_state(state: State, error: PartcError | None) -> None:
-        endpoint.state = state
+        endpoint.live.tell(state)
         tell(state, error.message if error else "")
         if state == "ended":
             ended.extend([error] if error else [])
@@ -101,6 +106,7 @@ async def _serve(build: Path, role: Role, opener: Opener, settings: ServerSettin
             temperature=settings.temperature,
             ring=ring,
             renderer=renderer,
+            live=Live(ring, planned),
         )
         try:
             server = uvicorn.Server(_config(_gate(endpoint, settings), settings))

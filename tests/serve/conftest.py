@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.conftest import browser
 from tests.serve.server import Server, make_build, serving
+
+__all__ = ["browser"]  # a fixture of this folder, too
 
 
 @pytest.fixture(scope="session")
