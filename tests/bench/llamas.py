@@ -53,8 +53,12 @@ def matrix_values(model: str) -> int:
     return layers * layer + hidden * shape["vocab_size"]
 
 
+def head_size(model: str) -> int:
+    """The width of a head."""
+    return SHAPES[model]["hidden_size"] // SHAPES[model]["num_attention_heads"]
+
+
 def cached_values(model: str, context: int) -> int:
     """The number of keys and values of `context` tokens, in all layers."""
     shape = SHAPES[model]
-    head = shape["hidden_size"] // shape["num_attention_heads"]
-    return 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head * context
+    return 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head_size(model) * context

@@ -40,6 +40,7 @@ class Contestant:
 
 
 TVM, ORT = "partc on tvm", "partc on ort"
+TVM_CACHE = f"{TVM}, cache of int8"
 ORT_64, ORT_128 = (f"{ORT}, blocks of {block}" for block in (64, 128))
 RING, TWO, THREE = "partc, ring of 1", "partc, cut in 2", "partc, cut in 3"
 ORT_GENAI, OPENVINO, TRANSFORMERS = "onnxruntime-genai", "OpenVINO", "transformers"
@@ -56,6 +57,7 @@ CONTESTANTS = {
     one.name: one
     for one in (
         Contestant(TVM, "partc_engine", Bundle("tvm"), ALL, *_PARTC_TVM),
+        Contestant(TVM_CACHE, "partc_engine", Bundle("tvm", cache="int8"), ("int4",), *_PARTC_TVM),
         Contestant(ORT, "partc_engine", Bundle("ort"), ALL, *_PARTC),
         Contestant(ORT_64, "partc_engine", Bundle("ort", block=64), ("int4",), *_PARTC),
         Contestant(ORT_128, "partc_engine", Bundle("ort", block=128), ("int4",), *_PARTC),

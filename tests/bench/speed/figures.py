@@ -6,15 +6,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.bench.llamas import cached_values, matrix_values
+from tests.bench.llamas import cached_values, head_size, matrix_values
 from tests.bench.speed.clocks import Sample
 from tests.bench.speed.contestants import CONTESTANTS, ORT, TVM
 from tests.bench.speed.engines.contract import CONTEXT
 from tests.bench.speed.make import Bundle
 from tests.bench.speed.places import Cell
 from tests.bench.speed.turns import READ, Taken, context_of, is_decode
-
-CACHE_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Table:
         if not isinstance(files, Bundle):
             files = Bundle("tvm" if self.reference == TVM else "ort")
         model = self.cell.place.name
-        cache = CACHE_BYTES * cached_values(model, context)
+        cache = files.cache_bytes(head_size(model)) * cached_values(model, context)
         return files.weight_bytes(self.cell.kind) * matrix_values(model) + cache
 
     def byte_s(self, asked: str) -> float:

@@ -107,6 +107,8 @@ class Bundle:
     devices: int = 1
     block: int = 32
     """Weights of int4 that share a scale."""
+    cache: str = "none"
+    """What attention keeps, as model.yaml says it."""
 
     @property
     def scale_bytes(self) -> int:
@@ -117,10 +119,15 @@ class Bundle:
         """Bytes a weight, scales included; those of int8, one an output, are left out."""
         return {"float32": 4.0, "int8": 1.0, "int4": 0.5 + self.scale_bytes / self.block}[kind]
 
+    def cache_bytes(self, head: int) -> float:
+        """Bytes a number of the cache; with one byte each, every `head` of them have a scale."""
+        return 4.0 if self.cache == "none" else 1.0 + 4.0 / head
+
     def path(self, cell: Cell) -> Path:
         """See `Files`."""
         features = cell.features if self.target == "tvm" else None
         words = [self.target, *(features or ()), *([str(self.block)] if self.block != 32 else [])]
+        words += [] if self.cache == "none" else ["cache", self.cache]
         return bundles(cell) / "-".join(words) / f"{self.devices}"
 
     def make(self, cell: Cell) -> None:
@@ -136,10 +143,10 @@ class Bundle:
 
     def model_yaml(self, cell: Cell) -> str:
         """model.yaml of such a bundle."""
-        quantize = {"float32": "none", "int8": "int8", "int4": f"{{weights: int4, block: {self.block}}}"}
+        weights = {"float32": "none", "int8": "int8", "int4": f"int4, block: {self.block}"}[cell.kind]
         return (
             f"model: {checkpoint(cell.place).resolve()}\ntask: text-generation\ndtype: float32\n"
-            f"quantize: {quantize[cell.kind]}\nmax_requests: 2\nmax_sequence: {SEQUENCE}\n"
+            f"quantize: {{weights: {weights}, cache: {self.cache}}}\nmax_requests: 2\nmax_sequence: {SEQUENCE}\n"
             "workload: {prompt: 64, generate: 128}\n"
         )
 

@@ -22,6 +22,7 @@ from tests.bench.speed.contestants import (
     ORT_128,
     ORT_GENAI,
     TVM,
+    TVM_CACHE,
     TWO,
 )
 from tests.bench.speed.engines.contract import Stepping
@@ -74,6 +75,9 @@ def test_the_limit_is_what_a_token_reads() -> None:
     weights, token = matrix_values("110M"), 4 * 2 * 12 * 256
     assert found.read_bytes(ORT, 128) == pytest.approx(weights * 0.625 + token * 128)
     assert found.read_bytes(TVM, 512) == pytest.approx(weights * 0.5625 + token * 512)
+    assert found.read_bytes(TVM_CACHE, 512) == pytest.approx(
+        weights * 0.5625 + (64 + 4) / 64 / 4 * token * 512
+    )
     part = found.of_the_limit(ORT, "decode 128")
     assert part is not None
     assert part.median == pytest.approx(found.read_bytes(ORT, 128) * 1e-10 / 0.5)
