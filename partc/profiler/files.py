@@ -134,9 +134,10 @@ def devices_yaml(
         key: value for key, value in top.data.items() if key not in ("source", "devices", "links", "measured")
     }
     lines += [_flow({key: value}) for key, value in rest.items()]
-    lines += ["devices:", *(line for block in blocks for line in block), "links:"]
-    lines += [f"  {_flow({key: value})}" for key, value in _kept_links(top, devices, links).items()]
-    lines += [_link(pair, figures) for pair, figures in links.items()]
+    lines += ["devices:", *(line for block in blocks for line in block)]
+    entries = [f"  {_flow({key: value})}" for key, value in _kept_links(top, devices, links).items()]
+    entries += [_link(pair, figures) for pair, figures in links.items()]
+    lines += ["links:", *entries] if entries else []  # a device by itself has none
     return "\n".join(lines) + "\n"
 
 

@@ -31,7 +31,7 @@ from tests.bench.predictions import AIM, GENERATE, MODELS, partc, run_once
 
 PROMPT = 32
 DEVICE = "threads: 1, arch: host, flops: 24 GFLOP/s, memory_bandwidth: 12 GB/s, memory: 4 GB"
-_OF_A_PROFILE = "times"
+_OF_A_PROFILE = "measured"
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ def prices(model: Path, devices: Path) -> dict[str, list[float]]:
     """Phase → seconds of every sub-module, as a plan has them."""
     plan = json.loads(partc("plan", model, "--target", devices, "--json"))
     return {
-        phase["name"]: [seconds["a"] for seconds in phase["time_s"]] for phase in plan["problem"]["phases"]
+        phase["name"]: [submodule["time_s"]["a"] for submodule in phase["submodules"]]
+        for phase in plan["problem"]["phases"]
     }
 
 

@@ -24,7 +24,7 @@ from partc.pipeline.contract import Context, no_progress
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.profiler.client import Fleet
-from partc.profiler.files import write_files
+from partc.profiler.files import devices_yaml, write_files
 from partc.profiler.measurement import measure, prepare
 from partc.profiler.timing import Timed
 from partc.profiler.timing import _entry as timing_entry
@@ -100,6 +100,17 @@ def test_the_plan_takes_every_time_from_the_profile(bundle: Path) -> None:
     assert all(entry["seconds"] > 0 for entry in times["times"].values())
     distinct = len(load_work(bundle).tasks)
     assert len(times["times"]) == distinct < every / 2
+
+
+def test_the_profile_of_a_device_by_itself_can_be_read(tmp_path: Path) -> None:
+    given, written = tmp_path / "given.yaml", tmp_path / "devices.yaml"
+    device = '  phone: {target: "null", profile: cubot_x30, arch: x86_64, memory: 64 MiB}'
+    given.write_text(f"source: phone\ndevices:\n{device}\n")
+    written.write_text(devices_yaml("measured", load_yaml(given), load_devices(given), [[device]], {}))
+    times = {"format": "partc-times/1", "measured": "2026-01-01", "devices": {}}
+    (tmp_path / "times.json").write_text(json.dumps(times))
+    found = load_devices(written)
+    assert (list(found.devices), found.links) == (["phone"], {})
 
 
 def test_distinct_submodules_are_emitted_once(bundle: Path) -> None:
