@@ -8,6 +8,7 @@ A library that computes nothing, or something else, may be the fastest of all; s
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,20 +46,24 @@ def prompt(tokens: int) -> range:
     return range(FIRST, FIRST + tokens)
 
 
-def answers(stepper: Answering) -> Array:
-    """The logits behind a prompt and behind a step after it, [2, vocabulary]."""
+def answers(stepper: Answering) -> list[Array]:
+    """The logits behind a prompt and behind a step after it, [vocabulary] each, where the contestant computes them."""
     stepper.clear()
     stepper.take(CHECKED)
     behind_prompt = np.array(stepper.logits(), np.float32).ravel()
     stepper.step()
-    return np.stack([behind_prompt, np.array(stepper.logits(), np.float32).ravel()])
+    return [behind_prompt, np.array(stepper.logits(), np.float32).ravel()]
 
 
-def error(found: Array, expected: Array) -> float:
+def error(found: Iterable[Array], expected: Iterable[Array]) -> float:
     """The length of the difference over that of what is expected, the worse of the rows; infinite at other sizes."""
+    return max(_error(*pair) for pair in zip(found, expected, strict=True))
+
+
+def _error(found: Array, expected: Array) -> float:
     if found.shape != expected.shape or not np.isfinite(found).all():
         return float("inf")
-    return float((np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)).max())
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 def expected_file(checkpoint: Path) -> Path:

@@ -24,6 +24,7 @@ from tests.bench.speed.contestants import (
     THREE,
     TRANSFORMERS,
     TVM,
+    TVM_CACHE,
     TWO,
 )
 from tests.bench.speed.engines.contract import CONTEXT, PROMPT
@@ -31,8 +32,8 @@ from tests.bench.speed.figures import Figure, Table
 from tests.bench.speed.turns import decode_at, is_decode
 
 STYLES = {
-    TVM: ("#009e73", ""), ORT: ("#56b4e9", ""), ORT_64: ("#56b4e9", "\\\\"), ORT_128: ("#56b4e9", "--"),
-    RING: ("#56b4e9", "//"), TWO: ("#56b4e9", ".."), THREE: ("#56b4e9", "xx"),
+    TVM: ("#009e73", ""), TVM_CACHE: ("#009e73", "\\\\"), ORT: ("#56b4e9", ""), ORT_64: ("#56b4e9", "\\\\"),
+    ORT_128: ("#56b4e9", "--"), RING: ("#56b4e9", "//"), TWO: ("#56b4e9", ".."), THREE: ("#56b4e9", "xx"),
     ORT_GENAI: ("#0072b2", ""), OPENVINO: ("#cc79a7", ""), LLAMA_CPP: ("#d55e00", ""),
     LLAMA_Q4_K: ("#d55e00", "\\\\"), LLAMA_IQ4_NL: ("#d55e00", "--"), LLAMA_RPC: ("#d55e00", ".."),
     TRANSFORMERS: ("#7f7f7f", ""),

@@ -184,7 +184,7 @@ def test_tokens_are_timed_at_their_context_or_around_it() -> None:
 
 def test_logits_are_looked_at_behind_a_prompt_and_a_step() -> None:
     recorder = Recorder(grows=True)
-    assert answers(recorder).tolist() == [[2.0] * 4, [3.0] * 4]
+    assert [list(one) for one in answers(recorder)] == [[2.0] * 4, [3.0] * 4]
     assert recorder.said == ["clear", f"take {CHECKED}", "step"]
 
 
@@ -195,7 +195,7 @@ def test_logits_of_a_void_row() -> None:
     worse[1] = expected[0]
     assert error(worse, expected) == pytest.approx(2**0.5, abs=0.1), "of other tokens"
     assert error(0 * expected, expected) == 1.0
-    for void in (expected[:, :0], np.full_like(expected, np.nan)):
+    for void in (expected[:, :0], [expected[0], expected[1, :0]], np.full_like(expected, np.nan)):
         assert not error(void, expected) <= max(MOST.values())
 
 
@@ -224,6 +224,13 @@ def test_code_for_other_features_lies_apart() -> None:
     for name, apart in ((TVM, True), (ORT, False)):
         files = CONTESTANTS[name].files
         assert (files.path(CELL) != files.path(slowed)) is apart
+
+
+def test_every_contestant_can_be_drawn() -> None:
+    pytest.importorskip("matplotlib", reason="draws the figures")
+    from tests.bench.speed.plot import STYLES
+
+    assert set(STYLES) == set(CONTESTANTS)
 
 
 def test_names_in_gguf() -> None:

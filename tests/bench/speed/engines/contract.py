@@ -62,7 +62,7 @@ class Stepping:
         self._filled = PROMPT
         return began.until(now(self._pids))
 
-    def answers(self) -> Array:
+    def answers(self) -> list[Array]:
         """What it is judged by, see `outputs.answers`."""
         found = answers(self._stepper)
         self._stepper.clear()
