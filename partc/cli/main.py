@@ -26,6 +26,7 @@ import click
 
 from partc import __version__, interrupts
 from partc.cli.compile import compile_command
+from partc.cli.deploy import deploy_command
 from partc.cli.keys import keys_command
 from partc.cli.lower import lower_command
 from partc.cli.move import move_command
@@ -55,6 +56,7 @@ COMMANDS = (
     verify_command,
     report_command,
     keys_command,
+    deploy_command,
     profile_command,
 )
 """Every command, in the order of a first use."""

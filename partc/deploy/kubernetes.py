@@ -1,0 +1,197 @@
+"""Manifests for Kubernetes: a namespace, and a StatefulSet for each device, since devices differ.
+
+A pod runs on the node that bears its device's label, in the network of its host: addresses are in the placement,
+and an overlay would cost time at every hop. It is not restarted when a manifest changes (`OnDelete`): a rolling
+update would break a ring in flight. Keys come from a Secret that is made from the device's folder, so no manifest
+holds one; they are copied into memory, since a runner refuses keys that others can read, and Kubernetes cannot give
+a file to one user alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from partc.deploy.runners import Files, Runner
+from partc.errors import ConfigError
+
+NAMESPACE = "partc"
+LABEL = "partc.dev/device"
+_USER = 10001
+_NAME = re.compile("[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_GONE_S = 10
+"""A node that is out of reach loses its pod after so long; a ring has healed by then."""
+
+Json = dict[str, Any]
+
+
+def kubernetes_files(runners: Sequence[Runner], folder: str, image: str) -> Files:
+    """One manifest for each device, and the namespace.
+
+    Args:
+        runners: the devices.
+        folder: where the devices' folders lie on each node.
+        image: a container image in which `partc-runner` is a command.
+
+    Raises:
+        ConfigError: the name of a device cannot be one in Kubernetes.
+    """
+    check_names(runners)
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    files = {"namespace.yaml": _yaml(space)}
+    for runner in runners:
+        files[f"runner-{kubernetes_name(runner.device)}.yaml"] = _yaml(_stateful_set(runner, folder, image))
+    return files
+
+
+def kubernetes_steps(runners: Sequence[Runner], build: str, folder: str) -> list[str]:
+    """The commands that bring each node its files."""
+    steps = ["kubectl apply -f namespace.yaml"]
+    for one in runners:
+        name = kubernetes_name(one.device)
+        source = f"{build}/devices/{one.device}"
+        steps += [
+            f"kubectl label node NODE-OF-{name} {LABEL}={one.device}",
+            f"rsync -a --exclude 'keys/*' {source} root@NODE-OF-{name}:{folder}/",
+            f"kubectl -n {NAMESPACE} create secret generic partc-keys-{name} --from-file={source}/keys",
+            f"kubectl apply -f runner-{name}.yaml",
+        ]
+    return steps
+
+
+def kubernetes_name(device: str) -> str:
+    """A device's name where Kubernetes takes no underscore; devices have no hyphen, so no two become one."""
+    return device.replace("_", "-")
+
+
+def check_names(runners: Sequence[Runner]) -> None:
+    """Refuse names of devices that Kubernetes does not take.
+
+    Raises:
+        ConfigError: names the device.
+    """
+    for runner in runners:
+        if not _NAME.fullmatch(kubernetes_name(runner.device)):
+            hint = "call it otherwise, and compile again: at most 50 characters, none of them _ at the end"
+            raise ConfigError(f"{runner.device!r} is no name in Kubernetes", where="devices.yaml", hint=hint)
+
+
+def _stateful_set(runner: Runner, folder: str, image: str) -> Json:
+    name = f"runner-{kubernetes_name(runner.device)}"
+    labels = {"app": "partc", LABEL: runner.device}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "serviceName": name,
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "OnDelete"},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(runner, folder, image)},
+        },
+    }
+
+
+def _pod(runner: Runner, folder: str, image: str) -> Json:
+    selector = {LABEL: runner.device}
+    if runner.arch in _ARCHITECTURES:
+        selector["kubernetes.io/arch"] = _ARCHITECTURES[runner.arch]
+    gpu: Json = {"runtimeClassName": "nvidia"} if runner.is_gpu else {}
+    return {
+        **gpu,
+        "nodeSelector": selector,
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": [
+            {
+                "key": f"node.kubernetes.io/{what}",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": _GONE_S,
+            }
+            for what in ("unreachable", "not-ready")
+        ],
+        "initContainers": [_keys(image)],
+        "containers": [_container(runner, image)],
+        "volumes": [
+            {"name": "bundle", "hostPath": {"path": f"{folder}/{runner.device}", "type": "Directory"}},
+            {
+                "name": "secret",
+                "secret": {
+                    "secretName": f"partc-keys-{kubernetes_name(runner.device)}",
+                    "defaultMode": 0o440,
+                },
+            },
+            {"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        ],
+    }
+
+
+def _keys(image: str) -> Json:
+    """Copies the keys so that the runner's user alone can read them."""
+    command = "install -d -m 700 /keys/keys && install -m 600 /secret/* /keys/keys/"
+    return {
+        "name": "keys",
+        "image": image,
+        "command": ["/bin/sh", "-c", command],
+        "resources": {"limits": {"memory": "32Mi"}, "requests": {"memory": "32Mi"}},
+        "securityContext": _confined(),
+        "volumeMounts": [
+            {"name": "secret", "mountPath": "/secret", "readOnly": True},
+            {"name": "keys", "mountPath": "/keys"},
+        ],
+    }
+
+
+def _container(runner: Runner, image: str) -> Json:
+    memory = str(runner.limit_bytes)
+    gpu = {"nvidia.com/gpu": 1} if runner.is_gpu else {}
+    listen = f"0.0.0.0:{runner.port}"
+    return {
+        "name": "runner",
+        "image": image,
+        "command": ["partc-runner", "--bundle", "/bundle", "--listen", listen],
+        "ports": [{"name": "ring", "containerPort": runner.port, "hostPort": runner.port}],
+        "resources": {
+            "limits": {"memory": memory, **gpu},
+            "requests": {"memory": str(min(runner.needed_bytes, runner.limit_bytes))},
+        },
+        "securityContext": _confined(),
+        "startupProbe": _probe(runner, periodSeconds=2, failureThreshold=150),
+        "livenessProbe": _probe(runner, periodSeconds=10, failureThreshold=3),
+        "volumeMounts": [
+            {"name": "bundle", "mountPath": "/bundle", "readOnly": True},
+            {"name": "keys", "mountPath": "/bundle/keys", "subPath": "keys", "readOnly": True},
+        ],
+    }
+
+
+def _probe(runner: Runner, **times: int) -> Json:
+    """That the port takes connections. Whether the runner gets on is for its ring to judge, which heals sooner."""
+    return {"tcpSocket": {"port": runner.port}, "timeoutSeconds": 2, **times}
+
+
+def _confined() -> Json:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _yaml(document: Json) -> str:
+    return yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=110)

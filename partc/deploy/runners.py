@@ -1,0 +1,62 @@
+"""The runners of a build, as an operator sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from partc.format.role import Role, device_folders, load_role
+
+PORT = 5555
+"""Where a device listens whose address devices.yaml does not give."""
+OVERHEAD_BYTES = 60 << 20
+"""What a runner takes besides weights, caches and activations (docs/deployment.md)."""
+
+Files = Mapping[str, str]
+"""Path below the output folder → text."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One device's runner."""
+
+    device: str
+    is_source: bool
+    in_ring: bool
+    """Whether it computes anything as compiled; else it waits for a loss or a move."""
+    arch: str
+    """As `uname -m` has it: `x86_64`, `aarch64`."""
+    is_gpu: bool
+    port: int
+    needed_bytes: int
+    """What the placement as compiled takes, the runner itself included."""
+    limit_bytes: int
+    """What any placement of the build may take: the plan never gives a device more than its budget."""
+
+
+def read_runners(build: Path) -> list[Runner]:
+    """All devices of a build, by name.
+
+    Raises:
+        BundleError: not a build, or a file in it is damaged.
+    """
+    return [_runner(load_role(folder)) for folder in device_folders(build)]
+
+
+def _runner(role: Role) -> Runner:
+    memory = role.build.memory
+    needed = memory.weights_bytes + memory.state_bytes + (memory.peak_bytes or 0) + memory.mirror_bytes
+    address = role.addresses.get(role.device) or ""
+    port = address.rpartition(":")[2]
+    library = role.engine.library
+    return Runner(
+        device=role.device,
+        is_source=role.is_source,
+        in_ring=role.device in role.ring,
+        arch="" if library is None else library.platform.partition("-")[0],
+        is_gpu=role.engine.provider not in ("cpu", "xnnpack"),
+        port=int(port) if port.isdecimal() else PORT,
+        needed_bytes=needed + OVERHEAD_BYTES,
+        limit_bytes=max(needed, memory.budget_bytes or 0) + OVERHEAD_BYTES,
+    )
