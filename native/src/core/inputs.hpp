@@ -1,0 +1,34 @@
+// Checks of clients' requests against the model, before anything runs; and prompts in parts (…/core/inputs.py).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/step.hpp"
+
+namespace partc::core {
+
+using Prompts = std::vector<Counts>;
+
+/// Holds prompts against the limits of the model. Throws Error: naming the prompt and the limit.
+void check_prompts(const Prompts& prompts, std::uint64_t new_tokens, const Role& role);
+/// Holds token ids against the vocabulary. Throws Error: naming the token and the limit.
+void check_tokens(const Counts& tokens, const std::string& where, const build::Model& model);
+/// The sizes that the inputs of a model give to the symbols in their shapes.
+/// Throws Error: an input is missing or unknown, or has another type or shape than the model's.
+Dims check_tensors(const Tensors& arrays, const Role& role);
+/// The tensors of a request, one a frame. Throws Error: the frames are not what is announced.
+Tensors read_tensors(const std::vector<messages::TensorSpec>& specs, const Frames& frames);
+/// The inputs of a model for prompts: right-padded to one length.
+Tensors padded(const Prompts& prompts, const Role& role);
+
+/// A part of a prompt, and its inputs.
+struct PromptPart {
+  std::uint64_t begin = 0, end = 0;
+  Tensors inputs;
+};
+/// The parts of a prompt; where the plan has it so, several of nearly equal length.
+std::vector<PromptPart> prompt_parts(const Tensors& inputs, std::uint64_t width, std::uint64_t sequences,
+                                     const Role& role);
+
+}  // namespace partc::core

@@ -1,0 +1,97 @@
+// One request at the source: what its client asked for, and how far it is (partc/runtime/core/job.py).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/inputs.hpp"
+#include "core/liveness.hpp"
+
+namespace partc::core {
+
+/// A step and its inputs.
+using Call = std::pair<Step, Tensors>;
+/// The tokens of a step, one a sequence; none where it has ended before.
+using Fresh = std::vector<std::optional<std::uint64_t>>;
+
+class Job {
+ public:
+  /// The client's connection; none: it is broken.
+  std::optional<Origin> origin;
+  /// The client's name for it.
+  Bytes ticket;
+  messages::Sampling sampling;
+  bool trace = false;
+  /// Seconds on the source's clock, as all times here.
+  double submitted = 0.0;
+  Progress progress;
+  /// Inputs of the first step, and its sizes.
+  Tensors inputs;
+  Dims dims;
+  Counts position, length;
+  std::uint64_t max_new_tokens = 0;
+  std::set<std::uint64_t> stop;
+  std::vector<Counts> tokens;
+  /// The reason for each sequence's end: `stop` or `length`; empty while it goes on.
+  Names finish;
+  /// Set when it opens.
+  std::optional<std::uint64_t> number;
+  std::uint64_t slot = 0;
+  /// The steps of the prompt.
+  std::vector<Call> prompt;
+  /// (batch,) each: the tokens of every step as they were drawn, also those of sequences that have ended.
+  std::vector<Tensor> drawn;
+  /// The step that begins next.
+  std::uint64_t next_step = 0;
+  /// Whether a step is under way whose values are waited for.
+  bool in_flight = false;
+  std::uint64_t replayed = 0, mismatches = 0;
+  /// Device → how often it was lost while this request ran.
+  Map<std::string, std::uint64_t> losses;
+  double started = 0.0;
+  Tensors outputs;
+  /// Devices whose timings have not come yet.
+  std::set<std::string> reports;
+
+  /// Take one token per sequence; the new ones.
+  Fresh take(const std::vector<std::int64_t>& fresh);
+  /// Whether every sequence has ended.
+  bool finished() const;
+  /// Number of the token that it waits for, from 0.
+  std::uint64_t step() const { return drawn.size(); }
+  /// Steps that are over: their values are known.
+  std::uint64_t reached() const { return drawn.empty() ? 0 : prompt.size() - 1 + drawn.size(); }
+  /// Since when the request stands still: `now`, or an earlier time if no token has come since.
+  double stands_since(double now);
+  /// The tokens of a step as the client is told, and why each sequence has ended by then.
+  std::pair<Fresh, Names> told(std::uint64_t token) const;
+  /// Whether the client has not had these tensors; steps that are computed again bring them again.
+  bool is_news(const messages::Crossed& crossed);
+  /// Give it its number and its slot; its first step is next.
+  void open(std::uint64_t of_number, std::uint64_t of_slot, const Role& role);
+  /// The steps that begin now: up to the first one whose values are waited for.
+  std::vector<Call> calls();
+  /// Go on from a step that is over, or from the next one.
+  messages::Resumption rewind(std::uint64_t step);
+
+ private:
+  Call call(std::uint64_t step) const;
+  std::vector<Call> prompt_steps(const Role& role) const;
+
+  std::set<std::tuple<std::string, std::string, std::uint64_t, Names>> crossed_;
+  /// The token that was waited for when the request last stood still, and since when.
+  std::optional<std::pair<std::uint64_t, double>> stood_;
+};
+
+using JobPtr = std::shared_ptr<Job>;
+
+/// The request that a message asks for. Throws Error: it is more than the plan allows, or not this model's task.
+JobPtr read_job(const Origin& origin, const messages::Submit& submit, const Frames& frames, const Role& role,
+                double now);
+
+}  // namespace partc::core

@@ -1,0 +1,70 @@
+// Watching: the vitals of a device, and at the source the status of the ring for those who watch (…/core/monitor.py).
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/actions.hpp"
+#include "core/links.hpp"
+#include "core/requests.hpp"
+#include "core/schedule.hpp"
+#include "core/watch.hpp"
+
+namespace partc::core {
+
+/// Report of a device about itself while somebody watches.
+class Monitor {
+ public:
+  Monitor(Links& links, Requests& requests) : links_(links), requests_(requests) {}
+
+  /// The engine has done what it works at; to be told before the requests are.
+  void computed(double seconds);
+  /// The source asks how this device is, or does not want to know any more.
+  void sense(const messages::Sense& sense, Actions& out);
+  /// The sensors have been read.
+  void read(const messages::Readings& readings, Actions& out);
+  /// Another placement is in force: times of the one before say nothing of it.
+  void adopt();
+
+ private:
+  Links& links_;
+  Requests& requests_;
+  /// Times of its sub-modules; none: nobody watches.
+  std::optional<Meter> meter_;
+};
+
+/// Reports of the source to those who watch.
+class RingMonitor {
+ public:
+  RingMonitor(Links& links, Schedule& schedule) : links_(links), schedule_(schedule) {}
+
+  Watchers watchers;
+
+  /// A client begins to watch, or ends.
+  void watch(const Origin& origin, const messages::Watch& watch, double now, Actions& out);
+  /// A device has answered.
+  void sensed(const std::string& device, const messages::Sensed& sensed, double now);
+  /// Devices were lost, or came back without memory; a change follows.
+  void replaced(const Replaced& replaced);
+  /// A placement is in force.
+  void adopt(const Adopt& adopt, double now);
+  /// Ask all devices where it is time for that, and tell those who watch once the answers are here.
+  void look(double now, Actions& out);
+  Due due() const { return watchers.due(); }
+
+ private:
+  void ask(const messages::Sense& sense, Actions& out) const;
+  messages::RingStatus status(double now) const;
+  messages::DeviceStatus device(const std::string& name, double now) const;
+
+  Links& links_;
+  Schedule& schedule_;
+  /// When each was made, on the source's clock.
+  std::deque<std::pair<double, messages::Change>> changes_;
+  /// The cause of the change that is being prepared.
+  std::string cause_;
+};
+
+}  // namespace partc::core

@@ -1,0 +1,101 @@
+#include "core/sampling.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+namespace partc::core {
+namespace {
+
+float from_half(std::uint16_t bits) {
+  const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16, exponent = bits >> 10 & 31u, fraction = bits & 1023u;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | fraction << 13);
+  if (exponent > 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  const float size = static_cast<float>(fraction) * 0x1p-24f;
+  return sign != 0 ? -size : size;
+}
+
+/// The numbers of one row as float32.
+std::vector<float> row_of(const Tensor& logits, std::size_t row, std::size_t size) {
+  std::vector<float> found(size);
+  const std::string_view type = logits.type->name;
+  for (std::size_t at = 0; at < size; ++at) {
+    const std::size_t place = row * size + at;
+    if (type == "float32") {
+      found[at] = logits.elements<float>()[place];
+    } else if (type == "bfloat16") {
+      found[at] = std::bit_cast<float>(std::uint32_t{logits.elements<std::uint16_t>()[place]} << 16);
+    } else if (type == "float16") {
+      found[at] = from_half(logits.elements<std::uint16_t>()[place]);
+    } else {
+      found[at] = static_cast<float>(logits.elements<double>()[place]);
+    }
+  }
+  return found;
+}
+
+std::int64_t greedy(const std::vector<float>& logits) {
+  std::size_t best = 0;
+  for (std::size_t at = 0; at < logits.size(); ++at) {
+    if (std::isnan(logits[at])) return static_cast<std::int64_t>(at);
+    if (logits[at] > logits[best]) best = at;
+  }
+  return static_cast<std::int64_t>(best);
+}
+
+/// The first kept token of a row whose running sum passes a draw; O(vocabulary log vocabulary).
+std::int64_t draw(const std::vector<float>& logits, const messages::Sampling& sampling, std::uint64_t row,
+                  std::uint64_t position) {
+  std::vector<double> scaled;
+  for (const float logit : logits) scaled.push_back(static_cast<double>(logit) / sampling.temperature);
+  std::vector<std::size_t> order(scaled.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
+    return scaled[one] > scaled[other] || (std::isnan(scaled[other]) && !std::isnan(scaled[one]));
+  });
+  if (sampling.top_k != 0 && sampling.top_k < order.size()) order.resize(sampling.top_k);
+  std::vector<double> sums;
+  double sum = 0.0;
+  for (const std::size_t at : order) {
+    sum += std::exp(scaled[at] - scaled[order.front()]);
+    sums.push_back(sum);
+  }
+  if (sampling.top_p < 1.0) {
+    const auto last = std::lower_bound(sums.begin(), sums.end(), sampling.top_p * sums.back());
+    const auto kept = static_cast<std::size_t>(last - sums.begin()) + 1;
+    sums.resize(std::min(kept, sums.size()));
+  }
+  const auto found = std::upper_bound(sums.begin(), sums.end(), uniform(sampling.seed, row, position) * sums.back());
+  const auto index = static_cast<std::size_t>(found - sums.begin());
+  return static_cast<std::int64_t>(order[std::min(index, sums.size() - 1)]);
+}
+
+}  // namespace
+
+Tensor sample(const Tensor& logits, const messages::Sampling& sampling, const Counts& positions) {
+  const std::size_t rows = logits.shape.front(), size = logits.shape.back();
+  std::vector<std::int64_t> tokens;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::vector<float> numbers = row_of(logits, row, size);
+    tokens.push_back(sampling.temperature == 0.0 ? greedy(numbers) : draw(numbers, sampling, row, positions[row]));
+  }
+  return Tensor::int64({rows}, tokens);
+}
+
+double uniform(std::uint64_t seed, std::uint64_t row, std::uint64_t position) {
+  __extension__ typedef unsigned __int128 Wide;
+  std::array<std::uint64_t, 4> counter{1, 0, 0, position};  // numpy counts up before its first block
+  std::array<std::uint64_t, 2> key{seed, row};
+  for (int round = 0; round < 10; ++round) {
+    const Wide first = Wide{0xD2E7470EE14C6C93ull} * counter[0], second = Wide{0xCA5A826395121157ull} * counter[2];
+    counter = {static_cast<std::uint64_t>(second >> 64) ^ counter[1] ^ key[0], static_cast<std::uint64_t>(second),
+               static_cast<std::uint64_t>(first >> 64) ^ counter[3] ^ key[1], static_cast<std::uint64_t>(first)};
+    key[0] += 0x9E3779B97F4A7C15ull;
+    key[1] += 0xBB67AE8584CAA73Bull;
+  }
+  return static_cast<double>(counter[0] >> 11) * (1.0 / 9007199254740992.0);
+}
+
+}  // namespace partc::core

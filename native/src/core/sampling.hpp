@@ -1,0 +1,20 @@
+// From logits to tokens: greedy, temperature, top-k, top-p (partc/runtime/core/sampling.py).
+//
+// Every draw is a pure function of (logits of the row, parameters, seed, row, token position): a counter-based generator
+// (Philox) is keyed by the last three.
+#pragma once
+
+#include "core/commands.hpp"
+#include "format/tensor.hpp"
+
+namespace partc::core {
+
+/// The next token of every row, int64[batch]; equal logits fall to the lowest id.
+///
+/// `logits`: (batch, 1, vocabulary), any float. `positions`: for each row, the index that the new token will have.
+Tensor sample(const Tensor& logits, const messages::Sampling& sampling, const Counts& positions);
+
+/// A number in [0, 1) that belongs to (seed, row, position).
+double uniform(std::uint64_t seed, std::uint64_t row, std::uint64_t position);
+
+}  // namespace partc::core

@@ -1,0 +1,63 @@
+// One step of a request: its sizes, its rows on the wire, and how it is held against the placement (…/core/step.py).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/commands.hpp"
+#include "format/role.hpp"
+#include "format/tensor.hpp"
+
+namespace partc::core {
+
+/// Steps with known results that a request may have under way; the last of them is waited for.
+inline constexpr std::uint64_t MOST_FORCED = 8;
+
+/// A step of a request: a prompt, a part of one, or a token.
+struct Step {
+  /// Counts up at the source; never used twice.
+  std::uint64_t request = 0;
+  /// Which of the pre-allocated states the request has, below max_requests.
+  std::uint64_t slot = 0;
+  /// Counts from 0; the prefill is 0, or as many higher as it has parts before it.
+  std::uint64_t step = 0;
+  /// The program to run.
+  std::string phase;
+  /// The size of every symbol in this step.
+  Dims dims;
+  /// (batch,) valid tokens in the cache, and valid new tokens, of each sequence; empty for the task `graph`.
+  Counts position, length;
+  /// Present in step 0 alone.
+  std::optional<messages::Opening> opening;
+
+  /// (batch,) valid tokens in the cache of each sequence after this step.
+  Counts end() const;
+  /// Whether two devices mean the same step; only the first messages of step 0 have an opening.
+  bool same_as(const Step& other) const;
+};
+
+/// The rows of a step as they travel; one row for the task `graph`.
+std::vector<messages::Row> rows_of(const Step& step, std::uint64_t max_batch);
+/// The step that a message belongs to. Throws Error: its rows are not those of one request.
+Step step_of(const messages::Data& data, const Role& role);
+/// Holds the numbers of a step against what the placement allows. Throws Error: with the field that is wrong.
+void check_step(const Step& step, const Role& role);
+
+using Types = Map<std::string, build::TensorType>;
+
+/// The descriptions of tensors that a program names, for the header of their message.
+std::vector<messages::TensorSpec> announced(const Tensors& values, const Types& types);
+/// Holds announced tensors against their declared types. Throws Error: with the value and what is wrong with it.
+void check_specs(const std::vector<messages::TensorSpec>& specs, const Types& types, const Dims& dims);
+/// Holds the bytes that came against the announced types and shapes. Throws Error: as above.
+void check_sizes(const std::vector<messages::TensorSpec>& specs, const Frames& frames);
+
+/// `[1, 2]`
+std::string list_text(const Counts& numbers);
+/// `'name'`
+std::string quoted(std::string_view name);
+/// The size of a symbol, or another number where it has none.
+std::uint64_t size_or(const Dims& dims, const std::string& symbol, std::uint64_t usual);
+
+}  // namespace partc::core
