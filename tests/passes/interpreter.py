@@ -8,20 +8,26 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from partc.format.dims import evaluate
+from partc.format.dims import Shape, evaluate
 from partc.ir.evaluate import evaluate_node
 from partc.ir.graph import Constant, Graph, Node, State, Value, Weight
 from partc.ir.operators import OPERATORS
 from partc.ir.types import BY_SHORT
-from partc.ir.weights import Array, Leaf, leaves, materialize
+from partc.ir.weights import Array, Leaf, Step, leaves, materialize
 
 
 class Checkpoint:
     """Random tensors for the leaves of a graph's weights, the same ones for the same key."""
 
     def __init__(self, graph: Graph) -> None:
-        whole = [w for w in graph.weights() if isinstance(w.source, Leaf)]
-        self.shapes = {w.source: (w.shape, w.dtype) for w in whole}
+        self.shapes: dict[Leaf, tuple[Shape | None, str | None]] = {}
+        for weight in graph.weights():
+            source, shape = weight.source, weight.shape
+            while isinstance(source, Step) and (source.op in ("add", "mul") or source.arguments == (1, 0)):
+                shape = tuple(reversed(shape)) if source.op == "transpose" and shape else shape
+                source = source.source
+            if isinstance(source, Leaf):
+                self.shapes[source] = shape, weight.dtype
         missing = {
             leaf for w in graph.weights() if w.source for leaf in leaves(w.source)
         } - self.shapes.keys()
@@ -34,18 +40,26 @@ class Checkpoint:
         return (numbers * 0.3).astype(BY_SHORT[dtype or "f32"].numpy)
 
 
-def run(graph: Graph, feeds: Mapping[str, Array], checkpoint: Checkpoint) -> list[Array]:
-    """The outputs of `graph`; states start as zeros of their sizes for `feeds`."""
+def run(
+    graph: Graph, feeds: Mapping[str, Array], checkpoint: Checkpoint, states: dict[str, Array] | None = None
+) -> list[Array]:
+    """The outputs of `graph`; states start as zeros of their sizes for `feeds`, or as they are in `states`.
+
+    `states` has what they are after the step.
+    """
     bindings = _bindings(graph, feeds)
     values: dict[Value, Array] = {value: feeds[value.name] for value in graph.inputs}
     for leaf in graph.leaves():
-        values[leaf] = _leaf(leaf, checkpoint, bindings)
+        known = (states or {}).get(leaf.name)
+        values[leaf] = _leaf(leaf, checkpoint, bindings) if known is None else known
     for node in graph.nodes:
         operands = [None if v is None else values[v] for v in node.inputs]
         found = _own(node, operands) or evaluate_node(node, operands, graph.opset)
         assert found is not None, f"{node.op} cannot be evaluated: {node.name}"
         values.update(zip(node.outputs, found, strict=True))
         _check_sizes(node, values, bindings)
+        if states is not None and node.op in OPERATORS:
+            states.update((state.name, values[new]) for state, new in OPERATORS[node.op].updates(node))
     return [values[output] for output in graph.outputs]
 
 
