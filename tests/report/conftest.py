@@ -20,9 +20,12 @@ _ARGUMENTS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium from $CHROMIUM or the path."""
+    """Chromium from $CHROMIUM or the path, until the module's last test: playwright's event loop runs as long.
+
+    Tests of commands that need a loop of their own, such as `partc serve`, share the process with it.
+    """
     path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     missing = [] if path else ["no Chromium (apt-get install chromium, or set CHROMIUM to its path)"]
     if importlib.util.find_spec("playwright") is None:
