@@ -46,7 +46,7 @@ class Evaluation:
 
     def free_bytes(self, problem: Problem) -> dict[str, float]:
         """Device → memory that the plan leaves free, of those in use and of others."""
-        free = {device.name: device.memory_bytes - device.overhead_bytes for device in problem.devices}
+        free = {device.name: device.room_bytes for device in problem.devices}
         return free | {use.device: use.available_bytes - use.needed_bytes for use in self.memory}
 
     @property

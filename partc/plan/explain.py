@@ -173,7 +173,7 @@ def _why_idle(problem: Problem, wanted: Forced, value: float, solve: Solve | Non
         return "it cannot run any sub-module"
     if wanted.count > count - 1 or able == [0]:
         return _nothing_left(problem, able)
-    room = max(0.0, device.memory_bytes - device.overhead_bytes)
+    room = max(0.0, device.room_bytes)
     least = min(problem.interval_memory(j, j) for j in able)
     if least > room:
         return f"no sub-module fits: the smallest needs {format_bytes(least)}, it has {format_bytes(room)}"

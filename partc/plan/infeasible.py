@@ -109,7 +109,7 @@ def _homeless_submodule(problem: Problem) -> str | None:
         if not able:
             return f"times: no device can run sub-module {j}"
         need = problem.interval_memory(j, j)
-        room, name = max((d.memory_bytes - d.overhead_bytes, d.name) for d in able)
+        room, name = max((d.room_bytes, d.name) for d in able)
         if need > room:
             needs, most = _two_sizes(need, max(room, 0.0))
             return f"memory: sub-module {j} needs {needs}; the most that a device can give is {most} ({name})"
@@ -133,7 +133,7 @@ def _total_need(problem: Problem) -> float:
 def _total_memory(problem: Problem) -> float:
     """Memory of the devices that can run anything."""
     able = (device for device in problem.devices if device.name in problem.able)
-    return sum(max(0.0, device.memory_bytes - device.overhead_bytes) for device in able)
+    return sum(max(0.0, device.room_bytes) for device in able)
 
 
 def _pairs(problem: Problem) -> list[tuple[str, str]]:

@@ -110,7 +110,7 @@ def plan_placed(problem: Problem, stages: Stages, shape: Shape, where: str | Non
 def _what_fits(problem: Problem, mine: Sequence[int], shape: Shape, name: str) -> str | None:
     """The part of its share that a device with too little memory could hold, from the front."""
     device = problem.device_of[name]
-    room = device.memory_bytes - device.overhead_bytes
+    room = device.room_bytes
     if problem.memory_of(mine) <= room:
         return None
     count = max((n for n in range(1, len(mine)) if problem.memory_of(mine[:n]) <= room), default=0)

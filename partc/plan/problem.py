@@ -19,6 +19,11 @@ class Device:
     storage_bytes: float | None = None
     """Bytes of weights that may lie on its disk; None: no limit."""
 
+    @property
+    def room_bytes(self) -> float:
+        """Memory for sub-modules; below 0 where the runtime alone does not fit."""
+        return self.memory_bytes - self.overhead_bytes
+
 
 @dataclass(frozen=True)
 class Shared:

@@ -104,7 +104,7 @@ class Programme:
         self.x: dict[tuple[int, str], int] = {}
         self._pairs: dict[tuple[int, int, str, str], int] = {}
         self._busy: dict[str, Row] = {}
-        self._room = {device.name: device.memory_bytes - device.overhead_bytes for device in problem.devices}
+        self._room = {device.name: device.room_bytes for device in problem.devices}
         self._able = [self._able_to_hold(j) for j in range(len(problem.submodules))]
         self._place()
         self._send_back()

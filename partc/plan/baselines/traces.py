@@ -48,7 +48,7 @@ class Traces:
             compute_s=_compute(problem, names),
             transfer_s=_transfers(problem, names),
             need_bytes=np.array([problem.memory_of([j]) for j in range(len(problem.submodules))], float),
-            memory_bytes=np.array([device.memory_bytes - device.overhead_bytes for device in devices], float),
+            memory_bytes=np.array([device.room_bytes for device in devices], float),
         )
 
 

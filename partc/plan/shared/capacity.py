@@ -56,7 +56,7 @@ def layers_of(problem: Problem) -> Layers | str:
             units = mine[0][1].units
             kinds.append(Kind(share, units, memory / units, seconds))
     devices = (problem.device_of[name] for name in names)
-    budgets = tuple(device.memory_bytes - device.overhead_bytes for device in devices)
+    budgets = tuple(device.room_bytes for device in devices)
     return Layers(names, budgets, tuple(kinds))
 
 
