@@ -15,7 +15,7 @@ strategies give a device one stage, some let it return and give it several. Per 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from partc.config.units import format_bytes
@@ -65,17 +65,21 @@ def evaluate(problem: Problem, stages: Stages) -> Evaluation:
         return Evaluation(shape)
     memory = _memory(problem, stages)
     violations = [text for use in memory if (text := memory_violation(use))]
-    violations += [*_storage_violations(problem, stages), *_missing(problem, stages)]
+    on_disk = ((name, problem.disk_of(indices)) for name, indices in held(stages).items())
+    violations += [*storage_violations(problem, on_disk), *_missing(problem, stages)]
     if violations:
         return Evaluation(tuple(violations), memory=memory)
     phases = tuple(follow_step(problem, phase, stages) for phase in problem.steps)
     busy = _busy(phases)
+    return Evaluation((), value_of(problem, phases, busy), phases, memory, tuple(busy.items()))
+
+
+def value_of(problem: Problem, phases: Sequence[Timeline], busy_s: Mapping[str, float]) -> float:
+    """The objective: seconds of the weighed steps, or steps per second of the busiest lane."""
     if problem.objective == "latency":
-        value = sum(timeline.weight * timeline.latency_s for timeline in phases)
-    else:
-        # A step that takes no time at all still has a finite rate, so that it can be written as JSON.
-        value = 1.0 / max(*busy.values(), sys.float_info.min)
-    return Evaluation((), value, phases, memory, tuple(busy.items()))
+        return sum(timeline.weight * timeline.latency_s for timeline in phases)
+    # A step that takes no time at all still has a finite rate, so that it can be written as JSON.
+    return 1.0 / max(*busy_s.values(), sys.float_info.min)
 
 
 def follow_step(problem: Problem, phase: Phase, stages: Stages) -> Timeline:
@@ -158,9 +162,10 @@ def memory_violation(use: MemoryUse) -> str | None:
     return f"{use.device} needs {format_bytes(use.needed_bytes)} and has {format_bytes(use.available_bytes)}"
 
 
-def _storage_violations(problem: Problem, stages: Stages) -> Iterator[str]:
-    for name, indices in held(stages).items():
-        storage, needed = problem.device_of[name].storage_bytes, problem.disk_of(indices)
+def storage_violations(problem: Problem, on_disk: Iterable[tuple[str, float]]) -> Iterator[str]:
+    """Devices whose weights, `(name, bytes)`, are more than may lie on their disks, in words."""
+    for name, needed in on_disk:
+        storage = problem.device_of[name].storage_bytes
         if storage is not None and needed > storage:
             yield f"the weights on {name} take {format_bytes(needed)} of {format_bytes(storage)} of storage"
 

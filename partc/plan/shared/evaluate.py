@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 
-from partc.config.units import format_bytes
 from partc.format.placement import Stages
 from partc.ir.plan import Plan, SharedStage, SharedStages
-from partc.plan.evaluate import Evaluation, evaluate, memory_violation
+from partc.plan.evaluate import Evaluation, evaluate, memory_violation, storage_violations, value_of
 from partc.plan.problem import Problem
 from partc.plan.shared.members import disk_use, memory_use
 from partc.plan.shared.step import follow_shared
@@ -36,7 +34,7 @@ def evaluate_shared(
         return Evaluation(tuple(dict.fromkeys(shape)))
     memory = memory_use(problem, phases)
     violations = [text for use in memory if (text := memory_violation(use))]
-    violations += [*_storage(problem, phases), *_missing_times(problem, phases)]
+    violations += [*storage_violations(problem, disk_use(problem, phases)), *_missing_times(problem, phases)]
     if violations:
         return Evaluation(tuple(dict.fromkeys(violations)), memory=memory)
     steps = [follow_shared(problem, phase, phases[phase.name], overlap=overlap) for phase in problem.steps]
@@ -46,11 +44,8 @@ def evaluate_shared(
     for phase, step in zip(problem.steps, steps, strict=True):
         for lane, seconds in step.lanes.busy_s().items():
             busy[lane] = busy.get(lane, 0.0) + phase.weight * seconds
-    if problem.objective == "latency":
-        value = sum(step.timeline.weight * step.timeline.latency_s for step in steps)
-    else:
-        value = 1.0 / max(*busy.values(), sys.float_info.min)
-    return Evaluation((), value, tuple(step.timeline for step in steps), memory, tuple(busy.items()))
+    timelines = tuple(step.timeline for step in steps)
+    return Evaluation((), value_of(problem, timelines, busy), timelines, memory, tuple(busy.items()))
 
 
 def _shape(problem: Problem, stages: SharedStages) -> Iterator[str]:
@@ -83,13 +78,6 @@ def _stage_shape(problem: Problem, stage: SharedStage) -> Iterator[str]:
 def _wrong_shares(stage: SharedStage, share: str, units: int) -> bool:
     short = len(stage.shares) != len(stage.devices)
     return stage.share != share or short or sum(stage.shares) != units or min(stage.shares) < 0
-
-
-def _storage(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[str]:
-    for name, needed in disk_use(problem, phases):
-        storage = problem.device_of[name].storage_bytes
-        if storage is not None and needed > storage:
-            yield f"the weights on {name} take {format_bytes(needed)} of {format_bytes(storage)} of storage"
 
 
 def _missing_times(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[str]:
