@@ -146,7 +146,7 @@ class RingThread:
                 if not _is_loss(error):
                     raise
                 print(f"note: {error.where or 'ring'}: {error.message}", file=sys.stderr, flush=True)
-                self._settle(again=True)
+                self._settle()
                 self._tell_state("lost", error)
 
     def _connected(self, connect: Connect) -> Client | None:
@@ -176,7 +176,7 @@ class RingThread:
             self._obey(client)
             client.listen(_LISTEN_S)
             self._drain()
-            self._settle(again=True)
+            self._settle()
         for job in self._jobs:
             if job.request is not None and not job.request.done:
                 job.request.cancel()
@@ -227,7 +227,7 @@ class RingThread:
             job.tokens.append(token)
             self._call(job.on_token, token)
 
-    def _settle(self, *, again: bool) -> None:
+    def _settle(self) -> None:
         """Take the ends of jobs; those whose source was lost are kept, to begin again, once."""
         for job in list(self._jobs):
             outcome = None if job.request is None else job.request.outcome
@@ -236,7 +236,7 @@ class RingThread:
             if isinstance(outcome, Result):
                 self._jobs.remove(job)
                 self._end(job, "stop" if outcome.finish[0] == "stop" else "length")
-            elif again and _can_begin_again(job, outcome):
+            elif _can_begin_again(job, outcome):
                 job.request = None
                 self.begun_again += 1
             else:
