@@ -9,9 +9,9 @@ from pathlib import Path
 from partc.format.role import Role, device_folders, load_role
 
 PORT = 5555
-"""Where a device listens whose address devices.yaml does not give."""
+"""The port of a device whose address devices.yaml does not give."""
 OVERHEAD_BYTES = 60 << 20
-"""What a runner takes besides weights, caches and activations (docs/deployment.md)."""
+"""Memory of a runner besides weights, caches and activations (docs/deployment.md)."""
 
 Files = Mapping[str, str]
 """Path below the output folder → text."""
@@ -26,13 +26,13 @@ class Runner:
     in_ring: bool
     """Whether it computes anything as compiled; else it waits for a loss or a move."""
     arch: str
-    """As `uname -m` has it: `x86_64`, `aarch64`."""
+    """The machine as `uname -m` names it: `x86_64`, `aarch64`."""
     is_gpu: bool
     port: int
     needed_bytes: int
-    """What the placement as compiled takes, the runner itself included."""
+    """Memory that the placement as compiled takes, the runner itself included."""
     limit_bytes: int
-    """What any placement of the build may take: the plan never gives a device more than its budget."""
+    """Memory that any placement of the build may take: the plan never gives a device more than its budget."""
 
 
 def read_runners(build: Path) -> list[Runner]:

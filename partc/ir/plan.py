@@ -40,7 +40,7 @@ class SharedStage(Stage, frozen=True):
 
 
 SharedStages = tuple[SharedStage, ...]
-"""As `Stages`: in the order of a step."""
+"""Stages in the order of a step, as `Stages` are."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -163,7 +163,7 @@ class SharedMessage(Message, frozen=True, rename={"sender": "from", "receiver": 
     """A message of a step in which stages may have several devices, each of them an entry of the timeline."""
 
     relation: Literal["sequential", "residual", "return", "tiles"]
-    """Of the sending stage to the receiving one; `tiles`: among the devices of one."""
+    """Relation of the sending stage to the receiving one; `tiles`: among the devices of one."""
 
     @property
     def kind(self) -> str:

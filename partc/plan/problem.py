@@ -81,7 +81,7 @@ class Submodule:
     block: Block | None = None
     """How devices may share it; None: one device has all of it."""
     tiling: Tiling | None = None
-    """Of its block, where there are no phases."""
+    """Tiling of its block, where there are no phases."""
 
 
 @dataclass(frozen=True)

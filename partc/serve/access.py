@@ -24,7 +24,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 BODY_S = 30.0
 """A body that has not come by then is given up."""
 _MOST_SEEN = 64
-"""Of a body that is too large, so many times the limit is read and dropped: most clients read no answer before."""
+"""So many times the limit is read of a body that is too large, and dropped: most clients read no answer before."""
 OPEN_PATHS = ("/", "/health")
 """Paths that need no key."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")

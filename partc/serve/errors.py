@@ -53,7 +53,7 @@ class ApiError(PartcError):
 
 
 def api_error(error: PartcError) -> ApiError:
-    """What a client is told of an error of the ring."""
+    """The answer to a client for an error of the ring."""
     if isinstance(error, ApiError):
         return error
     cause = error.cause if isinstance(error, RunError) else "input" if error.exit_code == 1 else "bug"

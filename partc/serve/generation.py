@@ -22,7 +22,7 @@ KEEP_ALIVE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks for, checked."""
+    """A request, checked."""
 
     shape: Shape
     prompts: Sequence[Sequence[int]]
@@ -30,7 +30,7 @@ class Asked:
     choices: int
     """Answers to each prompt."""
     new_tokens: Sequence[int]
-    """For each prompt, at most."""
+    """Tokens for each prompt, at most."""
     sampling: Sampling
     """That of the first answer; the seeds of the others follow."""
     stops: tuple[str, ...]

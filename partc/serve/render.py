@@ -30,7 +30,7 @@ SECONDS = 2.0
 MEMORY_BYTES = 1 << 30
 """Address space, of which the interpreter itself takes a tenth."""
 MOST_CHARACTERS = 4 << 20
-"""Of a rendered prompt."""
+"""Length of a rendered prompt."""
 
 
 class TemplateError(Exception):

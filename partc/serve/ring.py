@@ -72,7 +72,7 @@ class RingThread:
         self._new: deque[Job] = deque()
         self._cancelled: deque[Job] = deque()
         self._jobs: list[Job] = []
-        """In flight, or to be submitted again."""
+        """Jobs in flight, or to be submitted again."""
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)
         self._waker.setblocking(False)

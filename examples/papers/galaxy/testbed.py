@@ -14,7 +14,7 @@ from examples.papers.galaxy.paper import BUDGETS, ENVIRONMENTS, EQUAL_BUDGET, FR
 from partc.plan.problem import Block, Device, Edge, Link, Problem, Submodule, Tiling
 
 BYTES = 4
-"""Of a number on a link."""
+"""Size of a number on a link."""
 LATENCY_S = 0.001
 MBIT_BYTES = 125_000.0
 """Bytes per second."""
@@ -29,9 +29,9 @@ class Fit:
     """The two numbers that are fitted."""
 
     flops_per_s: float
-    """Of a Nano-M."""
+    """Speed of a Nano-M."""
     efficiency: float
-    """Of a part of a block."""
+    """Part of that speed which a part of a block reaches."""
 
 
 def flops(model: Model, rows: int) -> dict[str, float]:

@@ -16,12 +16,12 @@ class Kind:
     unit_bytes: float
     """Memory of one unit in all layers."""
     seconds: tuple[float, ...]
-    """Of all units in all layers on each device; phases weighed."""
+    """Time of all units in all layers on each device; phases weighed."""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """What Algorithm 1 reads."""
+    """The input of Algorithm 1."""
 
     names: tuple[str, ...]
     """The devices, the source first; the others in their order."""

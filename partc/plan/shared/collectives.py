@@ -20,7 +20,7 @@ from partc.ir.plan import TILES
 from partc.plan.shared.lanes import Lanes
 
 Times = list[float]
-"""For each device of a group, in the order of the ring."""
+"""A time for each device of a group, in the order of the ring."""
 
 
 def tile_rows(rows: int, count: int) -> list[int]:
@@ -35,9 +35,9 @@ class Ring:
     members: tuple[str, ...]
     lanes: Lanes
     rows: tuple[int, ...]
-    """Of each tile."""
+    """Rows of each tile."""
     bytes: float
-    """Of all rows."""
+    """Size of all rows."""
     overlap: bool = True
     """Whether messages travel while products are computed."""
 

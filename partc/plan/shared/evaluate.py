@@ -49,7 +49,7 @@ def evaluate_shared(
 
 
 def _shape(problem: Problem, stages: SharedStages) -> Iterator[str]:
-    """What is wrong with stages before anything is computed."""
+    """Faults of stages that show before anything is computed."""
     if [j for stage in stages for j in stage.indices] != list(range(len(problem.submodules))):
         yield f"the stages do not hold each of {len(problem.submodules)} sub-modules once, in their order"
         return

@@ -15,7 +15,7 @@ class Span:
     device: str
     """The device that computes or sends."""
     receiver: str | None
-    """Of a message; None where the device computes."""
+    """The receiver of a message; None where the device computes."""
     work: tuple[str, ...]
     """What is computed: `enter`, `inner`, `leave`, `connect`, `alone`; the values of a message."""
     start_s: float
@@ -41,7 +41,7 @@ class Lanes:
     units: tuple[int, int] = (0, 0)
     """Those of the spans that follow."""
     spans: list[Span] = field(default_factory=list)
-    """In the order in which they were asked for."""
+    """Spans in the order in which they were asked for."""
     free_s: dict[str, float] = field(default_factory=dict)
     """Lane → the end of its last span."""
     missing: dict[tuple[str, str], None] = field(default_factory=dict)

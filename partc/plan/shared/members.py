@@ -19,7 +19,7 @@ Held = dict[str, dict[int, Fraction]]
 
 
 def held(phases: Mapping[str, SharedStages]) -> Held:
-    """What each device holds; O(sub-modules · devices)."""
+    """The parts that each device holds; O(sub-modules · devices)."""
     found: Held = {}
     for stages in phases.values():
         for stage in stages:

@@ -45,7 +45,7 @@ class Part:
     shares: tuple[float, ...]
     """Fraction of the block on each device."""
     rows: tuple[int, ...]
-    """Of each tile."""
+    """Rows of each tile."""
     time_s: tuple[float, ...]
     """Seconds of the whole block on each device alone."""
 
@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class SharedStep:
-    """What happens in one step."""
+    """The course of one step."""
 
     timeline: Timeline
     lanes: Lanes

@@ -38,7 +38,7 @@ def timeline_of(phase: Phase, units: Sequence[Unit], lanes: Lanes, end_s: float)
 
 
 def _run(lanes: Lanes, number: int, unit: Unit, name: str) -> StageRun:
-    """From the first to the last work of a device on a unit; a share may be nothing."""
+    """The time from the first to the last work of a device on a unit; a share may be nothing."""
     mine = [
         span
         for span in lanes.spans
