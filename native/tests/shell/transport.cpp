@@ -79,11 +79,12 @@ int main(int count, char** words) try {
   const std::string bundle = words[1];
   std::optional<shell::Keys> keys;
   if (bundle != "-") keys = shell::load_device_keys(bundle);
-  shell::Transport transport(keys, std::strtoull(words[2], nullptr, 10), std::atof(words[3]), FRAME_LIMIT);
+  const std::uint64_t frame_limit = std::strtoull(words[2], nullptr, 10);
+  const auto transport = shell::make_transport(keys, frame_limit, std::atof(words[3]), FRAME_LIMIT);
   for (std::string line; std::getline(std::cin, line);) {
     Object found;
     try {
-      found = answer(transport, read_json_object(line, "a line"));
+      found = answer(*transport, read_json_object(line, "a line"));
     } catch (const Error& error) {
       found.set("error", {std::string(error.what())});
     }

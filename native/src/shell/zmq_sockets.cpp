@@ -1,4 +1,4 @@
-#include "shell/sockets.hpp"
+#include "shell/zmq_sockets.hpp"
 
 #include <cerrno>
 #include <cstring>
