@@ -16,7 +16,7 @@ ARRAY is `[type, shape, hexadecimal digits]`. Where the engine refuses, the answ
 #include "engines/contract.hpp"
 #include "errors.hpp"
 #include "format/json.hpp"
-#include "engines/local_file.hpp"
+#include "format/local_file.hpp"
 #include "format/text.hpp"
 
 using namespace partc;
@@ -76,7 +76,7 @@ Object answer(engines::Engine& engine, const Object& asked) {
 int main(int count, char** words) try {
   if (count != 2) return 2;
   const std::string folder = words[1], path = folder + "/build.json";
-  const auto build = std::make_shared<build::Build>(build::parse_build(engines::LocalFile(path).whole(), path));
+  const auto build = std::make_shared<build::Build>(build::parse_build(LocalFile(path).whole(), path));
   const auto engine = engines::make_engine(build, folder);
   for (std::string line; std::getline(std::cin, line);) {
     Object found;

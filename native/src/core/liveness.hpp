@@ -11,6 +11,10 @@ namespace partc::core {
 
 /// The shortest time without progress after which a peer counts as gone, seconds.
 inline constexpr double LEAST_PATIENCE_S = 5.0;
+/// The time that requests wait for a device that is lost, seconds.
+inline constexpr double REJOIN_S = 60.0;
+/// The time that a request goes on whose client is gone, seconds.
+inline constexpr double LINGER_S = 30.0;
 inline constexpr double PLANNED_PROMPT_TOKENS = 32.0;
 inline constexpr double PATIENCE_FACTOR = 4.0;
 

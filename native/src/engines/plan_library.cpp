@@ -8,7 +8,7 @@
 #include "errors.hpp"
 #include "format/digests.hpp"
 #include "format/facts.gen.hpp"
-#include "engines/local_file.hpp"
+#include "format/local_file.hpp"
 
 namespace partc::engines {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "errors.hpp"
-#include "engines/local_file.hpp"
+#include "format/local_file.hpp"
 
 namespace partc::engines {
 namespace {

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "engines/local_file.hpp"
+#include "format/local_file.hpp"
 #include "errors.hpp"
 #include "format/json.hpp"
 
@@ -32,7 +32,7 @@ mode_t rights(const std::string& folder, const std::string& path) {
 }
 
 std::map<std::string, std::string> read_texts(const std::string& path) {
-  const engines::LocalFile file(path);
+  const LocalFile file(path);
   if (file.size() > kMostBytes) throw no_key_file(path, "it is too large");
   std::map<std::string, std::string> found;
   const char* expected = "Z85 texts of 40 letters are expected";

@@ -7,12 +7,12 @@
 #include <string>
 #include <string_view>
 
-namespace partc::engines {
+namespace partc {
 
 /** A file that is open to be read. */
 class LocalFile {
  public:
-  /** Throws a bundle error: it is missing, a symbolic link, no plain file, or may not be read. */
+  /** Throws a bundle error: it is missing, a link, no plain file, or may not be read. */
   explicit LocalFile(std::string path);
   ~LocalFile();
   LocalFile(const LocalFile&) = delete;
@@ -43,4 +43,4 @@ class LocalFile {
   std::uint64_t size_ = 0;
 };
 
-}  // namespace partc::engines
+}  // namespace partc

@@ -1,4 +1,4 @@
-#include "engines/local_file.hpp"
+#include "format/local_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 #include "format/complaints.hpp"
 
-namespace partc::engines {
+namespace partc {
 namespace {
 
 Error unreadable(const std::string& path, int number) {
@@ -27,9 +27,11 @@ LocalFile::LocalFile(std::string path) : path_(std::move(path)) {
   file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file_ < 0) throw unreadable(path_, errno);
   struct stat status{};
-  if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
+  const bool is_plain = fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
+  if (!is_plain || status.st_nlink > 1) {
     close(file_);
-    throw recompile("not a plain file", path_);
+    if (!is_plain) throw recompile("neither a file nor a folder", path_);
+    throw bundle_error("a hard link has no place in a bundle", path_, "copy the file instead");
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
@@ -63,4 +65,4 @@ std::string LocalFile::read(std::uint64_t offset, std::uint64_t bytes) const {
   return text;
 }
 
-}  // namespace partc::engines
+}  // namespace partc

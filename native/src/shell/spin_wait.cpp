@@ -1,0 +1,42 @@
+#include "shell/spin_wait.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "shell/clock.hpp"
+
+namespace partc::shell {
+namespace {
+
+constexpr double kAsleep = 0.7;     // the part of a usual wait that is slept through: waits differ by a tenth or two
+constexpr double kLookedFor = 1.5;  // after how many usual waits it goes to sleep again
+constexpr double kLongestS = 0.01;  // longer waits are slept through: what could be won is a small part of them
+
+}  // namespace
+
+void SpinWait::begin() { began_ = monotonic(); }
+
+void SpinWait::end() {
+  const double waited = monotonic() - began_;
+  usual_s_ = waited < kLongestS ? waited : 0.0;
+}
+
+std::vector<Event> SpinWait::wait(std::optional<double> timeout_s) {
+  const double now = monotonic();
+  const double wake = began_ + kAsleep * usual_s_, doze = began_ + kLookedFor * usual_s_;
+  if (now >= doze) return poll_(timeout_s);
+  const double end = timeout_s ? std::min(doze, now + *timeout_s) : doze;
+  // Polling knows milliseconds.
+  const double asleep_s = std::floor(1000 * (std::min(wake, end) - now)) / 1000;
+  std::vector<Event> found;
+  if (asleep_s > 0) found = poll_(asleep_s);
+  while (found.empty() && monotonic() < end) {
+    found = poll_(0.0);
+    if (found.empty()) sched_yield();
+  }
+  return found;
+}
+
+}  // namespace partc::shell
