@@ -7,6 +7,7 @@
 | `Reshape` | an axis that numbers behind it belong to | the axis with the same numbers |
 | `Transpose` | any | the axis that it was |
 | `Split` | any | the parts' divisions, one behind the other, or the same one |
+| `RMSNormalization`, `LayerNormalization` | an axis before theirs (heads) | the value; the weights are whole |
 | `RotaryEmbedding` | heads | the rotated value; the tables are whole |
 | `partc.UpdateState` | heads | the state and the new rows |
 | `partc.Attention` | heads | queries; keys and values, whose heads group those of queries |
@@ -134,6 +135,14 @@ def _heads(result: Division) -> Division:
     return result
 
 
+def _normalization(node: Node, results: Results, units: Units) -> Operands:
+    axis = node.attributes.get("axis", -1)
+    assert isinstance(axis, int)
+    if results[0].axis >= axis % len(sizes_of(node.operand(0))):
+        raise Refusal("it normalises over all that would be divided")
+    return {0: results[0]}
+
+
 def _rotary(node: Node, results: Results, units: Units) -> Operands:
     if len(sizes_of(node.operand(0))) != 4:
         raise Refusal("its heads have no axis of their own")
@@ -168,6 +177,8 @@ _RULES: Mapping[str, Callable[[Node, Results, Units], Operands]] = {
     "Reshape": _reshape,
     "Transpose": _transpose,
     "Split": _split,
+    "RMSNormalization": _normalization,
+    "LayerNormalization": _normalization,
     "RotaryEmbedding": _rotary,
     UPDATE_STATE.name: _update_state,
     ATTENTION.name: _attention,

@@ -23,6 +23,7 @@ from partc.pipeline.registry import load_pass
 from partc.verify.compare import join_steps, nearest, shapes_to_watch
 from partc.verify.reference import Reference, open_reference
 from tests.families.ring import DirectRing
+from tests.families.shares import divided, with_a_share_twice
 from tests.families.tiny import quiet, tiny_model
 
 PROMPTS = (1, 7, 33)
@@ -86,8 +87,11 @@ def check_family(
     target: str = "ort",
     *,
     controls: bool = True,
+    shares: Sequence[Sequence[int]] = (),
 ) -> Result:
     """Compile and compare one family, with its negative controls or without.
+
+    `shares`: its blocks are divided in proportion to each of these as well.
 
     Raises:
         UserError: partc refuses the model.
@@ -104,27 +108,42 @@ def check_family(
     text = simplified(config)
     for count in cuts:
         ring = compile_ring(text, folder / f"build{count}", devices_file(folder, count, (target,)))
-        found = [ring.generate([prompt], TOKENS)[0] for prompt in prompts]
+        if fault := _fault(ring, prompts, expected, reference):
+            return Result(family, parameters, False, {}, fault)
         together = [batch[0] for batch in ring.generate_together([[prompt] for prompt in prompts], TOKENS)]
-        if found != expected or together != expected:
-            return Result(family, parameters, False, {}, _difference(expected, found))
+        if together != expected:
+            return Result(family, parameters, False, {}, f"together: {_difference(expected, together)}")
         chunked = DirectRing(ring.build, CHUNK)
         parts = [batch[0] for batch in chunked.generate_together([[prompt] for prompt in prompts], TOKENS)]
         if parts != expected:
             return Result(family, parameters, False, {}, f"prompts in parts: {_difference(expected, parts)}")
-        pairs = enumerate(zip(prompts, expected, strict=True), start=1)
-        error = max(
-            largest_error(ring, n, [*prompt, *right], len(prompt), reference) for n, (prompt, right) in pairs
-        )
-        if error > TOLERANCE:
-            return Result(family, parameters, False, {}, f"tokens equal, but an error of {error:.1e}")
+    one = devices_file(folder, 1, (target,))
+    for name, divide in {"_".join(map(str, weights)): divided(weights) for weights in shares}.items():
+        ring = compile_ring(text, folder / f"shares{name}", one, divide)
+        if fault := _fault(ring, prompts, expected, reference):
+            return Result(family, parameters, False, {}, f"shares {name}: {fault}")
     devices = devices_file(folder, 3, (target,))
+    spoilt = CONTROLS | ({"share": with_a_share_twice} if shares else {})
     wrong = {
         name: _tokens(text, folder / name, devices, prompts, mutate) != expected
-        for name, mutate in CONTROLS.items()
+        for name, mutate in spoilt.items()
         if controls and (name != "window" or _has_window(parse_module(text)))
     }
     return Result(family, parameters, True, wrong)
+
+
+def _fault(
+    ring: DirectRing, prompts: list[list[int]], expected: list[list[int]], reference: Reference
+) -> str:
+    """What is wrong with the first requests of a ring; nothing: an empty text."""
+    found = [ring.generate([prompt], TOKENS)[0] for prompt in prompts]
+    if found != expected:
+        return _difference(expected, found)
+    pairs = enumerate(zip(prompts, expected, strict=True), start=1)
+    error = max(
+        largest_error(ring, n, [*prompt, *right], len(prompt), reference) for n, (prompt, right) in pairs
+    )
+    return f"tokens equal, but an error of {error:.1e}" if error > TOLERANCE else ""
 
 
 def largest_error(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from partc.config.model import CheckpointFolder, ModelConfig
+from partc.format.dtypes import Array
 from partc.frontend.export import MODEL_CLASSES
 from tests.families.check import compile_ring, devices_file, simplified
+from tests.families.shares import SHARES, divided
 from tests.families.tiny import initialise
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
@@ -53,6 +55,8 @@ DECODERS: dict[str, dict[str, Any]] = {
     },
     "mistral": {**_BERT, "num_key_value_heads": 2, "sliding_window": 5, "pad_token_id": 0},
 }
+SHARED = ("bert", "distilbert")
+"""Encoders whose blocks are divided, too."""
 LENGTHS = (9, 4)
 TOLERANCE = 1e-4
 
@@ -67,7 +71,8 @@ def _saved(kind: str, fields: dict[str, Any], task: str, folder: Path) -> Any:
 @pytest.mark.parametrize("task", ["feature-extraction", "text-classification"])
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_encoder(kind: str, task: str, tmp_path: Path) -> None:
-    compare(kind, ENCODERS[kind], task, tmp_path)
+    shares = SHARES if kind in SHARED and task == "feature-extraction" else ()
+    compare(kind, ENCODERS[kind], task, tmp_path, shares=shares)
 
 
 @pytest.mark.parametrize("kind", DECODERS)
@@ -76,12 +81,18 @@ def test_classification_with_a_decoder(kind: str, tmp_path: Path) -> None:
 
 
 def compare(
-    kind: str, fields: dict[str, Any], task: str, folder: Path, targets: Sequence[str] = ("ort",)
+    kind: str,
+    fields: dict[str, Any],
+    task: str,
+    folder: Path,
+    targets: Sequence[str] = ("ort",),
+    shares: Sequence[Sequence[int]] = (),
 ) -> None:
-    """Two sentences of unequal length through three devices."""
+    """Two sentences of unequal length through three devices; and, for each of `shares`, with divided blocks."""
     network = _saved(kind, fields, task, folder / "checkpoint")
     config = ModelConfig(CheckpointFolder(folder / "checkpoint"), task=task, max_sequence=32, max_batch=2)
-    ring = compile_ring(simplified(config), folder / "build", devices_file(folder, 3, targets))
+    text = simplified(config)
+    ring = compile_ring(text, folder / "build", devices_file(folder, 3, targets))
     assert len(ring.roles) == 3
     rng = np.random.default_rng(0)
     pad = fields.get("pad_token_id", 0)
@@ -95,7 +106,13 @@ def compare(
     arguments = {name: torch.from_numpy(value) for name, value in inputs.items()}
     with torch.no_grad():
         right = network(**arguments, attention_mask=torch.from_numpy(mask))
-    found = ring.outputs(inputs, LENGTHS)
+    _check_outputs(ring.outputs(inputs, LENGTHS), right, mask)
+    for number, weights in enumerate(shares):
+        build, one = folder / f"shares{number}", devices_file(folder, 1, targets)
+        _check_outputs(compile_ring(text, build, one, divided(weights)).outputs(inputs, LENGTHS), right, mask)
+
+
+def _check_outputs(found: Mapping[str, Array], right: Any, mask: Array) -> None:
     assert found
     for name, array in found.items():
         expected = right[name].numpy()

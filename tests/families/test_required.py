@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.families.check import check_family
+from tests.families.shares import SHARES
 from tests.families.tiny import tiny_config
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
@@ -28,10 +29,15 @@ REQUIRED = (
     "olmo2",
 )
 
+SHARED = ("llama", "qwen3", "gemma2", "phi", "gpt2", "gpt_neox", "opt")
+"""Families whose blocks are divided, too: grouped queries, norms of heads, soft caps, attention beside the MLP, fused
+q-k-v, biases."""
+
 
 @pytest.mark.parametrize("family", REQUIRED)
 def test_family(family: str, tmp_path: Path) -> None:
-    result = check_family(family, tiny_config(family), tmp_path, cuts=(3, 4))
+    shares = SHARES if family in SHARED else ()
+    result = check_family(family, tiny_config(family), tmp_path, cuts=(3, 4), shares=shares)
     assert result.equal, result.detail
     assert result.controls
     assert all(result.controls.values()), result.controls
