@@ -6,21 +6,23 @@
 #include <string>
 #include <string_view>
 
+#include "format/sha256_blocks.hpp"
 #include "format/value.hpp"
 
 namespace partc {
 
 class Sha256 {
  public:
+  explicit Sha256(Sha256Blocks blocks = sha256_blocks()) : blocks_(blocks) {}
+
   void update(std::string_view bytes);
   /// The 32 bytes; to be asked for once.
   std::string digest();
 
  private:
-  void block(const unsigned char* bytes);
-
-  std::array<std::uint32_t, 8> state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  Sha256Blocks blocks_;
+  Sha256State state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::array<unsigned char, 64> rest_{};
   std::uint64_t size_ = 0;
 };

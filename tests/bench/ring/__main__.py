@@ -1,6 +1,6 @@
 """What cutting costs: rings of 2 and 3 local processes of one thread each beside the uncut model on one thread.
 
-    python -m tests.bench.ring --folder /tmp/ring [--model 110M] [--checkpoint DIR] [--quantize int4] [--json]
+    python -m tests.bench.ring --folder /tmp/ring [--model 110M] [--checkpoint DIR] [--quantize int4] [--target ort] [--json]
 
 A machine may change its speed by a fifth for seconds at a time. So all rings are alive at once and take short turns:
 a few tokens of one ring, then of the next, many times over; times of single tokens are pooled, and their median and
@@ -41,12 +41,15 @@ def main() -> None:
     if not (checkpoint / "model.safetensors").exists():
         checkpoint.mkdir(parents=True)
         make_checkpoint(checkpoint.parent, options.model)
-    place = options.folder / options.model / options.quantize
-    builds = {name: build(place, name, checkpoint, options.quantize, options.fresh) for name in names}
+    place = options.folder / options.model / options.target / options.quantize
+    builds = {
+        name: build(place, name, checkpoint, options.quantize, options.target, options.fresh)
+        for name in names
+    }
     memory = {name: memory_alone(bundle) for name, bundle in builds.items()}
     measured, load = take_turns(builds, options.model, options.rounds)
     about = {
-        "model": options.model, "quantize": options.quantize, "rounds": options.rounds,
+        "model": options.model, "target": options.target, "quantize": options.quantize, "rounds": options.rounds,
         "cores": os.cpu_count(), "load": load,
     }  # fmt: skip
     report = summary(measured, memory, about)
@@ -61,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", choices=SHAPES, default="110M")
     parser.add_argument("--checkpoint", type=Path, help="of that shape; made where there is none")
     parser.add_argument("--quantize", choices=("none", "int8", "int4"), default="none")
+    parser.add_argument("--target", choices=("tvm", "ort"), default="tvm")
     parser.add_argument(
         "--rings", default=",".join(RINGS), help="others are held against the first (default: %(default)s)"
     )

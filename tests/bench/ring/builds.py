@@ -11,7 +11,7 @@ RINGS = {"uncut": ("a", 64, 128), "two": ("ab", 64, 128), "three": ("abc", 64, 1
 """Ring → the names of its devices, and the prompt and the new tokens that it is planned for."""
 
 
-def build(folder: Path, name: str, checkpoint: Path, quantize: str, fresh: bool = False) -> Path:
+def build(folder: Path, name: str, checkpoint: Path, quantize: str, target: str, fresh: bool = False) -> Path:
     """The build of a ring, compiled where it is missing or `fresh` is asked for."""
     bundle = folder / name
     if fresh:
@@ -25,7 +25,7 @@ def build(folder: Path, name: str, checkpoint: Path, quantize: str, fresh: bool 
         f"model: {checkpoint}\ntask: text-generation\ndtype: float32\nquantize: {quantize}\nmax_requests: 2\n"
         f"max_sequence: 640\nworkload: {{prompt: {prompt}, generate: {new}}}\n"
     )
-    figures = "target: ort, threads: 1, flops: 60 GFLOP/s, memory_bandwidth: 12 GB/s, memory: 32 GB"
+    figures = f"target: {target}, threads: 1, flops: 60 GFLOP/s, memory_bandwidth: 12 GB/s, memory: 32 GB"
     lines = [f"  {device}: {{{figures}}}" for device in members]
     devices.write_text(
         "\n".join(("source: a", "objective: throughput", "devices:", *lines,
