@@ -1,6 +1,6 @@
 """What cutting costs: rings of 2 and 3 local processes of one thread each beside the uncut model on one thread.
 
-    python -m tests.bench.ring --folder /tmp/ring [--model 110M] [--checkpoint DIR] [--quantize int4] [--target ort] [--json]
+    python -m tests.bench.ring --folder /tmp/ring [--model 110M] [--checkpoint DIR] [--quantize int4] [--json]
 
 A machine may change its speed by a fifth for seconds at a time. So all rings are alive at once and take short turns:
 a few tokens of one ring, then of the next, many times over; times of single tokens are pooled, and their median and

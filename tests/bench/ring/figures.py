@@ -91,6 +91,6 @@ def _held(device: str, sizes: Sizes) -> str:
     share = sizes["share"]
     return (
         f"{device}: {share / 1e6:.0f} MB of weights and caches; resident {sizes['resident'] / 1e6:.0f} MB (anonymous"
-        f" {sizes['anonymous'] / 1e6:.0f}), {(sizes['resident'] - 100e6) / share:.2f}x + 100 MB;"
+        f" {sizes['anonymous'] / 1e6:.0f}), {(sizes['resident'] - 10e6) / share:.2f}x + 10 MB;"
         f" at start {sizes['start_peak'] / 1e6:.0f} MB, {sizes['start_peak'] / share:.2f}x"
     )
