@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import resource
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,7 @@ from partc.format.message_parts import Problem
 from partc.runtime.cli import main
 from partc.runtime.client.launch import launch_local
 from partc.runtime.shell.last_words import read_last_words, say_last_words
-from tests.runtime.bundles import expected_tokens, language_model
+from tests.runtime.bundles import language_model
 from tests.runtime.patched import patched_runners
 
 pytestmark = pytest.mark.ort
@@ -57,39 +54,6 @@ def test_the_last_line_of_a_runner_is_for_programs(build: Path) -> None:
     assert told["cause"] == "input"
     assert set(told) == {"cause", "message", "where", "hint"}
     assert told["message"] in done.stderr
-
-
-@pytest.fixture
-def strangers() -> Iterator[list[socket.socket]]:
-    opened: list[socket.socket] = []
-    yield opened
-    for connection in opened:
-        connection.close()
-
-
-def test_silent_connections_keep_no_client_out(build: Path, strangers: list[socket.socket]) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))  # what most systems begin with
-    with launch_local(build) as ring:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
-        host, port = ring.addresses["a"].rsplit(":", 1)
-        for _ in range(1000):
-            strangers.append(socket.create_connection((host, int(port)), timeout=10))
-        time.sleep(0.5)
-        with ring.client() as client:
-            assert client.generate([1, 2, 3], 2, ignore_eos=True).tokens == [expected_tokens([1, 2, 3], 2)]
-        open_files = len(list(Path(f"/proc/{ring.pids['a']}/fd").iterdir()))
-        before = _cpu(ring.pids["a"])
-        time.sleep(1.0)
-        used = _cpu(ring.pids["a"]) - before
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert open_files < 400
-    assert used < 0.5, "the loop that accepts is idle"
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_runner_that_is_stopped_while_it_loads_is_not_waited_for(

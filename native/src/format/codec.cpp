@@ -1,5 +1,7 @@
 #include "format/codec.hpp"
 
+#include <optional>
+
 #include "format/complaints.hpp"
 #include "format/facts.gen.hpp"
 #include "format/msgpack.hpp"
@@ -7,11 +9,13 @@
 namespace partc {
 namespace {
 
-/// Whether a header says that it is of another version of the wire.
-bool is_of_another_version(const Value& value) {
+/// The version of the wire that a header says it is of, where it is another one.
+std::optional<std::string> other_version(const Value& value) {
   const Object* object = value.as<Object>();
   const Value* version = object == nullptr ? nullptr : object->find("v");
-  return version != nullptr && *version != Value{Integer{VERSION}};
+  if (version == nullptr || *version == Value{Integer{VERSION}}) return {};
+  const Integer* number = version->as<Integer>();
+  return number ? std::to_string(static_cast<std::int64_t>(*number)) : std::string(version->kind());
 }
 
 }  // namespace
@@ -28,8 +32,8 @@ messages::AnyMessage decode(std::string_view frame, std::size_t limit) {
     value = read_msgpack(frame);
     return messages::read_message(value);
   } catch (const Error& error) {
-    if (is_of_another_version(value)) {
-      throw refused("another wire version than " + std::to_string(VERSION), "",
+    if (const auto version = other_version(value)) {
+      throw refused("wire version " + *version + ", this end speaks " + std::to_string(VERSION), "",
                     "install the same version of partc on all devices");
     }
     throw refused("a message that cannot be read: " + error.message);

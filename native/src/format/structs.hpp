@@ -4,6 +4,7 @@
 #include <cmath>
 #include <concepts>
 #include <limits>
+#include <set>
 #include <string>
 #include <type_traits>
 
@@ -156,9 +157,10 @@ class FieldReader {
   template <class T>
   class Fields;
 
-  Error wrong(const std::string& expected) const {
+  Error wrong(const std::string& expected) const { return complaint("expected " + expected); }
+  Error complaint(const std::string& text) const {
     std::string key = path_.starts_with('.') ? path_.substr(1) : path_;
-    return Error(ErrorKind::bundle, (key.empty() ? "" : key + ": ") + "expected " + expected);
+    return Error(ErrorKind::bundle, (key.empty() ? "" : key + ": ") + text);
   }
   template <class T>
   const T& get(const Value& value, std::string_view expected) const {
@@ -214,17 +216,34 @@ class FieldReader::Fields {
   void operator()(const char* name, Field& field, Need need, const Limits& limits) {
     const Value* value = next(name);
     if (value == nullptr) {
-      if (need == Need::required) throw reader_.wrong("the field `" + std::string(name) + "`");
+      if (need == Need::required) throw reader_.complaint("object missing required field `" + std::string(name) + "`");
       return;
     }
     ++found_;
     reader_.nested(name, [&] { reader_.read(*value, field, limits); });
   }
-  void end() const {
-    if (form_ == Form::map && object_->size() != found_) throw reader_.wrong("no other fields");
+  void end(T& item) const {
+    if (form_ == Form::array || object_->size() == found_) return;
+    Names known;
+    fields(known, item);
+    for (const auto& [key, value] : *object_)
+      if (!known.names.contains(key))
+        throw reader_.complaint("object contains unknown field `" + key + "`");
   }
 
  private:
+  /// The names of all fields.
+  struct Names {
+    std::set<std::string, std::less<>> names;
+    void begin(Form, std::size_t, std::string_view tag) {
+      if (!tag.empty()) names.insert("kind");
+    }
+    template <class Field>
+    void operator()(const char* name, Field&, Need, const Limits&) {
+      names.insert(name);
+    }
+  };
+
   const Value* next(const char* name) {
     if (form_ == Form::map) return object_->find(name);
     return at_ < list_->size() ? &(*list_)[at_++] : nullptr;
@@ -243,7 +262,7 @@ template <class T>
 void FieldReader::read(const Value& value, T& item, const Limits&) {
   Fields<T> visit(*this, value);
   fields(visit, item);
-  visit.end();
+  visit.end(item);
   if constexpr (requires { check(item); }) check(item);
 }
 

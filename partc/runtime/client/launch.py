@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,8 @@ from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 from partc.runtime.cores import shared_out
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 
+PYTHON_RUNNER = (sys.executable, "-P", "-m", "partc.runtime")
+"""-P: what lies in the folder one happens to be in, a checkpoint perhaps, is no code."""
 _STOP_S = 2.0
 _LAST_WORDS_S = 0.5
 _DEATH_S = 0.05
@@ -43,6 +45,8 @@ class LocalSettings:
     """Neither encrypt nor authenticate."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables for the runners, over this process's."""
+    runners: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Device → the command that starts its runner, without options; the others run in this Python."""
     listen: Mapping[str, str] = field(default_factory=dict)
     """Device → HOST:PORT; the others take a free port of 127.0.0.1."""
     advertise: Mapping[str, str] = field(default_factory=dict)
@@ -136,7 +140,8 @@ class LocalRing:
         """Start the processes and wait for the ring; raises as `launch_local`."""
         end = time.monotonic() + ready_s
         devices = self._devices()
-        unknown = sorted({*self._settings.listen, *self._settings.advertise} - set(devices))
+        settings = self._settings
+        unknown = sorted({*settings.listen, *settings.advertise, *settings.runners} - set(devices))
         if unknown:
             raise RunError(f"the build has no device {unknown[0]!r}", hint=", ".join(devices))
         self._cores = self._shared_cores() if self._settings.pin else {}
@@ -237,8 +242,7 @@ class LocalRing:
         rejoin_s = settings.rejoin_s
         if rejoin_s is None:
             rejoin_s = REJOIN_S if self._restart else 0.0
-        # -P: what lies in the folder one happens to be in, a checkpoint perhaps, is no code.
-        command = [sys.executable, "-P", "-m", "partc.runtime", "--stdio"]
+        command = [*settings.runners.get(name, PYTHON_RUNNER), "--stdio"]
         command += ["--bundle", str(self._build / "devices" / name)]
         command += ["--listen", self._listen.get(name, "127.0.0.1:0"), "--patience", str(settings.floor_s)]
         command += ["--rejoin", str(rejoin_s), "--linger", str(settings.linger_s)]
