@@ -32,11 +32,12 @@ HELLO: Message = Cancel(ticket=bytes(range(16)))
 class Native:
     """A process of native/tests/shell/transport.cpp."""
 
-    def __init__(self, program: Path, bundle: Path | None) -> None:
+    def __init__(self, program: Path, bundle: Path | None, kind: str) -> None:
+        """Start it; `kind` is the transport: zmq or zmtp."""
         command = [str(program), str(bundle or "-"), str(LIMIT), str(PATIENCE_S)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        pipe = subprocess.PIPE
+        env = {**os.environ, "PARTC_TRANSPORT": kind}
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env)
 
     def ask(self, **asked: Any) -> dict[str, Any]:
         assert self._process.stdin and self._process.stdout and self._process.stderr
@@ -78,12 +79,18 @@ def program_file(built: Path) -> Path:
     return built / "transport"
 
 
+@pytest.fixture(params=["zmq", "zmtp"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """The transport: over libzmq, or the one that speaks the protocol itself."""
+    return str(request.param)
+
+
 @pytest.fixture
-def open_native(program_file: Path) -> Iterator[Callable[[Path | None], Native]]:
+def open_native(program_file: Path, kind: str) -> Iterator[Callable[[Path | None], Native]]:
     with ExitStack() as stack:
 
         def opened(bundle: Path | None) -> Native:
-            native = Native(program_file, bundle)
+            native = Native(program_file, bundle, kind)
             stack.callback(native.end)
             return native
 
@@ -246,16 +253,16 @@ def test_the_end_of_a_connection_is_told_behind_its_last_message(build: Path, op
 
 
 def test_a_device_that_is_killed_is_told_and_comes_back(
-    program_file: Path, build: Path, open_python: Any
+    program_file: Path, build: Path, open_python: Any, kind: str
 ) -> None:
     python = open_python(load_device_keys(device(build, "phone")))
-    native = Native(program_file, device(build, "board"))
+    native = Native(program_file, device(build, "board"), kind)
     address = native.listen()
     python.connect("board", address)
     gathered(native, python, lambda ours, theirs: Connected("board") in theirs)
     native.kill()
     until(lambda: Disconnected("board") in python.poll(0.05))
-    native = Native(program_file, device(build, "board"))
+    native = Native(program_file, device(build, "board"), kind)
     assert native.ask(listen=address)["address"] == address
     gathered(native, python, lambda ours, theirs: Connected("board") in theirs)
     native.end()

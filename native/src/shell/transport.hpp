@@ -55,11 +55,15 @@ class Transport {
   virtual std::vector<Event> poll(std::optional<double> timeout_s) = 0;
 };
 
+/** The address of a device to connect to is none. */
+Error no_address(const std::string& name, const std::string& address);
+
 /** A transport without connections.
 
 `keys`: ours and our peers'; none leaves everything in the clear (loopback only). Larger frames than `frame_limit` are
 refused before memory is taken for them, longer headers than `header_limit` are not read (bytes). A connection whose other
-end is dead for 1.5 times `patience_s` is closed.
+end is dead for 1.5 times `patience_s` is closed. The environment variable PARTC_TRANSPORT chooses for tests: `zmtp` or
+`zmq`.
 */
 std::unique_ptr<Transport> make_transport(std::optional<Keys> keys, std::uint64_t frame_limit, double patience_s,
                                           std::uint64_t header_limit);

@@ -15,7 +15,7 @@ sends to, and an authenticator in this process that names the peer behind every 
 #include <vector>
 
 #include "shell/transport.hpp"
-#include "shell/zmq_sockets.hpp"
+#include "shell/zmq/sockets.hpp"
 
 namespace partc::shell {
 

@@ -1,4 +1,4 @@
-#include "shell/zmq_sockets.hpp"
+#include "shell/zmq/sockets.hpp"
 
 #include <cerrno>
 #include <cstring>

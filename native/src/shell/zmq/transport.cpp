@@ -1,6 +1,5 @@
-#include "shell/zmq_transport.hpp"
+#include "shell/zmq/transport.hpp"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "errors.hpp"
 #include "format/codec.hpp"
 #include "shell/addresses.hpp"
+#include "shell/descriptors.hpp"
 
 namespace partc::shell {
 namespace {
@@ -28,18 +28,6 @@ constexpr int kConnectMs = 2000;  // the system alone would try for two minutes 
 constexpr int kRefused = ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
 constexpr int kEvents = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                         ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | kRefused;
-constexpr std::size_t kMostSilent = 256;
-
-/** Connections that may stand although nothing has come of them yet; a quarter of the files at most. */
-std::size_t most_silent() {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_cur == RLIM_INFINITY ? kMostSilent : std::clamp<std::size_t>(limit.rlim_cur / 4, 8, kMostSilent);
-}
-
-Error no_address(const std::string& name, const std::string& address) {
-  return run_error("'" + address + "' is not an address", name, "HOST:PORT is expected, as in 192.0.2.7:5555");
-}
 
 bool brings_values(const Event& event) {
   const auto* received = std::get_if<core::Received>(&event);
