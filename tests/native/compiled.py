@@ -27,9 +27,9 @@ def native_programs() -> Path:
 
 
 def native_runner() -> Path:
-    """The native runner; skipped where there is no libzmq, but not in CI."""
+    """The native runner; skipped where there is no libsodium, but not in CI."""
     runner = native_programs() / "partc-runner"
-    need(None if runner.exists() else "no libzmq with its header")
+    need(None if runner.exists() else "no libsodium with its header")
     return runner
 
 

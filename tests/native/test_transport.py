@@ -75,7 +75,7 @@ class Native:
 @pytest.fixture(scope="session")
 def program_file(built: Path) -> Path:
     """The program of this test."""
-    need(None if (built / "transport").exists() else "no libzmq with its header")
+    need(None if (built / "transport").exists() else "no libsodium with its header")
     return built / "transport"
 
 
