@@ -84,6 +84,8 @@ template <class... Cases>
 struct Match : Cases... {
   using Cases::operator()...;
 };
+template <class... Cases>
+Match(Cases...) -> Match<Cases...>;  // which newer compilers deduce themselves
 
 }  // namespace partc::core
 

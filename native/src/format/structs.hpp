@@ -279,7 +279,7 @@ class FieldWriter {
   void write(const std::string& item) { sink_.text(item); }
   void write(const Bytes& item) { sink_.bytes(item); }
   void write(const Size& item) {
-    std::visit([this](const auto& part) { write(part); }, item);
+    std::visit([this](const auto& part) { this->write(part); }, item);
   }
   void write(const Fact& item) {
     if (const Integer* number = std::get_if<Integer>(&item)) {
@@ -293,7 +293,7 @@ class FieldWriter {
     }
   }
   void write(const Value& item) {
-    std::visit([this](const auto& part) { write_part(part); }, item.data);
+    std::visit([this](const auto& part) { this->write_part(part); }, item.data);
   }
   template <class T>
   void write(const std::optional<T>& item) {
