@@ -31,7 +31,8 @@ device comes twice."""
 class OverlapSubmodules(Pass):
     """Find the copies of sub-modules beside each border that fill the memory which the plan leaves.
 
-    They say what may be moved. Copies lie on disks, and graphs are cut further, where devices.yaml asks for it.
+    They say what may be moved. Copies lie on disks, and graphs are cut further, where devices.yaml asks for it. A plan
+    with stages of several devices has none.
     """
 
     name: ClassVar[str] = "overlap-submodules"
@@ -51,6 +52,8 @@ class OverlapSubmodules(Pass):
         if plan is None or plan.problem is None:
             what = "there is no plan" if plan is None else "the plan does not say what devices can hold"
             raise PlanError(what, where="overlap-submodules", hint="run partition-graph before")
+        if plan.answer.phases:
+            return False
         problem = read_problem(plan.problem, "plan: problem")
         if unknown := sorted({*held(plan.stages)} - {*problem.device_of}):
             message = f"the plan gives sub-modules to {unknown[0]!r:.60}, which is none of its devices"

@@ -24,7 +24,6 @@ from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.pipeline.registry import load_target
 from partc.plan.edges import edges_of
-from partc.plan.evaluate import evaluate
 from partc.plan.file import plan_file
 from partc.plan.layers import Shape, shape_of
 from partc.plan.placement import check_strategy, plan_placed, stages_placed
@@ -32,8 +31,9 @@ from partc.plan.problem import Device, Link, Phase, Problem, Shared, Submodule
 from partc.plan.remedies import model_remedy
 from partc.plan.roofline import count_measured, hop_s, overheads, prices
 from partc.plan.rules import blame, restrict, rules_of
+from partc.plan.shared.evaluate import evaluate_plan
 from partc.plan.stale import advice
-from partc.plan.strategies import solve, with_explanation
+from partc.plan.strategies import SHARING, solve, with_explanation
 from partc.plan.survive.model import survival_of
 from partc.plan.unsupported import (
     Unsupported,
@@ -48,6 +48,7 @@ from partc.plan.unsupported import (
 )
 from partc.plan.values import tokens_per_s
 from passes.profile_submodules import profile_submodules
+from passes.shards.pricing import with_blocks
 
 NEARLY = 0.98
 """A batch that makes this part of the most tokens per second is as good: it needs less memory and answers sooner."""
@@ -115,6 +116,8 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
     unsupported = unsupported_of(module.submodules or (), devices)
     check_supported(unsupported, devices, shape, where)
     every = _whole_problem(module, devices)
+    if strategy in SHARING:
+        every = _with_blocks(every, module, devices, where)
     whole = without_unsupported(every, unsupported)
     problem = restrict(whole, rules)
     if devices.place:
@@ -135,6 +138,25 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
             hint = f"{strategy} finds no plan, though there is one: use --strategy optimal"
         raise PlanError(f"no plan fits: {text}", where=where, hint=hint)
     return Decision(module, problem, whole, answer, unsupported, free=strategy == "optimal")
+
+
+def _with_blocks(problem: Problem, module: Module, devices: DevicesConfig, where: str | None) -> Problem:
+    """The problem with the blocks that devices may share.
+
+    Raises:
+        PlanError: there are none.
+    """
+    source = devices.devices[devices.source]
+    found = with_blocks(problem, module.info, module.graph, module.submodules or (), source)
+    if not any(part.block for part in found.submodules):
+        raise PlanError(
+            "no block can be shared: an attention or MLP between products with weights of float32, summed in float32",
+            where=where,
+            hint="leave --strategy out"
+            if module.info.quantize is None
+            else "remove `quantize` from model.yaml",
+        )
+    return found
 
 
 def _with_layers(constraint: str, shape: Shape) -> str:
@@ -236,7 +258,7 @@ def planned(decision: Decision, notes: Mapping[str, object] | None = None) -> Pl
     """plan.json: the problem, the answer with its explanation and `notes`, the predicted timeline."""
     problem = decision.problem
     answer = with_explanation(problem, decision.answer, free=decision.free)
-    predicted = evaluate(problem, answer.stages or ())
+    predicted = evaluate_plan(problem, answer)
     if not predicted.feasible:
         raise InternalError(f"{answer.method} breaks a constraint: {'; '.join(predicted.violations)}")
     explain = {**answer.explain, **_why_unused(decision, answer), **(notes or {})}

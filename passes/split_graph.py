@@ -146,6 +146,12 @@ def planned_stages(module: Module) -> Stages:
     """
     if module.plan is None or module.submodules is None:
         raise PlanError("there is no plan to apply", where="split-graph", hint="run partition-graph before")
+    if module.plan.answer.phases:
+        raise PlanError(
+            "the plan has stages of several devices, which partc cannot compile yet",
+            where="split-graph",
+            hint="plan with another strategy",
+        )
     stages, count = module.plan.stages, len(module.submodules)
     placed = stages[-1].last + 1 if stages else 0
     if placed != count:

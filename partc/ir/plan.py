@@ -126,7 +126,7 @@ class StageRun(Struct, frozen=True):
         return self.finish_s - self.start_s
 
 
-class Message(Struct, frozen=True, rename={"sender": "from", "receiver": "to"}):
+class Message(Struct, frozen=True, omit_defaults=True, rename={"sender": "from", "receiver": "to"}):
     """Everything that one stage sends to another in one step."""
 
     sender: str
@@ -140,6 +140,9 @@ class Message(Struct, frozen=True, rename={"sender": "from", "receiver": "to"}):
     """Index of the sending stage in the timeline."""
     to_stage: int
     """Index of the receiving stage; 0 for the message back to the source."""
+    relation: Literal["sequential", "residual", "return", "tiles"] | None = None
+    """Relation of the sending stage to the receiving one, where stages may have several devices, each of them an entry
+    of the timeline; `tiles`: among the devices of one. None: it follows from the indices."""
 
     @property
     def seconds(self) -> float:
@@ -149,26 +152,16 @@ class Message(Struct, frozen=True, rename={"sender": "from", "receiver": "to"}):
     @property
     def is_return(self) -> bool:
         """Whether it is the result on its way back to the source: nothing else is sent to the first stage."""
-        return self.to_stage == 0
+        return self.kind == "return"
 
     @property
     def kind(self) -> str:
         """`sequential` (to the next stage), `residual` (past it) or `return` (the result, back to the source)."""
-        if self.is_return:
+        if self.relation:
+            return self.relation
+        if self.to_stage == 0:
             return "return"
         return "sequential" if self.to_stage == self.from_stage + 1 else "residual"
-
-
-class SharedMessage(Message, frozen=True, rename={"sender": "from", "receiver": "to"}):
-    """A message of a step in which stages may have several devices, each of them an entry of the timeline."""
-
-    relation: Literal["sequential", "residual", "return", "tiles"]
-    """Relation of the sending stage to the receiving one; `tiles`: among the devices of one."""
-
-    @property
-    def kind(self) -> str:
-        """The relation."""
-        return self.relation
 
 
 class Timeline(Struct, frozen=True):

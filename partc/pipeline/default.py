@@ -11,6 +11,7 @@ from pathlib import Path
 
 from partc.pipeline.contract import Pass
 from partc.pipeline.registry import load_pass, sort_fusions
+from partc.plan.strategies import SHARING
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "simplify": (
@@ -40,6 +41,11 @@ PHASES: Mapping[str, tuple[str, ...]] = {
 }
 """Phase → its passes, in order."""
 
+SHARED: Mapping[str, tuple[str, ...]] = {
+    "cut": ("separate-blocks",),  # behind coarsening, which undoes cuts that many values cross
+}
+"""What follows the passes of a phase where several devices may share a block."""
+
 PLANNING = ("simplify", "cut", "measure", "place")
 """The phases of `partc plan`: everything up to the plan."""
 
@@ -60,7 +66,8 @@ def default_pipeline(
 
     `disable`: names of fusions to leave out (`partc.pipeline.registry.fusions`).
     """
-    steps = [load_pass(text) for phase in phases for text in PHASES[phase]]
+    further = SHARED if strategy in SHARING else {}
+    steps = [load_pass(text) for phase in phases for text in (*PHASES[phase], *further.get(phase, ()))]
     return configure(steps, devices, strategy, cut_rule, output, disable)
 
 

@@ -22,6 +22,7 @@ PASSES: Mapping[str, str] = {
     "find-cuts": "passes.find_cuts:FindCuts",
     "form-submodules": "passes.form_submodules:FormSubmodules",
     "coarsen-submodules": "passes.coarsen_submodules:CoarsenSubmodules",
+    "separate-blocks": "passes.separate_blocks:SeparateBlocks",
     "map-dependencies": "passes.map_dependencies:MapDependencies",
     "profile-submodules": "passes.profile_submodules:ProfileSubmodules",
     "partition-graph": "passes.partition_graph:PartitionGraph",
@@ -30,7 +31,8 @@ PASSES: Mapping[str, str] = {
     "lower-target": "passes.lower_target:LowerTarget",
     "emit-bundle": "passes.emit_bundle:EmitBundle",
 }
-"""Every pass by name, in the order of the default pipeline, which `shard-blocks` is no part of yet."""
+"""Every pass by name, in the order of the default pipeline. `shard-blocks` is no part of it yet, and `separate-blocks`
+only where several devices may share a block."""
 
 TARGETS: Mapping[str, str] = {
     "null": "targets.null:NullTarget",

@@ -77,6 +77,11 @@ def check_plan(data: Mapping[str, Any], where: str) -> None:
     if data.get("problem") is None or not isinstance(answer, Mapping):
         raise PlanError("there is no plan in it: no problem and no answer", where=where, hint=GIVE)
     names = answer.get("assignment")
+    if names is None and answer.get("stages"):
+        message = (
+            "its stages have several devices: such a plan is neither built, simulated again nor reported yet"
+        )
+        raise PlanError(message, where=where, hint="plan with another strategy")
     if names is None:
         constraint = f": {answer['constraint']}" if answer.get("constraint") else ""
         raise PlanError(f"the plan is not feasible{constraint}", where=where)

@@ -21,17 +21,28 @@ from partc.plan.strategies import SHARING, load_strategy
 METHOD = "placed by devices.yaml"
 
 
-def check_strategy(devices: DevicesConfig, strategy: str) -> None:
-    """Refuses a strategy that no build can follow, or where the user has placed the layers; cheap: compile asks first.
+def check_strategy(devices: DevicesConfig, strategy: str, *, compiles: bool = False) -> None:
+    """Refuses a strategy that has nothing to decide or no build can follow; cheap: it is asked first.
+
+    Args:
+        devices: devices.yaml.
+        strategy: its name.
+        compiles: whether files are to be made.
 
     Raises:
-        PlanError: its stages have several devices, both are given, or there is no such strategy.
+        PlanError: the layers are placed, its stages have several devices where they cannot, or it is unknown.
     """
     load_strategy(strategy)
-    if strategy in SHARING:
+    if strategy in SHARING and compiles:
         raise PlanError(
             f"--strategy {strategy} gives stages to several devices, which partc cannot compile yet",
-            hint="it answers planning problems: partc plan --problem; leave --strategy out to plan a model",
+            hint="partc plan says what it would come to; leave --strategy out to compile",
+        )
+    if strategy in SHARING and (devices.survive != "none" or devices.overlap):
+        key = "overlap" if devices.overlap else "survive"
+        raise PlanError(
+            f"--strategy {strategy} gives stages to several devices, and `{key}` is for stages of one",
+            hint=f"remove `{key}` from devices.yaml, or leave --strategy out",
         )
     if devices.place and strategy != "optimal":
         raise PlanError(

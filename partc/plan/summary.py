@@ -83,7 +83,8 @@ class Summary:
 def summary_of(plan: PlanFile, profile: Sequence[SubmoduleProfile] | None = None) -> Summary:
     """The rows of a plan that was just made."""
     assert plan.predicted is not None
-    summary = summarize(read_problem(plan.problem), plan.answer, plan.predicted, profile)
+    known = None if plan.answer.phases else profile  # it knows no parts of sub-modules
+    summary = summarize(read_problem(plan.problem), plan.answer, plan.predicted, known)
     mirrors, alone = mirrors_of(plan), plan.survival.text if plan.survival else ""
     said = (alone, *(loss.text for loss in losses_of(plan)), *(mirror.text for mirror in mirrors))
     return replace(

@@ -24,7 +24,7 @@ def test_a_pass_that_runs_twice_changes_nothing_the_second_time(target: str, tmp
         "links:\n  default: {bandwidth: 1 Gbit/s, latency: 1 ms}\n"
     )
     steps = default_pipeline(devices, "even", "eq1+frontier", tmp_path / "build")
-    assert {step.name for step in steps} == set(PASSES) - {"shard-blocks"}
+    assert {step.name for step in steps} == set(PASSES) - {"shard-blocks", "separate-blocks"}
     module = decoder("llama")
     for step in steps:
         if step.name == "emit-bundle" and target == "ort":

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
 
-from partc.ir.plan import SharedMessage, StageRun, Timeline
+from partc.ir.plan import Message, StageRun, Timeline
 from partc.plan.problem import Phase
 from partc.plan.shared.lanes import Lanes, Span
 from partc.plan.shared.units import Unit
@@ -48,12 +48,12 @@ def _run(lanes: Lanes, number: int, unit: Unit, name: str) -> StageRun:
     return StageRun(name, unit.first, unit.last, start, max((span.finish_s for span in mine), default=start))
 
 
-def _message(spans: Sequence[Span], ends: tuple[int, int]) -> SharedMessage:
+def _message(spans: Sequence[Span], ends: tuple[int, int]) -> Message:
     first = spans[0]
     assert first.receiver is not None
     maker, reader = first.units
     steps: dict[int, Relation] = {0: "tiles", 1: "sequential"}
-    return SharedMessage(
+    return Message(
         first.device,
         first.receiver,
         sum(span.bytes for span in spans),

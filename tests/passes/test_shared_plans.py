@@ -1,0 +1,119 @@
+"""Plans of models whose blocks several devices share: from the graph to the problem, and to a plan that holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from partc.errors import PlanError
+from partc.ir.graph import Module
+from partc.ir.text import parse_module, print_module
+from partc.pipeline.default import default_pipeline
+from partc.pipeline.manager import run_passes
+from partc.plan.problem import Problem
+from partc.plan.problem_json import problem_json, read_problem
+from partc.plan.shared.evaluate import evaluate_plan
+from partc.plan.strategies import SHARING
+from passes.shards.blocks import find_blocks
+from tests.passes.models import HEAD, HEADS, HIDDEN, INNER, KV_HEADS, decoder, graph
+from tests.passes.test_shard_blocks import MLP
+
+KINDS = ("llama", "gpt2", "neox", "olmo2")
+DEVICES = """
+source: a
+devices:
+  a: {{target: "null", flops: 1 GFLOP/s, memory_bandwidth: {bandwidth}, memory: 1 GiB}}
+  b: {{target: "null", flops: 3 GFLOP/s, memory_bandwidth: {bandwidth}, memory: 1 GiB}}
+links: {{default: {{bandwidth: 1 Gbit/s, latency: 0.1 ms}}}}
+"""
+
+
+def planned(
+    module: Module, strategy: str, folder: Path, bandwidth: str = "1000 GB/s", extra: str = ""
+) -> Module:
+    """The module with a plan; devices are bound by arithmetic unless another bandwidth is given."""
+    devices = folder / "devices.yaml"
+    devices.write_text(DEVICES.format(bandwidth=bandwidth) + extra)
+    run_passes(
+        module,
+        default_pipeline(devices, strategy, "eq1+frontier", folder / "build", ("cut", "measure", "place")),
+    )
+    return module
+
+
+def problem_of(module: Module) -> Problem:
+    assert module.plan is not None and module.plan.problem is not None
+    return read_problem(module.plan.problem)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_block_has_a_sub_module_of_its_own(kind: str, tmp_path: Path) -> None:
+    module = planned(decoder(kind, prompt=32, generate=8), "galaxy", tmp_path)
+    for block in find_blocks(module.graph)[0]:
+        (home,) = [s for s in module.submodules or () if block.end in s.nodes]
+        assert {*block.inside} <= {*home.nodes}
+    problem = problem_of(module)
+    kinds = [part.block.share for part in problem.submodules if part.block]
+    assert sorted(kinds) == ["columns", "columns", "heads", "heads"]
+    assert problem_json(read_problem(problem_json(problem))) == problem_json(problem)
+
+
+@pytest.mark.parametrize("strategy", SHARING)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_is_planned(kind: str, strategy: str, tmp_path: Path) -> None:
+    module = planned(decoder(kind, prompt=32, generate=8), strategy, tmp_path)
+    assert module.plan is not None
+    plan, problem = module.plan.answer, problem_of(module)
+    assert plan.value == pytest.approx(evaluate_plan(problem, plan).value)
+    assert set(plan.phases) == {"prefill", "decode"}
+    shared = [stage for stage in plan.phases["prefill"] if len(stage.devices) == 2]
+    assert [j for stage in shared for j in stage.indices] == [
+        j for j, part in enumerate(problem.submodules) if part.block
+    ]
+    # The plan is part of the IR's text, and no pass behind it takes it for one of single devices.
+    assert print_module(parse_module(print_module(module))) == print_module(module)
+    with pytest.raises(PlanError, match="stages of several devices"):
+        run_passes(
+            module,
+            default_pipeline(tmp_path / "devices.yaml", "galaxy", "eq1", tmp_path / "build", ("emit",)),
+        )
+
+
+def test_memory_and_times_of_the_parts_of_a_block(tmp_path: Path) -> None:
+    prompt = 32
+    problem = problem_of(planned(decoder("llama", prompt=prompt, generate=8), "galaxy", tmp_path))
+    heads, columns = problem.submodules[1].block, problem.submodules[2].block
+    assert heads is not None and columns is not None
+    assert (heads.units, columns.units) == (KV_HEADS, INNER)
+    products = HIDDEN * (HEADS + 2 * KV_HEADS) * HEAD + HEADS * HEAD * HIDDEN
+    assert heads.memory_bytes == 4 * products + 2 * 4 * KV_HEADS * 512 * HEAD
+    assert columns.memory_bytes == 4 * 3 * HIDDEN * INNER
+    # a computes 1 operation in 1 ns, and moves bytes in no time.
+    tiling, seconds = problem.steps[0].tilings[1], problem.steps[0].time_s[1]["a"]
+    assert tiling is not None
+    assert (tiling.rows, tiling.activation_bytes) == (prompt, 4 * prompt * HIDDEN)
+    assert tiling.keys_bytes == 2 * 4 * prompt * KV_HEADS * HEAD
+    enter, leave = 2 * prompt * HIDDEN * (HEADS + 2 * KV_HEADS) * HEAD, 2 * prompt * (HEADS * HEAD) * HIDDEN
+    assert tiling.enter * seconds == pytest.approx(enter * 1e-9, rel=1e-3)
+    assert tiling.leave * seconds == pytest.approx(leave * 1e-9, rel=1e-3)
+    # A norm (8 operations for a number) and a sum are what connects.
+    assert tiling.connect * seconds == pytest.approx((8 + 1) * prompt * HIDDEN * 1e-9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (MLP.replace("f32", "f16"), "summed in float32"),
+        (MLP.replace("Gelu", "Softmax"), "no block can be shared"),
+    ],
+)
+def test_a_model_without_blocks_says_so(lines: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=reason):
+        planned(graph(lines, dims={"batch": 1, "sequence": 4}), "galaxy", tmp_path)
+
+
+@pytest.mark.parametrize("extra", ["survive: one", "overlap: 1"])
+def test_groups_exclude_what_is_for_stages_of_one_device(extra: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="is for stages of one"):
+        planned(decoder(), "galaxy", tmp_path, extra=extra)
