@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.native.conftest import NATIVE, compile_native
+from tests.native.compiled import NATIVE, compile_native
 from tests.native.seeds import write_seeds
 
 CORPUS = NATIVE / "fuzz" / "corpus"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.conftest import Program, compile_native
+from tests.native.compiled import compile_native, need
+from tests.native.conftest import Program
 from tests.native.fuzz import CORPUS, TARGETS, fuzz
 
 SECONDS = 60
@@ -25,8 +26,7 @@ def test_the_corpus_is_replayed(target: str, program: Program) -> None:
 
 @pytest.fixture(scope="session")
 def fuzzers() -> Path:
-    if not shutil.which("clang++"):
-        pytest.skip("tier fuzz: no clang++")
+    need(None if shutil.which("clang++") else "no clang++")
     return compile_native("fuzz")
 
 
