@@ -194,6 +194,7 @@ class TvmTarget(Target):
             )
             for name, own in stored.items()
         }
+        has_states = any(graph.states() for graph in part.graphs)
         return Artifact(
             submodules=tuple(
                 _submodule(graph, [places[w].file for w in stored[graph.name]], in_panels)
@@ -204,6 +205,7 @@ class TvmTarget(Target):
                 provider=self.provider,
                 threads=self.threads,
                 library=LibraryOptions(self.machine.name, tuple(self.machine.needs()), functions),
+                chunked_prefill=True if has_states and not self.machine.cuda else None,
             ),
             toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": verified(self.machine)},
             peak_bytes=peak_bytes,

@@ -8,17 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from partc.format.role import load_role
 from partc.ir.text import parse_module
 from targets import tvm
 from targets.tvm import kernels, operators
 from targets.tvm.specialise import entries_of
 from targets.tvm.target import CHUNKS
-from tests.targets.compiled_steps import Compiled, module_of
+from tests.targets.compiled_steps import MAX, Compiled, module_of
 
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
@@ -49,6 +51,7 @@ COMPILE = """\
 import sys
 from pathlib import Path
 from partc.ir.graph import Part
+from partc.format.role import load_role
 from partc.ir.text import parse_module
 from partc.pipeline.registry import load_target
 
@@ -110,3 +113,26 @@ def test_the_sine_and_the_cosine_of_a_number_may_be_one_call(tmp_path: Path) -> 
     found = compiled.run({"x": x}, {"batch": 1, "sequence": 1})
     np.testing.assert_allclose(found["both"], np.sin(x) * np.cos(x), atol=1e-6)
     np.testing.assert_allclose(found["tan"], np.tan(x), rtol=1e-5)
+
+
+def test_a_prompt_may_come_in_parts(tmp_path: Path) -> None:
+    lines = ["input %k: f32[batch, 2, sequence, 8]", "input %position: i64[batch]"]
+    lines += ["state %cache: f32[batch, 2, 32, 8]"]
+    lines += ["%rows: f32[batch, 2, 32, 8] = partc.UpdateState(%cache, %k, %position)"]
+    lines += [
+        "%a: f32[batch, 2, sequence, 8] = partc.Attention(%k, %rows, %rows, %position) {causal = 1, scale = 0.5}"
+    ]
+    lines += ["output %a"]
+    compiled = Compiled(module_of(lines, tmp_path, "tvm", 1), tmp_path / "build")
+    assert load_role(tmp_path / "build" / "devices" / "phone").engine.chunked_prefill
+    k = np.random.default_rng(0).standard_normal((1, 2, MAX, 8), np.float32)
+
+    def step(begin: int, end: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        inputs = {"k": k[:, :, begin:end], "position": np.array([begin])}
+        return compiled.run(inputs, {"batch": 1, "sequence": end - begin})["a"]
+
+    compiled.reset(1)
+    whole = step(0, MAX)
+    compiled.reset(1)
+    parts = [step(begin, end) for begin, end in ((0, 5), (5, 8), (8, MAX - 1), (MAX - 1, MAX))]
+    np.testing.assert_allclose(np.concatenate(parts, axis=2), whole, atol=1e-6)
