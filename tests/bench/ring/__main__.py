@@ -9,8 +9,10 @@ encrypted. Measured are
 
 - decode around context 128, one request: from token to token; computing (all devices together) and what is beyond it;
   CPU time of all runners; a hop, from the sending device's `send` to the receiving device's `run`;
-- two requests in flight: tokens per second, over those of one;
-- a prompt of 512 tokens: its speed over that of the uncut model. How the work of a prompt and that of a token are in
+- two requests in flight: tokens per second, over those of one, beside what two processes read from memory over what
+  one reads;
+- a prompt of 512 tokens: its speed over that of the uncut model, beside what as many devices would make of as many
+  equal parts if parts and messages cost nothing. How the work of a prompt and that of a token are in
   balance are two things (the head is read for every token), so `prompt` is a ring of two planned for long prompts;
 - resident memory of the runners, at the peak of starting and at the end, beside weights and caches of their shares:
   before all else, one ring at a time.
@@ -26,8 +28,10 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
+
 from tests.bench.llamas import SHAPES, make_checkpoint
-from tests.bench.ring.builds import RINGS, build
+from tests.bench.ring.builds import RINGS, build, ideal_speed
 from tests.bench.ring.figures import summary, table
 from tests.bench.ring.memory import memory_alone
 from tests.bench.ring.turns import take_turns
@@ -47,12 +51,13 @@ def main() -> None:
         for name in names
     }
     memory = {name: memory_alone(bundle) for name, bundle in builds.items()}
-    measured, load = take_turns(builds, options.model, options.rounds)
+    turns = take_turns(builds, options.model, options.rounds)
     about = {
         "model": options.model, "target": options.target, "quantize": options.quantize, "rounds": options.rounds,
-        "cores": os.cpu_count(), "load": load,
+        "cores": os.cpu_count(), "load": turns.load, "reading_gain": float(np.median(turns.reading_gain)),
     }  # fmt: skip
-    report = summary(measured, memory, about)
+    ideals = {name: ideal_speed(bundle) for name, bundle in builds.items()}
+    report = summary(turns.rings, memory, ideals, about)
     print(json.dumps(report, indent=1) if options.json else table(report))
 
 

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from partc.format.role import source_role
+from partc.runtime.core.inputs import prompt_ends
+from tests.bench.ring.requests import PROMPT
+
 RINGS = {"uncut": ("a", 64, 128), "two": ("ab", 64, 128), "three": ("abc", 64, 128), "prompt": ("ab", 512, 8)}
 """Ring → the names of its devices, and the prompt and the new tokens that it is planned for."""
 
@@ -34,3 +38,13 @@ def build(folder: Path, name: str, checkpoint: Path, quantize: str, target: str,
     command = [sys.executable, "-m", "partc.cli", "compile", str(model), "--target", str(devices)]
     subprocess.run([*command, "-o", str(bundle)], check=True, stdout=subprocess.DEVNULL)
     return bundle
+
+
+def ideal_speed(bundle: Path) -> float:
+    """The speed of a prompt of `PROMPT` tokens over that of one device, at devices and parts of equal work.
+
+    With s devices and p parts, the last device ends after p + s - 1 parts of the work of p × s.
+    """
+    role = source_role(bundle)
+    devices, parts = len(role.ring), len(prompt_ends(PROMPT, 1, role.model))
+    return devices * parts / (devices + parts - 1)

@@ -32,15 +32,20 @@ class Times(NamedTuple):
 
 
 def summary(
-    measured: Mapping[str, Measured], memory: Mapping[str, Mapping[str, Sizes]], about: Mapping[str, Any]
+    measured: Mapping[str, Measured],
+    memory: Mapping[str, Mapping[str, Sizes]],
+    ideals: Mapping[str, float],
+    about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """All figures of all rings; the first one is the uncut model."""
+    """All figures of all rings; the first one is the uncut model. `ideals` has the best speeds of a prompt."""
     rings = {name: {**_figures(found), "memory": memory[name]} for name, found in measured.items()}
     first = next(iter(rings.values()))
     for ring in rings.values():
         ring["decode_speed"] = ring["token_s"].speed_of(first["token_s"])._asdict()
         ring["pair_speed"] = ring["pair_s"].speed_of(ring["token_s"])._asdict()
         ring["prompt_speed"] = ring["prompt_s"].speed_of(first["prompt_s"])._asdict()
+    for name, ring in rings.items():
+        ring["prompt_ideal"] = ideals[name]
     return {**about, "rings": {name: _plain(ring) for name, ring in rings.items()}}
 
 
@@ -66,7 +71,8 @@ def table(report: Mapping[str, Any]) -> str:
     """The report for people: medians, 20th percentiles in parentheses."""
     lines = [
         f"{report['model']}, {report['quantize']}, {report['cores']} cores, load up to {report['load']:.1f};"
-        f" medians over {report['rounds']} rounds (20th percentiles)"
+        f" medians over {report['rounds']} rounds (20th percentiles);"
+        f" two processes read {report['reading_gain']:.2f}x what one reads"
     ]
     for name, ring in report["rings"].items():
         hop = "" if ring["hop_s"] is None else f"; a hop {_both(ring['hop_s'], 1e6, 0)} us"
@@ -77,7 +83,8 @@ def table(report: Mapping[str, Any]) -> str:
             f"    computing {_both(ring['compute_s'], 1e3, 2)} ms, beyond it {_both(ring['beyond_s'], 1e6, 0)} us over"
             f" {len(ring['memory'])} devices{hop}",
             f"    two requests {1 / ring['pair_s']['median']:.1f} tokens/s, {_both(ring['pair_speed'])}x of one;"
-            f" prompt of {PROMPT} in {_both(ring['prompt_s'], 1e3, 0)} ms, {_both(ring['prompt_speed'])}x the speed",
+            f" prompt of {PROMPT} in {_both(ring['prompt_s'], 1e3, 0)} ms, {_both(ring['prompt_speed'])}x the speed,"
+            f" at best {ring['prompt_ideal']:.2f}x",
         ]
         lines += [f"    {_held(device, sizes)}" for device, sizes in ring["memory"].items()]
     return "\n".join(lines)

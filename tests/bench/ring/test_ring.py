@@ -11,7 +11,7 @@ from tests.bench.ring.requests import hop_times, pair_time, token_times
 from tests.bench.ring.turns import Measured
 
 COLUMNS = ("step", "started_s", "queue_s", "compute_s")
-ABOUT = {"model": "110M", "quantize": "int4", "cores": 2, "load": 1.0, "rounds": 3}
+ABOUT = {"model": "110M", "quantize": "int4", "cores": 2, "load": 1.0, "rounds": 3, "reading_gain": 1.9}
 SIZES = {"share": 1e9, "start_peak": 1.2e9, "resident": 1.1e9, "anonymous": 1e8, "files": 1e9}
 
 
@@ -58,7 +58,7 @@ def test_the_first_ring_is_what_others_are_held_against() -> None:
     alone = Measured([4e-3] * 3, [3e-3] * 3, [], [4e-3], [4e-3], [1.0])
     two = Measured([5e-3] * 3, [3e-3] * 3, [2e-4] * 3, [5e-3], [2.5e-3], [0.5])
     memory = {"uncut": {"a": SIZES}, "two": {"a": SIZES, "b": SIZES}}
-    report = summary({"uncut": alone, "two": two}, memory, ABOUT)
+    report = summary({"uncut": alone, "two": two}, memory, {"uncut": 1.0, "two": 1.5}, ABOUT)
     found = report["rings"]["two"]
     assert found["decode_speed"]["median"] == pytest.approx(0.8)
     assert found["prompt_speed"]["median"] == pytest.approx(2.0)
@@ -67,4 +67,6 @@ def test_the_first_ring_is_what_others_are_held_against() -> None:
     text = table(report)
     assert "3 tokens: 5.00 (5.00) ms, 0.80 (0.80)x the speed" in text
     assert "beyond it 2000 (2000) us over 2 devices; a hop 200 (200) us" in text
+    assert "two processes read 1.90x what one reads" in text
+    assert "2.00 (2.00)x the speed, at best 1.50x" in text
     assert text.count("1.09x + 10 MB; at start 1200 MB, 1.20x") == 3

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.results import Tokens
+from tests.bench.ring.reading import Readers
 from tests.bench.ring.requests import PROMPT, hop_times, ids, pair_time, submit_around, token_times
 from tests.bench.speed.clocks import process_clock
 
@@ -85,11 +87,22 @@ class Member:
         return self._seed
 
 
-def take_turns(builds: Mapping[str, Path], model: str, rounds: int) -> tuple[dict[str, Measured], float]:
-    """Ring → what was measured; and the highest load of the machine meanwhile."""
+class Turns(NamedTuple):
+    """The measurements of all rings."""
+
+    rings: dict[str, Measured]
+    reading_gain: list[float]
+    """What two processes read from memory at once over what one reads, in each round."""
+    load: float
+    """The highest load of the machine meanwhile."""
+
+
+def take_turns(builds: Mapping[str, Path], model: str, rounds: int) -> Turns:
+    """All rings and the readers of memory, one after the other, many times."""
     asked: list[Callable[[Member], None]] = [*[Member.decode] * DECODE_TURNS, Member.pair, Member.prompt]
-    loads = []
+    loads, gains = [], []
     with ExitStack() as stack:
+        readers = stack.enter_context(Readers())
         members = {name: Member(bundle, TOKENS[model], stack) for name, bundle in builds.items()}
         order = deque(members.values())
         for number in range(1 + rounds):
@@ -97,11 +110,12 @@ def take_turns(builds: Mapping[str, Path], model: str, rounds: int) -> tuple[dic
                 for member in order:
                     ask(member)
                 order.rotate(-1)
+            gains.append(readers.gain())
             loads.append(os.getloadavg()[0])
             if not number:  # the first time, buffers are made and caches are cold
                 for member in order:
                     member.measured = Measured()
-    return {name: member.measured for name, member in members.items()}, max(loads)
+    return Turns({name: member.measured for name, member in members.items()}, gains[1:], max(loads))
 
 
 def _cpu_s(ring: LocalRing) -> float:
