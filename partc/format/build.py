@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from partc.errors import BundleError
 from partc.format.digests import data_digest
-from partc.format.dims import evaluate, symbols
+from partc.format.dims import evaluate, size, symbols
 from partc.format.dtypes import DTYPES
 from partc.format.layouts import Layout, panel_shape
 from partc.format.reading import RECOMPILE, convert, read_object
@@ -58,7 +58,7 @@ class TensorType(Data, frozen=True):
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """The shape under a binding of the symbols."""
         # Nearly every size is a symbol or a number, and this is asked for at every hop.
-        return tuple(dims[dim] if dim in dims else evaluate(dim, dims) for dim in self.shape)  # type: ignore[index]
+        return tuple(dims[dim] if dim in dims else size(dim, dims) for dim in self.shape)  # type: ignore[index]
 
     def bytes(self, dims: Mapping[str, int]) -> int:
         """The size under a binding of the symbols."""

@@ -27,6 +27,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 _EXPRESSION = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]{1,18}(?![0-9A-Za-z_])|[-+*/() ])+")
 _MOST_CHARACTERS, _MOST_LEVELS = 2000, 200
+_MOST = 2**63
+"""Sizes are smaller."""
 
 
 def evaluate(dim: Dim, bindings: Mapping[str, int]) -> int:
@@ -37,6 +39,19 @@ def evaluate(dim: Dim, bindings: Mapping[str, int]) -> int:
         ValueError: the text is not an expression of the kind above.
     """
     return dim if isinstance(dim, int) else _walk(_parse(dim), bindings)
+
+
+def size(dim: Dim, bindings: Mapping[str, int]) -> int:
+    """As above, for memory: from 0 to 2^63 - 1. The native runner refuses intermediate results beyond that, too.
+
+    Raises:
+        KeyError: a symbol has no binding.
+        ValueError: the text is not an expression of the kind above, or its value is no size.
+    """
+    found = evaluate(dim, bindings)
+    if not 0 <= found < _MOST:
+        raise ValueError(f"not a size: {dim!r:.80} is below 0, or too large")
+    return found
 
 
 def element_count(shape: Iterable[Dim], bindings: Mapping[str, int]) -> int:

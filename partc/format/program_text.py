@@ -13,10 +13,14 @@ from string import Formatter
 from typing import Any
 
 from partc.errors import BundleError
+from partc.format.json_text import parse_json
 
 DEVICE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _BARE_NAME = re.compile(r"[A-Za-z0-9_.:/@$%+\[\]-]+")
-_TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|(->)|([,()])|([A-Za-z0-9_.:/@$%+\[\]]|-(?!>))+|(#.*)|$)')
+_SPACE = " \t\n\v\f\r"
+_TOKEN = re.compile(
+    rf'[{_SPACE}]*(?:("(?:[^"\\]|\\.)*")|(->)|([,()])|([A-Za-z0-9_.:/@$%+\[\]]|-(?!>))+|(#.*)|$)'
+)
 
 
 class Line:
@@ -89,8 +93,8 @@ class Line:
 
     def _unquote(self, token: str) -> str:
         try:
-            return str(json.loads(token))
-        except json.JSONDecodeError as error:
+            return str(parse_json(token, "", BundleError, None))
+        except BundleError as error:
             raise self.error(f"{token} is not a JSON string") from error
 
     def _split(self, text: str) -> list[str]:
@@ -100,7 +104,7 @@ class Line:
             if match is None:
                 raise self.error(f"cannot read {text[at:].strip()!r}", "odd names stand in double quotes")
             at = match.end()
-            token = match.group().strip()
+            token = match.group().strip(_SPACE)
             if token and not token.startswith("#"):
                 tokens.append(token)
         return tokens

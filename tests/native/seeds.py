@@ -18,8 +18,9 @@ from unittest import mock
 
 import numpy as np
 import safetensors.numpy
+from msgspec.structs import replace
 
-from partc.format.build import build_json, seal_build
+from partc.format.build import FileEntry, build_json, seal_build
 from partc.format.codec import encode
 from partc.format.placement import placement_json
 from partc.format.role import Role
@@ -59,7 +60,7 @@ def seeds() -> dict[str, list[bytes]]:
         "placement": [*placements, *map(b"\0".join, zip(placements, builds, strict=True))],
         "plan": [_compact(kernels())],
         "program": [
-            "\0".join(programs.values()).encode()
+            "\0".join([*programs.values()][:2]).encode()
             for role in roles
             for programs in role.placement.programs.values()
         ],
@@ -103,7 +104,10 @@ def _unsealed(data: Any, key: str) -> Any:
 
 
 def _build_text(role: Role) -> bytes:
-    return _compact(_unsealed(build_json(seal_build(role.build)), "digest"))
+    """The build of a role whose sub-modules have files."""
+    modules = tuple(replace(each, file="it") for each in role.build.submodules)
+    build = replace(role.build, submodules=modules, files={"it": FileEntry("0" * 64, 0)})
+    return _compact(_unsealed(build_json(seal_build(build)), "digest"))
 
 
 def _laid_out() -> bytes:

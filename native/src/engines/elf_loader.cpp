@@ -88,7 +88,7 @@ void Code::read_segments(std::span<const std::byte> file) {
         part.p_offset > file.size() || part.p_filesz > file.size() - part.p_offset)
       refuse("a segment lies outside of it");
     if ((part.p_flags & PF_W) && (part.p_flags & PF_X)) refuse("a segment would be written to and executed");
-    segments_.push_back({part.p_vaddr, part.p_vaddr + part.p_memsz, part.p_flags});
+    segments_.push_back({part.p_vaddr, part.p_vaddr + part.p_memsz, part.p_vaddr + part.p_filesz, part.p_flags});
   }
   std::uint64_t end = 0;
   for (const Segment& segment : segments_) {  // in the order of their addresses, as the format demands
@@ -121,9 +121,16 @@ bool Code::lies_within(std::uint64_t address, std::uint64_t bytes, std::uint32_t
   });
 }
 
+/** Tables are in the file: none of them is longer than it, whatever sizes it claims. */
+bool Code::is_in_file(std::uint64_t address, std::uint64_t bytes) const {
+  return std::ranges::any_of(segments_, [&](const Segment& segment) {
+    return address >= segment.begin && address <= segment.file_end && bytes <= segment.file_end - address;
+  });
+}
+
 template <class T>
 T Code::read(std::uint64_t address) const {
-  if (!lies_within(address, sizeof(T), 0)) refuse("a table lies outside of it");
+  if (!is_in_file(address, sizeof(T))) refuse("a table lies outside of it");
   T value;
   std::memcpy(&value, base_ + address, sizeof value);
   return value;
@@ -165,7 +172,7 @@ Code::Symbol Code::symbol(std::uint64_t number) const {
 
 std::string_view Code::text(std::uint64_t offset) const {
   const std::uint64_t begin = entries_.at(DT_STRTAB), bytes = entries_.at(DT_STRSZ);
-  if (!lies_within(begin, bytes, 0) || offset >= bytes) refuse("a name lies outside of it");
+  if (!is_in_file(begin, bytes) || offset >= bytes) refuse("a name lies outside of it");
   const auto* name = reinterpret_cast<const char*>(base_ + begin + offset);
   const std::size_t length = strnlen(name, bytes - offset);
   if (length == bytes - offset) refuse("a name has no end");
@@ -186,7 +193,7 @@ void Code::relocate(std::int64_t table, std::int64_t size) {
   if (!entries_.contains(table)) return;
   const std::uint64_t begin = entries_.at(table);
   const std::uint64_t bytes = entries_.contains(size) ? entries_.at(size) : 0;
-  if (bytes % sizeof(Elf64_Rela) || !lies_within(begin, bytes, 0)) refuse("its relocations lie outside of it");
+  if (bytes % sizeof(Elf64_Rela) || !is_in_file(begin, bytes)) refuse("its relocations lie outside of it");
   for (std::uint64_t at = begin; at < begin + bytes; at += sizeof(Elf64_Rela)) {
     const auto entry = read<Elf64_Rela>(at);
     relocate_one(entry.r_offset, static_cast<std::uint32_t>(ELF64_R_TYPE(entry.r_info)),

@@ -39,6 +39,7 @@ class Code {
   /** A part of the file that belongs into memory. */
   struct Segment {
     std::uint64_t begin, end;  // addresses in the library
+    std::uint64_t file_end;    // of what the file holds; zeros lie behind it
     std::uint32_t rights;      // PF_R, PF_W, PF_X
   };
   /** A symbol as the file has it. */
@@ -63,6 +64,7 @@ class Code {
   template <class T>
   T read(std::uint64_t address) const;
   bool lies_within(std::uint64_t address, std::uint64_t bytes, std::uint32_t rights) const;
+  bool is_in_file(std::uint64_t address, std::uint64_t bytes) const;
   [[noreturn]] void refuse(const std::string& message) const;
 
   std::string where_;
