@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.compiled import native_programs
+from partc.runtime.shell.keys import make_keys
+from tests.native.compiled import native_programs, need
 
 Program = Callable[..., str]
 """Runs a program of native/tests with arguments and input; its output."""
@@ -31,3 +32,18 @@ def program(built: Path) -> Program:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def program_file(built: Path) -> Path:
+    """The program of `tests.native.transports`."""
+    need(None if (built / "transport").exists() else "no libsodium with its header")
+    return built / "transport"
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The keys of two devices."""
+    folder = tmp_path_factory.mktemp("build")
+    make_keys(folder, ["phone", "board"], "phone")
+    return folder

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,68 +13,12 @@ from typing import Any
 import pytest
 
 from partc.format.codec import encode
-from partc.format.messages import Cancel, Message
 from partc.runtime.core.events import Connected, Disconnected, Received, Rejected
 from partc.runtime.shell.keys import Keys, load_device_keys, make_keys
 from partc.runtime.shell.transport import Transport
-from tests.native.compiled import need
+from tests.native.transports import HELLO, LIMIT, PATIENCE_S, Native, device, until
 
 pytestmark = pytest.mark.native
-
-LIMIT = 1 << 20
-PATIENCE_S = 5.0
-WAIT_S = 30.0
-HELLO: Message = Cancel(ticket=bytes(range(16)))
-
-
-class Native:
-    """A process of native/tests/shell/transport.cpp."""
-
-    def __init__(self, program: Path, bundle: Path | None, kind: str) -> None:
-        """Start it; `kind` is the transport: zmq or zmtp."""
-        command = [str(program), str(bundle or "-"), str(LIMIT), str(PATIENCE_S)]
-        pipe = subprocess.PIPE
-        env = {**os.environ, "PARTC_TRANSPORT": kind}
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env)
-
-    def ask(self, **asked: Any) -> dict[str, Any]:
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, self._process.stderr.read()
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def listen(self) -> str:
-        return str(self.ask(listen="127.0.0.1:0")["address"])
-
-    def poll(self) -> list[list[Any]]:
-        found: list[list[Any]] = self.ask(poll=20)["events"]
-        return found
-
-    def send(
-        self, origin: str, message: Message, frames: Sequence[bytes] = (), *, route: bool = False
-    ) -> bool:
-        hexadecimal = [frame.hex() for frame in frames]
-        return bool(
-            self.ask(send=origin, route=route, header=encode(message).hex(), frames=hexadecimal)["taken"]
-        )
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def end(self) -> None:
-        _, printed = self._process.communicate(timeout=30)
-        assert self._process.returncode == 0, printed
-
-
-@pytest.fixture(scope="session")
-def program_file(built: Path) -> Path:
-    """The program of this test."""
-    need(None if (built / "transport").exists() else "no libsodium with its header")
-    return built / "transport"
 
 
 @pytest.fixture(params=["zmq", "zmtp"])
@@ -108,26 +49,6 @@ def open_python() -> Iterator[Callable[[Keys | None], Transport]]:
             return transport
 
         yield opened
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The keys of two devices."""
-    folder = tmp_path_factory.mktemp("build")
-    make_keys(folder, ["phone", "board"], "phone")
-    return folder
-
-
-def device(build: Path, name: str) -> Path:
-    return build / "devices" / name
-
-
-def until(done: Callable[[], object]) -> Any:
-    """What `done` gives as soon as it is true."""
-    end = time.monotonic() + WAIT_S
-    while not (found := done()):
-        assert time.monotonic() < end, "it did not come"
-    return found
 
 
 def gathered(native: Native, python: Transport, wanted: Callable[[list[Any], list[Any]], object]) -> Any:

@@ -83,8 +83,8 @@ std::optional<std::string> unseal(std::string_view box, const Nonce& nonce, cons
   return content;
 }
 
-/** What both ends do alike. `next_` and `last_` number the commands and frames of either direction, which makes every
-nonce one that is used once, and a frame that is played again one that is noticed. */
+/** What both ends do alike. `next_` and `last_` number the commands and frames of either direction: no nonce is used twice,
+and a frame that is left out, comes again or too late is noticed (RFC 26 demands only that numbers grow). */
 class Curve : public Mechanism {
  public:
   Curve(const Keys& keys, std::string_view sends, std::string_view receives) : sends_(sends), receives_(receives) {
@@ -134,7 +134,7 @@ class Curve : public Mechanism {
 
   bool follows(std::string_view number) {
     const std::uint64_t came = read_number(number, kShortNonce);
-    if (came <= last_) return false;
+    if (last_ ? came != last_ + 1 : came == 0) return false;
     last_ = came;
     return true;
   }

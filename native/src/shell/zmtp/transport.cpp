@@ -32,7 +32,8 @@ constexpr double kConnectS = 2.0;  // the system alone would try for two minutes
 constexpr double kLookupS = 0.02;  // between two looks whether a name has been found
 constexpr double kListenAgainS = 0.1;
 constexpr std::size_t kReadBytes = 128 * 1024;
-constexpr int kReads = 8;      // in a row from one connection
+constexpr int kReads = 8;      // in a row from one connection,
+constexpr std::size_t kBatch = 64;  // until so many events wait
 constexpr int kAccepted = 64;  // in a row
 constexpr int kReady = 64;
 
@@ -310,7 +311,7 @@ void ZmtpTransport::read(Id id) {
     const auto bytes = static_cast<std::size_t>(size);
     connection.session.receive({scratch_.get(), bytes}, now_, messages_);
     took(connection);
-    if (bytes < kReadBytes) return;
+    if (bytes < kReadBytes || events_.size() >= kBatch) return;
   }
 }
 
