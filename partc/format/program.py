@@ -143,6 +143,26 @@ class Sample(_Entry):
 
 
 @dataclass(frozen=True, slots=True)
+class Add(_Entry):
+    """Add values of float32 and of one shape, from the first to the last; so the sum has the same bits everywhere."""
+
+    grammar: ClassVar[str] = "add {terms:names} -> {total:name}"
+
+    terms: tuple[str, ...]
+    total: str
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The terms."""
+        return self.terms
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The sum."""
+        return (self.total,)
+
+
+@dataclass(frozen=True, slots=True)
 class Emit(_Entry):
     """Hand values to the client of the request; on the source only."""
 
@@ -156,7 +176,7 @@ class Emit(_Entry):
         return self.values
 
 
-Instruction = Recv | Run | Send | Sample | Emit
+Instruction = Recv | Run | Send | Sample | Add | Emit
 Program = tuple[Instruction, ...]
 
 INSTRUCTIONS: dict[str, type[Instruction]] = {kind.grammar.split()[0]: kind for kind in get_args(Instruction)}
@@ -216,6 +236,6 @@ def _is_of_tokens(instruction: Instruction, tokens: set[str]) -> bool:
             return True
         case Send(values=values) | Recv(values=values):
             return tokens.issuperset(values)
-        case Run():
+        case Run() | Add():
             return False
     assert_never(instruction)

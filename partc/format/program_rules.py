@@ -9,6 +9,7 @@
 | only the source emits | `ring_problems` |
 | a value is given, made or received before it is read | `device_problems` |
 | a sub-module is called with its own inputs and outputs | `device_problems` |
+| only values of float32 and of one shape are added | `device_problems` |
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from partc.format.program import Emit, Instruction, Program, Run, print_instruction
+from partc.format.build import TensorType
+from partc.format.program import Add, Emit, Instruction, Program, Run, print_instruction
 
 
 class Problem(NamedTuple):
@@ -55,7 +57,7 @@ def device_problems(
     program: Program,
     given: Collection[str],
     calls: Mapping[str, Run],
-    typed: Collection[str] | None = None,
+    types: Mapping[str, TensorType] | None = None,
 ) -> Iterator[str]:
     """The broken rules of one device's program.
 
@@ -63,13 +65,13 @@ def device_problems(
         program: of the device.
         given: values that are there when a step begins.
         calls: sub-module → its call, with its own inputs and outputs.
-        typed: values whose type is known; None: all.
+        types: of values; None: they are not known yet.
     """
     known = set(given)
     for instruction in program:
         for problem in (
             _read_problem(instruction, known),
-            _type_problem(instruction, typed),
+            _type_problem(instruction, types),
             _call_problem(instruction, calls),
         ):
             if problem:
@@ -82,10 +84,17 @@ def _read_problem(instruction: Instruction, known: Collection[str]) -> str | Non
     return f"{missing[0]!r} is neither given, made nor received before" if missing else None
 
 
-def _type_problem(instruction: Instruction, typed: Collection[str] | None) -> str | None:
+def _type_problem(instruction: Instruction, types: Mapping[str, TensorType] | None) -> str | None:
+    if types is None:
+        return None
     names = (*instruction.reads, *instruction.writes)
-    unknown = [name for name in names if typed is not None and name not in typed]
-    return f"the type of {unknown[0]!r} is not among values" if unknown else None
+    if unknown := [name for name in names if name not in types]:
+        return f"the type of {unknown[0]!r} is not among values"
+    if isinstance(instruction, Add):
+        first, *others = (types[name] for name in names)
+        if first.dtype != "float32" or any(other != first for other in others):
+            return "only values of float32 and of one shape are added"
+    return None
 
 
 def _call_problem(instruction: Instruction, calls: Mapping[str, Run]) -> str | None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from partc.errors import BundleError
 from partc.format.program import (
     INSTRUCTIONS,
+    Add,
     Emit,
     Instruction,
     Message,
@@ -51,6 +52,7 @@ def test_reads_every_instruction() -> None:
 
     send hidden_2 to old
     sample logits->token
+    add a, b, c -> d
     emit token
     """
     assert parse_program(text) == (
@@ -59,6 +61,7 @@ def test_reads_every_instruction() -> None:
         Run("part_2", (), ()),
         Send(("hidden_2",), "old"),
         Sample("logits", "token"),
+        Add(("a", "b", "c"), "d"),
         Emit(("token",)),
     )
 
@@ -72,7 +75,7 @@ def test_what_instructions_need_and_make() -> None:
 
 
 def test_every_instruction_says_what_its_text_is() -> None:
-    assert list(INSTRUCTIONS) == ["recv", "run", "send", "sample", "emit"]
+    assert list(INSTRUCTIONS) == ["recv", "run", "send", "sample", "add", "emit"]
     for word, kind in INSTRUCTIONS.items():
         named = [field for _, field, _, _ in Formatter().parse(kind.grammar) if field]
         assert named == [field.name for field in fields(kind)], (
@@ -91,6 +94,8 @@ def test_every_instruction_says_what_its_text_is() -> None:
         ("send a from x", "'to' expected before 'from'"),
         ("run p (a) (b)", "'->' expected before '('"),
         ("run p (a -> (b)", "')' expected before '->'"),
+        ("add -> b", "a value expected before '->'"),
+        ("add a, b, c", "'->' expected at the end"),
         ("sample a -> b c", "'c' is too much"),
         ('emit "a', "cannot read"),
         ('emit "\\x"', "is not a JSON string"),

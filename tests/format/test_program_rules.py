@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from partc.format.build import TensorType
 from partc.format.program import Run, parse_program
 from partc.format.program_rules import device_problems, ring_problems
 
@@ -71,7 +72,10 @@ def test_a_value_that_comes_twice() -> None:
 
 def device_faults(text: str) -> list[str]:
     calls = {"p": Run("p", ("x",), ("y",))}
-    return list(device_problems(parse_program(text), {"x"}, calls, {"x", "y", "t"}))
+    hidden = TensorType("float32", ("batch", 4))
+    types = {"x": hidden, "y": hidden, "z": hidden, "half": TensorType("float16", ("batch", 4))}
+    types |= {"t": TensorType("int64", ("batch",)), "wide": TensorType("float32", ("batch", 8))}
+    return list(device_problems(parse_program(text), {"x", "half", "wide"}, calls, types))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,11 @@ def device_faults(text: str) -> list[str]:
     [
         ("run p (x) -> (y)\nsample y -> t\nemit t", []),
         ("emit y", ["`emit y`: 'y' is neither given, made nor received before"]),
-        ("recv z from b", ["`recv z from b`: the type of 'z' is not among values"]),
+        ("recv q from b", ["`recv q from b`: the type of 'q' is not among values"]),
+        ("run p (x) -> (y)\nadd x, y -> z", []),
+        ("add x, y -> z", ["`add x, y -> z`: 'y' is neither given, made nor received before"]),
+        ("add x, wide -> z", ["`add x, wide -> z`: only values of float32 and of one shape are added"]),
+        ("add half -> half", ["`add half -> half`: only values of float32 and of one shape are added"]),
         ("run q (x) -> (y)", ["`run q (x) -> (y)`: 'q' is not a sub-module of this device"]),
         ("run p (x) -> (t)", ["`run p (x) -> (t)`: the sub-module has other inputs or outputs"]),
     ],

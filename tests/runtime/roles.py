@@ -210,4 +210,17 @@ LOCAL: Programs = {
     "c": both("recv m from b\nrun p2 (position, m) -> (n)\nsend n to a"),
 }
 """a, b, c, a: the source samples."""
-RINGS = {"three": THREE, "four": FOUR, "returning": RETURNING, "local": LOCAL}
+SHARED: Programs = {
+    "a": both(
+        "run p0 (position, input_ids) -> (h)\nsend h to b\nsend h to c\nrun p1 (position, h) -> (u)\nrecv v from b\n"
+        "recv w from c\nadd u, v, w -> s\nsend s to b\nrun p4 (position, s) -> (x)\nrecv y from b\nadd x, y -> z\n"
+        "run p6 (position, z) -> (logits)\nsample logits -> token\nemit token"
+    ),
+    "b": both(
+        "recv h from a\nrun p2 (position, h) -> (v)\nsend v to a\nrecv s from a\nrun p5 (position, s) -> (y)\n"
+        "send y to a"
+    ),
+    "c": both("recv h from a\nrun p3 (position, h) -> (w)\nsend w to a"),
+}
+"""a, b and c at once, and what they make is summed; then a and b."""
+RINGS = {"three": THREE, "four": FOUR, "returning": RETURNING, "local": LOCAL, "shared": SHARED}

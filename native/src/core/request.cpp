@@ -239,6 +239,7 @@ void Request::execute(const program::Instruction& instruction, Actions& out) {
                      state = RequestState::computing;
                      out.push_back(draw(item.logits, step));
                    },
+                   [&](const program::Add& item) { values_.set(item.total, sum(item.terms)); },
                    [&](const program::Emit& item) { emitted_ = named(item.values); }},
              instruction);
 }
@@ -249,6 +250,19 @@ void Request::receive(const program::Recv& instruction) {
   if (!waiting_since_) return;
   timing_.wait_s[instruction.device] += std::max(0.0, found.mapped().at - *waiting_since_);
   waiting_since_.reset();
+}
+
+/// The sum in float32, from the first to the last.
+Tensor Request::sum(const program::Names& terms) const {
+  const Tensor& first = values_.at(terms.front());
+  std::vector<float> total(first.elements<float>().begin(), first.elements<float>().end());
+  for (std::size_t at = 1; at < terms.size(); ++at) {
+    const std::span<const float> term = values_.at(terms[at]).elements<float>();
+    if (term.size() != total.size()) throw internal_error("values of unlike sizes are added");
+    for (std::size_t place = 0; place < total.size(); ++place) total[place] += term[place];
+  }
+  const std::string_view bytes(reinterpret_cast<const char*>(total.data()), total.size() * sizeof(float));
+  return {first.type, first.shape, Frame::copy(bytes)};
 }
 
 Draw Request::draw(const std::string& name, const Step& step) const {

@@ -90,6 +90,7 @@ class Request {
   const program::Message* awaited() const;
   void execute(const program::Instruction& instruction, Actions& out);
   void receive(const program::Recv& instruction);
+  Tensor sum(const program::Names& terms) const;
   Draw draw(const std::string& name, const Step& step) const;
   void pass();
   void finish(double now, Actions& out);

@@ -9,6 +9,7 @@ Names reads(const Instruction& instruction) {
   return std::visit(Match{[](const Run& item) { return item.inputs; },
                           [](const Send& item) { return item.values; },
                           [](const Sample& item) { return Names{item.logits}; },
+                          [](const Add& item) { return item.terms; },
                           [](const Emit& item) { return item.values; },
                           [](const Recv&) { return Names{}; }},
                     instruction);
@@ -18,6 +19,7 @@ Names writes(const Instruction& instruction) {
   return std::visit(Match{[](const Recv& item) { return item.values; },
                           [](const Run& item) { return item.outputs; },
                           [](const Sample& item) { return Names{item.token}; },
+                          [](const Add& item) { return Names{item.total}; },
                           [](const Send&) { return Names{}; },
                           [](const Emit&) { return Names{}; }},
                     instruction);
@@ -48,6 +50,7 @@ Program tokenless(const Program& program) {
                                                [](const Emit&) { return true; },
                                                [&](const Send& send) { return are_tokens(send.values); },
                                                [&](const Recv& recv) { return are_tokens(recv.values); },
+                                               [](const Add&) { return false; },
                                                [](const Run&) { return false; }},
                                          item);
     if (!is_of_tokens) found.push_back(item);

@@ -46,13 +46,20 @@ struct Sample {
   bool operator==(const Sample&) const = default;
 };
 
+/// Add values of float32 and of one shape, from the first to the last.
+struct Add {
+  Names terms;
+  std::string total;
+  bool operator==(const Add&) const = default;
+};
+
 /// Hand values to the client of the request; on the source only.
 struct Emit {
   Names values;
   bool operator==(const Emit&) const = default;
 };
 
-using Instruction = std::variant<Recv, Run, Send, Sample, Emit>;
+using Instruction = std::variant<Recv, Run, Send, Sample, Add, Emit>;
 using Program = std::vector<Instruction>;
 
 /// The values that an instruction uses, which must be there before it.

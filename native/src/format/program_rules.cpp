@@ -15,6 +15,7 @@ struct Travel {
 };
 
 using Counts = std::map<Travel, int>;
+using Types = Map<std::string, build::TensorType>;
 
 std::string quoted(const Instruction& instruction) { return "`" + print_instruction(instruction) + "`"; }
 
@@ -95,13 +96,20 @@ Fault progress_fault(const Programs& programs) {
 }
 
 std::string instruction_fault(const Instruction& item, const std::set<std::string>& known,
-                              const Map<std::string, Run>& calls, const std::set<std::string>& typed) {
+                              const Map<std::string, Run>& calls, const Types& types) {
   for (const std::string& name : reads(item)) {
     if (!known.contains(name)) return "'" + name + "' is neither given, made nor received before";
   }
   for (const Names& names : {reads(item), writes(item)}) {
     for (const std::string& name : names) {
-      if (!typed.contains(name)) return "the type of '" + name + "' is not among values";
+      if (!types.contains(name)) return "the type of '" + name + "' is not among values";
+    }
+  }
+  if (const Add* add = std::get_if<Add>(&item)) {
+    const build::TensorType& total = types.at(add->total);
+    for (const std::string& name : add->terms) {
+      if (total.dtype == "float32" && types.at(name) == total) continue;
+      return "only values of float32 and of one shape are added";
     }
   }
   const Run* run = std::get_if<Run>(&item);
@@ -120,9 +128,9 @@ Fault ring_fault(const Programs& programs, const std::string& source) {
 }
 
 std::string device_fault(const Program& program, std::set<std::string> given, const Map<std::string, Run>& calls,
-                         const std::set<std::string>& typed) {
+                         const Types& types) {
   for (const Instruction& item : program) {
-    const std::string problem = instruction_fault(item, given, calls, typed);
+    const std::string problem = instruction_fault(item, given, calls, types);
     if (!problem.empty()) return quoted(item) + ": " + problem;
     for (const std::string& name : writes(item)) given.insert(name);
   }

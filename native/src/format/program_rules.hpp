@@ -5,6 +5,7 @@
 #include <string>
 
 #include "format/map.hpp"
+#include "format/build.gen.hpp"
 #include "format/program.hpp"
 
 namespace partc::program {
@@ -25,8 +26,8 @@ Fault ring_fault(const Programs& programs, const std::string& source);
 /// The first broken rule of one device's program; empty: none.
 ///
 /// `given`: values that are there when a step begins. `calls`: the sub-modules' calls by name, with their own inputs and
-/// outputs. `typed`: values whose type is known.
+/// outputs. `types`: of values.
 std::string device_fault(const Program& program, std::set<std::string> given, const Map<std::string, Run>& calls,
-                         const std::set<std::string>& typed);
+                         const Map<std::string, build::TensorType>& types);
 
 }  // namespace partc::program

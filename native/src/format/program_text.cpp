@@ -140,8 +140,13 @@ Instruction parse_line(Line& line) {
     line.literal("->");
     return Sample{std::move(logits), line.name()};
   }
+  if (word == "add") {
+    Names terms = line.names();
+    line.literal("->");
+    return Add{std::move(terms), line.name()};
+  }
   if (word == "emit") return Emit{line.names()};
-  throw line.error("unknown instruction '" + word + "'", "one of recv, run, send, sample, emit");
+  throw line.error("unknown instruction '" + word + "'", "one of recv, run, send, sample, add, emit");
 }
 
 std::string print_name(const std::string& name) {
@@ -180,6 +185,7 @@ std::string print_instruction(const Instruction& instruction) {
             },
             [](const Send& item) { return "send " + print_names(item.values) + " to " + item.device; },
             [](const Sample& item) { return "sample " + print_name(item.logits) + " -> " + print_name(item.token); },
+            [](const Add& item) { return "add " + print_names(item.terms) + " -> " + print_name(item.total); },
             [](const Emit& item) { return "emit " + print_names(item.values); }},
       instruction);
 }

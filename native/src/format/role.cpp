@@ -80,20 +80,19 @@ void check_role(const Role& role, const std::string& where) {
   if (!role.placement.addresses.contains(role.device())) {
     throw recompile("device: '" + role.device() + "' is not among the addresses of placement.json", where);
   }
-  std::set<std::string> given, typed;
+  std::set<std::string> given;
   for (const auto& [name, axis] : STEP_INPUTS) {
     if (role.has_step_inputs()) given.insert(name);
   }
   for (const auto& [name, type] : role.inputs) {
     if (role.is_source()) given.insert(name);
   }
-  for (const auto& [name, type] : role.types) typed.insert(name);
   Map<std::string, program::Run> calls;
   for (const build::Submodule& module : role.build->submodules) {
     calls.set(module.name, {module.name, module.inputs, module.outputs});
   }
   for (const auto& [phase, items] : role.programs) {
-    const std::string fault = program::device_fault(items, given, calls, typed);
+    const std::string fault = program::device_fault(items, given, calls, role.types);
     if (fault.empty()) continue;
     throw recompile(fault, where + ": placement.json: programs." + phase + "." + role.device());
   }

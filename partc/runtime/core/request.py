@@ -25,7 +25,19 @@ import numpy as np
 from partc.errors import InternalError, RunError
 from partc.format.dtypes import Array, as_float32
 from partc.format.message_parts import Resumption, Sampling
-from partc.format.program import CHUNK, REPLAY, Emit, Instruction, Message, Program, Recv, Run, Sample, Send
+from partc.format.program import (
+    CHUNK,
+    REPLAY,
+    Add,
+    Emit,
+    Instruction,
+    Message,
+    Program,
+    Recv,
+    Run,
+    Sample,
+    Send,
+)
 from partc.format.role import Role
 from partc.format.status import SAMPLE
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
@@ -307,6 +319,8 @@ class Request:
                     actions.append(Seen(self.script.role.device, step, {name: values[name]}))
                 self.state = State.COMPUTING
                 actions.append(self._draw(name, step))
+            case Add(terms=names, total=total):
+                values[total] = _sum([values[name] for name in names])
             case Emit(values=names):
                 self._emitted = {name: values[name] for name in names}
             case _:
@@ -360,3 +374,11 @@ class Request:
 def _last_uses(program: Program) -> list[frozenset[str]]:
     last: dict[str, int] = {name: index for index, item in enumerate(program) for name in item.reads}
     return [frozenset(name for name, at in last.items() if at == index) for index in range(len(program))]
+
+
+def _sum(terms: Sequence[Array]) -> Array:
+    """Their sum in float32, from the first to the last; none of them is changed."""
+    total = terms[0].copy()
+    for term in terms[1:]:
+        total += term
+    return total
