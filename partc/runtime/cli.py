@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--frugal",
         action="store_true",
-        help="sleep until a message comes instead of spinning first: saves power, a hop takes 0.1-0.2 ms longer",
+        help="sleep until a message comes, which saves power: this runner always does, the native one may spin first",
     )
     parser.add_argument(
         "--stdio",
@@ -150,7 +150,6 @@ def _run(options: argparse.Namespace) -> int:
         rejoin_s=options.rejoin,
         linger_s=options.linger,
         advertise=options.advertise,
-        frugal=options.frugal,
         stdio=options.stdio,
     )
     if options.measure:

@@ -249,8 +249,6 @@ class Device:
     def _catch_up(self, now: float) -> Iterator[Action]:
         if self.source is not None:
             yield from self.source.catch_up(now)
-        for step in self.requests.look_ahead():
-            self.links.headers.expect(step)
         due = self.links.due
         if due is not None and now >= due:
             yield from self.links.acknowledgements(now)

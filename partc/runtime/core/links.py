@@ -44,7 +44,7 @@ from partc.runtime.core.events import Origin, Received, Unreadable
 from partc.runtime.core.headers import Headers
 from partc.runtime.core.link import Receiver, Sender
 from partc.runtime.core.liveness import soonest
-from partc.runtime.core.step import Step, announced
+from partc.runtime.core.step import Step, announced, rows_of
 from partc.runtime.core.windows import ACK_EVERY, in_window, out_window
 
 _ACK_AFTER_S = 0.1
@@ -216,7 +216,7 @@ class Links:
             seq=sender.next_seq,
             phase=step.phase,
             dims=dict(step.dims),
-            rows=self.headers.rows_of(step),
+            rows=rows_of(step, self.role.model.max_batch),
             values=announced(zip(names, arrays, strict=True), self.role.types),
             open=() if step.opening is None else (step.opening,),
         )

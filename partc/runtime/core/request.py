@@ -107,10 +107,6 @@ class Request:
     """Steps that begin here when the one before is over."""
     _early: list[tuple[str, Step, Mapping[str, Array]]] = field(default_factory=list)
     """Messages of later steps."""
-    _last: Step | None = None
-    """The step that is just over."""
-    _ahead: tuple[Step, dict[str, Array]] | None = None
-    """The step that is expected next, with its inputs."""
     # -- the step under way
     _step: Step | None = None
     _program: Program = ()
@@ -146,15 +142,6 @@ class Request:
         if step <= len(self._ends):
             return self._ends[step - 1] if step else ()
         return tuple(end + step - len(self._ends) for end in self._ends[-1])
-
-    def look_ahead(self) -> Step | None:
-        """Prepare the step that will follow, while there is time; None where that is not known."""
-        if self._step is not None or self._phase in ("", CHUNK) or self._last is None:
-            return None
-        step = self._last.next_token()
-        self._ahead = step, self._step_inputs(step)
-        self._last = None
-        return step
 
     def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> None:
         """Start a step whose inputs are here (on the source), once the last one is over.
@@ -262,9 +249,7 @@ class Request:
         script, phase = self.script, step.phase
         self._program, self._dead = script.role.programs[phase], script.dead[phase]
         self._awaits = script.awaits[phase]
-        ahead, self._ahead, self._last = self._ahead, None, None
-        self._values = ahead[1] if ahead is not None and ahead[0] == step else self._step_inputs(step)
-        self._values.update(inputs)
+        self._values = {**self._step_inputs(step), **inputs}
         self._inbox, self._came, self._emitted, self._waiting_since = {}, set(), {}, None
         number = max(0, step.step + 1 - len(self._ends)) if step.phase in ("decode", REPLAY) else 0
         self._timing = Timing(self.number, number, started_s=now, epoch=script.role.epoch)
@@ -351,7 +336,7 @@ class Request:
         """The step is over; what it emits goes out last, since the request's next step begins with it."""
         step, emitted = self._under_way, self._emitted
         self.timings.append(self._timing)
-        self._step, self._last, self.state, self.idle_since = None, step, State.IDLE, now
+        self._step, self.state, self.idle_since = None, State.IDLE, now
         self.steps = step.step + 1
         if step.phase in ("prefill", CHUNK):
             self._ends.append(step.end)

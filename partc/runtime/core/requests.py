@@ -162,12 +162,6 @@ class Requests:
             return []
         return [Failed(request.number, error)]
 
-    def look_ahead(self) -> list[Step]:
-        """Prepare the steps that will follow on those that are just over, while there is time; which they are."""
-        if "decode" not in self.script.role.programs:
-            return []
-        return [step for request in self._open.values() if (step := request.look_ahead()) is not None]
-
     def close(self, number: int) -> list[Timing]:
         """End a request, wherever it is; its steps so far. Unknown requests are ignored."""
         self.next_request = max(self.next_request, number + 1)

@@ -40,12 +40,6 @@ class Step(Struct, frozen=True):
     opening: Opening | None = None
     """Present in step 0 alone."""
 
-    def next_token(self) -> Step:
-        """The decode step behind this one."""
-        dims = {**self.dims, "sequence": 1} if "sequence" in self.dims else self.dims
-        position = self.end
-        return Step(self.request, self.slot, self.step + 1, "decode", dims, position, (1,) * len(position))
-
     @property
     def end(self) -> tuple[int, ...]:
         """(batch,) valid tokens in the cache of each sequence after this step."""

@@ -23,7 +23,6 @@ from partc.runtime.shell.limits import frame_limit, header_limit
 from partc.runtime.shell.loader import Loader
 from partc.runtime.shell.sensors import Sensors
 from partc.runtime.shell.settings import Settings, stop_signals
-from partc.runtime.shell.spin_wait import SpinWait
 from partc.runtime.shell.standby import Standby
 from partc.runtime.shell.transport import Event, Input, Transport
 from partc.runtime.shell.work import Work
@@ -69,7 +68,6 @@ class Runner:
         """HOST:PORT of other devices, as it was given at start."""
         self._sought: set[str] = set()
         """Devices whose address is not known."""
-        self._spin_wait: SpinWait[Event] = SpinWait(self._transport.poll)
         self._standby: Standby
         self._stopping = False
         self._sensing = False
@@ -116,14 +114,10 @@ class Runner:
             self._meet(self._settings.peers)
 
     def _turn(self) -> None:
-        waits = not self._work
         for event in self._events():
             self._take(event)
         if self._work:
-            if waits:
-                self._spin_wait.end()
             self._do_work()
-            self._spin_wait.begin()
         self._catch_up()
 
     def _do_work(self) -> None:
@@ -155,12 +149,7 @@ class Runner:
             return self._transport.poll(0.0)
         if not self._device.has_requests:
             self._standby.rest()
-            return self._transport.poll(self._timeout())
-        return (
-            self._transport.poll(self._timeout())
-            if self._settings.frugal
-            else self._spin_wait.wait(self._timeout())
-        )
+        return self._transport.poll(self._timeout())
 
     def _timeout(self) -> float | None:
         deadline = self._device.deadline

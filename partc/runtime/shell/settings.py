@@ -33,8 +33,6 @@ class Settings:
     """The time that requests wait for a device that is lost."""
     linger_s: float = LINGER_S
     """The time that a request goes on whose client is gone."""
-    frugal: bool = False
-    """Sleep through every wait (`spin_wait.py`)."""
     stdio: bool = False
     """Take the peers from standard input, tell progress on standard output as JSON, end with the input."""
 

@@ -201,30 +201,12 @@ def test_a_decode_step_before_the_prefill_does_not_follow() -> None:
         list(request.deliver("a", replace(step_of(0, 0), phase="decode"), hidden("hidden_1"), 1.0))
 
 
-def test_the_next_step_is_prepared_while_there_is_time() -> None:
-    request = request_on("b")
-    assert request.look_ahead() is None, "nothing has begun"
-    deliver(request, "a", "hidden_1")
-    assert request.look_ahead() is None, "a step is under way"
-    advance(request)
-    compute(request, "hidden_2")
-    advance(request)
-    assert request.look_ahead() == step_of(0, 1)
-    assert request.look_ahead() is None, "it is prepared"
-    deliver(request, "a", "hidden_1", step=1)
-    (command,) = advance(request)
-    assert isinstance(command, Compute)
-    assert [array.tolist() for array in command.inputs[1:]] == [[3]], "its position"
-
-
-def test_another_step_than_the_one_that_was_prepared() -> None:
-    """The inputs are its own; and whether it follows is held against the last step, not the prepared one."""
+def test_a_step_that_does_not_follow_leaves_room_for_the_one_that_does() -> None:
     request = request_on("b")
     deliver(request, "a", "hidden_1")
     advance(request)
     compute(request, "hidden_2")
     advance(request)
-    request.look_ahead()
     with pytest.raises(RunError, match="does not follow"):
         request.deliver("a", step_of(0, 1, off=1), hidden("hidden_1", 1), 1.0)
     longer = replace(step_of(0, 1), dims={"batch": 1, "sequence": 2}, length=(2,))
@@ -232,9 +214,6 @@ def test_another_step_than_the_one_that_was_prepared() -> None:
     (command,) = advance(request)
     assert isinstance(command, Compute)
     assert (command.dims, command.inputs[1].tolist()) == (longer.dims, [3])
-
-
-# -- sampling
 
 
 def test_logits_are_drawn_from_at_the_place_of_the_new_token() -> None:

@@ -76,10 +76,8 @@ def test_rows_that_are_not_one_request_s(role: Role, changes: dict[str, Any], me
 # -- steps
 
 
-def test_the_token_behind_a_step() -> None:
+def test_the_end_of_a_step() -> None:
     assert STEP.end == (3, 1)
-    assert STEP.next_token() == Step(7, 1, 1, "decode", {"batch": 2, "sequence": 1}, (3, 1), (1, 1))
-    assert Step(7, 0, 0, "prefill", {"rows": 2}).next_token().dims == {"rows": 2}
 
 
 def test_two_devices_mean_the_same_step_with_and_without_its_opening() -> None:

@@ -1,4 +1,4 @@
-"""Headers of steps that are expected: the same as of others, and nothing is taken on trust."""
+"""Headers of `data`: every one is held against the placement, however like the one before it is."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from partc.format.message_parts import Opening, Row, TensorSpec
 from partc.runtime.core.actions import Delivered
 from partc.runtime.core.step import Step
 from tests.runtime.bundles import HIDDEN, LENGTH
-from tests.runtime.core.link_end import ZEROS, End, data, failure, later
-from tests.runtime.core.roles import GREEDY, step_of
+from tests.runtime.core.link_end import ZEROS, End, failure, later
+from tests.runtime.core.roles import GREEDY
 
 
-def expecting() -> End:
-    """Steps 0 and 1 of request 0 came, and step 2 is expected."""
+def at_step_2() -> End:
+    """Steps 0 and 1 of request 0 came, and step 2 is next."""
     end = End()
     end.data(0)
     (first,) = end.receive(later(1, 1), [to_frame(ZEROS)])
     assert isinstance(first, Delivered)
-    end.links.headers.expect(first.step.next_token())
     return end
 
 
-def test_a_step_that_is_expected() -> None:
-    (delivered,) = expecting().receive(later(2, 2), [to_frame(ZEROS)])
+def test_the_step_that_follows() -> None:
+    (delivered,) = at_step_2().receive(later(2, 2), [to_frame(ZEROS)])
     assert isinstance(delivered, Delivered)
     step = Step(0, 0, 2, "decode", {"batch": 1, "sequence": 1}, (2,), (1,))
     assert (delivered.peer, delivered.step) == ("a", step)
@@ -47,43 +46,22 @@ def test_a_step_that_is_expected() -> None:
         ({"values": (TensorSpec("hidden_1", "float16", (1, 1, HIDDEN)),)}, "is float16"),
     ],
 )
-def test_nothing_is_taken_on_trust_because_a_step_is_expected(changes: dict[str, Any], message: str) -> None:
-    end = expecting()
+def test_nothing_is_taken_on_trust_because_steps_before_were_right(
+    changes: dict[str, Any], message: str
+) -> None:
+    end = at_step_2()
     failed = failure(end.receive(replace(later(2, 2), **changes), [to_frame(ZEROS)]))
     with pytest.raises(RunError, match=message):
         raise failed.error
 
 
-def test_another_step_than_the_expected_one() -> None:
-    end = expecting()
+def test_another_step_than_the_one_that_follows() -> None:
+    end = at_step_2()
     (delivered,) = end.receive(replace(later(2, 2), rows=(Row(0, 0, 2, 9, 1),)), [to_frame(ZEROS)])
     assert isinstance(delivered, Delivered)
     assert delivered.step.position == (9,)
 
 
-def test_frames_are_held_against_the_header_of_an_expected_step() -> None:
-    end = expecting()
+def test_frames_are_held_against_the_header() -> None:
+    end = at_step_2()
     assert "has 4 bytes" in failure(end.receive(later(2, 2), [b"1234"])).error.message
-
-
-def test_no_step_beyond_the_plan_is_expected() -> None:
-    end = End()
-    end.links.headers.expect(step_of(0, LENGTH - 2))
-    failed = failure(
-        end.receive(
-            data(0, phase="decode", rows=(Row(0, 0, LENGTH - 2, LENGTH, 1),), open=()), [to_frame(ZEROS)]
-        )
-    )
-    assert "max_sequence" in failed.error.message
-
-
-def test_the_header_of_an_expected_step_is_that_of_its_message() -> None:
-    """For the next step as well as for another one of the same request."""
-    prepared, other = End(), End()
-    for end in (prepared, other):
-        end.link("c")
-    for step in (step_of(0, 1), step_of(0, 1, off=1), step_of(0, 1, slot=2), step_of(0, 2)):
-        prepared.links.headers.expect(step_of(0, 1))
-        assert prepared.links.send("c", step, ("hidden_2",), [ZEROS]) == other.links.send(
-            "c", step, ("hidden_2",), [ZEROS]
-        )
