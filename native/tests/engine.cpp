@@ -4,6 +4,7 @@
 | --- | --- |
 | `{"load": NAME}`, `{"release": NAME}`, `{"reset": SLOT, "dims": {…}}` | `{}` |
 | `{"run": NAME, "slot": SLOT, "dims": {…}, "inputs": [ARRAY, …]}` | `{"outputs": [ARRAY, …]}` |
+| `{"kept": true}` | `{"outputs": [ARRAY, …]}`: those of the runs until now that asked for `"keep": true`, again |
 | `{"read": NAME, "slot": SLOT, "state": NAME, "row": N, "begin": N, "end": N}` | `{"rows": ARRAY}` |
 | `{"write": NAME, "slot": SLOT, "state": NAME, "row": N, "begin": N, "rows": ARRAY}` | `{}` |
 
@@ -48,6 +49,7 @@ Value value_of(const Tensor& array) {
 }
 
 Object answer(engines::Engine& engine, const Object& asked) {
+  static std::vector<Tensor> kept;
   Object found;
   if (asked.contains("load")) engine.load(text(asked, "load"));
   if (asked.contains("release")) engine.release(text(asked, "release"));
@@ -56,8 +58,15 @@ Object answer(engines::Engine& engine, const Object& asked) {
     std::vector<Tensor> inputs;
     for (const Value& input : *item(asked, "inputs").as<List>()) inputs.push_back(array_from(input));
     List outputs;
-    for (const Tensor& output : engine.run(text(asked, "run"), number(asked, "slot"), inputs, dims_of(asked)))
+    for (const Tensor& output : engine.run(text(asked, "run"), number(asked, "slot"), inputs, dims_of(asked))) {
       outputs.push_back(value_of(output));
+      if (asked.contains("keep")) kept.push_back(output);
+    }
+    found.set("outputs", {outputs});
+  }
+  if (asked.contains("kept")) {
+    List outputs;
+    for (const Tensor& output : kept) outputs.push_back(value_of(output));
     found.set("outputs", {outputs});
   }
   if (asked.contains("read")) {

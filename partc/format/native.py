@@ -93,10 +93,13 @@ def _facts() -> str:
         kind = "std::string_view" if isinstance(value, str) else "std::uint64_t"
         lines.append(f"inline constexpr {kind} {name} = {_literal(value)};")
     lines += ["", "/// One row of the table of element types.", "struct ElementType {"]
-    lines += ["  std::string_view name, held, safetensors;", "  std::uint64_t bytes;", "};", ""]
+    lines += ["  std::string_view name, held, safetensors;", "  std::uint64_t bytes;"]
+    lines += ["  int onnx;  // the number of onnx.TensorProto.DataType", "};", ""]
     lines.append(f"inline constexpr std::array<ElementType, {len(ELEMENT_TYPES)}> ELEMENT_TYPES{{{{")
     for row in ELEMENT_TYPES:
-        lines.append(f'    {{"{row.long}", "{row.held.name}", "{row.safetensors}", {row.bytes}}},')
+        lines.append(
+            f'    {{"{row.long}", "{row.held.name}", "{row.safetensors}", {row.bytes}, {row.onnx}}},'
+        )
     lines += ["}};", "", "}  // namespace partc", ""]
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 
 from partc.errors import PartcError
 from partc.format.dtypes import BY_LONG, DTYPES, Array
+from partc.runtime.engines.ort_library import VARIABLE, library_path
 
 
 class NativeEngine:
@@ -25,7 +27,7 @@ class NativeEngine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            **options,
+            **{"env": {**os.environ, VARIABLE: str(library_path() or "")}, **options},
         )
 
     def __enter__(self) -> Self:
@@ -46,11 +48,31 @@ class NativeEngine:
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         self._ask(reset=slot, dims=dict(dims))
 
-    def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
+    def run(
+        self,
+        submodule: str,
+        slot: int,
+        inputs: Sequence[Array],
+        dims: Mapping[str, int],
+        **options: Any,
+    ) -> list[Array]:
         answer = self._ask(
-            run=submodule, slot=slot, dims=dict(dims), inputs=[_sent(array) for array in inputs]
+            run=submodule, slot=slot, dims=dict(dims), inputs=[_sent(array) for array in inputs], **options
         )
         return [_received(found) for found in answer["outputs"]]
+
+    def kept(self) -> list[Array]:
+        """The outputs of all runs with `keep=True`, as the program has them by now."""
+        return [_received(found) for found in self._ask(kept=True)["outputs"]]
+
+    def status(self, kind: str) -> int:
+        """A size of the process in bytes, as /proc has it."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(kind + ":"))
+
+    def threads(self) -> int:
+        """Threads of the process."""
+        return len(list(Path(f"/proc/{self._process.pid}/task").iterdir()))
 
     def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
         answer = self._ask(read=submodule, slot=slot, state=state, row=row, begin=begin, end=end)

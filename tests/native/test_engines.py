@@ -29,7 +29,10 @@ from tests.targets.test_tvm_aarch64 import _build, _devices
 pytestmark = pytest.mark.native
 
 
-@pytest.fixture(scope="module", params=["null", pytest.param("tvm", marks=pytest.mark.tvm)])
+KINDS = ["null", pytest.param("ort", marks=pytest.mark.ort), pytest.param("tvm", marks=pytest.mark.tvm)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Device:
     """The second half of a Llama of two layers, and its cache: 2 slots, 2 sequences, MAX positions."""
     made = compiled(tmp_path_factory.mktemp("engine"), request.param)
@@ -108,6 +111,7 @@ def test_another_input_gives_other_bytes(device: Device, native: NativeEngine) -
     role = load_role(device.folder)
     native.load(PART)
     step = {**role.dims, "batch": 1, "sequence": 2}
+    native.reset(0, step)
     one, other = (
         drawn_inputs(role, step, 0, np.random.default_rng(0)),
         drawn_inputs(role, step, 0, np.random.default_rng(1)),

@@ -27,6 +27,7 @@ from partc.format.build import (
 )
 from partc.format.build import Build as DeviceBuild
 from partc.format.digests import canonical_json, data_digest
+from partc.format.dtypes import ELEMENT_TYPES
 from partc.format.files import hash_folder
 from partc.format.placement import PLACEMENT_FILE, Placement, placement_json, seal_placement, stages_of
 from partc.runtime.shell.keys import make_keys
@@ -423,7 +424,7 @@ def make_model(
     outputs: Sequence[tuple[str, str, Sequence[int | str]]],
     constants: Mapping[str, Any],
 ) -> onnx.ModelProto:
-    types = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
+    types = {row.long: row.onnx for row in ELEMENT_TYPES}
 
     def info(items: Sequence[tuple[str, str, Sequence[int | str]]]) -> list[onnx.ValueInfoProto]:
         return [helper.make_tensor_value_info(name, types[dtype], shape) for name, dtype, shape in items]

@@ -1,17 +1,29 @@
 #include "engines/contract.hpp"
 
 #include "engines/null.hpp"
-#include "engines/plan.hpp"
 #include "engines/new_tensor.hpp"
+#ifdef PARTC_ORT
+#include "engines/ort.hpp"
+#endif
+#include "engines/plan.hpp"
 #include "errors.hpp"
 #include "format/text.hpp"
 
 namespace partc::engines {
 
 std::unique_ptr<Engine> make_engine(const BuildPtr& build, const std::string& folder) {
-  if (build->engine.kind == "plan") return std::make_unique<PlanEngine>(build, folder);
-  if (build->engine.kind == "null") return std::make_unique<NullEngine>(build);
-  throw bundle_error("no engine '" + build->engine.kind + "'", "engine.kind", "this runner has plan, null");
+  const std::string& kind = build->engine.kind;
+  if (kind == "plan") return std::make_unique<PlanEngine>(build, folder);
+  if (kind == "null") return std::make_unique<NullEngine>(build);
+#ifdef PARTC_ORT
+  if (kind == "ort") return std::make_unique<OrtEngine>(build, folder);
+#else
+  if (kind == "ort") {
+    throw bundle_error("this runner is one static file, which cannot load onnxruntime", "engine.kind",
+                       "compile with `target: tvm`, or set `runner: python` for this device");
+  }
+#endif
+  throw bundle_error("no engine '" + kind + "'", "engine.kind", "this runner has ort, plan, null");
 }
 
 const build::Submodule& submodule_named(const std::string& name, const build::Build& build) {

@@ -29,22 +29,23 @@ inline constexpr std::uint64_t MOST_LEVELS = 64;
 struct ElementType {
   std::string_view name, held, safetensors;
   std::uint64_t bytes;
+  int onnx;  // the number of onnx.TensorProto.DataType
 };
 
 inline constexpr std::array<ElementType, 13> ELEMENT_TYPES{{
-    {"float64", "float64", "F64", 8},
-    {"float32", "float32", "F32", 4},
-    {"float16", "float16", "F16", 2},
-    {"bfloat16", "uint16", "BF16", 2},
-    {"int64", "int64", "I64", 8},
-    {"int32", "int32", "I32", 4},
-    {"int16", "int16", "I16", 2},
-    {"int8", "int8", "I8", 1},
-    {"uint64", "uint64", "U64", 8},
-    {"uint32", "uint32", "U32", 4},
-    {"uint16", "uint16", "U16", 2},
-    {"uint8", "uint8", "U8", 1},
-    {"bool", "bool", "BOOL", 1},
+    {"float64", "float64", "F64", 8, 11},
+    {"float32", "float32", "F32", 4, 1},
+    {"float16", "float16", "F16", 2, 10},
+    {"bfloat16", "uint16", "BF16", 2, 16},
+    {"int64", "int64", "I64", 8, 7},
+    {"int32", "int32", "I32", 4, 6},
+    {"int16", "int16", "I16", 2, 5},
+    {"int8", "int8", "I8", 1, 3},
+    {"uint64", "uint64", "U64", 8, 13},
+    {"uint32", "uint32", "U32", 4, 12},
+    {"uint16", "uint16", "U16", 2, 4},
+    {"uint8", "uint8", "U8", 1, 2},
+    {"bool", "bool", "BOOL", 1, 9},
 }};
 
 }  // namespace partc
