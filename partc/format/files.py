@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
@@ -47,19 +48,43 @@ def verify_file(folder: Path, name: str, entry: FileEntry) -> None:
     Raises:
         BundleError: it is missing, changed, or a link.
     """
-    path = folder / name
-    refuse_link(path)
-    if not path.is_file():
-        raise BundleError("the file is missing", where=str(path), hint=RECOMPILE)
+    path = _plain(folder / name)
     try:
         same = path.stat().st_size == entry.bytes and file_digest(path) == entry.sha256
     except OSError as error:
         raise unreadable(path, error) from None
     if not same:
-        message = f"the file is damaged: its SHA-256 is not that of {BUILD_FILE}"
-        again = "partc compile MODEL --target DEVICES --no-cache"
-        hint = f"copy the device folder again; if the build has it so, compile again: {again}"
-        raise BundleError(message, where=str(path), hint=hint)
+        raise _damaged(path)
+
+
+def read_verified(folder: Path, name: str, entry: FileEntry) -> bytes:
+    """The content of a file that has its digest: these very bytes, whatever becomes of the file.
+
+    Raises:
+        BundleError: see `verify_file`.
+    """
+    path = _plain(folder / name)
+    try:
+        content = path.read_bytes() if path.stat().st_size == entry.bytes else b""
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if len(content) != entry.bytes or hashlib.sha256(content).hexdigest() != entry.sha256:
+        raise _damaged(path)
+    return content
+
+
+def _plain(path: Path) -> Path:
+    refuse_link(path)
+    if not path.is_file():
+        raise BundleError("the file is missing", where=str(path), hint=RECOMPILE)
+    return path
+
+
+def _damaged(path: Path) -> BundleError:
+    message = f"the file is damaged: its SHA-256 is not that of {BUILD_FILE}"
+    again = "partc compile MODEL --target DEVICES --no-cache"
+    hint = f"copy the device folder again; if the build has it so, compile again: {again}"
+    return BundleError(message, where=str(path), hint=hint)
 
 
 def _walk(folder: Path, prefix: str = "") -> Iterator[str]:

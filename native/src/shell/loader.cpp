@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "errors.hpp"
+#include "engines/huge_pages.hpp"
 #include "format/files.hpp"
 
 namespace partc::shell {
@@ -38,6 +39,7 @@ bool Loader::is_busy() const {
 }
 
 void Loader::begin() {
+  engines::share_heap();
   asked_ = 1;
   thread_ = std::thread([this] { work(); });
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import os
+import sys
 import threading
 import weakref
 from pathlib import Path, PurePosixPath
@@ -18,7 +19,7 @@ import numpy as np
 from partc.errors import BundleError
 from partc.format.build import BUILD_FILE
 from partc.format.dtypes import DTYPES, Array
-from partc.format.files import verify_file
+from partc.format.files import read_verified, verify_file
 from partc.format.kernel_plan import KERNELS_FILE, KernelConstant, KernelPlan, kernels_digest
 from partc.format.kernel_plan_rules import load_kernel_plan
 from partc.format.reading import RECOMPILE
@@ -29,13 +30,15 @@ from partc.runtime.engines.processor import check_processor
 
 _SYMBOL = "__tvm_ffi_"
 """The beginning of the name of every kernel's symbol."""
+_LONGEST_NAME_BYTES = 200
+"""Of a file in memory; Linux takes a little more."""
 
 
 class Library:
     """The functions of one library, and the memory that they share: one step runs at a time.
 
-    The system opens a file once in a process: threads of two of these for one file help with the kernels of both, and
-    each ends its own. A process that is forked has none of them, and computes in the thread that it has.
+    Two of these for one file have code and threads of their own, whatever has become of the file between. A process
+    that is forked has none of the threads, and computes in the one that it has.
     """
 
     def __init__(self, role: Role, folder: Path, name: str) -> None:
@@ -47,11 +50,12 @@ class Library:
         """
         assert role.engine.library is not None
         plan_name = plan_file(name)
-        # Code runs as soon as a library is loaded, so both are checked here, whoever checked the folder before.
         for file in (name, plan_name):
             if file not in role.files:
                 raise BundleError(f"{file!r} is not among the files", where=str(folder), hint=RECOMPILE)
-            verify_file(folder, file, role.files[file])
+        # Code runs as soon as a library is loaded, so both are checked here, whoever checked the folder before.
+        content = read_verified(folder, name, role.files[name])
+        verify_file(folder, plan_name, role.files[plan_name])
         self.path = path = folder / name
         check_processor(role.engine.library, path)
         self.plan: KernelPlan = load_kernel_plan(folder / plan_name)
@@ -61,7 +65,7 @@ class Library:
                 f"its arena takes {self.plan.arena_bytes} bytes, and {BUILD_FILE} reckons with {peak} in all"
             )
             raise BundleError(message, where=str(folder / plan_name), hint=RECOMPILE)
-        self._code = open_code(path)
+        self._code = open_code(path, content)
         self._unload = weakref.finalize(self, _ctypes.dlclose, self._code._handle)
         self._unload.atexit = False  # a thread may be computing, and the process ends anyway
         self._run = self._code.partc_run
@@ -75,10 +79,7 @@ class Library:
         helpers.start((role.engine.threads or usual_threads()) - 1, path)
 
     def close(self) -> None:
-        """End the threads and unload the code; that happens anyway when nobody has this any more.
-
-        The system goes by names: as long as the code is loaded, it would give it to whoever opens a newer file there.
-        """
+        """End the threads and unload the code; that happens anyway when nobody has this any more."""
         self._end_helpers()
         self._unload()
 
@@ -153,14 +154,31 @@ def usual_threads() -> int:
     return usable_cores()
 
 
-def open_code(path: Path) -> ctypes.CDLL:
-    """The code of a library; raises BundleError where the system does not load it."""
+def open_code(path: Path, content: bytes) -> ctypes.CDLL:
+    """The code of a library with this content; raises BundleError where the system does not load it."""
     try:
-        code = ctypes.CDLL(str(path.resolve()))
+        code = _load_copy(path, content) if sys.platform == "linux" else ctypes.CDLL(str(path.resolve()))
         code.partc_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         code.partc_run.restype = ctypes.c_int64
         code.partc_work.argtypes = [ctypes.c_void_p]
         code.partc_work.restype = code.partc_wake.restype = None
     except (OSError, AttributeError) as error:
         raise BundleError(f"it cannot be loaded: {error}", where=str(path), hint=RECOMPILE) from error
+    return code
+
+
+def _load_copy(path: Path, content: bytes) -> ctypes.CDLL:
+    """The system opens a file once in a process, and goes by names: for a newer file it would give the older code.
+
+    So it is given a file in memory, which nobody can change, and which has a name of its own as long as it is open.
+    """
+    file = os.memfd_create(os.fsdecode(os.fsencode(path)[-_LONGEST_NAME_BYTES:]))
+    try:
+        with open(file, "wb", closefd=False) as copy:
+            copy.write(content)
+        code = ctypes.CDLL(f"/proc/self/fd/{file}")
+    except BaseException:
+        os.close(file)
+        raise
+    weakref.finalize(code, os.close, file).atexit = False
     return code

@@ -42,7 +42,7 @@ def check_kernels(folder: Path) -> None:
 
 def main(library: Path, kernels: Path) -> None:
     plan = load_kernel_plan(kernels)
-    code, rng = open_code(library), np.random.default_rng(7)
+    code, rng = open_code(library, library.read_bytes()), np.random.default_rng(7)
     for name, kernel in plan.kernels.items():
         sys.stdout.write(f"{name}\n")
         sys.stdout.flush()

@@ -147,14 +147,15 @@ part phone target tvm {
 def test_a_library_that_was_compiled_anew_is_loaded_anew(tmp_path: Path) -> None:
     """By its name alone, the system would give the code that it has; its kernels are called as those of the new one."""
     folder, x = tmp_path / "build" / "devices" / "phone", -np.ones((1, 1, 6), np.float32)
-    for slope, is_released in ((0.5, True), (0.25, False), (0.125, True)):
+    slopes, engines = (0.5, 0.25, 0.125), []
+    for slope in slopes:
         write_bundle(parse_module(LEAKY.replace("0.5", str(slope))), tmp_path / "build")
-        engine = load_engine(load_role(folder), folder)
+        engines.append(load_engine(load_role(folder), folder))
+    content = (folder / "library.so").read_bytes()
+    (folder / "library.so").write_bytes(bytes(len(content)))  # in the place of the code of the last one
+    for slope, engine in zip(slopes, engines, strict=True):
         (found,) = engine.run("part_0", 0, [x], {"batch": 1, "sequence": 1})
         np.testing.assert_array_equal(found, slope * x)
-        if is_released:
-            engine.release("part_0")
-        del engine
 
 
 def loaded(path: Path) -> bool:

@@ -107,7 +107,7 @@ def test_more_threads_than_any_device_has_cores_for(folders: Folders) -> None:
 
 
 def test_two_engines_of_one_library_have_threads_of_their_own(folders: Folders) -> None:
-    """The system opens a file once: who is released first does not end the threads of the other."""
+    """Who is released first does not end the threads of the other."""
     alone = steps(folders.engine())
     first, second = folders.engine(threads=2), folders.engine(threads=3)
     assert helpers() == 3
