@@ -31,6 +31,6 @@ def patched_engines(folder: Path, run: str, device: str = "") -> dict[str, str]:
     )
 
 
-def slow_runners(folder: Path, seconds: float) -> dict[str, str]:
-    """Variables for runners in which every sub-module of the null engine takes this long."""
-    return patched_engines(folder, f"(time.sleep({seconds}), inner(*given))[1]")
+def slow_runner(folder: Path, seconds: float, device: str) -> dict[str, str]:
+    """Variables for a runner in which every sub-module of the null engine takes this long."""
+    return patched_engines(folder, f"(time.sleep({seconds}), inner(*given))[1]", device)

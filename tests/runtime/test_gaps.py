@@ -14,15 +14,15 @@ import pytest
 
 from partc.errors import RunError
 from partc.runtime.client.client import Client
-from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.client.launch import LocalRing
 from partc.runtime.client.results import Tokens
 from tests.living.forwarder import Forwarder
 from tests.runtime.bundles import LENGTH, language_model
-from tests.runtime.patched import slow_runners
+from tests.runtime.patched import slow_runner
+from tests.runtime.runners import Runners
 
 FLOOR_S = 1.0
-STEP_S = 0.02
-"""Of each of three sub-modules."""
+STEP_S = 0.06
 PROMPT = [1, 2]
 COUNT = LENGTH - 2
 _FOR_GOOD = float("inf")
@@ -34,9 +34,10 @@ def build(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ring(build: Path, tmp_path: Path) -> Iterator[LocalRing]:
-    env = slow_runners(tmp_path / "slow", STEP_S)
-    with launch_local(build, insecure=True, floor_s=FLOOR_S, linger_s=10.0, env=env) as ring:
+def ring(build: Path, tmp_path: Path, runners: Runners) -> Iterator[LocalRing]:
+    env = slow_runner(tmp_path / "slow", STEP_S, "b")
+    launch = runners.patched("b").launch
+    with launch(build, insecure=True, floor_s=FLOOR_S, linger_s=10.0, env=env) as ring:
         yield ring
 
 
@@ -150,13 +151,16 @@ def test_a_closed_client_leaves_nothing_behind(build: Path, ring: LocalRing) -> 
     with ring.client() as client:
         began = time.monotonic()
         client.generate(PROMPT, 1)
-        assert time.monotonic() - began < COUNT * 3 * STEP_S / 2
+        assert time.monotonic() - began < COUNT * STEP_S / 2
 
 
-def test_the_request_of_a_client_that_does_not_return_is_cancelled(build: Path, tmp_path: Path) -> None:
-    env = slow_runners(tmp_path / "slow", 10 * STEP_S)
+def test_the_request_of_a_client_that_does_not_return_is_cancelled(
+    build: Path, tmp_path: Path, runners: Runners
+) -> None:
+    env = slow_runner(tmp_path / "slow", 10 * STEP_S, "b")
+    launch = runners.patched("b").launch
     with (
-        launch_local(build, insecure=True, floor_s=4.0, linger_s=0.5, env=env) as ring,
+        launch(build, insecure=True, floor_s=4.0, linger_s=0.5, env=env) as ring,
         ring.client() as other,
         far_client(build, ring) as (client, link),
     ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.client.launch import LocalRing
 from partc.runtime.client.results import Tokens
 from tests.runtime.bundles import LENGTH, language_model
-from tests.runtime.patched import slow_runners
+from tests.runtime.patched import slow_runner
+from tests.runtime.runners import Runners
 
 ELSEWHERE = "127.0.0.2:0"
 COUNT = LENGTH - 2
@@ -28,10 +28,10 @@ def build(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def elsewhere(build: Path, ring: LocalRing, name: str) -> Iterator[None]:
+def elsewhere(build: Path, ring: LocalRing, name: str, runners: Runners) -> Iterator[None]:
     """End a runner, and start it at another address; the others are not told."""
     os.kill(ring.pids[name], signal.SIGKILL)
-    command = [sys.executable, "-m", "partc.runtime", "--bundle", str(build / "devices" / name)]
+    command = [*runners.command(name), "--bundle", str(build / "devices" / name)]
     command += ["--listen", ELSEWHERE, *(f"--peer={peer}={ring.addresses[peer]}" for peer in ring.addresses)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -46,25 +46,28 @@ def elsewhere(build: Path, ring: LocalRing, name: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["b", "c"])
-def test_a_device_that_returns_elsewhere_while_nothing_runs(build: Path, name: str) -> None:
+def test_a_device_that_returns_elsewhere_while_nothing_runs(build: Path, name: str, runners: Runners) -> None:
     """The source sends to b, and c to the source; b, which sends to c, learns from the source where it is."""
-    with launch_local(build, restart=False, rejoin_s=30.0) as ring, ring.client() as client:
+    with runners.launch(build, restart=False, rejoin_s=30.0) as ring, ring.client() as client:
         right = client.generate([1, 2], COUNT, ignore_eos=True).tokens
-        with elsewhere(build, ring, name):
+        with elsewhere(build, ring, name, runners):
             began = time.monotonic()
             assert client.generate([1, 2], COUNT, ignore_eos=True).tokens == right
             assert time.monotonic() - began < 10.0
 
 
 @pytest.mark.parametrize("name", ["b", "c"])
-def test_a_device_that_returns_elsewhere_in_a_request(build: Path, tmp_path: Path, name: str) -> None:
-    env = slow_runners(tmp_path / "slow", 0.02)
-    with launch_local(build, restart=False, rejoin_s=30.0, env=env) as ring, ring.client() as client:
+def test_a_device_that_returns_elsewhere_in_a_request(
+    build: Path, tmp_path: Path, name: str, runners: Runners
+) -> None:
+    env = slow_runner(tmp_path / "slow", 0.06, "a")
+    runners = runners.patched("a")
+    with runners.launch(build, restart=False, rejoin_s=30.0, env=env) as ring, ring.client() as client:
         right = client.generate([1, 2], COUNT, ignore_eos=True).tokens
         told: list[Tokens] = []
         request = client.submit([1, 2], max_new_tokens=COUNT, ignore_eos=True, on_token=told.append)
         while len(told) < 3:
             client.listen(1.0)
-        with elsewhere(build, ring, name):
+        with elsewhere(build, ring, name, runners):
             assert request.result().tokens == right
         assert [tokens.step for tokens in told] == list(range(COUNT))

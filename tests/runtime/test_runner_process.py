@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,40 +14,42 @@ import pytest
 from partc.errors import BundleError, InternalError, RunError
 from partc.format.message_parts import Problem
 from partc.runtime.cli import main
-from partc.runtime.client.launch import launch_local
 from partc.runtime.shell.last_words import read_last_words, say_last_words
 from tests.runtime.bundles import language_model
 from tests.runtime.patched import patched_runners
-
-pytestmark = pytest.mark.ort
+from tests.runtime.runners import Runners
+from tests.runtime.test_cli import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Path:
-    return language_model().write(tmp_path / "build")
+    return language_model("null").write(tmp_path / "build")
 
 
-def _runner(device: Path, before: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = f"{before}; exec {sys.executable} -m partc.runtime --bundle {device} {' '.join(options)}"
+def _runner(runners: Runners, device: Path, before: str, *options: str) -> subprocess.CompletedProcess[str]:
+    runner = " ".join(runners.command(device.name))
+    command = f"{before}; exec {runner} --bundle {device} {' '.join(options)}"
     return subprocess.run(
         ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT, input=""
     )
 
 
 @pytest.mark.parametrize("most", [16, 24, 48])
-def test_too_few_files_are_an_error_with_the_limit(most: int, build: Path) -> None:
-    done = _runner(build / "devices" / "a", f"ulimit -n {most}", "--insecure", "--listen 127.0.0.1:0")
+def test_too_few_files_are_an_error_with_the_limit(most: int, build: Path, runners: Runners) -> None:
+    done = _runner(
+        runners, build / "devices" / "a", f"ulimit -n {most}", "--insecure", "--listen 127.0.0.1:0"
+    )
     assert done.returncode == 1
     assert f"lets this process open {most} files, and a runner needs 64" in done.stderr
     assert "ulimit -n 1024" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_the_last_line_of_a_runner_is_for_programs(build: Path) -> None:
+def test_the_last_line_of_a_runner_is_for_programs(build: Path, runners: Runners) -> None:
     device = build / "devices" / "a"
-    done = _runner(device / "keys", "true", "--stdio")
+    done = _runner(runners, device / "keys", "true", "--stdio")
     told = json.loads(done.stdout.splitlines()[-1])["error"]
     assert done.returncode == 1
     assert told["cause"] == "input"
@@ -57,14 +58,18 @@ def test_the_last_line_of_a_runner_is_for_programs(build: Path) -> None:
 
 
 def test_a_runner_that_is_stopped_while_it_loads_is_not_waited_for(
-    build: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    build: Path,
+    runners: Runners,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     env = patched_runners(tmp_path / "stopped", "os.kill(os.getpid(), 19)  # SIGSTOP", "b")
     for name, seconds in (("_FIRST_WORD_S", 0.5), ("_STOPPED_S", 2.0)):
         monkeypatch.setattr(f"partc.runtime.shell.process.{name}", seconds)
     began = time.monotonic()
     with pytest.raises(RunError, match="the runner of b is stopped") as caught:
-        launch_local(build, env=env)
+        runners.patched("b").launch(build, env=env)
     assert time.monotonic() - began < 20
     assert caught.value.cause == "stalled"
     assert str(caught.value.hint).startswith("let it go on: kill -CONT ")
@@ -118,12 +123,12 @@ def _huge_number(folder: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_deep, _no_file, _folder_for_build, _huge_number])
 def test_a_damaged_folder_is_said(
-    damage: Callable[[Path], None], build: Path, capsys: pytest.CaptureFixture[str]
+    damage: Callable[[Path], None], build: Path, runners: Runners, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device = build / "devices" / "a"
     damage(device)
-    assert main(["--bundle", str(device), "--listen", "127.0.0.1:0"]) == 1
-    said = capsys.readouterr().err
+    code, said = refused(runners, ["--bundle", str(device), "--listen", "127.0.0.1:0"], capsys)
+    assert code == 1
     assert said.startswith(f"error: {device}")
     assert "  hint: " in said
 

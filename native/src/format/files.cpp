@@ -33,6 +33,14 @@ Error unreadable(const std::string& path, const std::error_code& error) {
   return bundle_error("cannot be read: " + error.message(), path, "give the user of this process the right to read it");
 }
 
+Error no_bundle(const std::string& folder) {
+  std::error_code ignored;
+  if (fs::exists(path_in(folder, "manifest.json"), ignored))
+    return recompile("a bundle of format 1 (manifest.json), which this partc does not read", folder);
+  return bundle_error("no bundle: there is no " + std::string(BUILD_FILE), folder,
+                      "--bundle takes the folder of one device: build/devices/NAME");
+}
+
 /// Names of all files below a folder, without those that are sealed by themselves; links are refused.
 void walk(const std::string& folder, const std::string& prefix, std::set<std::string>& names) {
   std::error_code error;
@@ -69,6 +77,8 @@ placement::Placement load_contingency(const Role& role, const std::string& lost,
 
 RolePtr load_role(const std::string& folder) {
   const std::string build_path = path_in(folder, BUILD_FILE), placement_path = path_in(folder, PLACEMENT_FILE);
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(build_path, ignored))) throw no_bundle(folder);
   auto build = std::make_shared<const build::Build>(build::parse_build(text_of(build_path), build_path));
   auto placement = placement::parse_placement(text_of(placement_path), placement_path);
   RolePtr role = std::make_shared<const Role>(std::move(build), std::move(placement));

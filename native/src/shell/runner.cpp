@@ -72,8 +72,7 @@ std::unique_ptr<core::Device> Runner::new_device() const {
 }
 
 void Runner::serve() {
-  const StopSignals signals;
-  transport_->watch(signals.descriptor());
+  transport_->watch(signals_.descriptor());
   transport_->watch(loader_.told());
   work_until_asked();
   transport_.reset();

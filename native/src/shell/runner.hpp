@@ -81,6 +81,7 @@ class Runner {
   void tell(const Object& fields, const std::string& text) const;
 
   Settings settings_;
+  StopSignals signals_;  // before anything else begins a thread, to which a signal could go
   RolePtr role_;
   std::unique_ptr<Transport> transport_;
   /** HOST:PORT that is bound. */
