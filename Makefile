@@ -4,7 +4,7 @@ SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format families golden clean
+.PHONY: help setup demo native native-android test lint format families golden clean
 
 # The first interpreter that is new enough; override with `make PYTHON=... demo`.
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
@@ -17,8 +17,8 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 2
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null \
-		|| sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1: \2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null \
+		|| sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1: \2/p' Makefile
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "partc needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
@@ -26,15 +26,20 @@ help:  ## this list
 	@"$(PYTHON)" -m venv .venv || { rm -rf .venv; exit 1; }
 
 # The stamps are older than these files only after a change, so a second run installs nothing.
+.venv/native.stamp: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing zig into .venv"
+	@$(PIP) -e '.[link]'
+	@touch $@
+
 .venv/demo.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing partc into .venv (the first time takes some minutes)"
 	@$(PIP) -e '.[compile,tvm,link]'
-	@touch $@
+	@touch .venv/native.stamp $@
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing partc and its development tools into .venv (the first time takes some minutes)"
 	@$(PIP) -e '.[compile,tvm,link,serve,dev]'
-	@touch .venv/demo.stamp $@
+	@touch .venv/native.stamp .venv/demo.stamp $@
 
 setup: .venv/dev.stamp  ## install everything that development needs into .venv
 
@@ -42,6 +47,12 @@ demo: .venv/demo.stamp  ## compile the example for three devices, run it as a ri
 	$(BIN)/partc compile $(STORY)/model.yaml --target $(STORY)/devices.yaml -o $(DEMO)
 	$(BIN)/partc run $(DEMO) --prompt "Once upon a time"
 	$(BIN)/partc verify $(DEMO)
+
+native: .venv/native.stamp  ## build the runner in C++ for this machine, or for PLATFORM
+	@$(BIN)/python -m native.zig $(PLATFORM)
+
+native-android: .venv/native.stamp  ## the same for phones: one static file
+	@$(BIN)/python -m native.zig aarch64-linux-android
 
 lint: .venv/dev.stamp  ## ruff, mypy and the import rules
 	$(BIN)/ruff check .

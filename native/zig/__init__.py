@@ -1,0 +1,1 @@
+"""`make native`: partc-runner and libsodium, compiled by the zig of the extra `link`."""
