@@ -6,6 +6,8 @@ import os
 
 # Before anything imports numpy, torch or transformers; runners started by a test inherit it.
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+# Whether a machine has built native runners must not decide what is tested: tests that want them say where they are.
+os.environ["PARTC_RUNNERS"] = os.devnull
 for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_pool, "1")
 

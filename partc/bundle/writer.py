@@ -8,6 +8,7 @@ build/
   devices/<name>/build.json        see docs/bundle.md
   devices/<name>/placement.json    the same for all devices
   devices/<source>/placements/     what the ring does after the loss of a device
+  devices/<name>/partc-runner      the native runner, where one is built for the device's platform; not hashed
   devices/<name>/…                 what the target wrote, the tokenizer (source only), keys/
 ```
 """
@@ -27,6 +28,7 @@ from partc.bundle.describe import (
     weights_bytes,
 )
 from partc.bundle.resume import RECORDS, DeviceTensors, Earlier, inputs_hash, new_record, write_record
+from partc.bundle.runners import copy_runner
 from partc.bundle.tensors import fingerprint
 from partc.bundle.tokenizer import copy_tokenizer, tokenizer_files
 from partc.bundle.workspace import Workspace, commit, open_workspace
@@ -82,6 +84,8 @@ def write_bundle(
         for device, build in builds.items():
             _write_json(workspace.folder / "devices" / device / BUILD_FILE, build_json(build))
             _write_json(workspace.folder / "devices" / device / PLACEMENT_FILE, placement_json(placement))
+            if devices is not None:
+                copy_runner(devices.devices[device], workspace.folder / "devices" / device)
         for lost, after in describe_contingencies(module, module.parts, devices, plan_id).items():
             path = workspace.folder / "devices" / placement.source / contingency_file(lost)
             path.parent.mkdir(exist_ok=True)

@@ -77,6 +77,7 @@ def compile_command(
 
     MODEL is a model.yaml, a checkpoint folder, an .onnx file or a hub id.
     """
+    from partc.bundle.runners import check_runners
     from partc.bundle.workspace import check_output
     from partc.cli.checks import check_fresh, check_targets
     from partc.cli.load import load_model
@@ -96,6 +97,7 @@ def compile_command(
     check_fresh(steps)
     check_targets(devices, tools=any(step.name == "lower-target" for step in steps))
     if wrote is not None:
+        check_runners(devices)
         check_output(wrote)
         check_folder(wrote, "-o", replaced=True)
     module = run_watched(lambda: load_model(model, cache), steps, Watch(print_after, dump_dir, timing))

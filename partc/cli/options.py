@@ -49,6 +49,15 @@ def json_option(what: str) -> Callable[[_F], _F]:
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON.")
 
 
+def runner_option(command: _F) -> _F:
+    """--runner, for commands that start a ring on this machine."""
+    return click.option(
+        "--runner",
+        type=click.Choice(("native", "python")),
+        help="The program of local runners.  [default: native, where the folder of the device has one]",
+    )(command)
+
+
 def print_json(data: object) -> None:
     """Data on stdout, for programs; the keys in the order in which they were put."""
     click.echo(json.dumps(data, indent=1, ensure_ascii=False))

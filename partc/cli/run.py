@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from partc.cli.options import FILE, example, json_option, print_json, refuse, seconds
+from partc.cli.options import FILE, example, json_option, print_json, refuse, runner_option, seconds
 
 if TYPE_CHECKING:
     from partc.format.build import Model
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from partc.runtime.client.client import Client, Prompts
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.client.results import Result, Tokens
+    from partc.runtime.client.runners import Runner
 
 
 @click.command(
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long requests wait for a device that is lost.  [default: 60; 0 with --no-restart]",
 )
+@runner_option
 @click.option(
     "--balance/--no-balance",
     default=True,
@@ -136,6 +138,7 @@ def run_command(
     connect: str | None,
     restart: bool,
     rejoin: float | None,
+    runner: Runner | None,
     linger: float,
     balance: bool,
     insecure: bool,
@@ -159,7 +162,7 @@ def run_command(
         not prompts and not token_ids and tensors is None,
         "nothing to run: give --prompt, --token-ids or --input",
     )
-    _check_local(connect, rejoin)
+    _check_local(connect, rejoin, runner)
     role = load_build(build)
     model = role.model
     check_task(model.task, bool(prompts or token_ids), tensors is not None)
@@ -173,7 +176,7 @@ def run_command(
     live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
-    settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin, linger_s=linger)
+    settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner)
     with (
         _client(build, connect, settings) as client,
         balanced(client, build) if balance else nullcontext(),
@@ -186,7 +189,7 @@ def run_command(
         _record(build, role.plan_id, results, started, local=connect is None)
 
 
-def _check_local(connect: str | None, rejoin: float | None) -> None:
+def _check_local(connect: str | None, rejoin: float | None, runner: str | None) -> None:
     """Refuse options of local runners where there are none."""
     if connect is None:
         return
@@ -199,6 +202,7 @@ def _check_local(connect: str | None, rejoin: float | None) -> None:
         rejoin is not None,
         "--rejoin is for local runners: with --connect, give it to the source's partc-runner",
     )
+    refuse(runner is not None, "--runner is for local runners: leave --connect out")
 
 
 def _new_tokens(model: Model, asked: int | None) -> int:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, example, refuse, seconds
+from partc.cli.options import FILE, example, refuse, runner_option, seconds
 
 if TYPE_CHECKING:
     from partc.runtime.client.launch import LocalSettings
+    from partc.runtime.client.runners import Runner
     from partc.serve.ring import Connect
 
 _BODY_BYTES = 256 << 10
@@ -77,6 +78,7 @@ _BODY_BYTES_PER_TOKEN = 64
     "--max-body", type=click.IntRange(1024), metavar="BYTES",
     help="Largest body of a request.  [default: 256 KiB and 64 bytes for each token of max_sequence]",
 )  # fmt: skip
+@runner_option
 @click.option(
     "--linger",
     type=seconds,
@@ -104,6 +106,7 @@ def serve_command(
     queue: int,
     timeout: float,
     max_body: int | None,
+    runner: Runner | None,
     linger: float,
     insecure: bool,
     as_json: bool,
@@ -120,6 +123,7 @@ def serve_command(
     from partc.serve.server import ServerSettings, serve
 
     refuse((tls_cert is None) != (tls_key is None), "--tls-cert goes with --tls-key")
+    refuse(connect is not None and runner is not None, "--runner is for local runners: leave --connect out")
     role = load_build(build)
     if role.model.task != "text-generation":
         hint = "partc run computes its outputs"
@@ -140,7 +144,7 @@ def serve_command(
         not settings.is_local and not settings.keys,
         f"--host {host} lets others in: give --api-key-file as well",
     )
-    runners = LocalSettings(insecure, linger_s=linger)
+    runners = LocalSettings(insecure, linger_s=linger, runner=runner)
     opener = (
         partial(_local_ring, build, runners)
         if connect is None

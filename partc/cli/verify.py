@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, example, json_option, print_json, refuse
+from partc.cli.options import FILE, example, json_option, print_json, refuse, runner_option
+
+if TYPE_CHECKING:
+    from partc.runtime.client.runners import Runner
 
 
 @click.command(
@@ -50,6 +54,7 @@ from partc.cli.options import FILE, example, json_option, print_json, refuse
     is_flag=True,
     help="Leave out the cost of quantisation, which needs memory for the whole original.",
 )
+@runner_option
 @json_option("the report")
 def verify_command(
     build: Path,
@@ -59,6 +64,7 @@ def verify_command(
     text: Path | None,
     text_tokens: int,
     no_cost: bool,
+    runner: Runner | None,
     as_json: bool,
 ) -> None:
     """Run the original and the cut model in BUILD on the same inputs and compare tokens and every cut.
@@ -87,6 +93,7 @@ def verify_command(
             text=text,
             text_tokens=text_tokens,
             cost=not no_cost,
+            runner=runner,
             progress=bar.update,
         )
     if as_json:

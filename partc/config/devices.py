@@ -13,7 +13,7 @@ from partc.config.limits import read_limits
 from partc.config.model import PLACES as PLACES_IN_MODEL
 from partc.config.placement import KEYS as PLACEMENT_KEYS
 from partc.config.placement import Ranges, read_ranges
-from partc.config.profiles import find_profile
+from partc.config.profiles import PLATFORM_OF, find_profile
 from partc.config.section import Section, describe
 from partc.config.target import read_target
 from partc.config.times import DeviceTimes, Times, load_times
@@ -36,8 +36,10 @@ _TOP_KEYS = (
 )  # fmt: skip
 _DEVICE_KEYS = (
     "target", "profile", "arch", "flops", "memory_bandwidth", "memory", "overhead", "call_overhead",
-    "storage", "storage_bandwidth", "limits", "address", "threads", "provider", "options",
+    "storage", "storage_bandwidth", "limits", "address", "threads", "provider", "runner", "options",
 )  # fmt: skip
+RUNNERS = ("native", "python")
+"""The programs that can run a device's part: partc-runner in C++, and the one of this package."""
 _OF_THE_FILE = {key: f"write `{key}` at the top of the file, beside `source`" for key in _TOP_KEYS}
 _OF_A_DEVICE = {key: f"write `{key}` in a device, beside its `memory`" for key in _DEVICE_KEYS}
 """Key → the place where it belongs."""
@@ -73,6 +75,8 @@ class DeviceConfig:
     """Execution provider of the target."""
     threads: int = 0
     """Threads of a call; 0 leaves it to the engine."""
+    runner: str | None = None
+    """One of `RUNNERS`; None: the native one, where it is built and serves the target."""
     address: str | None = None
     """`host:port` where its runner listens; None: given at start."""
     profile: str | None = None
@@ -80,6 +84,11 @@ class DeviceConfig:
     """Options of the target alone."""
     chosen: Mapping[str, object] = field(default_factory=dict)
     """Keys that devices.yaml leaves open, with what was taken, as JSON."""
+
+    @property
+    def platform(self) -> str:
+        """The system that its runner is for, a name of `make native`'s."""
+        return str(self.options.get("platform") or PLATFORM_OF.get(self.arch, self.arch))
 
     @property
     def target_options(self) -> dict[str, object]:
@@ -269,6 +278,7 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         storage_bandwidth_bytes_per_s=section.quantity("storage_bandwidth", parse_bandwidth),
         limits=read_limits(section),
         threads=_threads(section),
+        runner=section.choice("runner", RUNNERS) if "runner" in section else None,
         address=_address(section),
         profile=profile.name if profile else None,
     )

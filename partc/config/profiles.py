@@ -19,7 +19,9 @@ from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
 
 FOLDER = Path(partc.__file__).resolve().parent.parent / "targets" / "profiles"
-ARCHITECTURES = ("aarch64", "x86_64")
+PLATFORM_OF = {"aarch64": "aarch64-linux-gnu", "x86_64": "x86_64-linux"}
+"""Architecture -> the platform of a device that names none."""
+ARCHITECTURES = tuple(PLATFORM_OF)
 HOST = "host"
 """The profile of the machine that plans, measured by `partc profile --host`."""
 _FIGURES = ("flops", "memory_bandwidth", "memory")

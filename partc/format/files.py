@@ -13,6 +13,8 @@ from partc.format.placement import PLACEMENT_FILE
 from partc.format.reading import RECOMPILE, refuse_link, unreadable
 
 KEYS_FOLDER = "keys"
+RUNNER_FILE = "partc-runner"
+"""The native runner, where the folder has one: what a build is does not depend on it."""
 PLACEMENTS_FOLDER = "placements"
 """Placements for the loss of a device: sealed by themselves, as placement.json is, and checked where they are read."""
 
@@ -88,7 +90,7 @@ def _damaged(path: Path) -> BundleError:
 
 
 def _walk(folder: Path, prefix: str = "") -> Iterator[str]:
-    """Names of all files below `folder`, without the two JSON files, keys and placements/; links are refused."""
+    """Names of all files below `folder`, without those that are no part of the build; links are refused."""
     try:
         paths = sorted((folder / prefix).iterdir())
     except OSError as error:
@@ -96,7 +98,7 @@ def _walk(folder: Path, prefix: str = "") -> Iterator[str]:
     for path in paths:
         name = f"{prefix}{path.name}"
         refuse_link(path)
-        if name in (BUILD_FILE, PLACEMENT_FILE, KEYS_FOLDER, PLACEMENTS_FOLDER):
+        if name in (BUILD_FILE, PLACEMENT_FILE, RUNNER_FILE, KEYS_FOLDER, PLACEMENTS_FOLDER):
             continue
         if path.is_dir():
             yield from _walk(folder, f"{name}/")

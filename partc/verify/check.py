@@ -13,6 +13,7 @@ from partc.format.build import TensorType
 from partc.format.role import load_role
 from partc.pipeline.contract import Progress, no_progress
 from partc.runtime.client.launch import launch_local
+from partc.runtime.client.runners import Runner
 from partc.verify.cost import GENERATION, choose_measurement
 from partc.verify.expectation import Expectation, Original, SameQuantization
 from partc.verify.inputs import Requests
@@ -33,6 +34,7 @@ def verify_build(
     text: Path | None = None,
     text_tokens: int = MOST_TOKENS,
     cost: bool = True,
+    runner: Runner | None = None,
     progress: Progress = no_progress,
 ) -> Report:
     """Compare the ring of `build`, started on this machine, with the model that it must equal.
@@ -48,6 +50,7 @@ def verify_build(
         text: a file to measure the cost of quantisation on.
         text_tokens: how many of its tokens are predicted.
         cost: measure it at all, which takes the whole original in memory.
+        runner: see `LocalSettings`.
         progress: called as cases are done.
 
     Raises:
@@ -64,7 +67,7 @@ def verify_build(
         progress("load original", 0, 1)
         expected = Original(open_reference(config), built.role.model.dtype)
         progress("load original", 1, 1)
-        report = _compare(build, expected, asked, types, progress)
+        report = _compare(build, expected, asked, types, runner, progress)
         return replace(report, note=rounding_note(report, built.role.model.dtype))
     whole = replace(config, max_batch=built.role.model.max_batch, auto_batch=False)
     # Before the long work: a mistake in the text should not cost minutes.
@@ -72,7 +75,7 @@ def verify_build(
     with tempfile.TemporaryDirectory(prefix="partc-verify-") as folder:
         alone = compile_uncut(whole, built.device, Path(folder), built.disable, progress, types)
         uncut = SameQuantization(alone, built.role.model)
-        report = _compare(build, uncut, asked, types, progress)
+        report = _compare(build, uncut, asked, types, runner, progress)
         found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built))
 
@@ -105,9 +108,14 @@ def _check_same(config: ModelConfig, built: Build, build: Path) -> None:
 
 
 def _compare(
-    build: Path, expected: Expectation, asked: Requests, types: Mapping[str, TensorType], progress: Progress
+    build: Path,
+    expected: Expectation,
+    asked: Requests,
+    types: Mapping[str, TensorType],
+    runner: Runner | None,
+    progress: Progress,
 ) -> Report:
-    with launch_local(build) as ring, ring.client() as client:
+    with launch_local(build, runner=runner) as ring, ring.client() as client:
         if client.role.model.task == GENERATION:
             return Generation(client, expected, types, progress).run(asked)
         return OneStep(client, expected, types, progress).run()

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from partc.config.profiles import PLATFORM_OF
 from partc.errors import ConfigError
 from partc.runtime.cores import architecture, processor_features
 
@@ -90,8 +91,7 @@ PLATFORMS: Mapping[str, Platform] = {
 }  # fmt: skip
 """Every platform by the name that devices.yaml uses."""
 
-_OF_ARCH = {"x86_64": "x86_64-linux", "aarch64": "aarch64-linux-gnu"}
-ARCHITECTURES = frozenset(_OF_ARCH)
+ARCHITECTURES = frozenset(PLATFORM_OF)
 """Architectures of processors that there are kernels for."""
 
 
@@ -141,7 +141,7 @@ def machine_of(arch: str, platform: str, features: Sequence[str], provider: str,
     Raises:
         ConfigError: there is no such platform, feature or GPU; names those there are.
     """
-    name = platform or _OF_ARCH.get(arch, arch)
+    name = platform or PLATFORM_OF.get(arch, arch)
     if name not in PLATFORMS:
         raise _unknown(f"the tvm target has no platform {name!r}", "platform", name, PLATFORMS)
     if arch not in ("", PLATFORMS[name].arch):
@@ -168,7 +168,7 @@ def machine_of(arch: str, platform: str, features: Sequence[str], provider: str,
 def features_of_host() -> tuple[str, ...]:
     """Every feature in the table that this machine's processor has; none where the system does not list them."""
     has = processor_features()
-    known = PLATFORMS[_OF_ARCH[architecture()]].features if architecture() in _OF_ARCH else {}
+    known = PLATFORMS[PLATFORM_OF[architecture()]].features if architecture() in PLATFORM_OF else {}
     return tuple(name for name, words in known.items() if {_linux_name(word[1:]) for word in words} <= has)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from partc.format.role import device_folders
-from partc.runtime.client.launch import PYTHON_RUNNER, LocalRing, launch_local
+from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.client.runners import PYTHON_RUNNER
 
 PYTHON = "python"
 NATIVE = pytest.param("native", marks=pytest.mark.native)

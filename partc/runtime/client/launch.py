@@ -13,7 +13,6 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -26,12 +25,11 @@ from partc.errors import PartcError, RunError
 from partc.format.role import device_folders, load_role, source_role
 from partc.runtime.client.client import Client
 from partc.runtime.client.keeper import Death, Keeper
+from partc.runtime.client.runners import Runner, choose_runner, runner_kind
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 from partc.runtime.cores import shared_out
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 
-PYTHON_RUNNER = (sys.executable, "-P", "-m", "partc.runtime")
-"""-P: what lies in the folder one happens to be in, a checkpoint perhaps, is no code."""
 _STOP_S = 2.0
 _LAST_WORDS_S = 0.5
 _DEATH_S = 0.05
@@ -46,7 +44,7 @@ class LocalSettings:
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables for the runners, over this process's."""
     runners: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Device → the command that starts its runner, without options; the others run in this Python."""
+    """Device → the command that starts its runner, without options; `runner` says what runs the others."""
     listen: Mapping[str, str] = field(default_factory=dict)
     """Device → HOST:PORT; the others take a free port of 127.0.0.1."""
     advertise: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +58,9 @@ class LocalSettings:
     linger_s: float = LINGER_S
     """The time that a request goes on whose client is gone, seconds."""
     measure: bool = False
-    """Start devices that measure (`partc profile`), each for itself."""
+    """Start devices that measure (`partc profile`), each for itself; the runner in Python alone does so."""
+    runner: Runner | None = None
+    """What runs all devices; None: the native runner in a device's folder, where there is one for this machine."""
     pin: bool = False
     """Keep each runner on cores of its own, if there are as many as all have threads. It is faster where nothing else
     runs, and slower where something does, since a runner cannot make way."""
@@ -99,10 +99,13 @@ class LocalRing:
         self._role = source_role(build_dir)
         self._listen = dict(settings.listen)
         self._cores: Mapping[str, set[int]] = {}
+        self._programs: Mapping[str, Sequence[str]] = {}
         self._restart = settings.restart and not settings.measure
         self._keeper = Keeper(self._devices(), self._spawn, restart=self._restart)
         self.addresses: dict[str, str] = {}
         """Device → HOST:PORT."""
+        self.runners: dict[str, Runner] = {}
+        """Device → what runs it."""
 
     @property
     def pids(self) -> dict[str, int]:
@@ -145,6 +148,8 @@ class LocalRing:
         if unknown:
             raise RunError(f"the build has no device {unknown[0]!r}", hint=", ".join(devices))
         self._cores = self._shared_cores() if self._settings.pin else {}
+        self._programs = {name: self._program(name) for name in devices}
+        self.runners = {name: runner_kind(command) for name, command in self._programs.items()}
         self._keeper.start()
         self._listen = {
             name: str(told["listening"]) for name, told in self._await_lines("listening", end).items()
@@ -237,12 +242,17 @@ class LocalRing:
                 os.sched_setaffinity(popen.pid, self._cores[name])
         return RunnerProcess(popen, stderr)
 
+    def _program(self, name: str) -> Sequence[str]:
+        settings = self._settings
+        wanted = "python" if settings.measure else settings.runner
+        return settings.runners.get(name) or choose_runner(self._build / "devices" / name, wanted)
+
     def _command(self, name: str) -> list[str]:
         settings = self._settings
         rejoin_s = settings.rejoin_s
         if rejoin_s is None:
             rejoin_s = REJOIN_S if self._restart else 0.0
-        command = [*settings.runners.get(name, PYTHON_RUNNER), "--stdio"]
+        command = [*self._programs[name], "--stdio"]
         command += ["--bundle", str(self._build / "devices" / name)]
         command += ["--listen", self._listen.get(name, "127.0.0.1:0"), "--patience", str(settings.floor_s)]
         command += ["--rejoin", str(rejoin_s), "--linger", str(settings.linger_s)]
