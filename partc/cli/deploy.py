@@ -1,7 +1,8 @@
-"""`partc deploy`: what systemd or Kubernetes need to run the devices of a build."""
+"""`partc deploy`: what systemd or Kubernetes need to run the devices of a build, and phones that adb reaches."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,54 +11,95 @@ import click
 from partc.cli.options import FILE, example, json_option, print_json, refuse
 
 if TYPE_CHECKING:
+    from partc.deploy.adb import AdbSettings
     from partc.deploy.runners import Files
+
+_FOLDER = "/var/lib/partc"
 
 
 @click.command(
     "deploy",
-    short_help="Write units or manifests for a build.",
+    short_help="Write units or manifests for a build, or start it on phones.",
     epilog=example(
         "partc deploy build --to systemd -o units",
         "partc deploy build --to kubernetes --image registry.example/partc:0.1",
+        "partc deploy build --to adb",
     ),
 )
 @click.argument("build", type=FILE, default="build")
 @click.option(
-    "--to", "system", required=True, type=click.Choice(("systemd", "kubernetes")), help="What runs them."
+    "--to",
+    "system",
+    required=True,
+    type=click.Choice(("systemd", "kubernetes", "adb")),
+    help="What runs them.",
 )
 @click.option("-o", "--output", type=FILE, metavar="DIR", help="Folder for the files.  [default: print them]")
 @click.option(
     "--folder",
-    default="/var/lib/partc",
-    show_default=True,
     metavar="DIR",
-    help="Where the devices' folders lie on each device.",
+    help=f"Where the devices' folders lie on each device.  [default: {_FOLDER}; on phones /data/local/tmp/partc]",
 )
 @click.option(
     "--runner",
     default="/opt/partc/bin/partc-runner",
     show_default=True,
     metavar="FILE",
-    help="partc-runner on each device, for systemd.",
+    help="partc-runner on devices without a native one, for systemd.",
 )
 @click.option("--image", metavar="IMAGE", help="Container image with partc-runner, for Kubernetes.")
+@click.option(
+    "--phone",
+    "phones",
+    multiple=True,
+    metavar="NAME[=SERIAL]",
+    help="A device that is a phone, for adb; SERIAL where several are connected. Repeatable.  "
+    "[default: those with code for Android]",
+)
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    metavar="NAME=HOST:PORT",
+    help="Where a device is, for adb, if devices.yaml does not say so. Repeatable.",
+)
+@click.option("--forward", is_flag=True, help="Lead the ports of the ring through the cable, for adb.")
 @json_option("the files and the commands")
 def deploy_command(
-    build: Path, system: str, output: Path | None, folder: str, runner: str, image: str | None, as_json: bool
+    build: Path,
+    system: str,
+    output: Path | None,
+    folder: str | None,
+    runner: str,
+    image: str | None,
+    phones: tuple[str, ...],
+    peers: tuple[str, ...],
+    forward: bool,
+    as_json: bool,
 ) -> None:
     """Write what systemd or Kubernetes need to run the devices of BUILD, and print the commands that take it there.
 
     Memory limits come from the plan. Nothing is sent anywhere, and no key is in any file.
+
+    With --to adb the folders of phones are pushed to them, keys and all, and their runners started.
     """
     from partc.cli.load import load_build
+    from partc.deploy.adb import FOLDER, AdbSettings
     from partc.deploy.kubernetes import kubernetes_files, kubernetes_steps
     from partc.deploy.runners import read_runners
     from partc.deploy.systemd import systemd_files, systemd_steps
 
+    is_adb = system == "adb"
+    folder = folder or (FOLDER if is_adb else _FOLDER)
     refuse(not folder.startswith("/"), f"--folder: {folder!r} is not an absolute path")
     refuse(not runner.startswith("/"), f"--runner: {runner!r} is not an absolute path")
     refuse(system == "kubernetes" and image is None, "--to kubernetes needs --image")
+    refuse(not is_adb and bool(phones or peers or forward), "--phone, --peer and --forward go with --to adb")
+    refuse(is_adb and output is not None, "--to adb writes no files: leave --output out")
     load_build(build)
+    if is_adb:
+        _to_phones(build, phones, AdbSettings(folder, _addresses(peers), forward), as_json)
+        return
     runners = read_runners(build)
     if system == "systemd":
         files = systemd_files(runners, folder, runner)
@@ -74,6 +116,26 @@ def deploy_command(
         for name, text in files.items():
             click.echo(f"# {name}\n{text}")
     click.echo("\n".join([f"# in {output or 'the folder of these files'}:", *steps]))
+
+
+def _to_phones(build: Path, phones: Sequence[str], settings: AdbSettings, as_json: bool) -> None:
+    from partc.deploy.adb import Phone, deploy_phone, phones_of
+
+    named = [Phone(name, serial or None) for name, _, serial in (text.partition("=") for text in phones)]
+    unknown = [one.device for one in named if not (build / "devices" / one.device).is_dir()]
+    refuse(bool(unknown), f"--phone: the build has no device {unknown[:1]}")
+    done: list[str] = []
+    for phone in named or phones_of(build):
+        deploy_phone(build, phone, settings, done.append if as_json else click.echo)
+    if as_json:
+        print_json({"files": {}, "commands": done})
+
+
+def _addresses(peers: Sequence[str]) -> dict[str, str]:
+    found = {name: address for name, _, address in (text.partition("=") for text in peers)}
+    wrong = [name for name, address in found.items() if not address.rpartition(":")[2].isdecimal()]
+    refuse(bool(wrong), f"--peer: {wrong[:1]} has no HOST:PORT")
+    return found
 
 
 def _write(folder: Path, files: Files) -> None:

@@ -1,1 +1,1 @@
-"""Deployment as text: what systemd or Kubernetes need to run the devices of a build, written from the build alone."""
+"""Deployment from the build alone: text for systemd or Kubernetes, and phones that adb reaches."""

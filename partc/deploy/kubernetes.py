@@ -17,6 +17,7 @@ import yaml
 
 from partc.deploy.runners import Files, Runner
 from partc.errors import ConfigError
+from partc.format.files import RUNNER_FILE
 
 NAMESPACE = "partc"
 LABEL = "partc.dev/device"
@@ -35,7 +36,8 @@ def kubernetes_files(runners: Sequence[Runner], folder: str, image: str) -> File
     Args:
         runners: the devices.
         folder: where the devices' folders lie on each node.
-        image: a container image in which `partc-runner` is a command.
+        image: a container image in which `partc-runner` is a command; of devices with a native runner, any with a shell
+            and glibc.
 
     Raises:
         ConfigError: the name of a device cannot be one in Kubernetes.
@@ -161,10 +163,11 @@ def _container(runner: Runner, image: str) -> Json:
     memory = str(runner.limit_bytes)
     gpu = {"nvidia.com/gpu": 1} if runner.is_gpu else {}
     listen = f"0.0.0.0:{runner.port}"
+    program = f"/bundle/{RUNNER_FILE}" if runner.is_native else "partc-runner"
     return {
         "name": "runner",
         "image": image,
-        "command": ["partc-runner", "--bundle", "/bundle", "--listen", listen],
+        "command": [program, "--bundle", "/bundle", "--listen", listen],
         "ports": [{"name": "ring", "containerPort": runner.port, "hostPort": runner.port}],
         "resources": {
             "limits": {"memory": memory, **gpu},

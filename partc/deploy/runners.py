@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from partc.format.files import RUNNER_FILE
 from partc.format.role import Role, device_folders, load_role
 
 PORT = 5555
@@ -28,6 +29,8 @@ class Runner:
     arch: str
     """The machine as `uname -m` names it: `x86_64`, `aarch64`."""
     is_gpu: bool
+    is_native: bool
+    """Whether the device's folder holds a native runner, which then needs no Python there."""
     port: int
     needed_bytes: int
     """Memory that the placement as compiled takes, the runner itself included."""
@@ -41,10 +44,10 @@ def read_runners(build: Path) -> list[Runner]:
     Raises:
         BundleError: not a build, or a file in it is damaged.
     """
-    return [_runner(load_role(folder)) for folder in device_folders(build)]
+    return [_runner(load_role(folder), (folder / RUNNER_FILE).is_file()) for folder in device_folders(build)]
 
 
-def _runner(role: Role) -> Runner:
+def _runner(role: Role, is_native: bool) -> Runner:
     memory = role.build.memory
     needed = memory.weights_bytes + memory.state_bytes + (memory.peak_bytes or 0) + memory.mirror_bytes
     address = role.addresses.get(role.device) or ""
@@ -56,6 +59,7 @@ def _runner(role: Role) -> Runner:
         in_ring=role.device in role.ring,
         arch="" if library is None else library.platform.partition("-")[0],
         is_gpu=role.engine.provider not in ("cpu", "xnnpack"),
+        is_native=is_native,
         port=int(port) if port.isdecimal() else PORT,
         needed_bytes=needed + OVERHEAD_BYTES,
         limit_bytes=max(needed, memory.budget_bytes or 0) + OVERHEAD_BYTES,

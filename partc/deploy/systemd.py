@@ -2,7 +2,7 @@
 
 ```
 partc-runner@.service                   the same on every device
-partc-runner@NAME.service.d/device.conf the address and the memory of NAME
+partc-runner@NAME.service.d/device.conf the address, the memory and, where it has one, the native runner of NAME
 ```
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from partc.deploy.runners import Files, Runner
+from partc.format.files import RUNNER_FILE
 
 TEMPLATE = """\
 [Unit]
@@ -21,7 +22,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart=@RUNNER@ --bundle @FOLDER@/%i --listen 0.0.0.0:${PARTC_PORT}
+ExecStart=@COMMAND@
 User=partc
 Group=partc
 # A runner that dies joins its ring again; 143 is how it ends when it is stopped.
@@ -70,22 +71,33 @@ def systemd_files(runners: Sequence[Runner], folder: str, runner: str) -> Files:
     Args:
         runners: the devices.
         folder: where the devices' folders lie on each device.
-        runner: the path of partc-runner there.
+        runner: the path of partc-runner there, for devices without a native one.
     """
-    unit = TEMPLATE.replace("@FOLDER@", folder).replace("@RUNNER@", runner)
+    unit = TEMPLATE.replace("@FOLDER@", folder).replace("@COMMAND@", _command(runner, folder))
     files = {"partc-runner@.service": unit}
     for one in runners:
-        files[f"partc-runner@{one.device}.service.d/device.conf"] = _drop_in(one)
+        files[f"partc-runner@{one.device}.service.d/device.conf"] = _drop_in(one, folder)
     return files
 
 
-def _drop_in(runner: Runner) -> str:
+def _command(runner: str, folder: str) -> str:
+    return f"{runner} --bundle {folder}/%i --listen 0.0.0.0:${{PARTC_PORT}}"
+
+
+def _drop_in(runner: Runner, folder: str) -> str:
     lines = [
         "[Service]",
         f"Environment=PARTC_PORT={runner.port}",
         "# What the plan may give this device, and the runner itself.",
         f"MemoryMax={runner.limit_bytes}",
     ]
+    if runner.is_native:
+        native = f"{folder}/{runner.device}/{RUNNER_FILE}"
+        lines += [
+            "# Its folder has a runner that needs no Python.",
+            "ExecStart=",
+            f"ExecStart={_command(native, folder)}",
+        ]
     return "\n".join(lines) + "\n" + ("" if runner.is_gpu else _NO_GPU)
 
 

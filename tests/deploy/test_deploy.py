@@ -98,6 +98,20 @@ def test_a_manifest_has_the_same(build: Path, capsys: pytest.CaptureFixture[str]
     assert "runtimeClassName" not in pods["runner-b.yaml"]
 
 
+def test_a_native_runner_in_a_folder_is_started(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runner = build / "devices" / "b" / "partc-runner"
+    runner.touch()
+    drop_ins, manifests = systemd(build, capsys), kubernetes(build, capsys)
+    runner.unlink()
+    last = drop_ins["partc-runner@b.service.d/device.conf"].splitlines()
+    at = last.index("ExecStart=")  # empties the list of the template
+    command = "/var/lib/partc/b/partc-runner --bundle /var/lib/partc/%i --listen 0.0.0.0:${PARTC_PORT}"
+    assert last[at + 1] == f"ExecStart={command}"
+    assert "ExecStart" not in drop_ins["partc-runner@a.service.d/device.conf"]
+    assert "- /bundle/partc-runner\n" in manifests["runner-b.yaml"]
+    assert "- partc-runner\n" in manifests["runner-a.yaml"]
+
+
 def test_no_key_is_in_any_file(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     secrets = [json.loads(path.read_text()) for path in build.rglob("keys/secret.key")]
     assert len(secrets) >= 3
@@ -133,7 +147,7 @@ def test_names_that_kubernetes_does_not_take() -> None:
 
 
 def _runner(name: str) -> Runner:
-    return Runner(name, True, True, "", False, 5555, 1, 1)
+    return Runner(name, True, True, "", False, False, 5555, 1, 1)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
