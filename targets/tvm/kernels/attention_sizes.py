@@ -64,10 +64,11 @@ class Sizes:
     @property
     def task(self) -> Task:
         """The work that a thread takes at a time."""
-        group, queries = self.heads // self.kv_heads, min(BLOCK_ROWS, self.rows)
+        group, blocks = self.heads // self.kv_heads, math.ceil(self.rows / BLOCK_ROWS)
+        queries = math.ceil(self.rows / blocks)  # of nearly equal height: 64 rows in blocks of 48 would be 96
         most = max(1, BLOCK_ROWS // queries)
         heads = next(count for count in range(min(group, most), 0, -1) if group % count == 0)
-        return Task(heads, queries, math.ceil(self.rows / queries))
+        return Task(heads, queries, blocks)
 
 
 @dataclass(frozen=True)
