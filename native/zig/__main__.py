@@ -28,7 +28,7 @@ def main() -> int:
         parser.error(f"there is no platform {unknown[0]!r}; known: {', '.join(PLATFORMS)}")
     try:
         fetch(ROOT / SOURCES, ["libsodium", *(["libzmq"] if given.zmq else [])])
-        for name in given.platforms or [_host()]:
+        for name in given.platforms or [host_platform()]:
             _report(name, given.jobs, given.zmq)
     except (CompileError, FetchError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -44,7 +44,8 @@ def _report(name: str, jobs: int, zmq: bool) -> None:
     print(f"{runner}: {size:,} bytes, {f'{time.monotonic() - start:.0f} s' if is_new else 'up to date'}")
 
 
-def _host() -> str:
+def host_platform() -> str:
+    """The platform of this machine."""
     if platform.machine() not in _HOSTS:
         raise CompileError(f"there is no runner for {platform.machine()}; known: {', '.join(PLATFORMS)}")
     return _HOSTS[platform.machine()]
