@@ -42,7 +42,13 @@ class Platform:
 
     triple: str
     """As zig calls it, with the oldest glibc."""
-    link: tuple[str, ...] = ()
+    is_static: bool = False
+    """Whether it needs no library of the system; it can load none either, so it has no engine `ort`."""
+
+    @property
+    def link(self) -> tuple[str, ...]:
+        """Flags of the linker."""
+        return ("-static",) if self.is_static else ("-ldl",)
 
     @property
     def arch(self) -> str:
@@ -55,7 +61,7 @@ PLATFORMS: Mapping[str, Platform] = {
     "x86_64-linux": Platform("x86_64-linux-gnu.2.28"),
     "aarch64-linux-gnu": Platform("aarch64-linux-gnu.2.28"),
     # Static, with musl: Android has another C library, and ends apps for calls with which glibc starts.
-    "aarch64-linux-android": Platform("aarch64-linux-musl", ("-static",)),
+    "aarch64-linux-android": Platform("aarch64-linux-musl", is_static=True),
 }
 """The names are those of `targets.tvm.machine.PLATFORMS`."""
 
@@ -84,7 +90,7 @@ def build(name: str, zig: Path, jobs: int, *, zmq: bool = False) -> bool:
         CompileError: zig found a fault.
     """
     platform = PLATFORMS[name]
-    units = [_libsodium(platform), *([_libzmq()] if zmq else []), _runner(zmq)]
+    units = [_libsodium(platform), *([_libzmq()] if zmq else []), _runner(platform, zmq)]
     version = subprocess.run([zig, "version"], capture_output=True, text=True, check=True).stdout.strip()
     digests = [_digest(unit, platform, version) for unit in units]
     runner, record = ROOT / RUNNERS / name / "partc-runner", ROOT / OBJECTS / name / "linked"
@@ -142,7 +148,7 @@ def _libzmq() -> Unit:
     return Unit("libzmq", files, tuple(flags), ARCHIVES["libzmq"].sha256.encode() + platform_hpp)
 
 
-def _runner(zmq: bool) -> Unit:
+def _runner(platform: Platform, zmq: bool) -> Unit:
     root = Path("native/src")
     version = re.search(r'^__version__ = "(.*)"$', (ROOT / "partc/__init__.py").read_text(), re.MULTILINE)
     flags = ["-I", "native/src", *_sodium_headers(), *_CXX]
@@ -156,7 +162,13 @@ def _runner(zmq: bool) -> Unit:
         f'-DPARTC_VERSION="{version and version[1]}"',
     ]
     content = [f"{path}\0".encode() + (ROOT / path).read_bytes() for path in _found(root, ("*.cpp", "*.hpp"))]
-    files = tuple(path for path in _found(root, ("*.cpp",)) if zmq or path.parent.name != "zmq")
+    files = _found(root, ("*.cpp",))
+    if not zmq:
+        files = tuple(path for path in files if path.parent.name != "zmq")
+    if platform.is_static:
+        files = tuple(path for path in files if not path.name.startswith("ort"))
+    else:
+        flags += ["-DPARTC_ORT"]
     return Unit("partc-runner", files, tuple(flags), b"".join(content))
 
 

@@ -18,8 +18,10 @@ from partc.format.files import RUNNER_FILE
 RUNNERS_VARIABLE = "PARTC_RUNNERS"
 """The environment variable that names another folder with native runners."""
 _TARGETS = ("null", "tvm")
-"""Targets whose files a native runner computes, on processors."""
-_MAKE = {"aarch64-linux-android": "make native-android"}
+"""Targets whose files a native runner computes on a processor by itself. Those of `ort` it does with onnxruntime's
+library, which it does not bring: so it must be asked for."""
+_ANDROID = "aarch64-linux-android"
+"""Its runner is static, and loads no library."""
 
 
 def runner_of(device: DeviceConfig) -> Path | None:
@@ -28,7 +30,8 @@ def runner_of(device: DeviceConfig) -> Path | None:
     Raises:
         ConfigError: devices.yaml asks for a native one, and there is none for its platform or its target.
     """
-    serves = device.target in _TARGETS and device.provider == "cpu"
+    has_ort = device.target == "ort" and device.runner == "native" and device.platform != _ANDROID
+    serves = (device.target in _TARGETS or has_ort) and device.provider == "cpu"
     built = _folder() / device.platform / RUNNER_FILE
     if device.runner != "python" and serves and built.is_file():
         return built
@@ -66,7 +69,7 @@ def _missing(device: DeviceConfig, serves: bool) -> ConfigError:
             f"the native runner does not compute `target: {device.target}` on `provider: {device.provider}`"
         )
         return ConfigError(message, where=where, hint="write `runner: python`, or `target: tvm`")
-    make = _MAKE.get(device.platform, f"make native PLATFORM={device.platform}")
+    make = "make native-android" if device.platform == _ANDROID else f"make native PLATFORM={device.platform}"
     message = f"there is no native runner for {device.platform}"
     hint = f"run `{make}` in a checkout of partc, or write `runner: python`"
     return ConfigError(message, where=where, hint=hint)

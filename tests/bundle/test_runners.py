@@ -41,6 +41,8 @@ def device(name: str = "a", **fields: Any) -> DeviceConfig:
         ({"arch": "aarch64", "options": {"platform": "aarch64-linux-android"}}, "aarch64-linux-android"),
         ({"arch": "aarch64"}, None),  # none is built
         ({"runner": "python"}, None),
+        ({"target": "ort", "runner": "native"}, "x86_64-linux"),
+        ({"target": "ort"}, None),  # it would need onnxruntime's library beside it
         ({"provider": "cuda"}, None),
     ],
 )

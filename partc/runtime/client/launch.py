@@ -28,6 +28,7 @@ from partc.runtime.client.keeper import Death, Keeper
 from partc.runtime.client.runners import Runner, choose_runner, runner_kind
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 from partc.runtime.cores import shared_out
+from partc.runtime.engines.ort_library import VARIABLE, library_path
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 
 _STOP_S = 2.0
@@ -227,6 +228,8 @@ class LocalRing:
         """Start the runner of a device; the thread that does so must live as long as the ring."""
         root = str(Path(__file__).resolve().parents[3])
         env = {**os.environ, **self._settings.env}
+        if (library := library_path()) is not None:
+            env.setdefault(VARIABLE, str(library))
         path = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
         popen = subprocess.Popen(
