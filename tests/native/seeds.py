@@ -33,6 +33,7 @@ from tests.format.test_kernel_plan import raw as kernels
 from tests.golden import trace
 from tests.golden.test_protocol import PROTOCOL, played
 from tests.native.builds import build_of
+from tests.native.zmtp import MORE, command, frame, greeting, ready
 
 _LIBRARY = """
 double cos(double);
@@ -64,8 +65,22 @@ def seeds() -> dict[str, list[bytes]]:
             for role in roles
             for programs in role.placement.programs.values()
         ],
+        "zmtp": _connections(),
         "safetensors": [_laid_out(), safetensors.numpy.save({"a": np.zeros((2, 3), np.float32)})],
     }  # fmt: skip
+
+
+def _connections() -> list[bytes]:
+    """Bytes of the other end, behind what native/fuzz/zmtp.cpp makes of the first two."""
+    frames = frame(MORE, b"header") + command(b"PING", b"\0\x09context") + frame(0, b"x" * 300)
+    pieces = b"\x01\x06header" + b"\x02\x07\x04PING\0\x09" + b"\x00\x03end"
+    return [
+        b"\x01\0" + greeting() + ready() + frames,
+        b"\x00\x05" + greeting() + ready(b"ROUTER") + frames,
+        b"\x03\0" + greeting(b"CURVE") + command(b"HELLO", b"\x01\0" + bytes(72) + b"\x01" * 120),
+        b"\x02\0" + greeting(b"CURVE") + command(b"WELCOME", bytes(160)) + command(b"ERROR", b"\x03400"),
+        *(bytes([kind, 7]) + pieces + b"\x80\x02no" for kind in (4, 5, 6, 7)),
+    ]
 
 
 class _Watched(Device):
