@@ -231,6 +231,7 @@ void Schedule::reported(const messages::Timings& message, const Frames& frames, 
 
 void Schedule::crossed(const messages::Crossed& message, const Frames& frames, Actions& out) {
   const JobPtr* found = running_.find(message.request);
+  if (found == nullptr) found = reporting_.find(message.request);  // the last ones may come behind the last token
   if (found == nullptr || !(*found)->origin || !(*found)->is_news(message)) return;
   const messages::Trace trace{(*found)->ticket, message.device, message.peer, message.step, message.values};
   out.push_back(Send{*(*found)->origin, trace, frames});

@@ -294,7 +294,8 @@ class Schedule:
 
     def crossed(self, message: Crossed, frames: Sequence[memoryview]) -> Iterator[Action]:
         """Tensors that a device received, for the client."""
-        job = self._running.get(message.request)
+        # The last ones may come behind the last token.
+        job = self._running.get(message.request) or self._reporting.get(message.request)
         if job is not None and job.origin is not None and job.is_news(message):
             trace = Trace(
                 ticket=job.ticket,
