@@ -18,10 +18,12 @@ from partc.format.dtypes import DTYPES, ELEMENT_TYPES, Array
 from partc.format.role import Role, load_role
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.engines.ort_library import VARIABLE
+from tests.native.compiled import native_runner
 from tests.native.engine_program import NativeEngine
-from tests.runtime.bundles import Build, Device, Part, graph_model, make_model
+from tests.runtime.bundles import Build, Device, Part, graph_model, language_model, make_model
 from tests.runtime.engines.test_memory import MIB
 from tests.runtime.engines.test_ort import filled, table
+from tests.runtime.runners import Runners
 
 pytestmark = [pytest.mark.native, pytest.mark.ort]
 NAMES = [row.long for row in ELEMENT_TYPES]
@@ -215,3 +217,13 @@ def test_the_library_beside_the_runner_is_taken(built: Path, folder: Path, tmp_p
         NativeEngine([tmp_path / "engine"], folder, env=env) as native,
     ):
         native.load("part_0")
+
+
+def test_tokens_of_a_ring_are_the_same_whoever_runs_its_devices(tmp_path: Path) -> None:
+    build, runner = language_model().write(tmp_path / "build"), native_runner()
+    found = []
+    for in_python in ("abc", "", "b"):
+        with Runners(runner, in_python).launch(build) as ring, ring.client() as client:
+            found.append(client.generate([[5, 9, 2]], 8).tokens)
+    assert found[1] == found[2] == found[0]
+    assert len(set(found[0][0])) > 1
