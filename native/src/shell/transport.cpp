@@ -20,7 +20,7 @@ std::unique_ptr<Transport> make_transport(std::optional<Keys> keys, std::uint64_
                                           std::uint64_t header_limit) {
 #ifdef PARTC_HAS_ZMQ
   const char* chosen = std::getenv("PARTC_TRANSPORT");
-  if (!chosen || std::string_view(chosen) != "zmtp")
+  if (chosen && std::string_view(chosen) == "zmq")
     return std::make_unique<ZmqTransport>(std::move(keys), frame_limit, patience_s, header_limit);
 #endif
   return std::make_unique<ZmtpTransport>(std::move(keys), frame_limit, patience_s, header_limit);

@@ -62,8 +62,8 @@ Error no_address(const std::string& name, const std::string& address);
 
 `keys`: ours and our peers'; none leaves everything in the clear (loopback only). Larger frames than `frame_limit` are
 refused before memory is taken for them, longer headers than `header_limit` are not read (bytes). A connection whose other
-end is dead for 1.5 times `patience_s` is closed. The environment variable PARTC_TRANSPORT chooses for tests: `zmtp` or
-`zmq`.
+end is dead for 1.5 times `patience_s` is closed. It speaks ZMTP itself; for
+tests and measurements, `zmq` in the environment variable PARTC_TRANSPORT chooses libzmq, where it was compiled in.
 */
 std::unique_ptr<Transport> make_transport(std::optional<Keys> keys, std::uint64_t frame_limit, double patience_s,
                                           std::uint64_t header_limit);
