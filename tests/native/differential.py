@@ -70,10 +70,10 @@ def sealed(name: str, text: bytes) -> bytes:
     return text.replace(f'"{key}":""'.encode(), f'"{key}":"{data_digest(counted)}"'.encode(), 1)
 
 
-def mutants(rng: random.Random, known: list[bytes]) -> Iterator[bytes]:
-    """Inputs with some bytes changed, left out, put in, or taken from another one."""
+def mutants(rng: random.Random, known: list[bytes], valid: list[bytes]) -> Iterator[bytes]:
+    """Inputs, mostly valid ones, with some bytes changed, left out, put in, or taken from another one."""
     while True:
-        made = bytearray(rng.choice(known))
+        made = bytearray(rng.choice(known if rng.random() < 0.2 else valid))
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
             begin = rng.randrange(len(made) + 1)
             end = min(len(made), begin + rng.choice((0, 0, 1, 1, 2, 8)))
@@ -93,7 +93,8 @@ def first_difference(
         The difference in words, empty where there is none; and how many inputs Python's reader took.
     """
     reader, known, taken = readers(folder)[name], inputs()[name], 0
-    made = mutants(rng, known)
+    valid = [each for each in known if verdict(reader, sealed(name, each)) is not None]
+    made = mutants(rng, known, valid)
     for content in (*known, *(next(made) for _ in range(count))):
         given = sealed(name, content)
         if found := difference(formats, name, reader, given):

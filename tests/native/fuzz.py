@@ -2,7 +2,7 @@
 
 Builds the preset `fuzz`, and runs each target from its corpus in native/fuzz/corpus under ASan and UBSan. An input that
 makes a target crash stays in build/native/fuzz, and its path is printed. `--keep` puts inputs that reached new code
-into the corpus, the smallest ones alone.
+into the corpus, as many as fit.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ TARGETS = tuple(sorted(path.stem for path in (NATIVE / "fuzz").glob("*.cpp") if 
 """A file of native/fuzz each."""
 MOST_BYTES = 3000
 """Inputs are at most as long: valid ones are far shorter, and an input takes as long as it is."""
+MOST_CORPUS_BYTES = 45_000
+"""Of a target: a corpus is replayed in every run, and travels with the source."""
 _SECONDS_AN_INPUT = 10
 _ENVIRONMENT = {
     # Stacks of allocations cost more than all the rest.
@@ -60,15 +62,18 @@ def reseed(folder: Path, target: str) -> None:
 
 
 def _merge(folder: Path, target: str, merged: Path, folders: list[Path]) -> None:
-    """Replace a corpus by the smallest inputs that together reach what all do."""
+    """Put inputs that reach code which those of the corpus do not reach into it, the smallest first, as many as fit."""
     merged.mkdir()
-    _run(folder, target, "-merge=1", str(merged), *(str(each) for each in folders if each.is_dir()))
+    places = [str(each) for each in folders if each.is_dir()]
+    _run(folder, target, "-merge=1", "-use_counters=0", str(merged), *places)
     corpus = CORPUS / target
     corpus.mkdir(parents=True, exist_ok=True)
-    for path in corpus.iterdir():
-        path.unlink()
-    for path in merged.iterdir():
-        (corpus / path.name).write_bytes(path.read_bytes())
+    known = {path.name for path in corpus.iterdir()}
+    size = sum(path.stat().st_size for path in corpus.iterdir())
+    for path in sorted(merged.iterdir(), key=lambda path: (path.stat().st_size, path.name)):
+        size += 0 if path.name in known else path.stat().st_size
+        if size < MOST_CORPUS_BYTES:
+            (corpus / path.name).write_bytes(path.read_bytes())
 
 
 def _run(folder: Path, target: str, *arguments: str) -> str:

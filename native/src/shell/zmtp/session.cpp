@@ -99,9 +99,7 @@ void Session::begin_body(unsigned char flags, std::uint64_t size) {
   const std::uint64_t most = is_handshake ? kMostHandshakeBytes : limits_.frame_bytes + mechanism_->overhead();
   if (flags > (kMore | kLong | kCommand) || size > most) return fail(Failure::broken);
   if (is_handshake && (flags & ~kLong) != kCommand) return fail(Failure::broken);
-  body_.emplace();
-  body_->flags = flags;
-  body_->size = size;
+  body_ = Body{{}, nullptr, size, 0, flags};
   try {
     // The system gives large memory page by page as it is written, so that a length alone takes none.
     body_->owner = std::make_shared_for_overwrite<char[]>(size + kAlignment);
