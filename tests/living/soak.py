@@ -23,6 +23,8 @@ from partc.runtime.client.launch import LocalRing
 from tests.runtime.runners import Runners
 
 MOST_BYTES = 1 << 20
+LINGER_S = 1.0
+"""The source keeps the ends of requests for so long, which shall not be what grows."""
 TENTHS = 10
 _OF_A_CLIENT = 8
 """Requests of one client."""
@@ -100,7 +102,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    with Runners(options.native, options.in_python).launch(options.build) as ring:
+    with Runners(options.native, options.in_python).launch(options.build, linger_s=LINGER_S) as ring:
         found = []
         for each in sizes(ring, source_role(options.build), options.tokens, options.seed):
             found.append(each)

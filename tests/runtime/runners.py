@@ -12,6 +12,7 @@ import pytest
 from partc.format.role import device_folders
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.runners import PYTHON_RUNNER
+from partc.runtime.engines.ort_library import VARIABLE, library_path
 
 PYTHON = "python"
 NATIVE = pytest.param("native", marks=pytest.mark.native)
@@ -38,9 +39,11 @@ class Runners:
         return PYTHON_RUNNER if self.native is None or device in self.in_python else (str(self.native),)
 
     def launch(self, build: Path, **options: Any) -> LocalRing:
-        """`launch_local` with these runners."""
-        devices = [folder.name for folder in device_folders(build)]
-        return launch_local(build, runners={name: self.command(name) for name in devices}, **options)
+        """`launch_local` with these runners; they find onnxruntime where it is installed."""
+        commands = {folder.name: self.command(folder.name) for folder in device_folders(build)}
+        library = library_path()
+        env = {**({VARIABLE: str(library)} if library else {}), **options.pop("env", {})}
+        return launch_local(build, runners=commands, env=env, **options)
 
     def patched(self, device: str) -> Runners:
         """Python runs this device, too: only its code can be changed (`patched.py`)."""

@@ -15,9 +15,10 @@ import pytest
 from partc.errors import BundleError, RunError
 from partc.format.program import parse_program, print_program, tokenless
 from partc.format.role import load_role
-from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.client.launch import LocalRing
 from tests.runtime.bundles import Build, Device, expected_tokens, language_model, reseal
 from tests.runtime.returning import PROGRAM_A, PROGRAM_B, returning_model
+from tests.runtime.runners import Runners
 
 PROMPT = [1, 2, 5, 7, 8, 9, 10, 11, 4, 16, 2]
 CHUNK, COUNT = 4, 8
@@ -62,9 +63,11 @@ def test_a_size_must_be_one(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=[language_model, returning_model], ids=["once", "returning"])
-def ring(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRing]:
+def ring(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, runners: Runners
+) -> Iterator[LocalRing]:
     made: Build = request.param(prompt_chunk=CHUNK)
-    with launch_local(made.write(tmp_path_factory.mktemp("ring") / "build")) as started:
+    with runners.launch(made.write(tmp_path_factory.mktemp("ring") / "build")) as started:
         yield started
 
 
@@ -87,11 +90,11 @@ def test_tokens_are_those_of_the_whole_model(ring: LocalRing) -> None:
 
 
 @pytest.mark.ort
-def test_a_ring_of_one(tmp_path: Path) -> None:
+def test_a_ring_of_one(tmp_path: Path, runners: Runners) -> None:
     """The same tokens as of a whole prompt, while another request is in flight; logits as close as rounding is."""
     found = []
     for name, size in (("parts", CHUNK), ("whole", None)):
-        with launch_local(alone(size).write(tmp_path / name)) as ring, ring.client() as client:
+        with runners.launch(alone(size).write(tmp_path / name)) as ring, ring.client() as client:
             requests = [
                 client.submit(prompt, max_new_tokens=COUNT, ignore_eos=True, trace=True)
                 for prompt in (PROMPT, PROMPT[3:])
@@ -108,7 +111,9 @@ def test_a_ring_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.ort
-def test_what_crosses_a_link_is_that_of_a_whole_prompt(ring: LocalRing, tmp_path: Path) -> None:
+def test_what_crosses_a_link_is_that_of_a_whole_prompt(
+    ring: LocalRing, tmp_path: Path, runners: Runners
+) -> None:
     def crossed(of: LocalRing) -> dict[tuple[str, str, str], np.ndarray[Any, Any]]:
         with of.client() as client:
             trace = client.generate(PROMPT, 2, ignore_eos=True, trace=True).trace
@@ -119,7 +124,7 @@ def test_what_crosses_a_link_is_that_of_a_whole_prompt(ring: LocalRing, tmp_path
         return {place: np.concatenate(arrays) for place, arrays in rows.items()}
 
     model = language_model if "c" in ring.pids else returning_model
-    with launch_local(model().write(tmp_path / "build")) as unchunked:
+    with runners.launch(model().write(tmp_path / "build")) as unchunked:
         whole = crossed(unchunked)
     parts = crossed(ring)
     assert set(parts) == set(whole)
@@ -128,13 +133,13 @@ def test_what_crosses_a_link_is_that_of_a_whole_prompt(ring: LocalRing, tmp_path
 
 
 @pytest.mark.ort
-def test_a_part_that_fails_ends_the_request(tmp_path: Path) -> None:
+def test_a_part_that_fails_ends_the_request(tmp_path: Path, runners: Runners) -> None:
     """A device that was given another build's size does not know the phase."""
     build = language_model(prompt_chunk=CHUNK).write(tmp_path / "build")
     middle = build / "devices" / "b" / "build.json"
     model = {**load_model(middle), "prompt_chunk": None}
     reseal(middle, model=model)
-    with launch_local(build) as ring, ring.client() as client:
+    with runners.launch(build) as ring, ring.client() as client:
         with pytest.raises(RunError, match="no step of 'chunk'"):
             client.generate(PROMPT, COUNT)
         # Every part fails by itself, and with each all that is in flight.

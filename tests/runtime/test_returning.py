@@ -12,10 +12,10 @@ from onnx import helper
 
 from partc.errors import BundleError
 from partc.format.role import load_role
-from partc.runtime.client.launch import launch_local
 from partc.runtime.engines.contract import load_engine
 from tests.runtime.bundles import HIDDEN, Build, Device, Part, expected_tokens, make_model, reseal
 from tests.runtime.returning import PROGRAM_B, returning_model
+from tests.runtime.runners import Runners
 
 PROMPTS = [[1, 2, 5], [4], [7, 8, 9, 10, 11]]
 COUNT = 12
@@ -27,10 +27,10 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.ort
-def test_an_encrypted_ring(tmp_path: Path) -> None:
+def test_an_encrypted_ring(tmp_path: Path, runners: Runners) -> None:
     """Alone, in a batch and in flight with others: each gets the tokens of the whole model."""
     build = returning_model().write(tmp_path / "build")
-    with launch_local(build) as ring, ring.client() as client:
+    with runners.launch(build) as ring, ring.client() as client:
         alone = [client.generate(prompt, COUNT, ignore_eos=True).tokens[0] for prompt in PROMPTS]
         assert alone == [expected_tokens(prompt, COUNT) for prompt in PROMPTS]
         assert client.generate(PROMPTS, COUNT, ignore_eos=True).tokens == alone

@@ -14,7 +14,7 @@ from partc.format.fields import FRAME_LIMIT
 from partc.format.message_parts import Sampling
 from partc.format.role import source_role
 from partc.runtime.client.client import Client
-from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.client.launch import LocalRing
 from partc.runtime.client.results import Tokens
 from partc.runtime.shell.limits import frame_limit
 from tests.runtime.bundles import (
@@ -29,6 +29,7 @@ from tests.runtime.bundles import (
     graph_model,
     language_model,
 )
+from tests.runtime.runners import Runners
 
 pytestmark = pytest.mark.ort
 
@@ -37,9 +38,9 @@ COUNT = 12
 
 
 @pytest.fixture(scope="module")
-def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRing]:
+def ring(tmp_path_factory: pytest.TempPathFactory, runners: Runners) -> Iterator[LocalRing]:
     build = language_model().write(tmp_path_factory.mktemp("ring") / "build")
-    with launch_local(build) as made:
+    with runners.launch(build) as made:
         yield made
 
 
@@ -110,23 +111,23 @@ def test_trace_shows_what_crosses_each_link(client: Client) -> None:
     assert crossings["c", "a", 1]["token"].tolist() == [result.tokens[0][1]]
 
 
-def test_trace_of_half_precision_logits(tmp_path: Path) -> None:
+def test_trace_of_half_precision_logits(tmp_path: Path, runners: Runners) -> None:
     model = language_model("null")
     head = model.devices["c"]
     head.values = {**head.values, "logits": ("float16", ["batch", 1, VOCABULARY])}
-    with launch_local(model.write(tmp_path / "build")) as ring, ring.client() as client:
+    with runners.launch(model.write(tmp_path / "build")) as ring, ring.client() as client:
         result = client.generate(PROMPTS[0], 2, ignore_eos=True, trace=True)
         sampled = [item.values["logits"] for item in result.trace if item.peer == item.device]
         assert [(array.dtype.name, array.shape) for array in sampled] == [("float16", (1, 1, VOCABULARY))] * 2
         assert [int(array.argmax()) for array in sampled] == result.tokens[0], "what is sampled from"
 
 
-def test_a_long_generation(tmp_path: Path) -> None:
+def test_a_long_generation(tmp_path: Path, runners: Runners) -> None:
     """Its timings do not fit into one frame of the source's."""
     count = 1100
     build = language_model("null", max_sequence=count + 1, max_batch=1).write(tmp_path / "build")
     assert frame_limit(source_role(build)) == FRAME_LIMIT
-    with launch_local(build, insecure=True) as ring, ring.client() as client:
+    with runners.launch(build, insecure=True) as ring, ring.client() as client:
         result = client.generate([1], count, ignore_eos=True)
         assert result.timings["c"].column("step").tolist() == list(range(count))
         assert result.timings["c"].table.nbytes > FRAME_LIMIT
@@ -222,16 +223,16 @@ def test_tensors_are_not_for_generation(client: Client) -> None:
         client.run({"input_ids": np.ones((1, 3), np.int64)})
 
 
-def test_insecure_on_loopback(tmp_path: Path) -> None:
+def test_insecure_on_loopback(tmp_path: Path, runners: Runners) -> None:
     build = language_model().write(tmp_path / "build")
-    with launch_local(build, insecure=True) as ring, ring.client() as client:
+    with runners.launch(build, insecure=True) as ring, ring.client() as client:
         assert client.generate(PROMPTS, 4, ignore_eos=True).tokens == [expected_tokens(p, 4) for p in PROMPTS]
 
 
-def test_a_graph_of_one_step(tmp_path: Path) -> None:
+def test_a_graph_of_one_step(tmp_path: Path, runners: Runners) -> None:
     build = graph_model().write(tmp_path / "build")
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
-    with launch_local(build) as ring, ring.client() as client:
+    with runners.launch(build) as ring, ring.client() as client:
         outputs = client.run({"x": array}).outputs
         assert np.array_equal(outputs["y"], (array + 1) * 2)
         assert np.array_equal(outputs["middle"], array + 1)
@@ -247,20 +248,20 @@ def test_a_graph_of_one_step(tmp_path: Path) -> None:
             client.generate([1], 1)
 
 
-def test_messages_as_large_as_the_plan_allows(tmp_path: Path) -> None:
+def test_messages_as_large_as_the_plan_allows(tmp_path: Path, runners: Runners) -> None:
     """ZeroMQ limits the size of a frame with its encryption."""
     model = graph_model()
     model.dims = {"rows": 8192}
     build = model.write(tmp_path / "build")
     array = np.arange(8192 * 4, dtype=np.float32).reshape(8192, 4)
     assert frame_limit(source_role(build)) == array.nbytes > FRAME_LIMIT
-    with launch_local(build) as ring, ring.client() as client:
+    with runners.launch(build) as ring, ring.client() as client:
         outputs = client.run({"x": array}).outputs
         assert np.array_equal(outputs["y"], (array + 1) * 2)
         assert np.array_equal(outputs["middle"], array + 1)
 
 
-def test_a_ring_of_one(tmp_path: Path) -> None:
+def test_a_ring_of_one(tmp_path: Path, runners: Runners) -> None:
     model = graph_model()
     device = model.devices["a"]
     alone = {
@@ -269,21 +270,13 @@ def test_a_ring_of_one(tmp_path: Path) -> None:
         )
     }
     model.devices, model.outputs = alone, model.outputs[1:]
-    with launch_local(model.write(tmp_path / "build")) as ring, ring.client() as client:
+    with runners.launch(model.write(tmp_path / "build")) as ring, ring.client() as client:
         outputs = client.run({"x": np.zeros((1, 4), np.float32)}).outputs
         assert outputs["middle"].tolist() == [[1.0] * 4]
 
 
-def test_in_null_too(tmp_path: Path) -> None:
-    build = language_model("null").write(tmp_path / "build")
-    with launch_local(build) as ring, ring.client() as client:
-        alone = [client.generate(prompt, 6, ignore_eos=True).tokens for prompt in PROMPTS]
-        requests = [client.submit(prompt, max_new_tokens=6, ignore_eos=True) for prompt in PROMPTS]
-        assert [request.result().tokens for request in requests] == alone
-
-
-def test_a_classifier(tmp_path: Path) -> None:
-    with launch_local(classifier().write(tmp_path / "build")) as ring, ring.client() as client:
+def test_a_classifier(tmp_path: Path, runners: Runners) -> None:
+    with runners.launch(classifier().write(tmp_path / "build")) as ring, ring.client() as client:
         batch = client.encode(PROMPTS).outputs["logits"]
         for row, prompt in enumerate(PROMPTS):
             expected = (EMBED[prompt] + TYPES[0]).mean(axis=0) @ HEAD
@@ -300,7 +293,7 @@ def test_a_classifier(tmp_path: Path) -> None:
 
 
 @pytest.mark.hf
-def test_text(tmp_path: Path) -> None:
+def test_text(tmp_path: Path, runners: Runners) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = {"<end>": EOS, **{f"w{index}": index for index in range(VOCABULARY) if index != EOS}}
@@ -308,7 +301,7 @@ def test_text(tmp_path: Path) -> None:
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.add_special_tokens(["<end>"])
     build = language_model(tokenizer=made.to_str()).write(tmp_path / "build")
-    with launch_local(build) as ring, ring.client() as client:
+    with runners.launch(build) as ring, ring.client() as client:
         seen: list[Tokens] = []
         result = client.generate(["w1 w2 w5", "w4"], COUNT, on_token=seen.append)
         assert result.prompts == [[1, 2, 5], [4]]
@@ -324,9 +317,9 @@ def test_text(tmp_path: Path) -> None:
             client.generate("w1 " * 300_000, 1)
 
 
-def test_shutdown(tmp_path: Path) -> None:
+def test_shutdown(tmp_path: Path, runners: Runners) -> None:
     build = language_model().write(tmp_path / "build")
-    with launch_local(build) as ring, ring.client() as client:
+    with runners.launch(build) as ring, ring.client() as client:
         processes = [process.popen for process in ring._keeper.processes.values()]
         client.shutdown()
         assert [process.wait(5) for process in processes] == [0, 0, 0]

@@ -37,9 +37,11 @@ void fill(Job& job, Tensors arrays, const std::optional<std::vector<std::int64_t
     return 1 <= length && static_cast<std::uint64_t>(length) <= width;
   });
   if (fits && lengths.size() == rows) return;
-  Names texts;
-  for (const std::int64_t length : lengths) texts.push_back(std::to_string(length));
-  throw run_error("the lengths do not fit " + std::to_string(rows) + " sequences of " + std::to_string(width), "length");
+  std::string told;
+  for (const std::int64_t length : lengths) told += (told.empty() ? "" : ", ") + std::to_string(length);
+  throw run_error("the lengths [" + told + "] do not fit " + std::to_string(rows) + " sequences of " +
+                      std::to_string(width),
+                  "length");
 }
 
 /// Take the tokens that the client has from before.
