@@ -40,6 +40,14 @@ struct Limits {
   double heartbeat_s;
 };
 
+/** A frame that has begun to come; its content will be aligned for every type. */
+struct Body {
+  std::shared_ptr<char[]> owner;
+  char* data = nullptr;
+  std::uint64_t size = 0, filled = 0;
+  unsigned char flags = 0;
+};
+
 /** Times are seconds of one clock, and never go back. */
 class Session {
  public:
@@ -66,14 +74,6 @@ class Session {
   void sent(std::size_t size);
 
  private:
-  /** A frame that has begun to come; its content will be aligned for every type. */
-  struct Body {
-    std::shared_ptr<char[]> owner;
-    char* data = nullptr;
-    std::uint64_t size = 0, filled = 0;
-    unsigned char flags = 0;
-  };
-
   void fail(Failure failure);
   void take_greeting(std::string_view& bytes);
   bool take_head(std::string_view& bytes);
