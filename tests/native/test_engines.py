@@ -164,11 +164,12 @@ def decode(
         return DirectRing(build).generate(prompts, count)
 
 
-def example(folder: Path, arch: str, weights: str) -> Path:
+def example(folder: Path, arch: str, dtype: str, quantize: Quantization | None) -> Path:
     """A build of the example model for one device."""
-    quantize = Quantization(weights, weights, weights) if weights != "float32" else Quantization()
     checkpoint = CheckpointFolder(ROOT / "examples/storyteller")
-    config = ModelConfig(checkpoint, max_sequence=48, max_batch=2, max_requests=1, quantize=quantize)
+    config = ModelConfig(
+        checkpoint, dtype=dtype, max_sequence=48, max_batch=2, max_requests=1, quantize=quantize
+    )
     _build(simplified(config), _devices(folder, arch), folder / "build")
     return folder / "build"
 
@@ -178,9 +179,13 @@ PROMPTS = [[1, 40, 77, 130, 25, 300, 12], [1, 9, 200]]
 
 @pytest.mark.tvm
 @pytest.mark.hf
-@pytest.mark.parametrize("weights", ["float32", "int4"])
-def test_the_example_decodes_the_tokens_of_pythons_engine(built: Path, tmp_path: Path, weights: str) -> None:
-    build = example(tmp_path, "host", weights)
+@pytest.mark.parametrize(
+    ("dtype", "quantize"), [("bfloat16", None), ("float32", Quantization("int4", "int4", "int4"))]
+)
+def test_the_example_decodes_the_tokens_of_pythons_engine(
+    built: Path, tmp_path: Path, dtype: str, quantize: Quantization | None
+) -> None:
+    build = example(tmp_path, "host", dtype, quantize)
     right = DirectRing(build).generate(PROMPTS, 24)
     assert decode(build, [built / "engine"], PROMPTS, 24) == right
     assert right[0] != right[1]
