@@ -23,6 +23,7 @@ from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.pipeline.registry import load_target
+from partc.pipeline.sharing import SHARING
 from partc.plan.edges import edges_of
 from partc.plan.file import plan_file
 from partc.plan.layers import Shape, shape_of
@@ -33,7 +34,7 @@ from partc.plan.roofline import count_measured, hop_s, overheads, prices
 from partc.plan.rules import blame, restrict, rules_of
 from partc.plan.shared.evaluate import evaluate_plan
 from partc.plan.stale import advice
-from partc.plan.strategies import SHARING, solve, with_explanation
+from partc.plan.strategies import solve, with_explanation
 from partc.plan.survive.model import survival_of
 from partc.plan.unsupported import (
     Unsupported,

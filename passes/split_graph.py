@@ -31,6 +31,7 @@ from partc.plan.stages import (
 )
 from passes.map_dependencies import maker_of
 from passes.profile_submodules import homes
+from passes.shards.parts import shared_parts
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,14 @@ def split(module: Module) -> list[Part]:
     they name after a loss. Values, nodes and leaves are clones that keep their names, so that a target may rewrite one
     graph and leave the others and the whole graph alone; the contents of constants are not copied.
 
+    Where stages have several devices, `passes.shards.parts` says what the parts are.
+
     Raises:
         PlanError: there is no plan, or it is for another graph.
     """
     stages, token = planned_stages(module), _token(module)
+    if module.plan and module.plan.answer.phases:
+        return shared_parts(module)
     assert module.plan is not None
     after = {loss.device: loss.stages for loss in losses_of(module.plan) if loss.stages}
     pieces = pieces_of(module.plan)
@@ -146,12 +151,6 @@ def planned_stages(module: Module) -> Stages:
     """
     if module.plan is None or module.submodules is None:
         raise PlanError("there is no plan to apply", where="split-graph", hint="run partition-graph before")
-    if module.plan.answer.phases:
-        raise PlanError(
-            "the plan has stages of several devices, which partc cannot compile yet",
-            where="split-graph",
-            hint="plan with another strategy",
-        )
     stages, count = module.plan.stages, len(module.submodules)
     placed = stages[-1].last + 1 if stages else 0
     if placed != count:

@@ -25,8 +25,8 @@ from partc.format.build import (
 from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
 from partc.format.layouts import Layout
-from partc.format.placement import Placement, Stages, seal_placement, stages_of
-from partc.format.program import Emit, Instruction, Program, print_program
+from partc.format.placement import Placement, Stage, Stages, seal_placement, stages_of
+from partc.format.program import Add, Emit, Instruction, Program, print_program
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
 from partc.ir.plan import PlanFile, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
@@ -94,7 +94,7 @@ def describe_placement(
     return _placement(
         plan_id,
         programs,
-        dict.fromkeys(parts[0].programs, _stages(module, parts)),
+        {phase: _stages(module, parts, phase) for phase in parts[0].programs},
         _addresses(parts, devices),
         placement_figures(module.plan.predicted if module.plan else None, _prompt(module.info)),
         _mirrors(module.plan) if module.plan else {},
@@ -160,8 +160,16 @@ def _addresses(parts: Sequence[Part], devices: DevicesConfig | None) -> dict[str
     return {part.device: devices.devices[part.device].address if devices else None for part in parts}
 
 
-def _stages(module: Module, parts: Sequence[Part]) -> Stages:
+def _is_shared(module: Module) -> bool:
+    """Whether stages have several devices, which pass on sums that no graph of theirs reads."""
+    return module.plan is not None and bool(module.plan.answer.phases)
+
+
+def _stages(module: Module, parts: Sequence[Part], phase: str) -> Stages:
     """Without a plan every graph counts as one sub-module."""
+    shared = module.plan.answer.phases if module.plan else {}
+    if shared:
+        return tuple(Stage(stage.submodules, stage.devices, stage.share) for stage in shared[phase])
     planned = module.plan.stages if module.plan else ()
     return planned or stages_of([part.device for part in parts for _ in part.graphs])
 
@@ -200,7 +208,12 @@ def _values(module: Module, part: Part) -> dict[str, TensorType]:
     known = [(*step.reads, *step.writes) for step in _steps(part)]
     known += [tuple(value.name for value in (*graph.inputs, *graph.outputs)) for graph in part.graphs]
     names = dict.fromkeys(name for some in known for name in some)
-    return {name: _type_of(name, module, part.graphs) for name in names if name not in given}
+    others = [graph for each in module.parts or () for graph in each.graphs] if _is_shared(module) else []
+    found = {name: _type_of(name, module, (*others, *part.graphs)) for name in names if name not in given}
+    for step in _steps(part):
+        if isinstance(step, Add):  # the last term is always a graph's; a sum so far is nobody's
+            found.update(dict.fromkeys((*step.terms, step.total), found[step.terms[-1]]))
+    return found
 
 
 def _steps(part: Part) -> list[Instruction]:
@@ -308,6 +321,6 @@ def _peak_bytes(module: Module, device: str) -> int | None:
     stages = module.plan.stages if module.plan else ()
     if not module.profile or not stages or stages[-1].last + 1 != len(module.profile):
         return None
-    own = [module.profile[j] for j in held(stages).get(device, ())]
+    own = [module.profile[j] for stage in stages if device in stage.devices for j in stage.indices]
     peaks = [cost.peak_bytes for item in own for cost in item.phases.values()]
     return max(peaks, default=0) if all(math.isfinite(peak) for peak in peaks) else None

@@ -37,7 +37,7 @@ Figure = Annotated[float, Meta(ge=0, le=MOST_FIGURE)]
 
 
 class Stage(Data, frozen=True):
-    """Consecutive sub-modules, and the devices that compute them. Today every stage has one device."""
+    """Consecutive sub-modules, and the devices that compute them."""
 
     submodules: tuple[Count, Count]
     """First and last, inclusive."""
@@ -229,5 +229,5 @@ def _problems(placement: Placement) -> Iterator[str]:
         for number, stage in enumerate(placement.stages[phase]):
             if odd := sorted(set(stage.devices) - ring):
                 yield f"stages.{phase}[{number}]: {odd[0]!r} is not in the ring"
-            if stage.share != "one" or len(stage.devices) != 1:
-                yield f"stages.{phase}[{number}]: this partc knows stages of one device only"
+            if (stage.share == "one") != (len(stage.devices) == 1):
+                yield f"stages.{phase}[{number}]: a stage is shared where it has several devices"

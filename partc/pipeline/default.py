@@ -11,7 +11,7 @@ from pathlib import Path
 
 from partc.pipeline.contract import Pass
 from partc.pipeline.registry import load_pass, sort_fusions
-from partc.plan.strategies import SHARING
+from partc.pipeline.sharing import SHARING
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "simplify": (

@@ -79,9 +79,9 @@ def check_plan(data: Mapping[str, Any], where: str) -> None:
     names = answer.get("assignment")
     if names is None and answer.get("stages"):
         message = (
-            "its stages have several devices: such a plan is neither built, simulated again nor reported yet"
+            "its stages have several devices: such a plan is not simulated again, balanced or reported yet"
         )
-        raise PlanError(message, where=where, hint="plan with another strategy")
+        raise PlanError(message, where=where, hint="partc run and partc verify take it")
     if names is None:
         constraint = f": {answer['constraint']}" if answer.get("constraint") else ""
         raise PlanError(f"the plan is not feasible{constraint}", where=where)

@@ -10,13 +10,14 @@ from partc.config.units import format_bytes
 from partc.errors import PlanError
 from partc.format.placement import Stages, stages_of
 from partc.ir.plan import Plan, feasible_plan
+from partc.pipeline.sharing import COMPILED, SHARING
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import interval_bound, plan_optimal
 from partc.plan.layers import Shape
 from partc.plan.problem import Problem
 from partc.plan.rules import Rule
 from partc.plan.stages import held
-from partc.plan.strategies import SHARING, load_strategy
+from partc.plan.strategies import load_strategy
 
 METHOD = "placed by devices.yaml"
 
@@ -33,10 +34,10 @@ def check_strategy(devices: DevicesConfig, strategy: str, *, compiles: bool = Fa
         PlanError: the layers are placed, its stages have several devices where they cannot, or it is unknown.
     """
     load_strategy(strategy)
-    if strategy in SHARING and compiles:
+    if strategy in SHARING and strategy not in COMPILED and compiles:
         raise PlanError(
-            f"--strategy {strategy} gives stages to several devices, which partc cannot compile yet",
-            hint="partc plan says what it would come to; leave --strategy out to compile",
+            f"--strategy {strategy} divides values by rows, which partc cannot compile yet",
+            hint="partc plan says what it would come to; --strategy megatron can be compiled",
         )
     if strategy in SHARING and (devices.survive != "none" or devices.overlap):
         key = "overlap" if devices.overlap else "survive"

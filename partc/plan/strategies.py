@@ -37,9 +37,6 @@ ABOUT: Mapping[str, str] = {
 }
 """Strategy → its description in a few words."""
 
-SHARING = ("galaxy", "megatron", "sequence-parallel")
-"""The strategies whose stages have several devices: they plan, and nothing compiles their plans."""
-
 Strategy: TypeAlias = "Callable[[Problem], Plan]"
 """Pure: it reads a problem and returns a plan, feasible or with the constraint that cannot be met."""
 

@@ -137,14 +137,14 @@ def divide(block: Block, shares: Sequence[int], names: Names) -> list[Node]:
         if count:
             share = Share(block, range(first, first + count), f".share{rank}", names)
             inside = [share.clone(node) for node in block.inside]
-            end = _partial(block.end, share)
+            end = partial_product(block.end, share)
             nodes += [*share.extra, *inside, end]
             partial.append(end.outputs[0])
         first += count
     return nodes + _sum(block.end, partial, names)
 
 
-def _partial(end: Node, share: Share) -> Node:
+def partial_product(end: Node, share: Share) -> Node:
     """The last product of a share, without the bias."""
     result = end.outputs[0]
     out = Value(share.names.fresh(result.name + share.suffix), result.dtype, result.shape)

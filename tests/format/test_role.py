@@ -124,7 +124,7 @@ def test_builds_that_are_refused(bundle: Path, change: Change, message: str) -> 
         (set_key("programs", "decode", to={}), "programs.decode: 'a' is missing"),
         (set_key("programs", to={}), "stages and programs are for prefill"),
         (set_key("stages", "decode", 0, "devices", to=["nobody"]), "stages.decode[0]: 'nobody' is not in"),
-        (set_key("stages", "decode", 0, "share", to="heads"), "stages of one device only"),
+        (set_key("stages", "decode", 0, "share", to="heads"), "a stage is shared where it has several devices"),
         (set_key("mirrors", to={"part_1": "nobody"}), "mirrors.part_1: 'nobody' is not among the addresses"),
         (set_key("predicted", "decode_s", to=1e300), "predicted[...]: expected `float` <= 1000000.0"),
         (set_key("predicted", "decode_s", to=HUGE), "predicted[...]: number out of range"),

@@ -14,7 +14,8 @@ from partc.ir.graph import Module
 from partc.ir.quantization import Quantization
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.strategies import SHARING, STRATEGIES
+from partc.pipeline.sharing import SHARING
+from partc.plan.strategies import STRATEGIES
 from passes.partition_graph import PartitionGraph, problem_of
 from tests.passes.models import decoder
 

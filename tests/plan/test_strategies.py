@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from partc.errors import PlanError
 from partc.format.placement import stages_of
 from partc.ir.plan import Plan
+from partc.pipeline.sharing import SHARING
 from partc.plan.effort import THOROUGH, Budget, Effort
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import plan_optimal, seek_best
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
-from partc.plan.strategies import SHARING, STRATEGIES, load_strategy, solve
+from partc.plan.strategies import STRATEGIES, load_strategy, solve
 from tests.bench.edgeshard_gap import draw_paper
 
 

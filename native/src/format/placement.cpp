@@ -27,8 +27,8 @@ std::string stages_problem(const Placement& placement, const std::string& phase,
     for (const std::string& device : stages[number].devices) {
       if (!ring.contains(device)) return place + quoted(device) + " is not in the ring";
     }
-    if (stages[number].share != "one" || stages[number].devices.size() != 1) {
-      return place + "this partc knows stages of one device only";
+    if ((stages[number].share == "one") != (stages[number].devices.size() == 1)) {
+      return place + "a stage is shared where it has several devices";
     }
   }
   return "";

@@ -6,7 +6,7 @@
 
 namespace partc::placement {
 
-/// Consecutive sub-modules, and the devices that compute them. Today every stage has one device.
+/// Consecutive sub-modules, and the devices that compute them.
 struct Stage {
   std::pair<std::uint64_t, std::uint64_t> submodules{};
   std::vector<std::string> devices{};

@@ -1,0 +1,9 @@
+"""The strategies whose stages have several devices; their pipeline has a pass more."""
+
+from __future__ import annotations
+
+SHARING = ("galaxy", "megatron", "sequence-parallel")
+"""Names of `partc.plan.strategies`."""
+
+COMPILED = ("megatron",)
+"""Those of them whose plans can be compiled: neither tiles nor rows are executed yet."""
