@@ -56,7 +56,7 @@ def in_int4(family: str, folder: Path) -> tuple[Path, Tokens]:
     ("family", "compiled"),
     [
         pytest.param(
-            family, compiled, marks=() if (family, compiled) == ("llama", in_int4) else pytest.mark.slow
+            family, compiled, marks=() if (family, compiled) == ("gpt2", in_int4) else pytest.mark.slow
         )
         for family in FAMILIES
         for compiled in (in_full, in_int4)
