@@ -57,7 +57,7 @@ Runner::Runner(Settings settings)
       device_(new_device()),
       loader_(role_, settings_.bundle),
       work_(loader_),
-      spin_wait_([this](std::optional<double> timeout_s) { return transport_->poll(timeout_s); }, monotonic()) {}
+      spin_wait_([this](std::optional<double> timeout_s) { return transport_->poll(timeout_s); }, monotonic) {}
 
 std::unique_ptr<core::Device> Runner::new_device() const {
   core::Start start;
