@@ -14,6 +14,7 @@ BUNDLE has the keys. The first line printed is the address; the line then read i
 A hop is half of what lies between a send and the answer, without the other end's computing.
 */
 #include <sched.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <iostream>
@@ -85,7 +86,9 @@ int main(int count, char** words) try {
   end.await<core::Connected>();
   std::printf("connected\n");
   std::fflush(stdout);
-  std::getline(std::cin, address);  // both are
+  transport->watch(STDIN_FILENO);  // it goes on polling, which the other end's handshake needs
+  end.await<shell::Input>();
+  transport->unwatch(STDIN_FILENO);
 
   std::vector<double> hop_us;
   for (std::int64_t i = 0; i < hops + warm; ++i) {
