@@ -41,7 +41,7 @@ class Platform:
     """The system that a runner is for."""
 
     triple: str
-    """As zig calls it, with the oldest glibc."""
+    """The name that zig has for it, with the oldest glibc."""
     is_static: bool = False
     """Whether it needs no library of the system; it can load none either, so it has no engine `ort`."""
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from partc.deploy.runners import PORT
 from partc.errors import BundleError, ConfigError, RunError
 from partc.format.files import RUNNER_FILE
-from partc.format.role import Role, load_role
+from partc.format.role import Role, device_folders, load_role
+from partc.runtime.shell.addresses import is_loopback
 
 FOLDER = "/data/local/tmp/partc"
 """The folder on a phone, for one folder a device."""
@@ -33,7 +34,7 @@ class Phone:
 
     device: str
     serial: str | None = None
-    """As `adb devices` lists it; None: the only one there is."""
+    """Its name in the list of `adb devices`; None: the only one there is."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def phones_of(build: Path) -> list[Phone]:
     Raises:
         BundleError: there are none.
     """
-    roles = [load_role(folder) for folder in sorted(build.glob("devices/*"))]
+    roles = [load_role(folder) for folder in device_folders(build)]
     found = [
         Phone(role.device)
         for role in roles
@@ -137,7 +138,7 @@ def _listen(address: str | None) -> str:
     if address is None:
         return f"0.0.0.0:{PORT}"
     host, _, port = address.rpartition(":")
-    return address if _is_loopback(host) else f"0.0.0.0:{port}"
+    return address if is_loopback(host) else f"0.0.0.0:{port}"
 
 
 def _forwards(role: Role, addresses: Mapping[str, str | None]) -> list[list[str]]:
@@ -145,16 +146,9 @@ def _forwards(role: Role, addresses: Mapping[str, str | None]) -> list[list[str]
     found = [["forward", f"tcp:{own}", f"tcp:{own}"]]
     for device, address in addresses.items():
         host, _, port = (address or "").rpartition(":")
-        if device != role.device and _is_loopback(host):
+        if device != role.device and is_loopback(host):
             found.append(["reverse", f"tcp:{port}", f"tcp:{port}"])
     return found
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_numeric(device: str, address: str | None) -> None:

@@ -12,6 +12,7 @@ from partc.ir.operators import ATTENTION, UPDATE_STATE
 from partc.ir.workload import Step, largest, workload
 from partc.plan.problem import Block as Shareable
 from partc.plan.problem import Problem, Tiling
+from passes.profile_submodules import homes
 from passes.shards.blocks import PRODUCTS, Block, find_blocks
 
 Held = dict[int, Block]
@@ -53,7 +54,7 @@ def with_blocks(
 
 def held_blocks(graph: Graph, submodules: Sequence[Submodule]) -> Held:
     """The blocks that lie in one sub-module, which has no other, and is not the first."""
-    home = {node: submodule.index for submodule in submodules for node in submodule.nodes}
+    home = homes(submodules)
     held: dict[int, list[Block]] = {}
     for block in find_blocks(graph)[0]:
         places = {home.get(node) for node in (*block.inside, block.end)}

@@ -32,7 +32,7 @@ _OF_A_CLIENT = 8
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a process holds."""
+    """The resources that a process holds."""
 
     bytes: int
     """Resident."""

@@ -40,7 +40,7 @@ _ODD = (
     *(bytes([byte]) for byte in b"\0\n\r\x1f \x7f\x80\x90\xc0\xc1\xca\xcf\xd3\xff"),
     *(letter.encode(errors="surrogatepass") for letter in "\xa0\u2028\ufeff\ud800"),
 )
-"""What readers may take for something else."""
+"""Texts that readers may take for something else."""
 
 
 def inputs() -> dict[str, list[bytes]]:

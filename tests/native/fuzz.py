@@ -23,7 +23,7 @@ TARGETS = tuple(sorted(path.stem for path in (NATIVE / "fuzz").glob("*.cpp") if 
 MOST_BYTES = 3000
 """Inputs are at most as long: valid ones are far shorter, and an input takes as long as it is."""
 MOST_CORPUS_BYTES = 45_000
-"""Of a target: a corpus is replayed in every run, and travels with the source."""
+"""Bytes of the corpus of a target: it is replayed in every run, and travels with the source."""
 _SECONDS_AN_INPUT = 10
 _ENVIRONMENT = {
     # Stacks of allocations cost more than all the rest.

@@ -27,7 +27,7 @@ Reader = Callable[[bytes], bytes]
 
 
 def verdict(act: Callable[..., Any], *given: Any) -> Any:
-    """What an act gives; None where it refuses."""
+    """The result of an act; None where it refuses."""
     try:
         return act(*given)
     except (Refused, BundleError, RunError, ValueError, RecursionError):

@@ -13,7 +13,7 @@ from tests.native.fuzz import CORPUS, TARGETS, fuzz
 
 SECONDS = 60
 MOST_BYTES = 300_000
-"""Of the whole corpus."""
+"""Bytes of the whole corpus."""
 
 
 @pytest.mark.native

@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def refusal(built: Path, role: Role, folder: Path) -> str:
-    """What both engines say of a sub-module that they do not load."""
+    """The words of both engines for a sub-module that they do not load."""
     written(role, folder)
     with pytest.raises(PartcError) as right:
         load_engine(role, folder)

@@ -35,7 +35,7 @@ class Runners:
     """Devices that Python runs all the same, a letter each."""
 
     def command(self, device: str) -> Sequence[str]:
-        """What starts the runner of a device, without options."""
+        """The command that starts the runner of a device, without options."""
         return PYTHON_RUNNER if self.native is None or device in self.in_python else (str(self.native),)
 
     def launch(self, build: Path, **options: Any) -> LocalRing:

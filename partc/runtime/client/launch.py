@@ -61,7 +61,7 @@ class LocalSettings:
     measure: bool = False
     """Start devices that measure (`partc profile`), each for itself; the runner in Python alone does so."""
     runner: Runner | None = None
-    """What runs all devices; None: the native runner in a device's folder, where there is one for this machine."""
+    """The kind of all runners; None: native where a device's folder has one for this machine."""
     pin: bool = False
     """Keep each runner on cores of its own, if there are as many as all have threads. It is faster where nothing else
     runs, and slower where something does, since a runner cannot make way."""
@@ -228,7 +228,7 @@ class LocalRing:
         """Start the runner of a device; the thread that does so must live as long as the ring."""
         root = str(Path(__file__).resolve().parents[3])
         env = {**os.environ, **self._settings.env}
-        if (library := library_path()) is not None:
+        if self.runners[name] == "native" and (library := library_path()) is not None:
             env.setdefault(VARIABLE, str(library))
         path = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)

@@ -31,7 +31,7 @@ from partc.runtime.engines.processor import check_processor
 _SYMBOL = "__tvm_ffi_"
 """The beginning of the name of every kernel's symbol."""
 _LONGEST_NAME_BYTES = 200
-"""Of a file in memory; Linux takes a little more."""
+"""The longest name of a file in memory; Linux takes a little more."""
 
 
 class Library:

@@ -76,14 +76,16 @@ def require_loopback(address: str) -> None:
     Raises:
         RunError: `address` is not HOST:PORT with a loopback host.
     """
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if not is_loopback(address.rpartition(":")[0]):
         hint = "--insecure is for loopback addresses (127.0.0.1) only; leave it out to encrypt"
         raise RunError("without encryption, nothing may leave this machine", where=address, hint=hint)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone; an IPv6 one may stand in brackets."""
+    with suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    return False
 
 
 def _is_every(host: str) -> bool:
