@@ -16,11 +16,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   });
   if (!is_read) return 0;
   const Map<std::string, build::TensorType> types{{"input_ids", {"float32", {}}}, {"h", {"float32", {}}}};
+  const Dims dims;
   for (const auto& [device, items] : ring) {
     std::string printed;
     for (const program::Instruction& item : items) printed += program::print_instruction(item) + "\n";
     fuzz::require(program::parse_program(printed, "it") == items);
-    program::device_fault(program::tokenless(items), {"input_ids"}, {}, types);
+    program::device_fault(program::tokenless(items), {"input_ids"}, {}, {types, dims});
   }
   program::ring_fault(ring, "a");
   return 0;

@@ -26,6 +26,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 _EXPRESSION = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]{1,18}(?![0-9A-Za-z_])|[-+*/() ])+")
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST_CHARACTERS, _MOST_LEVELS = 2000, 200
 _MOST = 2**63
 """Sizes are smaller."""
@@ -70,6 +71,29 @@ def factors(dim: Dim) -> tuple[Dim, ...]:
     """The symbols whose product `dim` is, in order: `batch*sequence` → (`batch`, `sequence`); else `dim` alone."""
     names = tuple(name.strip() for name in dim.split("*")) if isinstance(dim, str) else ()
     return names if names and all(name.isidentifier() for name in names) else (dim,)
+
+
+def cut_sizes(size: int, count: int) -> list[int]:
+    """The sizes of `count` parts that are as equal as whole numbers allow; some are 0 where there are more."""
+    return [size * (part + 1) // count - size * part // count for part in range(count)]
+
+
+def cut_dim(dim: Dim, part: int, count: int) -> Dim:
+    """The size of one of `count` such parts, of a known size or an expression."""
+    if isinstance(dim, int):
+        return cut_sizes(dim, count)[part]
+    name = dim if dim.isidentifier() else f"({dim})"
+    end, begin = (f"{name}*{at}//{count}" for at in (part + 1, part))
+    return f"{end} - {begin}" if part else end
+
+
+def with_sizes(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
+    """`dim` with expressions for some of its symbols."""
+    if isinstance(dim, int):
+        return dim
+    if dim in sizes:
+        return sizes[dim]
+    return _SYMBOL.sub(lambda name: f"({sizes[name[0]]})" if name[0] in sizes else name[0], dim)
 
 
 @lru_cache(maxsize=4096)

@@ -83,7 +83,11 @@ class Recv(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Run(_Entry):
-    """Compute a sub-module; the values meet its `inputs` and `outputs` by position."""
+    """Compute a sub-module; the values meet its `inputs` and `outputs` by position.
+
+    Without states it may be called with other values than its own, again and again. What it is given then has the sizes
+    that stand for the symbols in the shapes of its own inputs; where all outputs are empty, nothing is computed.
+    """
 
     grammar: ClassVar[str] = "run {submodule:name} {inputs:tuple} -> {outputs:tuple}"
 
@@ -163,6 +167,48 @@ class Add(_Entry):
 
 
 @dataclass(frozen=True, slots=True)
+class Cut(_Entry):
+    """Cut a value along an axis: of n parts, part i has the indices from size·i//n to size·(i+1)//n, or none."""
+
+    grammar: ClassVar[str] = "cut {whole:name} -> {parts:names} along {axis:axis}"
+
+    whole: str
+    parts: tuple[str, ...]
+    axis: int
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The value."""
+        return (self.whole,)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The parts."""
+        return self.parts
+
+
+@dataclass(frozen=True, slots=True)
+class Join(_Entry):
+    """Join values along an axis, in their order."""
+
+    grammar: ClassVar[str] = "join {parts:names} -> {whole:name} along {axis:axis}"
+
+    parts: tuple[str, ...]
+    whole: str
+    axis: int
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The parts."""
+        return self.parts
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The value."""
+        return (self.whole,)
+
+
+@dataclass(frozen=True, slots=True)
 class Emit(_Entry):
     """Hand values to the client of the request; on the source only."""
 
@@ -176,7 +222,7 @@ class Emit(_Entry):
         return self.values
 
 
-Instruction = Recv | Run | Send | Sample | Add | Emit
+Instruction = Recv | Run | Send | Sample | Add | Cut | Join | Emit
 Program = tuple[Instruction, ...]
 
 INSTRUCTIONS: dict[str, type[Instruction]] = {kind.grammar.split()[0]: kind for kind in get_args(Instruction)}
@@ -236,6 +282,6 @@ def _is_of_tokens(instruction: Instruction, tokens: set[str]) -> bool:
             return True
         case Send(values=values) | Recv(values=values):
             return tokens.issuperset(values)
-        case Run() | Add():
+        case Run() | Add() | Cut() | Join():
             return False
     assert_never(instruction)

@@ -8,18 +8,23 @@
 | no device waits for a message that is sent only after its own next steps | `ring_problems` |
 | only the source emits | `ring_problems` |
 | a value is given, made or received before it is read | `device_problems` |
-| a sub-module is called with its own inputs and outputs | `device_problems` |
+| a sub-module with states is called with its own inputs and outputs, another one with values of the same types but
+  for the sizes of symbols | `device_problems` |
 | only values of float32 and of one shape are added | `device_problems` |
+| parts are those of their whole: of its type, but for their sizes along one axis | `device_problems` |
+
+Sizes are compared as they are at the largest value of every symbol: expressions of one size may differ in their text.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from partc.format.build import TensorType
-from partc.format.program import Add, Emit, Instruction, Program, Run, print_instruction
+from partc.format.dims import cut_sizes
+from partc.format.program import Add, Cut, Emit, Instruction, Join, Program, Run, print_instruction
 
 
 class Problem(NamedTuple):
@@ -27,6 +32,28 @@ class Problem(NamedTuple):
 
     device: str
     message: str
+
+
+class Call(NamedTuple):
+    """A sub-module as programs call it."""
+
+    inputs: tuple[str, ...]
+    """Its own, and so the outputs."""
+    outputs: tuple[str, ...]
+    has_states: bool
+
+
+class Types(NamedTuple):
+    """Types of values."""
+
+    of: Mapping[str, TensorType]
+    """By name."""
+    dims: Mapping[str, int]
+    """The largest value of every symbol."""
+
+    def fixed(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """Element type and largest sizes of a value."""
+        return self.of[name].dtype, self.of[name].sizes(self.dims)
 
 
 class _Travel(NamedTuple):
@@ -56,27 +83,34 @@ def ring_problems(programs: Mapping[str, Program], source: str) -> Iterator[Prob
 def device_problems(
     program: Program,
     given: Collection[str],
-    calls: Mapping[str, Run],
-    types: Mapping[str, TensorType] | None = None,
+    calls: Mapping[str, Call],
+    types: Types | None = None,
 ) -> Iterator[str]:
     """The broken rules of one device's program.
 
     Args:
         program: of the device.
         given: values that are there when a step begins.
-        calls: sub-module → its call, with its own inputs and outputs.
+        calls: sub-module → how it is called.
         types: of values; None: they are not known yet.
     """
     known = set(given)
     for instruction in program:
-        for problem in (
-            _read_problem(instruction, known),
-            _type_problem(instruction, types),
-            _call_problem(instruction, calls),
-        ):
-            if problem:
-                yield f"`{print_instruction(instruction)}`: {problem}"
+        for problem in _problems(instruction, known, calls, types):
+            yield f"`{print_instruction(instruction)}`: {problem}"
         known.update(instruction.writes)
+
+
+def _problems(
+    instruction: Instruction, known: Collection[str], calls: Mapping[str, Call], types: Types | None
+) -> Iterator[str]:
+    if problem := _read_problem(instruction, known):
+        yield problem
+    try:
+        found = [_type_problem(instruction, types), _call_problem(instruction, calls, types)]
+    except ValueError:
+        found = ["a size of its values is no size"]
+    yield from filter(None, found)
 
 
 def _read_problem(instruction: Instruction, known: Collection[str]) -> str | None:
@@ -84,26 +118,74 @@ def _read_problem(instruction: Instruction, known: Collection[str]) -> str | Non
     return f"{missing[0]!r} is neither given, made nor received before" if missing else None
 
 
-def _type_problem(instruction: Instruction, types: Mapping[str, TensorType] | None) -> str | None:
+def _type_problem(instruction: Instruction, types: Types | None) -> str | None:
     if types is None:
         return None
     names = (*instruction.reads, *instruction.writes)
-    if unknown := [name for name in names if name not in types]:
+    if unknown := [name for name in names if name not in types.of]:
         return f"the type of {unknown[0]!r} is not among values"
     if isinstance(instruction, Add):
-        first, *others = (types[name] for name in names)
-        if first.dtype != "float32" or any(other != first for other in others):
+        first, *others = map(types.fixed, names)
+        if first[0] != "float32" or any(other != first for other in others):
             return "only values of float32 and of one shape are added"
+    if isinstance(instruction, Cut | Join) and not _are_parts(instruction, types):
+        return "the parts are not those of the whole"
     return None
 
 
-def _call_problem(instruction: Instruction, calls: Mapping[str, Run]) -> str | None:
+def _are_parts(instruction: Cut | Join, types: Types) -> bool:
+    """Whether parts make up a whole, and are as equal as they are cut."""
+    (dtype, whole), axis = types.fixed(instruction.whole), instruction.axis
+    found = [types.fixed(name) for name in instruction.parts]
+    if axis >= len(whole):
+        return False
+    expected = [
+        (dtype, (*whole[:axis], part, *whole[axis + 1 :])) for part in cut_sizes(whole[axis], len(found))
+    ]
+    return found == expected
+
+
+def _call_problem(instruction: Instruction, calls: Mapping[str, Call], types: Types | None) -> str | None:
     if not isinstance(instruction, Run):
         return None
     call = calls.get(instruction.submodule)
     if call is None:
         return f"{instruction.submodule!r} is not a sub-module of this device"
-    return None if instruction == call else "the sub-module has other inputs or outputs"
+    own, given = (*call.inputs, *call.outputs), (*instruction.inputs, *instruction.outputs)
+    if own == given and len(call.inputs) == len(instruction.inputs):
+        return None
+    if call.has_states or (len(call.inputs), len(own)) != (len(instruction.inputs), len(given)):
+        return "the sub-module has other inputs or outputs"
+    if types is None or not {*own} <= {*types.of} or _fits(call, instruction, types):
+        return None
+    return "the sub-module takes or makes values of other types"
+
+
+def _fits(call: Call, run: Run, types: Types) -> bool:
+    """Whether the values of a call have the types of the sub-module's own, for some sizes of its symbols."""
+    shapes = [types.fixed(name)[1] for name in run.inputs]
+    own = [types.of[name] for name in call.inputs]
+    if any(len(kind.shape) != len(shape) for kind, shape in zip(own, shapes, strict=True)):
+        return False
+    dims = dims_of_call(own, shapes, types.dims)
+    pairs = zip((*call.inputs, *call.outputs), (*run.inputs, *run.outputs), strict=True)
+    return all((types.of[a].dtype, types.of[a].sizes(dims)) == types.fixed(b) for a, b in pairs)
+
+
+def dims_of_call(
+    own: Iterable[TensorType], shapes: Iterable[Sequence[int]], dims: Mapping[str, int]
+) -> dict[str, int]:
+    """The sizes of symbols in a call.
+
+    Args:
+        own: types of the sub-module's own inputs.
+        shapes: those of the values that it is given.
+        dims: the sizes of the step.
+    """
+    sizes = dict(dims)
+    for kind, shape in zip(own, shapes, strict=True):
+        sizes.update((dim, size) for dim, size in zip(kind.shape, shape, strict=True) if dim in dims)  # type: ignore[misc]
+    return sizes
 
 
 def _address_problems(programs: Mapping[str, Program], source: str) -> Iterator[Problem]:

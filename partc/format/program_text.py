@@ -17,6 +17,7 @@ from partc.format.json_text import parse_json
 
 DEVICE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _BARE_NAME = re.compile(r"[A-Za-z0-9_.:/@$%+\[\]-]+")
+_AXIS = re.compile(r"[0-9]|1[0-5]")
 _SPACE = " \t\n\v\f\r"
 _TOKEN = re.compile(
     rf'[{_SPACE}]*(?:("(?:[^"\\]|\\.)*")|(->)|([,()])|([A-Za-z0-9_.:/@$%+\[\]]|-(?!>))+|(#.*)|$)'
@@ -81,6 +82,13 @@ class Line:
         self.literal(")")
         return found
 
+    def axis(self) -> int:
+        """Take the number of an axis."""
+        token = self._take("an axis")
+        if not _AXIS.fullmatch(token):
+            raise self.error(f"{token!r} is no axis", "a number from 0 to 15")
+        return int(token)
+
     def error(self, message: str, hint: str | None = None) -> BundleError:
         """An error that names the line."""
         return BundleError(message, where=self._where, hint=hint)
@@ -124,6 +132,7 @@ KINDS: dict[str, tuple[Callable[[Line], Any], Callable[[Any], str]]] = {
     "names": (Line.names, _print_names),
     "tuple": (Line.tuple, lambda names: f"({_print_names(names)})"),
     "device": (Line.device, str),
+    "axis": (Line.axis, str),
 }
 """Kind of a field → how it is read, and how it is written."""
 

@@ -26,7 +26,7 @@ from partc.format.build import (
 )
 from partc.format.placement import PLACEMENT_FILE, Placement, load_placement
 from partc.format.program import CHUNK, REPLAY, Emit, Instruction, Program, Run, Sample, tokenless
-from partc.format.program_rules import device_problems
+from partc.format.program_rules import Call, Types, device_problems
 from partc.format.reading import RECOMPILE
 
 STEP_INPUTS = {"position": ("batch",), "length": ("batch",), "index": ("sequence",)}
@@ -243,9 +243,13 @@ def check_role(role: Role, where: str) -> None:
         message = f"device: {role.device!r} is not among the addresses of {PLACEMENT_FILE}"
         raise BundleError(message, where=where, hint=RECOMPILE)
     given = {*(STEP_INPUTS if role.has_step_inputs else ()), *(role.inputs if role.is_source else ())}
-    calls = {module.name: Run(module.name, module.inputs, module.outputs) for module in role.build.submodules}
+    calls = {
+        module.name: Call(module.inputs, module.outputs, bool(module.states))
+        for module in role.build.submodules
+    }
+    types = Types(role.types, role.dims)
     for phase, program in role.programs.items():
-        for problem in device_problems(program, given, calls, role.types):
+        for problem in device_problems(program, given, calls, types):
             place = f"{where}: {PLACEMENT_FILE}: programs.{phase}.{role.device}"
             raise BundleError(problem, where=place, hint=RECOMPILE)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from partc.errors import InternalError
 from partc.format.program import Program, Run
-from partc.format.program_rules import device_problems, ring_problems
+from partc.format.program_rules import Call, device_problems, ring_problems
 from partc.ir.graph import STEP_INPUTS, Constant, Graph, Input, Module, Node, Part, State, Value, Weight
 from partc.ir.operators import DOMAIN, OPERATORS
 from partc.ir.operators.operator import MismatchError
@@ -140,7 +140,8 @@ def _check_ring(module: Module, rings: Mapping[str, Mapping[str, Program]], when
         programs = {name: _program(found, phase, name, when) for name, found in rings.items()}
         for problem in ring_problems(programs, source):
             raise InternalError(f"{problem.device} {problem.message}", where=f"programs {phase}{when}")
-        _check_pieces(parts, programs, f"programs {phase}{when}")
+        if not (module.plan and module.plan.answer.phases):
+            _check_pieces(parts, programs, f"programs {phase}{when}")
         for part in parts:
             given = {*STEP_INPUTS, *(_names(module.graph.inputs) if part.device == source else ())}
             _check_program(part, programs[part.device], given, _place(phase, part.device, when))
@@ -159,14 +160,15 @@ def _program(programs: Mapping[str, Program], phase: str, device: str, when: str
 def _check_program(part: Part, program: Program, given: set[str], where: str) -> None:
     """The program runs graphs of its part, with their inputs and outputs; a value that is read is there by then."""
     calls = {
-        graph.name: Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in part.graphs
+        graph.name: Call(_names(graph.inputs), _names(graph.outputs), bool(graph.states()))
+        for graph in part.graphs
     }
     for problem in device_problems(program, given, calls):
         raise InternalError(problem, where=where)
 
 
 def _check_pieces(parts: Sequence[Part], programs: Mapping[str, Program], where: str) -> None:
-    """Every graph is run once, by one device, in the order in which it has them."""
+    """Every graph is run once, by one device, in the order in which it has them; not where devices share stages."""
     names = dict.fromkeys(graph.name for part in parts for graph in part.graphs)
     runs = [[item.submodule for item in program if isinstance(item, Run)] for program in programs.values()]
     count = Counter(name for some in runs for name in some)

@@ -11,8 +11,10 @@ from partc.errors import BundleError
 from partc.format.program import (
     INSTRUCTIONS,
     Add,
+    Cut,
     Emit,
     Instruction,
+    Join,
     Message,
     Recv,
     Run,
@@ -28,7 +30,7 @@ NAMES = st.one_of(
 LISTS = st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple)
 MAYBE_EMPTY = st.lists(NAMES, max_size=3, unique=True).map(tuple)
 DEVICES = st.from_regex(r"\A[a-z][a-z0-9_]{0,5}\Z")
-FIELDS = {"name": NAMES, "names": LISTS, "tuple": MAYBE_EMPTY, "device": DEVICES}
+FIELDS = {"name": NAMES, "names": LISTS, "tuple": MAYBE_EMPTY, "device": DEVICES, "axis": st.integers(0, 15)}
 
 
 def any_of(kind: type[Instruction]) -> st.SearchStrategy[Instruction]:
@@ -53,6 +55,8 @@ def test_reads_every_instruction() -> None:
     send hidden_2 to old
     sample logits->token
     add a, b, c -> d
+    cut d -> e, f along 1
+    join e, f -> g along 15
     emit token
     """
     assert parse_program(text) == (
@@ -62,6 +66,8 @@ def test_reads_every_instruction() -> None:
         Send(("hidden_2",), "old"),
         Sample("logits", "token"),
         Add(("a", "b", "c"), "d"),
+        Cut("d", ("e", "f"), 1),
+        Join(("e", "f"), "g", 15),
         Emit(("token",)),
     )
 
@@ -75,7 +81,7 @@ def test_what_instructions_need_and_make() -> None:
 
 
 def test_every_instruction_says_what_its_text_is() -> None:
-    assert list(INSTRUCTIONS) == ["recv", "run", "send", "sample", "add", "emit"]
+    assert list(INSTRUCTIONS) == ["recv", "run", "send", "sample", "add", "cut", "join", "emit"]
     for word, kind in INSTRUCTIONS.items():
         named = [field for _, field, _, _ in Formatter().parse(kind.grammar) if field]
         assert named == [field.name for field in fields(kind)], (
@@ -96,6 +102,9 @@ def test_every_instruction_says_what_its_text_is() -> None:
         ("run p (a -> (b)", "')' expected before '->'"),
         ("add -> b", "a value expected before '->'"),
         ("add a, b, c", "'->' expected at the end"),
+        ("cut a -> b, c along 16", "'16' is no axis"),
+        ("cut a -> b, c along -1", "'-1' is no axis"),
+        ("join a, b -> c", "'along' expected at the end"),
         ("sample a -> b c", "'c' is too much"),
         ('emit "a', "cannot read"),
         ('emit "\\x"', "is not a JSON string"),

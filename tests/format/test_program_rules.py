@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from partc.format.build import TensorType
-from partc.format.program import Run, parse_program
-from partc.format.program_rules import device_problems, ring_problems
+from partc.format.program import parse_program
+from partc.format.program_rules import Call, Types, device_problems, ring_problems
 
 RING = {
     "a": "run p0 (x) -> (h)\nsend h to b\nrecv y from b\nemit y",
@@ -71,11 +71,17 @@ def test_a_value_that_comes_twice() -> None:
 
 
 def device_faults(text: str) -> list[str]:
-    calls = {"p": Run("p", ("x",), ("y",))}
+    calls = {name: Call(("x",), ("y",), name == "s") for name in ("p", "s")}
     hidden = TensorType("float32", ("batch", 4))
     types = {"x": hidden, "y": hidden, "z": hidden, "half": TensorType("float16", ("batch", 4))}
     types |= {"t": TensorType("int64", ("batch",)), "wide": TensorType("float32", ("batch", 8))}
-    return list(device_problems(parse_program(text), {"x", "half", "wide"}, calls, types))
+    types |= {
+        f"{name}.{part}": TensorType("float32", (size, 4))
+        for name in ("x", "y")
+        for part, size in enumerate(("batch*1//2", "batch - batch*1//2"))
+    }
+    known = Types(types, {"batch": 3})
+    return list(device_problems(parse_program(text), {"x", "half", "wide"}, calls, known))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +95,28 @@ def device_faults(text: str) -> list[str]:
         ("add x, wide -> z", ["`add x, wide -> z`: only values of float32 and of one shape are added"]),
         ("add half -> half", ["`add half -> half`: only values of float32 and of one shape are added"]),
         ("run q (x) -> (y)", ["`run q (x) -> (y)`: 'q' is not a sub-module of this device"]),
-        ("run p (x) -> (t)", ["`run p (x) -> (t)`: the sub-module has other inputs or outputs"]),
+        ("run p () -> (y)", ["`run p () -> (y)`: the sub-module has other inputs or outputs"]),
+        ("run p (x) -> (t)", ["`run p (x) -> (t)`: the sub-module takes or makes values of other types"]),
+        (
+            "run p (wide) -> (y)",
+            ["`run p (wide) -> (y)`: the sub-module takes or makes values of other types"],
+        ),
+        (
+            "cut x -> x.0, x.1 along 0\nrun p (x.0) -> (y.0)\nrun p (x.1) -> (y.1)\njoin y.0, y.1 -> y along 0",
+            [],
+        ),
+        (
+            "cut x -> x.0, x.1 along 0\nrun p (x.0) -> (y.1)",
+            ["`run p (x.0) -> (y.1)`: the sub-module takes or makes values of other types"],
+        ),
+        (
+            "cut x -> x.0, x.1 along 0\nrun s (x.0) -> (y.0)",
+            ["`run s (x.0) -> (y.0)`: the sub-module has other inputs or outputs"],
+        ),
+        ("cut x -> x.0, x.1 along 1", ["`cut x -> x.0, x.1 along 1`: the parts are not those of the whole"]),
+        ("cut x -> x.1, x.0 along 0", ["`cut x -> x.1, x.0 along 0`: the parts are not those of the whole"]),
+        ("cut x -> x.0, x.1 along 2", ["`cut x -> x.0, x.1 along 2`: the parts are not those of the whole"]),
+        ("join x -> half along 0", ["`join x -> half along 0`: the parts are not those of the whole"]),
     ],
 )
 def test_broken_rules_of_a_device(text: str, faults: list[str]) -> None:

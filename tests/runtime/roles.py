@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from partc.format.build import Build, EngineSpec, Memory, Model, Port, State, Submodule, TensorType
+from partc.format.dims import cut_dim
 from partc.format.placement import Placement, seal_placement, stages_of
-from partc.format.program import Emit, Instruction, Program, Run, Sample
+from partc.format.program import Cut, Emit, Instruction, Join, Program, Run, Sample
 from partc.format.role import Role
 from partc.runtime.engines.contract import Engine, load_engine
 
@@ -38,8 +39,9 @@ def roles_of(
     """The roles of all devices.
 
     `input_ids` is the input; what is sampled are tokens, what they are sampled from are logits, and all other values
-    are float32[batch, sequence, 2], unless `types` says otherwise. Every sub-module has a state. Devices hold what they
-    run in `others` as well, which are placements that may follow.
+    are float32[batch, sequence, 2], unless `types` says otherwise. Every sub-module has a state; one that is
+    called with different values has none, and its own are `NAME.0`, `NAME.1`, …. Devices hold what they run in `others`
+    as well, which are placements that may follow.
     """
     model = Model(
         name="tiny", task="text-generation", dtype="float32", max_sequence=max_sequence, max_batch=max_batch,
@@ -78,9 +80,9 @@ def _build(
     phases = [programs for placement in placements for programs in placement.parsed.values()]
     items = [item for programs in phases for item in programs.get(device, ())]
     names = {name for item in items for name in (*item.reads, *item.writes)}
-    modules = {
-        item.submodule: _submodule(item, model.max_sequence) for item in items if isinstance(item, Run)
-    }
+    runs = dict.fromkeys(item for item in items if isinstance(item, Run))
+    modules = {item.submodule: _submodule(item, [*runs], model.max_sequence) for item in runs}
+    names |= {name for module in modules.values() for name in (*module.inputs, *module.outputs)}
     return Build(
         plan_id=PLAN,
         device=device,
@@ -99,14 +101,27 @@ def _build(
     )
 
 
-def _submodule(item: Run, length: int) -> Submodule:
+def _submodule(item: Run, runs: Sequence[Run], length: int) -> Submodule:
+    own = _own(item, runs)
+    if own != item:
+        return Submodule(item.submodule, "", (), own.inputs, own.outputs)
     state = State(f"{item.submodule}.state", "state", "state.out", "float32", ("batch", length, 4))
     return Submodule(item.submodule, "", (), item.inputs, item.outputs, (state,))
 
 
+def _own(item: Run, runs: Iterable[Run]) -> Run:
+    """The call with the sub-module's own values."""
+    if sum(run.submodule == item.submodule for run in runs) == 1:
+        return item
+    names = [f"{item.submodule}.{place}" for place in range(len(item.inputs) + len(item.outputs))]
+    return Run(item.submodule, tuple(names[: len(item.inputs)]), tuple(names[len(item.inputs) :]))
+
+
 def _types(placements: Sequence[Placement]) -> dict[str, TensorType]:
     items = [item for placement in placements for program in _all(placement) for item in program]
-    found = {name: HIDDEN for item in items for name in (*item.reads, *item.writes)}
+    runs = dict.fromkeys(item for item in items if isinstance(item, Run))
+    every = [*items, *(_own(run, runs) for run in runs)]
+    found = {name: HIDDEN for item in every for name in (*item.reads, *item.writes)}
     for item in items:
         found |= _special(item)
     return {**found, "input_ids": IDS, "position": TOKEN}
@@ -116,10 +131,18 @@ def _special(item: Instruction) -> dict[str, TensorType]:
     match item:
         case Sample(logits, token):
             return {logits: LOGITS, token: TOKEN}
+        case Cut(parts=parts, axis=axis) | Join(parts=parts, axis=axis):
+            return {name: _part(place, len(parts), axis) for place, name in enumerate(parts)}
         case Emit(values):
             return dict.fromkeys(values, TOKEN)
         case _:
             return {}
+
+
+def _part(place: int, count: int, axis: int) -> TensorType:
+    sizes = list(HIDDEN.shape)
+    sizes[axis] = cut_dim(sizes[axis], place, count)
+    return TensorType(HIDDEN.dtype, tuple(sizes))
 
 
 def _all(placement: Placement) -> list[Program]:
@@ -223,4 +246,20 @@ SHARED: Programs = {
     "c": both("recv h from a\nrun p3 (position, h) -> (w)\nsend w to a"),
 }
 """a, b and c at once, and what they make is summed; then a and b."""
-RINGS = {"three": THREE, "four": FOUR, "returning": RETURNING, "local": LOCAL, "shared": SHARED}
+TILES: Programs = {
+    "a": both(
+        "run p0 (position, input_ids) -> (h)\ncut h -> h.0, h.1 along 1\nsend h.1 to b\nrun p1 (h.0) -> (u.0)\n"
+        "run p1 (h.1) -> (u.1)\njoin u.0, u.1 -> u along 1\nrecv v.1 from b\njoin u.0, v.1 -> v along 1\n"
+        "add u, v -> z\nrun p3 (position, z) -> (logits)\nsample logits -> token\nemit token"
+    ),
+    "b": both("recv h.1 from a\nrun p2 (h.1) -> (v.1)\nsend v.1 to a"),
+}
+"""a computes two tiles of rows with one sub-module, and b one of them; in a step of one row the first is empty."""
+RINGS = {
+    "three": THREE,
+    "four": FOUR,
+    "returning": RETURNING,
+    "local": LOCAL,
+    "shared": SHARED,
+    "tiles": TILES,
+}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 #include "format/complaints.hpp"
 #include "format/facts.gen.hpp"
@@ -16,6 +17,19 @@ bool is_in_prompt(const std::string& phase) { return phase.empty() || phase == p
 std::string of_step(const Step& step) {
   return "step " + std::to_string(step.step) + " of request " + std::to_string(step.request);
 }
+
+/// A tensor as what lies before an axis sees it: `count` blocks, each with the bytes of all indices of the axis.
+struct Blocks {
+  Blocks(const Tensor& tensor, std::uint64_t axis) : index_bytes(tensor.type->bytes) {
+    for (std::uint64_t at = 0; at < tensor.shape.size(); ++at) {
+      if (at < axis) count *= tensor.shape[at];
+      if (at > axis) index_bytes *= tensor.shape[at];
+    }
+    bytes = index_bytes * tensor.shape.at(axis);
+  }
+
+  std::uint64_t count = 1, index_bytes = 0, bytes = 0;
+};
 
 }  // namespace
 
@@ -222,13 +236,7 @@ Tensors Request::named(const program::Names& names) const {
 void Request::execute(const program::Instruction& instruction, Actions& out) {
   const Step& step = under_way();
   std::visit(Match{[&](const program::Recv& item) { receive(item); },
-                   [&](const program::Run& item) {
-                     state = RequestState::computing;
-                     std::vector<Tensor> arrays;
-                     for (const std::string& name : item.inputs) arrays.push_back(values_.at(name));
-                     out.push_back(Compute{item.submodule, slot, std::move(arrays), step.dims, resets_});
-                     resets_ = false;
-                   },
+                   [&](const program::Run& item) { run(item, out); },
                    [&](const program::Send& item) {
                      Tensors values = named(item.values);
                      for (const auto& [name, tensor] : values) timing_.sent_bytes += tensor.bytes.size;
@@ -240,8 +248,84 @@ void Request::execute(const program::Instruction& instruction, Actions& out) {
                      out.push_back(draw(item.logits, step));
                    },
                    [&](const program::Add& item) { values_.set(item.total, sum(item.terms)); },
+                   [&](const program::Cut& item) { cut(item); },
+                   [&](const program::Join& item) { values_.set(item.whole, joined_parts(item)); },
                    [&](const program::Emit& item) { emitted_ = named(item.values); }},
              instruction);
+}
+
+/// Ask for a sub-module, with the sizes that it is called with; without any elements to compute, go on.
+void Request::run(const program::Run& item, Actions& out) {
+  const Role& role = *script_->role;
+  const build::Submodule& module = *role.submodules.at(item.submodule);
+  std::vector<Tensor> arrays;
+  for (const std::string& name : item.inputs) arrays.push_back(values_.at(name));
+  Dims dims = under_way().dims;
+  if (item.inputs != module.inputs) {
+    std::vector<const build::TensorType*> own;
+    std::vector<Shape> shapes;
+    for (const std::string& name : module.inputs) own.push_back(&role.types.at(name));
+    for (const Tensor& array : arrays) shapes.push_back(array.shape);
+    dims = program::dims_of_call(own, shapes, dims);
+    if (module.states.empty() && makes_nothing(item, module, dims)) return;
+  }
+  state = RequestState::computing;
+  out.push_back(Compute{item.submodule, slot, std::move(arrays), std::move(dims), resets_});
+  resets_ = false;
+}
+
+/// Whether all outputs of a call are empty; then they are there.
+bool Request::makes_nothing(const program::Run& item, const build::Submodule& module, const Dims& dims) {
+  std::vector<Tensor> made;
+  for (const std::string& name : module.outputs) {
+    const build::TensorType& type = script_->role->types.at(name);
+    made.push_back({element_type(type.dtype), evaluate_shape(type.shape, dims), Frame::copy("")});
+    if (bytes_of(made.back().shape, 1) != 0) return false;
+  }
+  for (std::size_t at = 0; at < made.size(); ++at) values_.set(item.outputs[at], made[at]);
+  return true;
+}
+
+void Request::cut(const program::Cut& item) {
+  const Tensor whole = values_.at(item.whole);
+  const Blocks blocks(whole, item.axis);
+  std::uint64_t first = 0;
+  const Shape sizes = cut_sizes(whole.shape.at(item.axis), item.parts.size());
+  for (std::size_t part = 0; part < sizes.size(); ++part) {
+    const std::uint64_t bytes = sizes[part] * blocks.index_bytes;
+    Tensor made{whole.type, whole.shape, {}};
+    made.shape[item.axis] = sizes[part];
+    if (blocks.count == 1) {
+      made.bytes = whole.bytes.part(first, first + bytes);
+    } else {
+      std::string copy;
+      copy.reserve(bytes * blocks.count);
+      for (std::uint64_t at = 0; at < blocks.count; ++at)
+        copy += whole.bytes.text().substr(at * blocks.bytes + first, bytes);
+      made.bytes = Frame::copy(copy);
+    }
+    first += bytes;
+    values_.set(item.parts[part], std::move(made));
+  }
+}
+
+Tensor Request::joined_parts(const program::Join& item) const {
+  Tensor whole = values_.at(item.parts.front());
+  std::vector<Blocks> blocks;
+  whole.shape.at(item.axis) = 0;
+  for (const std::string& name : item.parts) {
+    const Tensor& part = values_.at(name);
+    blocks.emplace_back(part, item.axis);
+    whole.shape[item.axis] += part.shape.at(item.axis);
+    if (blocks.back().count != blocks.front().count) throw internal_error("values of unlike sizes are joined");
+  }
+  std::string bytes;
+  bytes.reserve(bytes_of(whole.shape, whole.type->bytes));
+  for (std::uint64_t at = 0; at < blocks.front().count; ++at)
+    for (std::size_t part = 0; part < blocks.size(); ++part)
+      bytes += values_.at(item.parts[part]).bytes.text().substr(at * blocks[part].bytes, blocks[part].bytes);
+  whole.bytes = Frame::copy(bytes);
+  return whole;
 }
 
 void Request::receive(const program::Recv& instruction) {

@@ -90,6 +90,10 @@ class Request {
   const program::Message* awaited() const;
   void execute(const program::Instruction& instruction, Actions& out);
   void receive(const program::Recv& instruction);
+  void run(const program::Run& item, Actions& out);
+  bool makes_nothing(const program::Run& item, const build::Submodule& module, const Dims& dims);
+  void cut(const program::Cut& item);
+  Tensor joined_parts(const program::Join& item) const;
   Tensor sum(const program::Names& terms) const;
   Draw draw(const std::string& name, const Step& step) const;
   void pass();

@@ -128,6 +128,13 @@ Shape evaluate_shape(const std::vector<Size>& shape, const Dims& dims) {
   return found;
 }
 
+Shape cut_sizes(std::uint64_t size, std::uint64_t count) {
+  const auto end = [&](std::uint64_t part) { return static_cast<std::uint64_t>(Integer{size} * part / count); };
+  Shape found;
+  for (std::uint64_t part = 0; part < count; ++part) found.push_back(end(part + 1) - end(part));
+  return found;
+}
+
 std::set<std::string> symbols(const Size& size) {
   std::set<std::string> found;
   if (const std::string* text = std::get_if<std::string>(&size)) {

@@ -19,6 +19,9 @@ std::uint64_t evaluate(const Size& size, const Dims& dims);
 /// The same for each axis.
 Shape evaluate_shape(const std::vector<Size>& shape, const Dims& dims);
 
+/// The sizes of `count` parts that are as equal as whole numbers allow; some are 0 where there are more.
+Shape cut_sizes(std::uint64_t size, std::uint64_t count);
+
 /// The symbols that occur in it. Throws Error: the text is no expression.
 std::set<std::string> symbols(const Size& size);
 

@@ -10,6 +10,8 @@ Names reads(const Instruction& instruction) {
                           [](const Send& item) { return item.values; },
                           [](const Sample& item) { return Names{item.logits}; },
                           [](const Add& item) { return item.terms; },
+                          [](const Cut& item) { return Names{item.whole}; },
+                          [](const Join& item) { return item.parts; },
                           [](const Emit& item) { return item.values; },
                           [](const Recv&) { return Names{}; }},
                     instruction);
@@ -20,6 +22,8 @@ Names writes(const Instruction& instruction) {
                           [](const Run& item) { return item.outputs; },
                           [](const Sample& item) { return Names{item.token}; },
                           [](const Add& item) { return Names{item.total}; },
+                          [](const Cut& item) { return item.parts; },
+                          [](const Join& item) { return Names{item.whole}; },
                           [](const Send&) { return Names{}; },
                           [](const Emit&) { return Names{}; }},
                     instruction);
@@ -51,6 +55,8 @@ Program tokenless(const Program& program) {
                                                [&](const Send& send) { return are_tokens(send.values); },
                                                [&](const Recv& recv) { return are_tokens(recv.values); },
                                                [](const Add&) { return false; },
+                                               [](const Cut&) { return false; },
+                                               [](const Join&) { return false; },
                                                [](const Run&) { return false; }},
                                          item);
     if (!is_of_tokens) found.push_back(item);

@@ -1,6 +1,7 @@
 // Programs: the work of a device in one step of one request, as a list of instructions (partc/format/program.py).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,7 +27,7 @@ struct Recv {
   bool operator==(const Recv&) const = default;
 };
 
-/// Compute a sub-module; the values meet its inputs and outputs by position.
+/// Compute a sub-module; the values meet its inputs and outputs by position, and may be others than its own.
 struct Run {
   std::string submodule;
   Names inputs, outputs;
@@ -53,13 +54,29 @@ struct Add {
   bool operator==(const Add&) const = default;
 };
 
+/// Cut a value along an axis: of n parts, part i has the indices from size·i/n to size·(i+1)/n, or none.
+struct Cut {
+  std::string whole;
+  Names parts;
+  std::uint64_t axis = 0;
+  bool operator==(const Cut&) const = default;
+};
+
+/// Join values along an axis, in their order.
+struct Join {
+  Names parts;
+  std::string whole;
+  std::uint64_t axis = 0;
+  bool operator==(const Join&) const = default;
+};
+
 /// Hand values to the client of the request; on the source only.
 struct Emit {
   Names values;
   bool operator==(const Emit&) const = default;
 };
 
-using Instruction = std::variant<Recv, Run, Send, Sample, Add, Emit>;
+using Instruction = std::variant<Recv, Run, Send, Sample, Add, Cut, Join, Emit>;
 using Program = std::vector<Instruction>;
 
 /// The values that an instruction uses, which must be there before it.

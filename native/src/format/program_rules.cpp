@@ -1,7 +1,11 @@
 #include "format/program_rules.hpp"
 
+#include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
 
+#include "errors.hpp"
 #include "format/text.hpp"
 
 namespace partc::program {
@@ -15,7 +19,6 @@ struct Travel {
 };
 
 using Counts = std::map<Travel, int>;
-using Types = Map<std::string, build::TensorType>;
 
 std::string quoted(const Instruction& instruction) { return "`" + print_instruction(instruction) + "`"; }
 
@@ -95,28 +98,85 @@ Fault progress_fault(const Programs& programs) {
   return {};
 }
 
+/// Element type and largest sizes of a value.
+using Fixed = std::pair<std::string, Shape>;
+
+Fixed fixed(const Types& types, const std::string& name, const Dims& dims) {
+  const build::TensorType& type = types.of.at(name);
+  return {type.dtype, evaluate_shape(type.shape, dims)};
+}
+Fixed fixed(const Types& types, const std::string& name) { return fixed(types, name, types.dims); }
+
+bool can_be_added(const Add& add, const Types& types) {
+  const Fixed total = fixed(types, add.total);
+  return total.first == "float32" &&
+         std::ranges::all_of(add.terms, [&](const std::string& name) { return fixed(types, name) == total; });
+}
+
+/// Whether parts make up a whole, and are as equal as they are cut.
+bool are_parts(const std::string& whole, const Names& parts, std::uint64_t axis, const Types& types) {
+  Fixed part = fixed(types, whole);
+  if (axis >= part.second.size()) return false;
+  const Shape sizes = cut_sizes(part.second[axis], parts.size());
+  for (std::size_t at = 0; at < parts.size(); ++at) {
+    part.second[axis] = sizes[at];
+    if (fixed(types, parts[at]) != part) return false;
+  }
+  return true;
+}
+
+std::string type_fault(const Instruction& item, const Types& types) {
+  const Add* add = std::get_if<Add>(&item);
+  if (add != nullptr && !can_be_added(*add, types)) return "only values of float32 and of one shape are added";
+  const Cut* cut = std::get_if<Cut>(&item);
+  const Join* join = std::get_if<Join>(&item);
+  if ((cut != nullptr && !are_parts(cut->whole, cut->parts, cut->axis, types)) ||
+      (join != nullptr && !are_parts(join->whole, join->parts, join->axis, types)))
+    return "the parts are not those of the whole";
+  return "";
+}
+
+/// Whether the values of a call have the types of the sub-module's own, for some sizes of its symbols.
+bool fits(const Call& call, const Run& run, const Types& types) {
+  std::vector<const build::TensorType*> own;
+  std::vector<Shape> shapes;
+  for (std::size_t at = 0; at < call.inputs.size(); ++at) {
+    own.push_back(&types.of.at(call.inputs[at]));
+    shapes.push_back(fixed(types, run.inputs[at]).second);
+    if (own.back()->shape.size() != shapes.back().size()) return false;
+  }
+  const Dims dims = dims_of_call(own, shapes, types.dims);
+  for (std::size_t at = 0; at < call.inputs.size(); ++at)
+    if (fixed(types, call.inputs[at], dims) != fixed(types, run.inputs[at])) return false;
+  for (std::size_t at = 0; at < call.outputs.size(); ++at)
+    if (fixed(types, call.outputs[at], dims) != fixed(types, run.outputs[at])) return false;
+  return true;
+}
+
+std::string call_fault(const Run& run, const Map<std::string, Call>& calls, const Types& types) {
+  const Call* call = calls.find(run.submodule);
+  if (call == nullptr) return "'" + run.submodule + "' is not a sub-module of this device";
+  if (run.inputs == call->inputs && run.outputs == call->outputs) return "";
+  if (call->has_states || run.inputs.size() != call->inputs.size() || run.outputs.size() != call->outputs.size())
+    return "the sub-module has other inputs or outputs";
+  for (const Names* names : {&call->inputs, &call->outputs})
+    for (const std::string& name : *names)
+      if (!types.of.contains(name)) return "";
+  return fits(*call, run, types) ? "" : "the sub-module takes or makes values of other types";
+}
+
 std::string instruction_fault(const Instruction& item, const std::set<std::string>& known,
-                              const Map<std::string, Run>& calls, const Types& types) {
+                              const Map<std::string, Call>& calls, const Types& types) {
   for (const std::string& name : reads(item)) {
     if (!known.contains(name)) return "'" + name + "' is neither given, made nor received before";
   }
   for (const Names& names : {reads(item), writes(item)}) {
     for (const std::string& name : names) {
-      if (!types.contains(name)) return "the type of '" + name + "' is not among values";
-    }
-  }
-  if (const Add* add = std::get_if<Add>(&item)) {
-    const build::TensorType& total = types.at(add->total);
-    for (const std::string& name : add->terms) {
-      if (total.dtype == "float32" && types.at(name) == total) continue;
-      return "only values of float32 and of one shape are added";
+      if (!types.of.contains(name)) return "the type of '" + name + "' is not among values";
     }
   }
   const Run* run = std::get_if<Run>(&item);
-  if (run == nullptr) return "";
-  const Run* call = calls.find(run->submodule);
-  if (call == nullptr) return "'" + run->submodule + "' is not a sub-module of this device";
-  return *run == *call ? "" : "the sub-module has other inputs or outputs";
+  return run == nullptr ? type_fault(item, types) : call_fault(*run, calls, types);
 }
 
 }  // namespace
@@ -127,14 +187,32 @@ Fault ring_fault(const Programs& programs, const std::string& source) {
   return progress_fault(programs);
 }
 
-std::string device_fault(const Program& program, std::set<std::string> given, const Map<std::string, Run>& calls,
+std::string device_fault(const Program& program, std::set<std::string> given, const Map<std::string, Call>& calls,
                          const Types& types) {
+  const auto fault_of = [&](const Instruction& item) -> std::string {
+    try {
+      return instruction_fault(item, given, calls, types);
+    } catch (const Error&) {
+      return "a size of its values is no size";
+    }
+  };
   for (const Instruction& item : program) {
-    const std::string problem = instruction_fault(item, given, calls, types);
+    const std::string problem = fault_of(item);
     if (!problem.empty()) return quoted(item) + ": " + problem;
     for (const std::string& name : writes(item)) given.insert(name);
   }
   return "";
+}
+
+Dims dims_of_call(const std::vector<const build::TensorType*>& own, const std::vector<Shape>& shapes, const Dims& dims) {
+  Dims found = dims;
+  for (std::size_t at = 0; at < own.size(); ++at) {
+    for (std::size_t axis = 0; axis < own[at]->shape.size(); ++axis) {
+      const std::string* symbol = std::get_if<std::string>(&own[at]->shape[axis]);
+      if (symbol != nullptr && dims.contains(*symbol)) found.set(*symbol, shapes[at][axis]);
+    }
+  }
+  return found;
 }
 
 }  // namespace partc::program

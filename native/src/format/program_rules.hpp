@@ -6,6 +6,7 @@
 
 #include "format/map.hpp"
 #include "format/build.gen.hpp"
+#include "format/dims.hpp"
 #include "format/program.hpp"
 
 namespace partc::program {
@@ -20,14 +21,29 @@ struct Fault {
   std::string message;
 };
 
+/// A sub-module as programs call it, with its own inputs and outputs.
+struct Call {
+  Names inputs, outputs;
+  bool has_states = false;
+};
+
+/// Types of values, and the largest value of every symbol: sizes are compared as they are then.
+struct Types {
+  const Map<std::string, build::TensorType>& of;
+  const Dims& dims;
+};
+
 /// The first broken rule of one phase's programs together. O(instructions²) at worst.
 Fault ring_fault(const Programs& programs, const std::string& source);
 
 /// The first broken rule of one device's program; empty: none.
 ///
-/// `given`: values that are there when a step begins. `calls`: the sub-modules' calls by name, with their own inputs and
-/// outputs. `types`: of values.
-std::string device_fault(const Program& program, std::set<std::string> given, const Map<std::string, Run>& calls,
-                         const Map<std::string, build::TensorType>& types);
+/// `given`: values that are there when a step begins. `calls`: by sub-module.
+std::string device_fault(const Program& program, std::set<std::string> given, const Map<std::string, Call>& calls,
+                         const Types& types);
+
+/// The sizes of symbols in a call: `own` are the types of the sub-module's own inputs, `shapes` those of the values that
+/// it is given, `dims` the sizes of the step.
+Dims dims_of_call(const std::vector<const build::TensorType*>& own, const std::vector<Shape>& shapes, const Dims& dims);
 
 }  // namespace partc::program

@@ -66,6 +66,13 @@ class Line {
     literal(")");
     return found;
   }
+  std::uint64_t axis() {
+    const std::string token = take("an axis");
+    const bool is_digit = token.size() == 1 && '0' <= token[0] && token[0] <= '9';
+    const bool is_more = token.size() == 2 && token[0] == '1' && '0' <= token[1] && token[1] <= '5';
+    if (!is_digit && !is_more) throw error("'" + token + "' is no axis", "a number from 0 to 15");
+    return static_cast<std::uint64_t>(std::stoi(token));
+  }
   Error error(const std::string& message, const std::string& hint = "") const {
     return bundle_error(message, where_, hint);
   }
@@ -145,8 +152,22 @@ Instruction parse_line(Line& line) {
     line.literal("->");
     return Add{std::move(terms), line.name()};
   }
+  if (word == "cut") {
+    std::string whole = line.name();
+    line.literal("->");
+    Names parts = line.names();
+    line.literal("along");
+    return Cut{std::move(whole), std::move(parts), line.axis()};
+  }
+  if (word == "join") {
+    Names parts = line.names();
+    line.literal("->");
+    std::string whole = line.name();
+    line.literal("along");
+    return Join{std::move(parts), std::move(whole), line.axis()};
+  }
   if (word == "emit") return Emit{line.names()};
-  throw line.error("unknown instruction '" + word + "'", "one of recv, run, send, sample, add, emit");
+  throw line.error("unknown instruction '" + word + "'", "one of recv, run, send, sample, add, cut, join, emit");
 }
 
 std::string print_name(const std::string& name) {
@@ -186,6 +207,14 @@ std::string print_instruction(const Instruction& instruction) {
             [](const Send& item) { return "send " + print_names(item.values) + " to " + item.device; },
             [](const Sample& item) { return "sample " + print_name(item.logits) + " -> " + print_name(item.token); },
             [](const Add& item) { return "add " + print_names(item.terms) + " -> " + print_name(item.total); },
+            [](const Cut& item) {
+              return "cut " + print_name(item.whole) + " -> " + print_names(item.parts) + " along " +
+                     std::to_string(item.axis);
+            },
+            [](const Join& item) {
+              return "join " + print_names(item.parts) + " -> " + print_name(item.whole) + " along " +
+                     std::to_string(item.axis);
+            },
             [](const Emit& item) { return "emit " + print_names(item.values); }},
       instruction);
 }

@@ -87,12 +87,12 @@ void check_role(const Role& role, const std::string& where) {
   for (const auto& [name, type] : role.inputs) {
     if (role.is_source()) given.insert(name);
   }
-  Map<std::string, program::Run> calls;
+  Map<std::string, program::Call> calls;
   for (const build::Submodule& module : role.build->submodules) {
-    calls.set(module.name, {module.name, module.inputs, module.outputs});
+    calls.set(module.name, {module.inputs, module.outputs, !module.states.empty()});
   }
   for (const auto& [phase, items] : role.programs) {
-    const std::string fault = program::device_fault(items, given, calls, role.types);
+    const std::string fault = program::device_fault(items, given, calls, {role.types, role.dims()});
     if (fault.empty()) continue;
     throw recompile(fault, where + ": placement.json: programs." + phase + "." + role.device());
   }

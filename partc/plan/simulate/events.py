@@ -32,7 +32,7 @@ from itertools import islice
 from typing import assert_never
 
 from partc.errors import InternalError
-from partc.format.program import Add, Emit, Recv, Run, Sample, Send
+from partc.format.program import Add, Cut, Emit, Join, Recv, Run, Sample, Send
 from partc.plan.simulate.demand import Load, Noise
 from partc.plan.simulate.result import Simulation, Span, Transfer
 from partc.plan.simulate.script import Script, Workflow
@@ -303,7 +303,7 @@ class Simulator:
                     acts.append(_Compute(*next(runs)))
                 case Send(values=values, device=peer):
                     acts.append(self._give(script, name, peer, values))
-                case Sample() | Add() | Emit():
+                case Sample() | Add() | Cut() | Join() | Emit():
                     pass  # they take no time worth counting
                 case _:
                     assert_never(item)

@@ -23,14 +23,17 @@ from typing import assert_never
 import numpy as np
 
 from partc.errors import InternalError, RunError
-from partc.format.dtypes import Array, as_float32
+from partc.format.dims import cut_sizes
+from partc.format.dtypes import DTYPES, Array, as_float32
 from partc.format.message_parts import Resumption, Sampling
 from partc.format.program import (
     CHUNK,
     REPLAY,
     Add,
+    Cut,
     Emit,
     Instruction,
+    Join,
     Message,
     Program,
     Recv,
@@ -38,6 +41,7 @@ from partc.format.program import (
     Sample,
     Send,
 )
+from partc.format.program_rules import dims_of_call
 from partc.format.role import Role
 from partc.format.status import SAMPLE
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
@@ -289,11 +293,8 @@ class Request:
         match instruction:
             case Recv():
                 self._receive(instruction)
-            case Run(submodule=name, inputs=inputs):
-                self.state = State.COMPUTING
-                arrays = [values[item] for item in inputs]
-                actions.append(Compute(name, self.slot, arrays, step.dims, self._resets))
-                self._resets = False
+            case Run():
+                self._run(instruction, actions)
             case Send(values=names, device=peer):
                 arrays = [values[name] for name in names]
                 for array in arrays:
@@ -306,10 +307,38 @@ class Request:
                 actions.append(self._draw(name, step))
             case Add(terms=names, total=total):
                 values[total] = _sum([values[name] for name in names])
+            case Cut(whole=name, parts=names, axis=axis):
+                values.update(zip(names, _cut(values[name], len(names), axis), strict=True))
+            case Join(parts=names, whole=name, axis=axis):
+                values[name] = np.concatenate([values[part] for part in names], axis)
             case Emit(values=names):
                 self._emitted = {name: values[name] for name in names}
             case _:
                 assert_never(instruction)
+
+    def _run(self, run: Run, actions: list[Action]) -> None:
+        """Ask for a sub-module, with the sizes that it is called with; without any elements to compute, go on."""
+        role, dims = self.script.role, self._under_way.dims
+        module, arrays = role.submodules[run.submodule], [self._values[name] for name in run.inputs]
+        if run.inputs != module.inputs:
+            dims = dims_of_call(
+                [role.types[name] for name in module.inputs], [array.shape for array in arrays], dims
+            )
+            if not module.states and self._makes_nothing(run, dims):
+                return
+        self.state = State.COMPUTING
+        actions.append(Compute(run.submodule, self.slot, arrays, dims, self._resets))
+        self._resets = False
+
+    def _makes_nothing(self, run: Run, dims: Mapping[str, int]) -> bool:
+        """Whether all outputs of a call are empty; then they are there."""
+        role = self.script.role
+        kinds = [role.types[name] for name in role.submodules[run.submodule].outputs]
+        if any(kind.bytes(dims) for kind in kinds):
+            return False
+        made = [np.empty(kind.sizes(dims), DTYPES[kind.dtype]) for kind in kinds]
+        self._values.update(zip(run.outputs, made, strict=True))
+        return True
 
     def _receive(self, instruction: Recv) -> None:
         peer = instruction.device
@@ -367,3 +396,9 @@ def _sum(terms: Sequence[Array]) -> Array:
     for term in terms[1:]:
         total += term
     return total
+
+
+def _cut(whole: Array, count: int, axis: int) -> list[Array]:
+    """`count` parts of a value, each without gaps."""
+    ends = np.cumsum(cut_sizes(whole.shape[axis], count))[:-1]
+    return [np.ascontiguousarray(part) for part in np.split(whole, ends, axis)]
