@@ -1,4 +1,4 @@
-"""The tokenizer goes to the source device alone: no other one sees text."""
+"""The tokenizer, and what pools a text's vectors, go to the source device alone: no other one sees text."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja",
     "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+    "modules.json", "1_Pooling/config.json",
 )  # fmt: skip
-"""The files of tokenizers in Hugging Face checkpoints."""
+"""The files of tokenizers in Hugging Face checkpoints, and of what sentence-transformers does behind an encoder."""
 
 
-def tokenizer_files(info: ModelInfo) -> list[Path]:
-    """The tokenizer's files in the model folder; none for a graph or for random weights."""
+def tokenizer_files(info: ModelInfo) -> list[str]:
+    """The tokenizer's files in the model folder, by name; none for a graph or for random weights."""
     if info.task == "graph" or info.random is not None:
         return []
-    return [path for name in FILES if (path := Path(info.folder) / name).is_file()]
+    return [name for name in FILES if (Path(info.folder) / name).is_file()]
 
 
 def copy_tokenizer(info: ModelInfo, folder: Path) -> None:
@@ -30,11 +31,12 @@ def copy_tokenizer(info: ModelInfo, folder: Path) -> None:
     Raises:
         ModelError: tokenizer.json cannot be loaded, which would else be found on the device.
     """
-    for path in tokenizer_files(info):
-        if path.name == "tokenizer.json":
+    for name in tokenizer_files(info):
+        path, copy = Path(info.folder) / name, folder / "tokenizer" / name
+        if name == "tokenizer.json":
             _check(path)
-        (folder / "tokenizer").mkdir(exist_ok=True)
-        shutil.copyfile(path, folder / "tokenizer" / path.name)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def _check(path: Path) -> None:

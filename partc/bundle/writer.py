@@ -125,9 +125,7 @@ def _emit(
     progress: Progress,
 ) -> EmittedPart:
     is_source = module.parts is not None and part is module.parts[0]
-    extra = (
-        fingerprint(module.info, [path.name for path in tokenizer_files(module.info)]) if is_source else []
-    )
+    extra = fingerprint(module.info, tokenizer_files(module.info)) if is_source else []
     inputs = inputs_hash(part, module.info, target, extra)
     folder = workspace.folder / "devices" / part.device
     record = earlier.take_over(folder, inputs, progress)

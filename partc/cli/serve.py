@@ -111,9 +111,10 @@ def serve_command(
     insecure: bool,
     as_json: bool,
 ) -> None:
-    """Start a runner for each device of BUILD as a local process, and answer requests for text until Ctrl-C.
+    """Start a runner for each device of BUILD as a local process, and answer requests until Ctrl-C.
 
-    The model must generate text. Clients of OpenAI's API take http://HOST:PORT/v1 as their base URL.
+    The model must generate text, or be an encoder, whose embeddings are served then. Clients of OpenAI's API take
+    http://HOST:PORT/v1 as their base URL.
     """
     from partc.cli.load import load_build
     from partc.cli.status_feed import make_line, planned_times
@@ -125,9 +126,9 @@ def serve_command(
     refuse((tls_cert is None) != (tls_key is None), "--tls-cert goes with --tls-key")
     refuse(connect is not None and runner is not None, "--runner is for local runners: leave --connect out")
     role = load_build(build)
-    if role.model.task != "text-generation":
-        hint = "partc run computes its outputs"
-        raise RunError(f"this model does not generate text: {role.model.task}", where=str(build), hint=hint)
+    if role.model.task not in ("text-generation", "feature-extraction"):
+        message = f"this model neither generates text nor embeds it: {role.model.task}"
+        raise RunError(message, where=str(build), hint="partc run computes its outputs")
     most_body = max_body or _BODY_BYTES + _BODY_BYTES_PER_TOKEN * role.model.max_sequence
     settings = ServerSettings(
         host=host,

@@ -5,6 +5,7 @@ app        routes; requests are admitted, answered, streamed, cancelled
 ├── access     API keys, hosts, size and time of bodies
 ├── bodies     JSON bodies → what is asked for; what is not there is refused in words
 ├── template   chat messages → the text of a prompt, in a process of its own
+├── embedding  texts → vectors; `pooling` says how those of tokens become one
 ├── answer     tokens → text, stop strings, the reason of the end
 ├── replies    the shapes of answers and chunks
 ├── metrics    counters in Prometheus' text format

@@ -19,12 +19,23 @@ from starlette.routing import Route
 from partc.errors import PartcError
 from partc.format.role import Role
 from partc.runtime.client.text import Tokenizer
+from partc.runtime.core.inputs import GENERATION
 from partc.serve.access import App, Limits, Receive, Scope, Send, error_response, read_bytes
-from partc.serve.bodies import ChatBody, CompletionBody, read_body
-from partc.serve.errors import RETRY_S, ApiError, api_error
+from partc.serve.bodies import (
+    ChatBody,
+    CompletionBody,
+    EmbeddingBody,
+    Texts,
+    read_body,
+    texts_of,
+    token_ids_of,
+)
+from partc.serve.embedding import Embedding, embeddings_json
+from partc.serve.errors import RETRY_S, ApiError, api_error, unsupported
 from partc.serve.generation import Asked, Generation, too_slow
 from partc.serve.live import Live
 from partc.serve.metrics import CONTENT_TYPE, Metrics
+from partc.serve.pooling import Pooling
 from partc.serve.replies import Json, Shape, event, model_json
 from partc.serve.ring import RingThread, State
 from partc.serve.template import Chat, Renderer
@@ -32,7 +43,9 @@ from partc.serve.template import Chat, Renderer
 PAGE = Path(__file__).with_name("page.html")
 _STREAM = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 _ABSENT = {
-    "/v1/embeddings": "this server has no embeddings",
+    "/v1/embeddings": "this model generates text, and has no embeddings: serve an encoder",
+    "/v1/completions": "this model does not generate text: use /v1/embeddings",
+    "/v1/chat/completions": "this model does not generate text: use /v1/embeddings",
     "/v1/responses": "this server has no responses: use /v1/chat/completions",
     "/v1/messages": "this server has OpenAI's API: use /v1/chat/completions",
 }
@@ -55,6 +68,8 @@ class Endpoint:
     ring: RingThread
     renderer: Renderer
     live: Live
+    pooling: Pooling = field(default_factory=Pooling)
+    """The vector of a text, of those of its tokens."""
     created: int = field(default_factory=lambda: int(time.time()))
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -72,8 +87,7 @@ class Endpoint:
             Route("/metrics", self.show_metrics),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model),
-            Route("/v1/completions", self.complete, methods=["POST"]),
-            Route("/v1/chat/completions", self.converse, methods=["POST"]),
+            *self._answering(),
         ]
         handlers: Mapping[Any, Any] = {
             PartcError: _on_error,
@@ -82,6 +96,15 @@ class Endpoint:
         }
         made: App = Starlette(routes=routes, exception_handlers=handlers)
         return made
+
+    def _answering(self) -> list[Route]:
+        """The routes that the model's task has."""
+        if self.role.model.task != GENERATION:
+            return [Route("/v1/embeddings", self.embed, methods=["POST"])]
+        return [
+            Route("/v1/completions", self.complete, methods=["POST"]),
+            Route("/v1/chat/completions", self.converse, methods=["POST"]),
+        ]
 
     async def page(self, request: Request) -> Response:
         """The page."""
@@ -119,11 +142,7 @@ class Endpoint:
         """`POST /v1/completions`."""
         body = read_body(await read_bytes(request, self.limits.most_body_bytes), CompletionBody)
         self._check_name(body.model)
-        prompts = body.token_ids
-        if body.texts:
-            prompts = await asyncio.to_thread(self.tokenizer.encode, body.texts)
-        if not prompts:
-            raise ApiError("no prompt", param="prompt")
+        prompts = await self._token_ids(body.prompt, "prompt")
         return await self._answer(request, body, prompts, body.most_tokens, is_chat=False)
 
     async def converse(self, request: Request) -> Any:
@@ -135,6 +154,39 @@ class Endpoint:
         )
         prompts = await asyncio.to_thread(self.tokenizer.encode_whole, [text])
         return await self._answer(request, body, prompts, body.most_tokens, is_chat=True)
+
+    async def embed(self, request: Request) -> Any:
+        """`POST /v1/embeddings`."""
+        body = read_body(await read_bytes(request, self.limits.most_body_bytes), EmbeddingBody)
+        self._check_name(body.model)
+        if body.dimensions is not None:
+            raise unsupported("dimensions", "this server gives vectors as the model has them; leave it out")
+        prompts = await self._token_ids(body.input, "input")
+        for prompt in prompts:
+            self._check_input(prompt)
+        at_once = min(len(prompts), self.role.model.max_requests)
+        self._admit(at_once)
+        embedding = Embedding(prompts, self.ring, self.pooling, at_once, self.metrics)
+        vectors = await self._within_time(request, embedding.vectors())
+        if vectors is None:
+            return Response(status_code=499)
+        tokens, packed = sum(map(len, prompts)), body.encoding_format == "base64"
+        return JSONResponse(embeddings_json(vectors, self.name, tokens, packed=packed))
+
+    def _check_input(self, prompt: Sequence[int]) -> None:
+        self._check_prompt(prompt, "input")
+        if len(prompt) > (longest := self.role.model.max_sequence):
+            message = f"a text has {len(prompt)} tokens, at most {longest} are taken"
+            raise ApiError(message, param="input", code="context_length_exceeded")
+
+    async def _token_ids(self, given: Texts, param: str) -> Sequence[Sequence[int]]:
+        """The token ids of a field that has texts or token ids."""
+        prompts, texts = token_ids_of(given, param), texts_of(given)
+        if texts:
+            prompts = await asyncio.to_thread(self.tokenizer.encode, texts)
+        if not prompts:
+            raise ApiError("nothing is given", param=param)
+        return prompts
 
     async def _answer(
         self,
@@ -160,24 +212,27 @@ class Endpoint:
         generation = Generation(asked, self.ring, self.tokenizer, self.metrics)
         if body.stream:
             return Stream(self, generation)
-        outcome = await unless_gone(request.receive, self._whole(generation))
-        if outcome is None:
-            self.metrics.requests["cancelled"] += 1
-            return Response(status_code=499)
-        return JSONResponse(outcome)
+        outcome = await self._within_time(request, self._whole(generation))
+        return Response(status_code=499) if outcome is None else JSONResponse(outcome)
 
     async def _whole(self, generation: Generation) -> Json:
+        async with generation.running():
+            return await generation.whole()
+
+    async def _within_time(self, request: Request, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """The result of `work`; None where the client went away. Its outcome is counted."""
+        outcome: _T | None
         try:
-            async with asyncio.timeout(self.limits.request_s), generation.running():
-                answer = await generation.whole()
+            async with asyncio.timeout(self.limits.request_s):
+                outcome = await unless_gone(request.receive, work)
         except TimeoutError:
             self.metrics.requests["timeout"] += 1
             raise too_slow(self.limits.request_s) from None
         except ApiError:
             self.metrics.requests["failed"] += 1
             raise
-        self.metrics.requests["ok"] += 1
-        return answer
+        self.metrics.requests["cancelled" if outcome is None else "ok"] += 1
+        return outcome
 
     def _admit(self, answers: int) -> None:
         """Refuse what the ring cannot take within sensible time."""
@@ -193,18 +248,22 @@ class Endpoint:
     def _room(self, prompt: Sequence[int], most_tokens: int | None) -> int:
         """New tokens at most; a prompt that leaves no room is refused, one that leaves less than asked is not."""
         longest = self.role.model.max_sequence
-        if not prompt:
-            raise ApiError("the prompt is empty", param="prompt")
+        self._check_prompt(prompt, "prompt")
         room = longest - len(prompt)
         if room < 1:
             message = (
                 f"the prompt has {len(prompt)} tokens; prompt and answer have at most {longest} together"
             )
             raise ApiError(message, param="messages", code="context_length_exceeded")
+        return room if most_tokens is None else min(room, most_tokens)
+
+    def _check_prompt(self, prompt: Sequence[int], param: str) -> None:
+        """Refuse a prompt that no model takes, or not this one."""
+        if not prompt:
+            raise ApiError("the prompt is empty", param=param)
         vocabulary = self.role.model.vocab_size
         if min(prompt) < 0 or (vocabulary is not None and max(prompt) >= vocabulary):
-            raise ApiError(f"a token is none of the model's, 0 to {(vocabulary or 0) - 1}", param="prompt")
-        return room if most_tokens is None else min(room, most_tokens)
+            raise ApiError(f"a token is none of the model's, 0 to {(vocabulary or 0) - 1}", param=param)
 
     def _ends(self, is_chat: bool) -> frozenset[int]:
         """The model's end tokens; in a conversation also those with which its template ends a turn."""

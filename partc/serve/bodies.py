@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -24,7 +24,9 @@ COMPLETION_TOKENS = 16
 _SEEDS = 2**63
 
 Positive = Annotated[int, Meta(ge=1)]
-_Body = TypeVar("_Body", bound="Body")
+Texts = str | list[str | int | list[int]]
+"""A text, several, the token ids of one, or of several."""
+_Body = TypeVar("_Body", bound="Body | EmbeddingBody")
 
 
 class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,7 +130,7 @@ class ChatBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class CompletionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`POST /v1/completions`."""
 
-    prompt: str | list[str | int | list[int]]
+    prompt: Texts
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
@@ -139,28 +141,38 @@ class CompletionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True
         """New tokens at most."""
         return self.max_tokens or COMPLETION_TOKENS
 
-    @property
-    def texts(self) -> list[str]:
-        """The prompts, where they are texts; empty where they are token ids."""
-        given = [self.prompt] if isinstance(self.prompt, str) else self.prompt
-        return [item for item in given if isinstance(item, str)]
 
-    @property
-    def token_ids(self) -> list[list[int]]:
-        """The prompts, where they are token ids; empty where they are texts.
+class EmbeddingBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`POST /v1/embeddings`."""
 
-        Raises:
-            ApiError: texts and token ids.
-        """
-        if isinstance(self.prompt, str):
-            return []
-        alone = [item for item in self.prompt if isinstance(item, int)]
-        lists = [item for item in self.prompt if isinstance(item, list)]
-        if max(len(alone), len(lists), len(self.texts)) != len(self.prompt):
-            raise ApiError(
-                "a prompt is a text, a list of texts, of token ids, or of such lists", param="prompt"
-            )
-        return [alone] if alone else lists
+    model: str
+    input: Texts
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Positive | None = None
+    user: str | None = None
+    """Noted nowhere."""
+
+
+def texts_of(given: Texts) -> list[str]:
+    """The texts of a field; empty where it holds token ids."""
+    items = [given] if isinstance(given, str) else given
+    return [item for item in items if isinstance(item, str)]
+
+
+def token_ids_of(given: Texts, param: str) -> list[list[int]]:
+    """The token ids of a field, one list a text; empty where it holds texts.
+
+    Raises:
+        ApiError: texts and token ids.
+    """
+    if isinstance(given, str):
+        return []
+    alone = [item for item in given if isinstance(item, int)]
+    lists = [item for item in given if isinstance(item, list)]
+    if max(len(alone), len(lists), len(texts_of(given))) != len(given):
+        message = f"{param} is a text, a list of texts, of token ids, or of such lists"
+        raise ApiError(message, param=param)
+    return [alone] if alone else lists
 
 
 _NO_PENALTY = "this server has no penalties; leave it out, or give 0"
@@ -212,7 +224,7 @@ def read_body(data: bytes, kind: type[_Body]) -> _Body:
     for name, (neutral, why) in _REFUSED.items():
         if getattr(body, name, None) not in neutral:
             raise unsupported(name, why)
-    if body.stream_options is not None and not body.stream:
+    if isinstance(body, Body) and body.stream_options is not None and not body.stream:
         raise ApiError("stream_options goes with stream: true", param="stream_options")
     return body
 

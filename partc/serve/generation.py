@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from partc.errors import PartcError
 from partc.format.message_parts import Sampling
+from partc.runtime.client.results import Result
 from partc.runtime.client.text import Tokenizer
-from partc.serve.answer import Answer, Finish, StopSearch
+from partc.serve.answer import Answer, StopSearch
 from partc.serve.errors import ApiError, api_error
 from partc.serve.metrics import Metrics
 from partc.serve.replies import DONE, KEEP_ALIVE, Json, Shape, event
@@ -54,7 +55,7 @@ class Generation:
     metrics: Metrics
     answers: list[Answer] = field(default_factory=list)
     _jobs: list[Job] = field(default_factory=list)
-    _events: asyncio.Queue[tuple[int, int | Finish | PartcError]] = field(default_factory=asyncio.Queue)
+    _events: asyncio.Queue[tuple[int, int | Result | PartcError]] = field(default_factory=asyncio.Queue)
     _begun: float = 0.0
     _latest: dict[int, float] = field(default_factory=dict)
     """Choice → when its last token came."""
@@ -132,11 +133,11 @@ class Generation:
         """A chunk; where usage is wanted, each but the last says that it has none yet."""
         return event({**chunk, "usage": None} if self.asked.wants_usage else chunk)
 
-    def _take(self, index: int, answer: Answer, what: int | Finish | PartcError) -> str:
+    def _take(self, index: int, answer: Answer, what: int | Result | PartcError) -> str:
         if isinstance(what, PartcError):
             raise api_error(what)
-        if isinstance(what, str):
-            return answer.end(what)
+        if isinstance(what, Result):
+            return answer.end("stop" if what.finish[0] == "stop" else "length")
         self._count(index)
         piece = answer.push(what)
         if answer.finish is not None:  # by a stop text, which the ring knows nothing of

@@ -29,7 +29,6 @@ from partc.format.status import RingStatus
 from partc.runtime.client.client import Client
 from partc.runtime.client.request import Request
 from partc.runtime.client.results import Result, Tokens
-from partc.serve.answer import Finish
 
 State = Literal["starting", "ready", "lost", "ended"]
 Connect = Callable[[], Client]
@@ -45,14 +44,14 @@ _STATUS_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One sequence to generate. `on_token` and `on_end` are called in the event loop."""
+    """One sequence to generate, or to encode. `on_token` and `on_end` are called in the event loop."""
 
     prompt: Sequence[int]
     max_new_tokens: int
     sampling: Sampling
     stop: Sequence[int]
     on_token: Callable[[int], None]
-    on_end: Callable[[Finish | PartcError], None]
+    on_end: Callable[[Result | PartcError], None]
     tokens: list[int] = field(default_factory=list)
     """Those that have come; the ring's thread alone touches this and what follows."""
     request: Request | None = None
@@ -235,7 +234,7 @@ class RingThread:
                 continue
             if isinstance(outcome, Result):
                 self._jobs.remove(job)
-                self._end(job, "stop" if outcome.finish[0] == "stop" else "length")
+                self._end(job, outcome)
             elif _can_begin_again(job, outcome):
                 job.request = None
                 self.begun_again += 1
@@ -243,7 +242,7 @@ class RingThread:
                 self._jobs.remove(job)
                 self._end(job, outcome)
 
-    def _end(self, job: Job, outcome: Finish | PartcError) -> None:
+    def _end(self, job: Job, outcome: Result | PartcError) -> None:
         self._call(job.on_end, outcome)
 
     def _drain(self) -> None:
@@ -269,6 +268,6 @@ def _is_loss(error: PartcError) -> bool:
 
 
 def _can_begin_again(job: Job, outcome: PartcError) -> bool:
-    if job.is_cancelled or job.lives > 1 or len(job.tokens) >= job.max_new_tokens:
+    if job.is_cancelled or job.lives > 1 or len(job.tokens) >= job.max_new_tokens > 0:
         return False
     return isinstance(outcome, RunError) and outcome.cause == "lost-peer"

@@ -19,6 +19,7 @@ from partc.runtime.client.text import Tokenizer
 from partc.serve.access import Gate, Limits
 from partc.serve.app import Endpoint
 from partc.serve.live import Live, PlannedOf
+from partc.serve.pooling import read_pooling
 from partc.serve.ring import Opener, RingThread, State
 from partc.serve.template import Renderer, read_chat
 
@@ -107,6 +108,7 @@ async def _serve(
             ring=ring,
             renderer=renderer,
             live=Live(ring, planned),
+            pooling=read_pooling(folder / "tokenizer"),
         )
         try:
             server = uvicorn.Server(_config(_gate(endpoint, settings), settings))
