@@ -11,25 +11,32 @@ import sys
 if "partc.runtime" in sys.orig_argv:
     import os, time
     from pathlib import Path
-    from partc.runtime.engines.ort import OrtEngine
+    from partc.runtime.engines import contract
 
-    inner, read_at, factor = OrtEngine.run, 0.0, 1.0
+    inner = contract.make_engine
 
-    def run(self, *given):
-        global read_at, factor
-        began = time.perf_counter()
-        outputs = inner(self, *given)
-        took = time.perf_counter() - began
-        if began > read_at + 0.01:
-            file = Path(os.environ["THROTTLE"], self._role.device)
-            read_at, factor = began, float(file.read_text()) if file.exists() else 1.0
-        if factor > 1:
-            time.sleep((factor - 1) * took)
-        return outputs
+    def make_engine(role, place):
+        engine = inner(role, place)
+        kind = type(engine)
+        run, file, read_at, factor = kind.run, Path(os.environ["THROTTLE"], role.device), 0.0, 1.0
 
-    OrtEngine.run = run
+        def throttled(*given):
+            nonlocal read_at, factor
+            began, computed = time.perf_counter(), time.thread_time()
+            outputs = run(*given)
+            took, computed = time.perf_counter() - began, time.thread_time() - computed
+            if began > read_at + 0.01:
+                read_at, factor = began, float(file.read_text()) if file.exists() else 1.0
+            if factor > 1:
+                time.sleep(max(0.0, factor * computed - took))
+            return outputs
+
+        kind.run = throttled
+        return engine
+
+    contract.make_engine = make_engine
 """
-"""Sleeps in proportion to what each run took; so the machine's other processes have the core meanwhile."""
+"""Sleeps in proportion to what each run computed; so the machine's other processes have the core meanwhile."""
 
 
 class Throttle:

@@ -1,0 +1,133 @@
+"""Builds and rings of devices that are slow on purpose, on links that are slow on purpose."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from partc.ir.plan import PlanFile
+from partc.plan.file import PLAN_FILE
+from partc.runtime.client.client import Client
+from partc.runtime.client.launch import launch_local
+from partc.runtime.client.runners import PYTHON_RUNNER
+from tests.living.network import Network, Speed
+from tests.living.throttle import Throttle
+
+MBIT_BYTES = 125_000.0
+BYTES_PER_FLOP = 0.5
+"""The speed of a device's memory beside that of its arithmetic: both are fitted as one."""
+FIRST_GUESS = 10.0
+"""GFLOP/s."""
+PATIENCE_S = 120.0
+
+Asked = Callable[[Client], float]
+"""Makes a request; the seconds that count."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is fitted."""
+
+    gflops: float
+    """Of a device."""
+    message_s: float
+    """What a message takes besides the latency of its link."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Alike devices, each with a share of a core, and what they run."""
+
+    folder: Path
+    """For builds."""
+    model: Mapping[str, Any]
+    """model.yaml."""
+    weights_bytes: float
+    """What a device needs to hold all of it."""
+    count: int
+    cores: float
+    """Of each device."""
+    phase: str
+    """The phase whose steps are measured."""
+    asked: Asked
+    runs: int
+
+    def fit(self) -> Fit:
+        """The numbers by which the plans of one device and of the pipeline say what these take on a fast link."""
+        guess, speed = Fit(FIRST_GUESS, 0.0), Speed(1000 * MBIT_BYTES)
+        build = self.compiled("one", guess, speed)
+        fitted = Fit(FIRST_GUESS * predicted_s(build, self.phase) / self.median_s(build, speed), 0.0)
+        build = self.compiled("pipeline", fitted, speed)
+        over = self.median_s(build, speed) - predicted_s(build, self.phase)
+        return Fit(fitted.gflops, max(0.0, over / self.count))
+
+    def compiled(self, strategy: str, fit: Fit, speed: Speed) -> Path:
+        """The build of a strategy, `one` or `pipeline` among them; made only if it is missing."""
+        rate, latency = speed.bytes_per_s / MBIT_BYTES, (speed.latency_s + fit.message_s) * 1e3
+        place = self.folder / f"{strategy}-{fit.gflops:.2f}-{rate:g}-{latency:.3f}"
+        if not (place / PLAN_FILE).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            model, devices = self.folder / "model.yaml", self.folder / "devices.yaml"
+            model.write_text(json.dumps(self.model))
+            devices.write_text(json.dumps(self._devices(strategy, fit, speed)))
+            flags = [] if strategy in ("one", "pipeline") else ["--strategy", strategy]
+            partc("compile", model, "--target", devices, "-o", place, *flags)
+        return place
+
+    def _devices(self, strategy: str, fit: Fit, speed: Speed) -> dict[str, Any]:
+        room = 1.6 / self.count if strategy == "pipeline" else 1.6
+        figures = {
+            "arch": "x86_64", "threads": 1, "memory": f"{self.weights_bytes * room:.0f} B",
+            "flops": f"{fit.gflops:.4f} GFLOP/s", "memory_bandwidth": f"{BYTES_PER_FLOP * fit.gflops:.4f} GB/s",
+        }  # fmt: skip
+        link = {
+            "bandwidth": f"{speed.bytes_per_s:.0f} B/s",
+            "latency": f"{(speed.latency_s + fit.message_s) * 1e6:.1f} us",
+        }
+        names = "abcdefgh"[: 1 if strategy == "one" else self.count]
+        return {"source": "a", "devices": dict.fromkeys(names, figures), "links": {"default": link}}
+
+    def median_s(self, build: Path, speed: Speed) -> float:
+        """The median of `measured_s`."""
+        return statistics.median(self.measured_s(build, speed))
+
+    def measured_s(self, build: Path, speed: Speed) -> list[float]:
+        """Seconds of some requests, one after the other, on processes of their own; the first one is left out."""
+        names = sorted(folder.name for folder in (build / "devices").iterdir())
+        throttle = Throttle(self.folder / "throttle")
+        for name in names:
+            throttle.slow(name, 1 / self.cores)
+        with ExitStack() as stack:
+            network = stack.enter_context(Network(names, speed))
+            runners = {name: network.command(name, PYTHON_RUNNER) for name in names}
+            started = launch_local(
+                build, listen=network.listen(), runners=runners, env=throttle.env, floor_s=PATIENCE_S
+            )
+            client = stack.enter_context(stack.enter_context(started).client())
+            return [self.asked(client) for _ in range(self.runs + 1)][1:]
+
+
+def partc(*arguments: object) -> None:
+    """Run a command; what it prints is for nobody."""
+    command = [sys.executable, "-m", "partc.cli", *map(str, arguments)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def plan_of(build: Path) -> PlanFile:
+    """plan.json of a build."""
+    return PlanFile.from_json(json.loads((build / PLAN_FILE).read_text()))
+
+
+def predicted_s(build: Path, phase: str) -> float:
+    """Seconds of a step of a phase, by the plan."""
+    predicted = plan_of(build).predicted
+    assert predicted is not None
+    (found,) = (one.latency_s for one in predicted.phases if phase == one.phase)
+    return float(found)
