@@ -80,7 +80,7 @@ void Runner::serve() {
 }
 
 void Runner::work_until_asked() {
-  standby_.emplace([this] { look_after(); });
+  standby_.emplace([this] { look_after(); }, [this] { return transport_->has_unsent(); });
   begin();
   loader_.begin();
   while (!stopping_) turn();

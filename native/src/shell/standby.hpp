@@ -12,8 +12,8 @@ namespace partc::shell {
 /** Works a loop while its owner is away; the two never work it at once. */
 class Standby {
  public:
-  /** Begin; `turn` does what there is to do, without waiting. */
-  explicit Standby(std::function<void()> turn);
+  /** Begin; `turn` does what there is to do, without waiting; `hurries` says whether a message is on its way out. */
+  Standby(std::function<void()> turn, std::function<bool()> hurries);
   /** End the thread. */
   ~Standby();
   Standby(const Standby&) = delete;
@@ -46,7 +46,10 @@ class Standby {
   void look_after();
 
   std::function<void()> turn_;
+  std::function<bool()> hurries_;
   std::binary_semaphore owned_{0};  // who holds it may work the loop
+  std::counting_semaphore<> hurry_{0};  // shortens the sleep under way
+  std::atomic<double> pause_;
   std::atomic<double> away_since_;  // below 0: the owner is here
   std::atomic<bool> busy_ = false;  // whether it may be needed at all, so that an idle device sleeps
   std::atomic<bool> ended_ = false;

@@ -48,6 +48,8 @@ class Transport {
 
   /** Queue a message without waiting; false when there is no connection to take it. */
   virtual bool send(const core::Origin& origin, const messages::AnyMessage& message, const Frames& frames = {}) = 0;
+  /** Whether the rest of a message leaves only when `poll` is called again. */
+  virtual bool has_unsent() const = 0;
   /** The events since the last call, in order for each connection; after `timeout_s` at the latest (none: never).
 
   More messages may lie ready than it returns.

@@ -32,6 +32,7 @@ class ZmqTransport : public Transport {
   void watch(int descriptor) override { watched_.insert(descriptor); }
   void unwatch(int descriptor) override { watched_.erase(descriptor); }
   bool send(const core::Origin& origin, const messages::AnyMessage& message, const Frames& frames = {}) override;
+  bool has_unsent() const override { return false; }  // libzmq has a thread of its own
   std::vector<Event> poll(std::optional<double> timeout_s) override;
 
  private:

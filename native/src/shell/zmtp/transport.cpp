@@ -266,7 +266,7 @@ void ZmtpTransport::made(const std::string& name, Outgoing& out) {
 /** Close the connection to a device; what it has not read is lost, as in a break. */
 void ZmtpTransport::leave(const std::string& name) {
   const auto found = outgoing_.find(name);
-  connections_.erase(found->second.id);
+  if (connections_.contains(found->second.id)) extract(found->second.id);
   if (found->second.is_up) events_.push_back(core::Disconnected{{name, false}});
   outgoing_.erase(found);
 }
@@ -361,11 +361,18 @@ void ZmtpTransport::write(Connection& connection) {
   const bool waits = !session.unsent().empty();
   if (waits == connection.waits_to_write) return;
   connection.waits_to_write = waits;
+  waits ? ++unsent_ : --unsent_;
   control(epoll_, EPOLL_CTL_MOD, connection.socket.get(), waits ? EPOLLIN | EPOLLOUT : EPOLLIN, connection.id);
 }
 
+std::unique_ptr<ZmtpTransport::Connection> ZmtpTransport::extract(Id id) {
+  auto taken = std::move(connections_.extract(id).mapped());
+  if (taken->waits_to_write) --unsent_;
+  return taken;
+}
+
 void ZmtpTransport::close(Id id, Failure failure) {
-  const auto closed = std::move(connections_.extract(id).mapped());
+  const auto closed = extract(id);
   silent_.erase(id);
   if (closed->origin.is_route) {
     routes_.erase(closed->origin.name);

@@ -36,6 +36,7 @@ class ZmtpTransport : public Transport {
   void watch(int descriptor) override;
   void unwatch(int descriptor) override;
   bool send(const core::Origin& origin, const messages::AnyMessage& message, const Frames& frames = {}) override;
+  bool has_unsent() const override { return unsent_ > 0; }
   std::vector<Event> poll(std::optional<double> timeout_s) override;
 
  private:
@@ -90,6 +91,7 @@ class ZmtpTransport : public Transport {
   void took(Connection& connection);
   Event decoded(const Connection& connection, Frames frames) const;
   void write(Connection& connection);
+  std::unique_ptr<Connection> extract(Id id);
   void close(Id id, zmtp::Failure failure);
 
   std::optional<Keys> keys_;
@@ -100,6 +102,7 @@ class ZmtpTransport : public Transport {
   double listens_again_ = kNever;  // after a time in which no more files could be opened
   Id last_id_ = 0;
   std::unordered_map<Id, std::unique_ptr<Connection>> connections_;
+  std::size_t unsent_ = 0;  // connections that wait to write
   std::unordered_map<std::string, Id> routes_;
   std::set<int> files_;  // watched ones that are always readable
   std::set<Id> silent_;  // connections to us of which no message has come; the first one is the oldest
