@@ -17,7 +17,7 @@ from msgspec import structs
 
 from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, PlanError, UserError
-from partc.ir.graph import ModelInfo, Module, SubmoduleProfile, Weight
+from partc.ir.graph import ModelInfo, Module, SubmoduleProfile
 from partc.ir.plan import Plan, PlanFile
 from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
@@ -48,7 +48,7 @@ from partc.plan.unsupported import (
     without_unsupported,
 )
 from partc.plan.values import tokens_per_s
-from passes.profile_submodules import profile_submodules
+from passes.profile_submodules import Stored, profile_submodules
 from passes.shards.pricing import with_blocks
 
 NEARLY = 0.98
@@ -148,16 +148,22 @@ def _with_blocks(problem: Problem, module: Module, devices: DevicesConfig, where
         PlanError: there are none.
     """
     source = devices.devices[devices.source]
-    found = with_blocks(problem, module.info, module.graph, module.submodules or (), source)
+    found = with_blocks(problem, module.info, module.graph, module.submodules or (), source, _stored(devices))
     if not any(part.block for part in found.submodules):
         raise PlanError(
-            "no block can be shared: an attention or MLP between products with weights of float32, summed in float32",
+            "no block can be shared: an attention or MLP between products with weights, summed in float32",
             where=where,
-            hint="leave --strategy out"
-            if module.info.quantize is None
-            else "remove `quantize` from model.yaml",
+            hint=_unshared_hint(module),
         )
     return found
+
+
+def _unshared_hint(module: Module) -> str:
+    wanted = module.info.quantize
+    if wanted is not None and wanted.weights == "int4":
+        together = f"{wanted.block} columns of int4 have one scale and stay together"
+        return f"{together}: write a lesser `block` in `quantize`, or int8"
+    return "leave --strategy out"
 
 
 def _with_layers(constraint: str, shape: Shape) -> str:
@@ -232,12 +238,13 @@ def _profile_on(devices: DevicesConfig, info: ModelInfo, module: Module) -> list
 
     Where they differ the largest size counts: the problem knows one for all devices.
     """
+    return profile_submodules(info, module.graph, module.submodules or (), _stored(devices))
+
+
+def _stored(devices: DevicesConfig) -> Stored:
+    """The bytes of a weight as the targets store it, the largest of all."""
     targets = [load_target(device.target, device.target_options) for device in devices.devices.values()]
-
-    def stored(weight: Weight) -> int:
-        return max(target.stored_bytes(weight) for target in targets)
-
-    return profile_submodules(info, module.graph, module.submodules or (), stored)
+    return lambda weight: max(target.stored_bytes(weight) for target in targets)
 
 
 def _notes(module: Module, devices: DevicesConfig) -> dict[str, object]:

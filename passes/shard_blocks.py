@@ -68,6 +68,6 @@ def shard_blocks(graph: Graph, weights: Sequence[int]) -> int:
         raise PlanError(
             f"no block can be shared: {'; '.join(reasons) or 'there is no product with a weight'}",
             where=f"graph {graph.name}",
-            hint="run canonicalize, infer-sizes, fuse-operators before, and none of the quantising passes",
+            hint="run canonicalize, infer-sizes and fuse-operators before",
         )
     return done

@@ -35,15 +35,16 @@ GROUP = {4: 64, 8: 16}
 """Bits → rows of the matrix that make one row of the result."""
 
 
-def panels(matrix: Array, bits: int, block: int) -> Array:
+def panels(matrix: Array, bits: int, block: int, *columns: int) -> Array:
     """The panels of a matrix [N, K] of floats, quantised as `quantize` and `scales` do; about 8 ns an element.
 
     Args:
         matrix: [N, K], contiguous or not.
         bits: 4 or 8.
         block: elements of a row that share a scale, a multiple of 32; 0 for 8 bits.
+        columns: as for `quantize`.
     """
-    data, scale = quantize(matrix, bits, block), scales(matrix, bits, block)
+    data, scale = quantize(matrix, bits, block, *columns), scales(matrix, bits, block)
     return _panels4(data, scale) if bits == 4 else _panels8(data, scale)
 
 

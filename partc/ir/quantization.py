@@ -74,22 +74,24 @@ class Quantization:
         return self.block != 32 and "int4" in (self.weights, self.head, self.embeddings)
 
 
-def quantize(matrix: Array, bits: int, block: int) -> Array:
+def quantize(matrix: Array, bits: int, block: int, *columns: int) -> Array:
     """The data of a matrix [N, K] of floats, laid out as in the table above; about 3 ns an element.
 
     Args:
         matrix: [N, K], contiguous or not.
         bits: 4 or 8.
         block: elements of a row that share a scale, a power of two; 0 for 8 bits, where a row does.
+        columns: of 8 bits those that are kept of the quantised rows, first and last + 1 of each run; all without any.
     """
-    rows, columns = matrix.shape
+    rows, width = matrix.shape
     if bits == 8:
-        data = np.empty((rows, columns), np.int8)
-        for place, piece in _pieces(matrix, columns):
+        data = np.empty((rows, width), np.int8)
+        for place, piece in _pieces(matrix, width):
             steps = np.rint(piece * _inverse(_row_scales(piece))[:, None])
             data[place] = np.clip(steps, -127, 127)  # a rounded scale may be too small by half of itself
-        return data
-    padded = -(-columns // block) * block
+        runs = [data[:, first:last] for first, last in zip(columns[::2], columns[1::2], strict=True)]
+        return np.concatenate(runs, axis=1) if runs else data
+    padded = -(-width // block) * block
     packed = np.empty((rows, padded // block, block // 2), np.uint8)
     for place, piece in _pieces(matrix, padded):
         packed[place] = _pack(piece.reshape(-1, block)).reshape(-1, padded // block, block // 2)

@@ -7,7 +7,8 @@ op    = stack | concat
 step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | pad(axis,zeros) | cast(f16) | add(1.0) | mul(0.5)
       | spread(times)                                  each element so many times, along a new last axis
       | quantize(bits,block) | scales(bits,block)      of a matrix [N, K]: `partc.ir.quantization`
-      | panels(bits,block)                             both, in the order of kernels: `partc.ir.panels`
+      | quantize(8,0,first,last,…)                     the columns from `first` to before `last` of quantised rows
+      | panels(bits,block,…)                           both, in the order of kernels: `partc.ir.panels`
 ```
 
 Examples: `"model.safetensors"#"layers.0.q.weight" |> transpose(1,0)`,

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from partc.ir.graph import Constant, Graph, Node, State, Value, Weight
-from partc.ir.operators import ATTENTION
+from partc.ir.operators import ATTENTION, QUANTIZED_ATTENTION, QUANTIZED_MATMUL
 from passes.shards.rules import operands_of
 from passes.shards.units import Division, Refusal, Units, known, sizes_of
 
-PRODUCTS = ("MatMul", "Gemm")
+PRODUCTS = ("MatMul", "Gemm", QUANTIZED_MATMUL.name)
+ATTENTIONS = (ATTENTION.name, QUANTIZED_ATTENTION.name)
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,13 @@ def _block(graph: Graph, end: Node, readers: dict[Value, list[Node]]) -> Block:
         value: Division(division.axis, tuple(number[units.find(unit)] for unit in division.units))
         for value, division in divided.items()
     }
-    kind = "heads" if any(node.op == ATTENTION.name for node in inside) else "columns"
+    kind = "heads" if any(node.op in ATTENTIONS for node in inside) else "columns"
     return Block(kind, end, tuple(inside), numbered, len(order))
+
+
+def bias_of(end: Node) -> list[Value]:
+    """What is added to the last product of a block."""
+    return [] if end.op == QUANTIZED_MATMUL.name else [value for value in end.inputs[2:] if value is not None]
 
 
 def _end(end: Node) -> tuple[Units, dict[Value, Division]]:
@@ -100,9 +106,28 @@ def _end(end: Node) -> tuple[Units, dict[Value, Division]]:
     if end.outputs[0].dtype != "f32":
         raise Refusal(f"sums are made in float32, and it is {end.outputs[0].dtype}")
     sizes, count = sizes_of(left), known(sizes_of(left)[-1])
-    columns = Division(len(sizes) - 1, tuple(range(count)))
+    units, columns = Units(count), Division(len(sizes) - 1, tuple(range(count)))
+    if end.op == QUANTIZED_MATMUL.name:
+        return units, {left: columns, **_quantised(end, units, columns)}
     rows = Division(1 if attributes.get("transB") else 0, columns.units)
-    return Units(count), {left: columns, weight: rows}
+    return units, {left: columns, weight: rows}
+
+
+def _quantised(end: Node, units: Units, columns: Division) -> dict[Value, Division]:
+    """The division of quantised weights [N, K] along K: of 8 bits the data, the scales are of whole rows.
+
+    Of 4 bits whole blocks, with their scales: the columns of a block become one unit. So the numbers of a share are
+    those of the whole matrix, and where activations are rounded block by block, theirs are, too.
+    """
+    data, scales = end.operand(1), end.operand(2)
+    if end.attributes["bits"] == 8:
+        return {data: Division(1, columns.units)}
+    block = end.attributes["block"]
+    assert isinstance(block, int)
+    blocks = tuple(
+        units.merge(*columns.units[first : first + block]) for first in range(0, len(columns.units), block)
+    )
+    return {data: Division(1, blocks), scales: Division(1, blocks)}
 
 
 def _check(

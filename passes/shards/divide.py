@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 import numpy as np
 
 from partc.ir.edit import Names
 from partc.ir.graph import Attribute, Constant, Node, State, Value, Weight
-from partc.ir.weights import Join, Step, WeightExpr
-from passes.shards.blocks import Block
+from passes.shards.blocks import Block, bias_of
+from passes.shards.slices import slices
 from passes.shards.units import Refusal, sizes_of
 
 Indices = tuple[int, ...]
@@ -111,16 +110,6 @@ class Share:
         return Constant(self.names.fresh(name + self.suffix), "i64", (len(numbers),), array=array)
 
 
-def slices(source: WeightExpr, axis: int, indices: Indices) -> WeightExpr:
-    """The reference to these indices along an axis: a slice for each run of neighbours."""
-    runs = [
-        [index for _, index in run]
-        for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0])
-    ]
-    parts = tuple(Step("slice", (axis, run[0], run[-1] + 1), source) for run in runs)
-    return parts[0] if len(parts) == 1 else Join("concat", axis, parts)
-
-
 def divide(block: Block, shares: Sequence[int], names: Names) -> list[Node]:
     """The nodes that take the place of a block's; its result stays the same value.
 
@@ -149,15 +138,15 @@ def partial_product(end: Node, share: Share) -> Node:
     result = end.outputs[0]
     out = Value(share.names.fresh(result.name + share.suffix), result.dtype, result.shape)
     attributes: dict[str, Attribute] = dict(end.attributes)
-    return Node(
-        end.op, [share.part(end.operand(0)), share.part(end.operand(1))], [out], attributes, end.scope
-    )
+    bias = bias_of(end)
+    factors = [share.part(value) for value in end.operands if value not in bias]
+    return Node(end.op, [*factors], [out], attributes, end.scope)
 
 
 def _sum(end: Node, partial: Sequence[Value], names: Names) -> list[Node]:
     """The sum of all parts, from the first to the last, and of the bias behind them."""
     result = end.outputs[0]
-    terms = [*partial, *(value for value in end.inputs[2:] if value is not None)]
+    terms = [*partial, *bias_of(end)]
     nodes, total = list[Node](), terms[0]
     for number, term in enumerate(terms[1:], 1):
         last = number == len(terms) - 1

@@ -20,7 +20,7 @@ from partc.ir.flow import needed
 from partc.ir.graph import Constant, Graph, Input, Node, State, Submodule, Value, Weight
 from partc.plan.shared.sums import part_name, sum_name
 from passes.profile_submodules import homes
-from passes.shards.blocks import Block
+from passes.shards.blocks import Block, bias_of
 from passes.shards.divide import Share, partial_product
 
 Leaf = Weight | Constant | State
@@ -111,7 +111,7 @@ class Member:
             Input(sum_name(result.name, piece), result.dtype, (*result.shape[:-1], width))
             for piece, width in enumerate(widths)
         ]
-        bias = [self.own(value) for value in end.inputs[2:] if value is not None]
+        bias = [self.own(value) for value in bias_of(end)]
         joined = Value(
             self.names.fresh(f"{result.name}.sum") if bias else result.name, result.dtype, result.shape
         )

@@ -8,19 +8,24 @@ from dataclasses import replace
 from partc.config.devices import DeviceConfig
 from partc.ir.costs import node_cost
 from partc.ir.graph import Graph, ModelInfo, Node, State, Submodule, Weight
-from partc.ir.operators import ATTENTION, UPDATE_STATE
+from partc.ir.operators import UPDATE_STATE
 from partc.ir.workload import Step, largest, workload
 from partc.plan.problem import Block as Shareable
 from partc.plan.problem import Problem, Tiling
-from passes.profile_submodules import homes
-from passes.shards.blocks import PRODUCTS, Block, find_blocks
+from passes.profile_submodules import Stored, homes
+from passes.shards.blocks import ATTENTIONS, PRODUCTS, Block, find_blocks
 
 Held = dict[int, Block]
 """Sub-module → its block."""
 
 
 def with_blocks(
-    problem: Problem, info: ModelInfo, graph: Graph, submodules: Sequence[Submodule], device: DeviceConfig
+    problem: Problem,
+    info: ModelInfo,
+    graph: Graph,
+    submodules: Sequence[Submodule],
+    device: DeviceConfig,
+    stored: Stored,
 ) -> Problem:
     """The problem in which devices may share every block that is a sub-module's only one; O(nodes) per phase.
 
@@ -29,13 +34,14 @@ def with_blocks(
     Args:
         problem: of the graph.
         info: of the model.
-        graph: its weights not quantised, its sums in float32; other products are in no block.
+        graph: its sums in float32; other products are in no block.
         submodules: of the graph.
         device: the one by whose roofline the time of a sub-module is divided among its nodes.
+        stored: bytes of a weight where it lies.
     """
     held = held_blocks(graph, submodules)
     parts = tuple(
-        replace(part, block=_shareable(info, held[j], part.memory_bytes)) if j in held else part
+        replace(part, block=_shareable(info, held[j], part.memory_bytes, stored)) if j in held else part
         for j, part in enumerate(problem.submodules)
     )
     steps = {step.name: step for step in workload(info)}
@@ -63,10 +69,10 @@ def held_blocks(graph: Graph, submodules: Sequence[Submodule]) -> Held:
     return {place: blocks[0] for place, blocks in held.items() if len(blocks) == 1}
 
 
-def _shareable(info: ModelInfo, block: Block, most: float) -> Shareable:
+def _shareable(info: ModelInfo, block: Block, most: float, stored: Stored) -> Shareable:
     """Weights that several sub-modules have in common are in nobody's memory alone, and stay whole."""
     sizes = largest(info, "prefill").sizes
-    weights = sum(value.bytes({}) for value in block.divided if isinstance(value, Weight))
+    weights = sum(stored(value) for value in block.divided if isinstance(value, Weight))
     states = sum(value.bytes(sizes) for value in block.divided if isinstance(value, State))
     return Shareable(block.kind, block.units, min(most, weights + states * info.max_requests))
 
@@ -95,5 +101,5 @@ def _seconds(node: Node, step: Step, device: DeviceConfig) -> float:
 def _keys_bytes(block: Block, step: Step) -> float:
     """Keys and values of the rows of a step: what is new in the caches, or all that an attention reads."""
     updates = [node.operand(1) for node in block.inside if node.op == UPDATE_STATE.name]
-    reads = [node.operand(place) for node in block.inside if node.op == ATTENTION.name for place in (1, 2)]
+    reads = [node.operand(place) for node in block.inside if node.op in ATTENTIONS for place in (1, 2)]
     return sum(value.bytes(step.sizes) for value in updates or reads)

@@ -4,13 +4,16 @@
 | --- | --- | --- |
 | element by element | any axis | those that are not broadcast along it |
 | `MatMul`, `Gemm` | columns | the weight's columns and the bias; the rows are whole |
+| `partc.QuantizedMatMul` | columns | the rows of data and scales |
 | `Reshape` | an axis that numbers behind it belong to | the axis with the same numbers |
 | `Transpose` | any | the axis that it was |
 | `Split` | any | the parts' divisions, one behind the other, or the same one |
 | `RMSNormalization`, `LayerNormalization` | an axis before theirs (heads) | the value; the weights are whole |
 | `RotaryEmbedding` | heads | the rotated value; the tables are whole |
+| `partc.QuantizeRows` | heads | the rows |
 | `partc.UpdateState` | heads | the state and the new rows |
 | `partc.Attention` | heads | queries; keys and values, whose heads group those of queries |
+| `partc.QuantizedAttention` | heads | the same, and the scales of keys and values |
 
 Anything else is not divided, and says so.
 """
@@ -21,7 +24,13 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from partc.ir.graph import Node
-from partc.ir.operators import ATTENTION, UPDATE_STATE
+from partc.ir.operators import (
+    ATTENTION,
+    QUANTIZE_ROWS,
+    QUANTIZED_ATTENTION,
+    QUANTIZED_MATMUL,
+    UPDATE_STATE,
+)
 from passes.shards.units import Division, Refusal, Units, known, sizes_of
 
 Results = Mapping[int, Division]
@@ -92,6 +101,12 @@ def _gemm(node: Node, results: Results, units: Units) -> Operands:
     return found
 
 
+def _quantized_matmul(node: Node, results: Results, units: Units) -> Operands:
+    if results[0].axis != len(sizes_of(node.outputs[0])) - 1:
+        raise Refusal("only the columns of a product are divided")
+    return dict.fromkeys((1, 2), Division(0, results[0].units))
+
+
 def _reshape(node: Node, results: Results, units: Units) -> Operands:
     """The numbers of the divided axis and behind it are the same before; each index there becomes a unit."""
     old, new = sizes_of(node.operand(0)), sizes_of(node.outputs[0])
@@ -149,6 +164,13 @@ def _rotary(node: Node, results: Results, units: Units) -> Operands:
     return {0: _heads(results[0])}
 
 
+def _quantize_rows(node: Node, results: Results, units: Units) -> Operands:
+    first, *others = results.values()
+    for other in others:
+        units.agree(first, other)
+    return {0: _heads(first)}
+
+
 def _update_state(node: Node, results: Results, units: Units) -> Operands:
     return {0: _heads(results[0]), 1: results[0]}
 
@@ -157,20 +179,21 @@ def _attention(node: Node, results: Results, units: Units) -> Operands:
     """The heads that share a head of keys and values become one unit."""
     heads = _heads(results[0])
     shared = Division(1, units.rows(heads.units, known(sizes_of(node.operand(1))[1])))
-    found = {0: heads, 1: shared, 2: shared}
-    for place, value in enumerate(node.inputs[3:], 3):
+    cached = 4 if node.op == QUANTIZED_ATTENTION.name else 2
+    found = {0: heads, **dict.fromkeys(range(1, cached + 1), shared)}
+    for place, value in enumerate(node.inputs[cached + 1 :], cached + 1):
         if value is None:
             continue
         sizes = sizes_of(value)
         if len(sizes) == 4 and sizes[1] != 1:
             found[place] = heads
-        elif place == _SINKS:
+        elif place == cached + _SINKS:
             found[place] = Division(0, heads.units)
     return found
 
 
-_SINKS = 5
-"""Place of the operand of an attention that has a number for each head."""
+_SINKS = 3
+"""Place, behind keys, values and their scales, of the operand of an attention that has a number for each head."""
 _RULES: Mapping[str, Callable[[Node, Results, Units], Operands]] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
@@ -180,6 +203,9 @@ _RULES: Mapping[str, Callable[[Node, Results, Units], Operands]] = {
     "RMSNormalization": _normalization,
     "LayerNormalization": _normalization,
     "RotaryEmbedding": _rotary,
+    QUANTIZED_MATMUL.name: _quantized_matmul,
+    QUANTIZE_ROWS.name: _quantize_rows,
     UPDATE_STATE.name: _update_state,
     ATTENTION.name: _attention,
+    QUANTIZED_ATTENTION.name: _attention,
 }

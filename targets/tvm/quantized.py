@@ -52,7 +52,7 @@ def stored_bytes(weight: Weight) -> int:
     """Bytes of a weight as the files have it; data and scales of a matrix are parts of its panels."""
     match weight.source:
         case Step(op="quantize", arguments=arguments):
-            bits, _ = cast("tuple[int, int]", arguments)
+            bits = cast("int", arguments[0])
             return 4 * math.prod(panels_shape(*_sizes(weight), bits)) - _scales_bytes(*_sizes(weight), bits)
         case Step(op="scales", arguments=arguments) | Step(source=Step(op="scales", arguments=arguments)):
             bits, block = cast("tuple[int, int]", arguments)

@@ -7,16 +7,19 @@ import pytest
 
 from partc.errors import PlanError
 from partc.ir.graph import Graph, Module, State, Weight
+from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module, print_module
 from partc.ir.verify import verify
 from partc.ir.weights import Array, has_step
 from partc.pipeline.contract import Context
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
+from passes.quantize_caches import quantize_caches
+from passes.quantize_weights import quantize_weights
 from passes.shard_blocks import ShardBlocks, shard_blocks
 from passes.shards.blocks import find_blocks
 from tests.passes.interpreter import Checkpoint, run
-from tests.passes.models import decoder, graph
+from tests.passes.models import INNER, decoder, graph
 
 
 def feeds(graph_: Graph, tokens: Array, position: int) -> dict[str, Array]:
@@ -55,6 +58,43 @@ def test_the_divided_graph_computes_what_the_whole_one_does(kind: str) -> None:
             np.testing.assert_allclose(
                 ours.astype(np.float32), expected.astype(np.float32), rtol=1e-4, atol=1e-4
             )
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "cache"),
+    [("llama", "int8", "int8"), ("gpt2", "int4", "none"), ("olmo2", "int4", "int8")],
+)
+def test_shares_of_a_quantised_graph_have_the_numbers_of_the_whole(
+    kind: str, precision: str, cache: str
+) -> None:
+    """Rows of 8 bits keep the scale of the whole row, blocks of 4 bits stay together: the products are the same."""
+    module = decoder(kind)
+    checkpoint = Checkpoint(module.graph)
+    quantize_weights(module.graph, Quantization(precision, precision))
+    if cache == "int8":
+        quantize_caches(module.graph)
+    run_passes(module, load_passes("infer-sizes"))
+    text = print_module(module)
+    for shares, prompt in zip(((3, 2), (0, 1, 1)), (7, 1), strict=True):
+        whole = outputs(module.graph, checkpoint, prompt, decodes=1)
+        divided = parse_module(text)
+        assert shard_blocks(divided.graph, shares) == 4
+        run_passes(divided, load_passes("infer-sizes"))
+        verify(divided, "sized")
+        for ours, expected in zip(outputs(divided.graph, checkpoint, prompt, 1), whole, strict=True):
+            np.testing.assert_allclose(
+                ours.astype(np.float32), expected.astype(np.float32), rtol=1e-4, atol=1e-4
+            )
+    columns = {block.units for block in find_blocks(module.graph)[0] if block.kind == "columns"}
+    assert columns == {INNER if precision == "int8" else INNER // 32}
+
+
+def test_blocks_of_4_bits_that_span_all_columns_are_not_divided() -> None:
+    module = decoder("llama")
+    quantize_weights(module.graph, Quantization("int4", block=INNER))
+    blocks, others = find_blocks(module.graph)
+    assert not blocks
+    assert [one.reason for one in others].count("all of it belongs together") == 4
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "neox", "olmo2"])
