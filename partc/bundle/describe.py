@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from partc.bundle.program_values import program_types
 from partc.config.devices import DevicesConfig
 from partc.errors import InternalError
 from partc.format.build import (
@@ -26,7 +27,7 @@ from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
 from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stage, Stages, seal_placement, stages_of
-from partc.format.program import Add, Emit, Instruction, Program, print_program
+from partc.format.program import Emit, Instruction, Program, Run, print_program
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
 from partc.ir.plan import PlanFile, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
@@ -160,11 +161,6 @@ def _addresses(parts: Sequence[Part], devices: DevicesConfig | None) -> dict[str
     return {part.device: devices.devices[part.device].address if devices else None for part in parts}
 
 
-def _is_shared(module: Module) -> bool:
-    """Whether stages have several devices, which pass on sums that no graph of theirs reads."""
-    return module.plan is not None and bool(module.plan.answer.phases)
-
-
 def _stages(module: Module, parts: Sequence[Part], phase: str) -> Stages:
     """Without a plan every graph counts as one sub-module."""
     shared = module.plan.answer.phases if module.plan else {}
@@ -208,12 +204,23 @@ def _values(module: Module, part: Part) -> dict[str, TensorType]:
     known = [(*step.reads, *step.writes) for step in _steps(part)]
     known += [tuple(value.name for value in (*graph.inputs, *graph.outputs)) for graph in part.graphs]
     names = dict.fromkeys(name for some in known for name in some)
-    others = [graph for each in module.parts or () for graph in each.graphs] if _is_shared(module) else []
-    found = {name: _type_of(name, module, (*others, *part.graphs)) for name in names if name not in given}
-    for step in _steps(part):
-        if isinstance(step, Add):  # the last term is always a graph's; a sum so far is nobody's
-            found.update(dict.fromkeys((*step.terms, step.total), found[step.terms[-1]]))
-    return found
+    shared = _types_in_programs(module) if module.plan and module.plan.answer.phases else {}
+    return {
+        name: shared.get(name) or _type_of(name, module, part.graphs) for name in names if name not in given
+    }
+
+
+def _types_in_programs(module: Module) -> dict[str, TensorType]:
+    """The types of all values of graphs, and of programs, where devices share stages."""
+    parts = module.parts or ()
+    graphs = [graph for part in parts for graph in part.graphs]
+    calls = {
+        graph.name: Run(graph.name, *(tuple(v.name for v in some) for some in (graph.inputs, graph.outputs)))
+        for graph in graphs
+    }
+    named = {value.name: value for graph in graphs for value in (*graph.inputs, *graph.outputs)}
+    known = {name: tensor_type(value) for name, value in named.items()}
+    return program_types((step for part in parts for step in _steps(part)), calls, known)
 
 
 def _steps(part: Part) -> list[Instruction]:

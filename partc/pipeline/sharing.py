@@ -4,6 +4,3 @@ from __future__ import annotations
 
 SHARING = ("galaxy", "megatron", "sequence-parallel")
 """Names of `partc.plan.strategies`."""
-
-COMPILED = ("megatron",)
-"""Those of them whose plans can be compiled: neither tiles nor rows are executed yet."""

@@ -10,7 +10,7 @@ from partc.config.units import format_bytes
 from partc.errors import PlanError
 from partc.format.placement import Stages, stages_of
 from partc.ir.plan import Plan, feasible_plan
-from partc.pipeline.sharing import COMPILED, SHARING
+from partc.pipeline.sharing import SHARING
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import interval_bound, plan_optimal
 from partc.plan.layers import Shape
@@ -22,23 +22,17 @@ from partc.plan.strategies import load_strategy
 METHOD = "placed by devices.yaml"
 
 
-def check_strategy(devices: DevicesConfig, strategy: str, *, compiles: bool = False) -> None:
-    """Refuses a strategy that has nothing to decide or no build can follow; cheap: it is asked first.
+def check_strategy(devices: DevicesConfig, strategy: str) -> None:
+    """Refuses a strategy that has nothing to decide; cheap: it is asked first.
 
     Args:
         devices: devices.yaml.
         strategy: its name.
-        compiles: whether files are to be made.
 
     Raises:
         PlanError: the layers are placed, its stages have several devices where they cannot, or it is unknown.
     """
     load_strategy(strategy)
-    if strategy in SHARING and strategy not in COMPILED and compiles:
-        raise PlanError(
-            f"--strategy {strategy} divides values by rows, which partc cannot compile yet",
-            hint="partc plan says what it would come to; --strategy megatron can be compiled",
-        )
     if strategy in SHARING and (devices.survive != "none" or devices.overlap):
         key = "overlap" if devices.overlap else "survive"
         raise PlanError(

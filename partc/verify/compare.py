@@ -79,13 +79,16 @@ def join_steps(trace: Sequence[Crossing]) -> dict[tuple[str, str, str], Array]:
     for crossing in sorted(trace, key=lambda item: item.step):
         for name, array in crossing.values.items():
             pieces.setdefault((name, crossing.peer, crossing.device), []).append(array)
-    return {place: np.concatenate(arrays, axis=_row_axis(arrays[-1])) for place, arrays in pieces.items()}
+    return {place: np.concatenate(arrays, axis=_row_axis(arrays)) for place, arrays in pieces.items()}
 
 
-def _row_axis(step: Array) -> int:
-    """The axis of the sequence: the last one before the features that has size 1 in a step of one token.
+def _row_axis(steps: Sequence[Array]) -> int:
+    """The axis of the sequence: the one in which steps differ, or the last one before the features with one row.
 
-    It is 1 in [batch, sequence, hidden], 0 where a model makes rows of both, 2 where it keeps several streams.
+    It is 1 in [batch, sequence, hidden], 0 where a model makes rows of both, 2 where it keeps several streams. The last
+    step has one token, or none of it where devices divide rows.
     """
-    ones = [axis for axis, size in enumerate(step.shape[:-1]) if size == 1]
-    return ones[-1] if ones else 0
+    shapes = {step.shape for step in steps}
+    differ = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if len({*sizes}) > 1]
+    short = [axis for axis, size in enumerate(steps[-1].shape[:-1]) if size <= 1]
+    return differ[0] if differ else short[-1] if short else 0

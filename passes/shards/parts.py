@@ -1,119 +1,168 @@
-"""The parts of a plan whose stages have several devices: graphs, and programs that sum what the devices make."""
+"""The parts of a plan whose stages have several devices: graphs, and programs that cut, sum and join what they make."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from partc.errors import PlanError
-from partc.format.program import Emit, Instruction, Program, Recv, Run, Sample, Send
+from partc.format.program import Program, Run
 from partc.ir.edit import Names
 from partc.ir.graph import Graph, Module, Part, Value
-from partc.ir.plan import Exchange, Plan, SharedStage
-from partc.plan.shared.sums import sum_programs
-from passes.shards.members import Layout, Shared, lay_out
+from partc.ir.plan import SharedStage, SharedStages
+from partc.plan.shared.programs import Call, Compute, Item, Sum, UnitWork, Values, group_programs
+from partc.plan.shared.units import units_of
+from passes.shards.by_rows import is_by_rows
+from passes.shards.pieces import Drawing, Holding, Parts, Piece, Work
 from passes.shards.pricing import held_blocks
-
-EXCHANGES: tuple[Exchange, ...] = ("ring", "star")
-"""Ways of summing that programs can be written for."""
 
 
 def shared_parts(module: Module) -> list[Part]:
     """The parts of all devices, the source's first.
 
     Raises:
-        PlanError: the plan asks for tiles or for rows, which nothing executes yet, or its devices differ.
+        PlanError: caches would lie on other devices, or in other shares, in one phase than in another.
     """
     assert module.plan is not None
     submodules, graph = module.submodules or (), module.graph
-    plan = module.plan.answer
-    members, shared = _shared(module, plan)
-    layout = lay_out(graph, submodules, shared, len(members))
+    phases = module.plan.answer.phases
+    drawing = Drawing(graph, submodules, held_blocks(graph, submodules))
+    held = _holdings(phases)
+    _check_states(drawing, held)
+    works = {holding: drawing.work(holding, _by_tiles(phases, held, holding)) for holding in _all(held)}
     token = Value(Names(graph).fresh("token"), "i64", ("batch",)) if module.info.has_states else None
-    sent = {value for member in layout.members[1:] for value in member.foreign}
-    graphs = {
-        name: member.graphs(graph.outputs if not member.rank else (), sent if not member.rank else ())
-        for name, member in zip(members, layout.members, strict=True)
-    }
+    results = tuple(value.name for value in (graph.outputs[:1] if token else graph.outputs))
+    drawing.draw(works, results)
+    values = Values(
+        shapes={value.name: value.shape or () for value in _values(works)},
+        given=frozenset(value.name for value in graph.inputs if value.is_step),
+        inputs=tuple(value.name for value in graph.inputs if not value.is_step),
+        results=results,
+        token=token.name if token else None,
+    )
     programs = {
-        phase: _programs(module, layout, members, graphs, _exchanges(stages), token)
-        for phase, stages in plan.phases.items()
+        phase: group_programs(_units(stages, held[phase], works), values) for phase, stages in phases.items()
     }
+    return _parts(works, programs)
+
+
+def _holdings(phases: Mapping[str, SharedStages]) -> dict[str, list[Holding]]:
+    """The holdings of each phase, in order; where two phases agree, they have the same ones."""
+    by_index = [
+        [(stage.devices, stage.share, _units_of(stage)) for stage in stages for _ in stage.indices]
+        for stages in phases.values()
+    ]
+    alike = [[column.index(one) for one in column] for column in zip(*by_index, strict=True)]
+    borders = {unit.first for stages in phases.values() for unit in units_of(stages)}
+    borders |= {j for j in range(1, len(alike)) if alike[j] != alike[j - 1]}
+    ends = [*sorted(borders), len(alike)]
+    return {
+        phase: [
+            Holding(first, row[first][0], tuple((share, units) for _, share, units in row[first:end]))
+            for first, end in pairwise(ends)
+        ]
+        for phase, row in zip(phases, by_index, strict=True)
+    }
+
+
+def _units_of(stage: SharedStage) -> tuple[int, ...]:
+    """The units of each device; none where rows are divided, which are others in each step."""
+    return () if stage.share == "sequence" else stage.shares
+
+
+def _all(held: Mapping[str, Sequence[Holding]]) -> list[Holding]:
+    """The holdings of all phases in the order of a step."""
+    found = dict.fromkeys(holding for some in held.values() for holding in some)
+    return sorted(found, key=lambda holding: holding.first)
+
+
+def _check_states(drawing: Drawing, held: Mapping[str, Sequence[Holding]]) -> None:
+    """States must lie where all phases look for them."""
+    seen: dict[int, Holding] = {}
+    for holding in _all(held):
+        nodes = [
+            node for part in drawing.submodules[holding.first :][: len(holding.shares)] for node in part.nodes
+        ]
+        if Graph("", [], [], nodes).states() and seen.setdefault(holding.first, holding) != holding:
+            before, now = (", ".join(each.devices) for each in (seen[holding.first], holding))
+            raise PlanError(
+                f"the caches of sub-module {holding.first} lie on {before} in one phase, on {now} in another, or in "
+                "other shares: they would have to be laid out again, which nothing does yet",
+                hint="let all phases have the same shares of attention",
+            )
+
+
+def _stage_of(stages: SharedStages) -> dict[int, SharedStage]:
+    return {j: stage for stage in stages for j in stage.indices}
+
+
+def _by_tiles(
+    phases: Mapping[str, SharedStages], held: Mapping[str, Sequence[Holding]], holding: Holding
+) -> set[int]:
+    """The sub-modules of a holding whose rows are divided in some phase."""
+    indices = range(holding.first, holding.first + len(holding.shares))
+    stages = [_stage_of(found) for phase, found in phases.items() if holding in held[phase]]
+    return {j for j in indices if any(_divides_rows(found[j]) for found in stages)}
+
+
+def _divides_rows(stage: SharedStage) -> bool:
+    return stage.exchange == "tiles" or stage.share == "sequence"
+
+
+def _values(works: Mapping[Holding, Work]) -> list[Value]:
+    """All values that graphs read and make, and their sums."""
+    items = [item for work in works.values() for item in work]
+    graphs = [graph for item in items for graph in _graphs(item) if graph]
+    totals = [item.total for item in items if isinstance(item, Parts)]
+    return [*totals, *(value for graph in graphs for value in (*graph.inputs, *graph.outputs))]
+
+
+def _graphs(item: Piece | Parts) -> list[Graph | None]:
+    piece = item if isinstance(item, Piece) else item.leave
+    return piece.graphs if piece else []
+
+
+def _units(stages: SharedStages, held: Sequence[Holding], works: Mapping[Holding, Work]) -> list[UnitWork]:
+    """The units of a phase, with the calls of each."""
+    stage = _stage_of(stages)
     return [
-        Part(
-            name,
-            [graph for graph in graphs[name] if graph],
-            {phase: found[name] for phase, found in programs.items()},
+        UnitWork(
+            unit.devices,
+            tuple(
+                _item(item, stage[item.submodule])
+                for holding in held
+                if unit.first <= holding.first <= unit.last
+                for item in works[holding]
+            ),
         )
-        for name in members
+        for unit in units_of(stages)
     ]
 
 
-def _shared(module: Module, plan: Plan) -> tuple[tuple[str, ...], list[Shared | None]]:
-    """The devices of the group, and how each sub-module is shared."""
-    submodules = module.submodules or ()
-    blocks = held_blocks(module.graph, submodules)
-    several = [stage for stages in plan.phases.values() for stage in stages if len(stage.devices) > 1]
-    for stage in several:
-        if stage.share == "sequence" or stage.exchange not in EXCHANGES:
-            what = "rows" if stage.share == "sequence" else stage.exchange
-            hint = "--strategy megatron can be compiled"
-            raise PlanError(f"the plan divides values by {what}, which nothing executes yet", hint=hint)
-    shares = [{j: stage for stage in stages for j in stage.indices} for stages in plan.phases.values()]
-    found: list[Shared | None] = []
-    for j in range(len(submodules)):
-        held = {(stages[j].devices, stages[j].shares) for stages in shares}
-        (devices, units), *others = held
-        if others or devices not in ((several[0].devices), (several[0].devices[0],)):
-            raise PlanError(
-                f"sub-module {j} has other devices, or other shares, than others or in other phases"
-            )
-        found.append(Shared(blocks[j], units) if len(devices) > 1 else None)
-    return several[0].devices, found
+def _item(item: Piece | Parts, stage: SharedStage) -> Item:
+    """A piece of work, as a phase does it."""
+    calls = tuple(map(_call, _graphs(item)))
+    if isinstance(item, Parts):
+        names = tuple(value.name if value else None for value in item.parts)
+        return Sum(item.total.name, names, stage.exchange, calls)
+    by_rows = stage.share == "sequence"
+    return Compute(item.kind, calls, item.kind == "enter" and not by_rows, by_rows)
 
 
-def _exchanges(stages: Sequence[SharedStage]) -> dict[int, Exchange]:
-    return {j: stage.exchange for stage in stages for j in stage.indices}
+def _call(graph: Graph | None) -> Call | None:
+    if graph is None:
+        return None
+    inputs, outputs = (tuple(value.name for value in values) for values in (graph.inputs, graph.outputs))
+    return Call(Run(graph.name, inputs, outputs), is_by_rows(graph), bool(graph.states()))
 
 
-def _programs(
-    module: Module,
-    layout: Layout,
-    members: Sequence[str],
-    graphs: Mapping[str, Sequence[Graph | None]],
-    exchanges: Mapping[int, Exchange],
-    token: Value | None,
-) -> dict[str, Program]:
-    """Device → its program in one phase: spans, and between them sums, or what the source sends."""
-    programs: dict[str, list[Instruction]] = {name: [] for name in members}
-    for number in range(len(layout.sums) + 1):
-        if number and layout.sums[number - 1] is None:
-            _send(layout, members, number, programs)
-        for name in members:
-            if graph := graphs[name][number]:
-                programs[name].append(Run(graph.name, _names(graph.inputs), _names(graph.outputs)))
-        if number < len(layout.sums) and (summed := layout.sums[number]):
-            j, how = summed
-            value = how.block.end.outputs[0].name
-            for name, items in sum_programs(value, members, how.shares, exchanges[j]).items():
-                programs[name] += items
-    last = [Sample(module.graph.outputs[0].name, token.name)] if token else []
-    programs[members[0]] += [*last, Emit(_names([token] if token else module.graph.outputs))]
-    return {name: tuple(items) for name, items in programs.items()}
-
-
-def _send(
-    layout: Layout, members: Sequence[str], number: int, programs: Mapping[str, list[Instruction]]
-) -> None:
-    """What other devices need of the source from this span on, until it sends again."""
-    until = next(
-        (n + 1 for n in range(number, len(layout.sums)) if layout.sums[n] is None), len(layout.sums) + 1
-    )
-    for name, member in zip(members[1:], layout.members[1:], strict=True):
-        values = tuple(value.name for value, first in member.foreign.items() if number <= first < until)
-        if values:
-            programs[members[0]].append(Send(values, name))
-            programs[name].append(Recv(values, members[0]))
-
-
-def _names(values: Sequence[Value]) -> tuple[str, ...]:
-    return tuple(value.name for value in values)
+def _parts(works: Mapping[Holding, Work], programs: Mapping[str, Mapping[str, Program]]) -> list[Part]:
+    """The parts of devices: the graphs that they run in any phase, in the order of a step."""
+    devices = dict.fromkeys(device for found in programs.values() for device in found)
+    parts = []
+    for device in devices:
+        own = {phase: found.get(device, ()) for phase, found in programs.items()}
+        run = {item.submodule for program in own.values() for item in program if isinstance(item, Run)}
+        graphs = [graph for work in works.values() for item in work for graph in _graphs(item)]
+        parts.append(Part(device, [graph for graph in graphs if graph and graph.name in run], own))
+    return parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.dtypes import Array
-from partc.format.program import Add
+from partc.format.program import Add, Run
 from partc.ir.graph import Module
 from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module
@@ -34,40 +34,61 @@ from tests.families.tiny import tiny_config
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 TOKENS = 64
 TOLERANCE = 1e-4
-LAYERS = {"llama": "num_hidden_layers", "gpt2": "n_layer"}
+TWO_LAYERS = {"num_hidden_layers": 2, "n_layer": 2}
 
 
-def configured(family: str, folder: Path) -> ModelConfig:
-    """Two layers of a tiny model."""
-    save_tiny(tiny_config(family) | {LAYERS[family]: 2}, folder / "checkpoint")
-    return ModelConfig(
+@dataclass(frozen=True)
+class Model:
+    """Two layers of a tiny model, and what is to come out of them."""
+
+    config: ModelConfig
+    text: str
+    """Its simplified IR."""
+    reference: Reference
+    prompts: tuple[list[int], ...]
+    tokens: tuple[list[int], ...]
+    """Greedy tokens of transformers behind each prompt."""
+
+    def error(self, ring: DirectRing, request: int, prompt: list[int]) -> float:
+        """Largest difference of the logits behind a prompt."""
+        right = self.reference.outputs({"input_ids": np.array([prompt])})["logits"][:, -1:]
+        return float(np.abs(logits_behind(ring, request)[:, :1] - right).max())
+
+
+def made(family: str, folder: Path) -> Model:
+    fields = tiny_config(family)
+    save_tiny(fields | {key: size for key, size in TWO_LAYERS.items() if key in fields}, folder / "checkpoint")
+    config = ModelConfig(
         CheckpointFolder(folder / "checkpoint"), max_sequence=MAX_SEQUENCE, max_batch=2, max_requests=3
     )
+    reference, prompts = open_reference(config), tuple(sample_prompts(97))
+    tokens = tuple(reference.generate(prompt, TOKENS) for prompt in prompts)
+    return Model(config, simplified(config), reference, prompts, tokens)
 
 
-def imported(family: str, folder: Path) -> tuple[str, Reference]:
-    """The simplified IR, and transformers' model."""
-    config = configured(family, folder)
-    return simplified(config), open_reference(config)
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return made("llama", tmp_path_factory.mktemp("llama"))
 
 
-def ring_of(text: str, folder: Path, count: int, spoil: Callable[[Module], None] | None = None) -> DirectRing:
-    """The ring of a group of `count` devices; `spoil` changes the programs."""
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return made("gpt2", tmp_path_factory.mktemp("gpt2"))
+
+
+def ring_of(
+    text: str, folder: Path, count: int, strategy: str, spoil: Callable[[Module], None] | None = None
+) -> DirectRing:
+    """The ring of `count` devices that share blocks; `spoil` changes the programs."""
     module, devices = parse_module(text), devices_file(folder, count)
-    build = folder / f"build{count}{spoil.__name__ if spoil else ''}"
-    steps = default_pipeline(devices, "megatron", "eq1+frontier", build, ("cut", "measure", "place", "emit"))
+    build = folder / f"build-{strategy}-{count}{spoil.__name__ if spoil else ''}"
+    steps = default_pipeline(devices, strategy, "eq1+frontier", build, ("cut", "measure", "place", "emit"))
     split = [step.name for step in steps].index("split-graph") + 1
     run_passes(module, steps[:split])
     if spoil:
         spoil(module)
     run_passes(module, steps[split:])
     return DirectRing(build)
-
-
-def prompt_error(ring: DirectRing, request: int, prompt: list[int], reference: Reference) -> float:
-    """Largest difference of the logits behind a prompt."""
-    right = reference.outputs({"input_ids": np.array([prompt])})["logits"][:, -1:]
-    return float(np.abs(logits_behind(ring, request)[:, :1] - right).max())
 
 
 def logits_behind(ring: DirectRing, request: int) -> Array:
@@ -77,14 +98,48 @@ def logits_behind(ring: DirectRing, request: int) -> Array:
     return logits
 
 
+@pytest.mark.parametrize("strategy", ["galaxy", "sequence-parallel", "megatron"])
+def test_the_tokens_of_a_group_are_those_of_the_whole_llama(
+    llama: Model, strategy: str, tmp_path: Path
+) -> None:
+    """Three devices are more than it has groups of heads: one has no share of its attention."""
+    check_group(llama, strategy, 3, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "count"), [("galaxy", 2), ("galaxy", 3), ("sequence-parallel", 2), ("megatron", 2)]
+)
+def test_the_tokens_of_a_group_are_those_of_the_whole_gpt2(
+    gpt2: Model, strategy: str, count: int, tmp_path: Path
+) -> None:
+    """Products with a bias, whose rows lie in one axis with the batch."""
+    check_group(gpt2, strategy, count, tmp_path)
+
+
+def check_group(model: Model, strategy: str, count: int, folder: Path) -> None:
+    """Prompts alone, at once, in a batch of unequal ones, and in parts."""
+    ring = ring_of(model.text, folder, count, strategy)
+    assert tuple(ring.generate([prompt], TOKENS)[0] for prompt in model.prompts) == model.tokens
+    for number, prompt in enumerate(model.prompts, 1):
+        assert model.error(ring, number, prompt) < TOLERANCE
+    together = ring.generate_together([[prompt] for prompt in model.prompts], TOKENS)
+    assert tuple(batch[0] for batch in together) == model.tokens
+    assert tuple(ring.generate(model.prompts[1:], TOKENS)) == model.tokens[1:]
+    assert DirectRing(ring.build, CHUNK).generate([model.prompts[2]], TOKENS)[0] == model.tokens[2]
+    crossed = {name for trace in ring.trace.values() for item in trace for name in item.values}
+    assert any(f"rows1of{count}" in name for name in crossed) == (strategy != "megatron")
+
+
 def drop_a_share(module: Module) -> None:
     """The first sum of the source leaves out what came before it."""
     change_first_sum(module, lambda item: Add(item.terms[1:], item.total))
 
 
-def add_another_value(module: Module) -> None:
-    """The first sum of the source adds the other slice in the place of its own."""
-    change_first_sum(module, lambda item: Add((item.terms[0], item.terms[1][:-1] + "1"), item.total))
+def add_another_tile(module: Module) -> None:
+    """The first sum of the source adds another tile, or slice, in the place of its own."""
+    change_first_sum(
+        module, lambda item: Add((item.terms[0], item.terms[1].replace("0of3", "1of3")), item.total)
+    )
 
 
 def change_first_sum(module: Module, change: Callable[[Add], Add]) -> None:
@@ -97,54 +152,68 @@ def change_first_sum(module: Module, change: Callable[[Add], Add]) -> None:
         source.programs[phase] = (*program[:at], change(item), *program[at + 1 :])
 
 
-@pytest.mark.parametrize(("family", "counts"), [("llama", (3,)), ("gpt2", (2, 3))])
-def test_the_tokens_of_a_group_are_those_of_the_whole_model(
-    family: str, counts: tuple[int, ...], tmp_path: Path
+def add_too_late(module: Module) -> None:
+    """On the source the first sum moves behind the call that reads it, which gets the part of the source alone."""
+    assert module.parts is not None
+    source = module.parts[0]
+    program = source.programs["prefill"]
+    at = next(place for place, item in enumerate(program) if isinstance(item, Add))
+    add = program[at]
+    assert isinstance(add, Add)
+    use = next(place for place, item in enumerate(program) if isinstance(item, Run) and add.total in item.inputs)
+    run = program[use]
+    assert isinstance(run, Run)
+    inputs = tuple(add.terms[-1] if name == add.total else name for name in run.inputs)
+    source.programs["prefill"] = (
+        *program[:at],
+        *program[at + 1 : use],
+        Run(run.submodule, inputs, run.outputs),
+        add,
+        *program[use + 1 :],
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "spoil"),
+    [
+        ("galaxy", drop_a_share),
+        ("galaxy", add_another_tile),
+        ("galaxy", add_too_late),
+        ("megatron", drop_a_share),
+        ("megatron", add_another_tile),
+    ],
+)
+def test_a_wrong_sum_is_noticed(
+    gpt2: Model, strategy: str, spoil: Callable[[Module], None], tmp_path: Path
 ) -> None:
-    """Three devices have more members than the tiny llama has groups of heads: one has no share of its attention."""
-    text, reference = imported(family, tmp_path)
-    prompts = sample_prompts(97)
-    expected = [reference.generate(prompt, TOKENS) for prompt in prompts]
-    for count in counts:
-        ring = ring_of(text, tmp_path, count)
-        assert [ring.generate([prompt], TOKENS)[0] for prompt in prompts] == expected
-        assert prompt_error(ring, 1, prompts[0], reference) < TOLERANCE
-        assert prompt_error(ring, 3, prompts[2], reference) < TOLERANCE
-        together = ring.generate_together([[prompt] for prompt in prompts], TOKENS)
-        assert [batch[0] for batch in together] == expected
-        assert ring.generate(prompts[1:], TOKENS) == expected[1:]
-    chunked = DirectRing(ring.build, CHUNK)
-    assert chunked.generate([prompts[2]], TOKENS)[0] == expected[2]
-    if family == "gpt2":
-        for spoil in (drop_a_share, add_another_value):
-            ring = ring_of(text, tmp_path, 2, spoil)
-            ring.generate([prompts[1]], 1)
-            assert prompt_error(ring, 1, prompts[1], reference) > 1e-2
+    ring = ring_of(gpt2.text, tmp_path, 3, strategy, spoil)
+    prompt = gpt2.prompts[2]  # three tiles of one size
+    ring.generate([prompt], 1)
+    assert gpt2.error(ring, 1, prompt) > 1e-2
 
 
 @pytest.mark.parametrize("precision", ["int4", "int8"])
 def test_a_quantised_group_is_the_uncut_model_of_the_same_quantisation(
-    precision: str, tmp_path: Path
+    llama: Model, precision: str, tmp_path: Path
 ) -> None:
     """Blocks of int4 are whole in a share, activations too: only the order of sums differs. In int8 each share rounds
     its part of a row of activations with a scale of its own, which is finer: logits are as near to the original as
     those of the uncut model. Not so where a share is left out.
     """
-    config = configured("llama", tmp_path)
-    text = simplified(replace(config, quantize=Quantization(precision, precision, precision, block=16)))
-    reference, prompts = open_reference(config), sample_prompts(97)
+    text = simplified(replace(llama.config, quantize=Quantization(precision, precision, precision, block=16)))
+    prompts = llama.prompts
     uncut = compile_ring(text, tmp_path / "uncut", devices_file(tmp_path, 1))
     expected = [uncut.generate([prompt], 32)[0] for prompt in prompts]
-    for count in (2, 3):
-        ring = ring_of(text, tmp_path, count)
+    for count, strategy in ((2, "megatron"), (3, "galaxy")):
+        ring = ring_of(text, tmp_path, count, strategy)
         tokens = [ring.generate([prompt], 32)[0] for prompt in prompts]
         if precision == "int4":
             assert tokens == expected
         for request, prompt in enumerate(prompts, 1):
-            lost = prompt_error(uncut, request, prompt, reference)
-            assert prompt_error(ring, request, prompt, reference) < 1.5 * lost
+            lost = llama.error(uncut, request, prompt)
+            assert llama.error(ring, request, prompt) < 1.5 * lost
             assert lost > 100 * TOLERANCE
     right = logits_behind(uncut, 3)[:, :1]
-    ring = ring_of(text, tmp_path, 2, drop_a_share)
+    ring = ring_of(text, tmp_path, 2, "megatron", drop_a_share)
     ring.generate([prompts[2]], 1)
     assert np.abs(logits_behind(ring, 1) - right).max() > 0.1

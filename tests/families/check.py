@@ -183,12 +183,13 @@ def compile_ring(
     devices: Path,
     mutate: Callable[[Module], None] | None = None,
     rule: str = "eq1+frontier",
+    strategy: str = "even",
 ) -> DirectRing:
     """Compile simplified IR into `build` and open the ring; `mutate` spoils the module on the way."""
     module = parse_module(text)
     if mutate is not None:
         mutate(module)
-    run_passes(module, default_pipeline(devices, "even", rule, build, ("cut", "measure", "place", "emit")))
+    run_passes(module, default_pipeline(devices, strategy, rule, build, ("cut", "measure", "place", "emit")))
     return DirectRing(build)
 
 

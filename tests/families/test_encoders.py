@@ -14,6 +14,7 @@ from transformers import CONFIG_MAPPING
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.dtypes import Array
 from partc.frontend.export import MODEL_CLASSES
+from partc.pipeline.sharing import SHARING
 from tests.families.check import compile_ring, devices_file, simplified
 from tests.families.shares import SHARES, divided
 from tests.families.tiny import initialise
@@ -72,7 +73,7 @@ def _saved(kind: str, fields: dict[str, Any], task: str, folder: Path) -> Any:
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_encoder(kind: str, task: str, tmp_path: Path) -> None:
     shares = SHARES if kind in SHARED and task == "feature-extraction" else ()
-    compare(kind, ENCODERS[kind], task, tmp_path, shares=shares)
+    compare(kind, ENCODERS[kind], task, tmp_path, shares=shares, strategies=SHARING if kind == "bert" else ())
 
 
 @pytest.mark.parametrize("kind", DECODERS)
@@ -87,8 +88,12 @@ def compare(
     folder: Path,
     targets: Sequence[str] = ("ort",),
     shares: Sequence[Sequence[int]] = (),
+    strategies: Sequence[str] = (),
 ) -> None:
-    """Two sentences of unequal length through three devices; and, for each of `shares`, with divided blocks."""
+    """Two sentences of unequal length through three devices; and, for each of `shares`, with divided blocks.
+
+    `strategies`: of `partc.pipeline.sharing`; three devices share every block.
+    """
     network = _saved(kind, fields, task, folder / "checkpoint")
     config = ModelConfig(CheckpointFolder(folder / "checkpoint"), task=task, max_sequence=32, max_batch=2)
     text = simplified(config)
@@ -107,6 +112,14 @@ def compare(
     with torch.no_grad():
         right = network(**arguments, attention_mask=torch.from_numpy(mask))
     _check_outputs(ring.outputs(inputs, LENGTHS), right, mask)
+    for strategy in strategies:
+        three = devices_file(folder, 3, targets)
+        ring = compile_ring(text, folder / f"build-{strategy}", three, strategy=strategy)
+        _check_outputs(ring.outputs(inputs, LENGTHS), right, mask)
+        short = {name: array[:1, :2] for name, array in inputs.items()}  # fewer rows than devices
+        with torch.no_grad():
+            right_short = network(**{name: torch.from_numpy(value) for name, value in short.items()})
+        _check_outputs(ring.outputs(short, (2,)), right_short, np.ones((1, 2), np.int64))
     for number, weights in enumerate(shares):
         build, one = folder / f"shares{number}", devices_file(folder, 1, targets)
         _check_outputs(compile_ring(text, build, one, divided(weights)).outputs(inputs, LENGTHS), right, mask)

@@ -9,9 +9,10 @@ import pytest
 from partc.errors import PlanError
 from partc.ir.graph import Module
 from partc.ir.text import parse_module, print_module
+from partc.ir.verify import verify
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
-from partc.pipeline.sharing import COMPILED, SHARING
+from partc.pipeline.sharing import SHARING
 from partc.plan.problem import Problem
 from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.shared.evaluate import evaluate_plan
@@ -73,9 +74,9 @@ def test_a_model_is_planned(kind: str, strategy: str, tmp_path: Path) -> None:
         j for j, part in enumerate(problem.submodules) if part.block
     ]
     assert print_module(parse_module(print_module(module))) == print_module(module)
-    if strategy not in COMPILED:
-        with pytest.raises(PlanError, match="nothing executes yet"):
-            split(module)
+    module.parts = split(module)
+    assert [part.device for part in module.parts] == ["a", "b"]
+    verify(module, "split")
 
 
 def test_memory_and_times_of_the_parts_of_a_block(tmp_path: Path) -> None:

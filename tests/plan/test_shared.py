@@ -5,17 +5,13 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from partc.config.devices import load_devices
-from partc.errors import PlanError
 from partc.ir.plan import Exchange, Plan, SharedStage, SharedStages
-from partc.pipeline.sharing import COMPILED, SHARING
+from partc.pipeline.sharing import SHARING
 from partc.plan.evaluate import evaluate
-from partc.plan.placement import check_strategy
 from partc.plan.problem import Device, Problem
 from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.shared.algorithm1 import algorithm1, apportion, excess
@@ -281,16 +277,6 @@ def test_the_capacity_of_eq_6() -> None:
     assert isinstance(found, Layers)
     assert found.capacities == pytest.approx((1 / 14, 2 / 14))
     assert [kind.unit_bytes for kind in found.kinds] == [6.0, 3.0]
-
-
-@pytest.mark.parametrize("strategy", sorted(set(SHARING) - set(COMPILED)))
-def test_nothing_is_compiled_by_a_strategy_that_divides_rows(strategy: str, tmp_path: Path) -> None:
-    (tmp_path / "devices.yaml").write_text(
-        'source: a\ndevices:\n  a: {target: "null", flops: 1 GFLOP/s, memory_bandwidth: 1 GB/s, memory: 1 GiB}\n'
-    )
-    with pytest.raises(PlanError, match="cannot compile yet") as caught:
-        check_strategy(load_devices(tmp_path / "devices.yaml"), strategy, compiles=True)
-    assert "partc plan says" in str(caught.value.hint)
 
 
 def test_a_sub_module_that_cannot_be_shared_stays_on_the_source() -> None:
