@@ -57,7 +57,9 @@ class Model:
 
 def made(family: str, folder: Path) -> Model:
     fields = tiny_config(family)
-    save_tiny(fields | {key: size for key, size in TWO_LAYERS.items() if key in fields}, folder / "checkpoint")
+    save_tiny(
+        fields | {key: size for key, size in TWO_LAYERS.items() if key in fields}, folder / "checkpoint"
+    )
     config = ModelConfig(
         CheckpointFolder(folder / "checkpoint"), max_sequence=MAX_SEQUENCE, max_batch=2, max_requests=3
     )
@@ -138,7 +140,7 @@ def drop_a_share(module: Module) -> None:
 def add_another_tile(module: Module) -> None:
     """The first sum of the source adds another tile, or slice, in the place of its own."""
     change_first_sum(
-        module, lambda item: Add((item.terms[0], item.terms[1].replace("0of3", "1of3")), item.total)
+        module, lambda item: Add((item.terms[0], item.terms[1].replace("1of3", "2of3")), item.total)
     )
 
 
@@ -153,14 +155,17 @@ def change_first_sum(module: Module, change: Callable[[Add], Add]) -> None:
 
 
 def add_too_late(module: Module) -> None:
-    """On the source the first sum moves behind the call that reads it, which gets the part of the source alone."""
+    """On the source a sum moves behind the call that reads it, which gets the part of the source alone."""
     assert module.parts is not None
     source = module.parts[0]
     program = source.programs["prefill"]
-    at = next(place for place, item in enumerate(program) if isinstance(item, Add))
+    read = {name for item in program if isinstance(item, Run) for name in item.inputs}
+    at = next(place for place, item in enumerate(program) if isinstance(item, Add) and item.total in read)
     add = program[at]
     assert isinstance(add, Add)
-    use = next(place for place, item in enumerate(program) if isinstance(item, Run) and add.total in item.inputs)
+    use = next(
+        place for place, item in enumerate(program) if isinstance(item, Run) and add.total in item.inputs
+    )
     run = program[use]
     assert isinstance(run, Run)
     inputs = tuple(add.terms[-1] if name == add.total else name for name in run.inputs)
