@@ -133,22 +133,22 @@ def check_group(model: Model, strategy: str, count: int, folder: Path) -> None:
 
 
 def drop_a_share(module: Module) -> None:
-    """The first sum of the source leaves out what came before it."""
-    change_first_sum(module, lambda item: Add(item.terms[1:], item.total))
+    """A sum of the source leaves out what came before it."""
+    change_sum(module, lambda item: Add(item.terms[1:], item.total))
 
 
 def add_another_tile(module: Module) -> None:
-    """The first sum of the source adds another tile, or slice, in the place of its own."""
-    change_first_sum(
-        module, lambda item: Add((item.terms[0], item.terms[1].replace("1of3", "2of3")), item.total)
-    )
+    """A sum of the source adds another tile, or slice, of the same size in the place of its own."""
+    change_sum(module, lambda item: Add((item.terms[0], item.terms[1].replace("0of3", "1of3")), item.total))
 
 
-def change_first_sum(module: Module, change: Callable[[Add], Add]) -> None:
+def change_sum(module: Module, change: Callable[[Add], Add]) -> None:
+    """The first one of the source that is complete."""
     assert module.parts is not None
     source = module.parts[0]
     for phase, program in source.programs.items():
-        at = next(place for place, item in enumerate(program) if isinstance(item, Add))
+        sums = enumerate(program)
+        at = next(place for place, item in sums if isinstance(item, Add) and not item.total.endswith(".to0"))
         item = program[at]
         assert isinstance(item, Add)
         source.programs[phase] = (*program[:at], change(item), *program[at + 1 :])

@@ -11,7 +11,8 @@
 | `capacity.py` | blocks, capacities and budgets as Algorithm 1 sees them |
 | `algorithm1.py` | Algorithm 1: balanced shares, then shares that memory has room for |
 | `eq5.py` | the best shares by Eq. 5, exactly |
-| `sums.py` | the sum over the devices of a stage, written out as instructions |
+| `exchanges.py` | gathers and sums, written out as instructions |
+| `programs.py` | programs of all devices in a phase |
 | `make.py` | plans of given shares, each phase with the exchange that is priced lowest |
 | `explain.py` | the explanation of a plan |
 
