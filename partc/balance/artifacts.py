@@ -19,7 +19,7 @@ from partc.format.reading import RECOMPILE, convert
 from partc.format.role import device_folders, source_role
 from partc.plan.evaluate import evaluate
 from partc.plan.figures import placement_figures
-from partc.plan.file import PLAN_FILE, read_plan
+from partc.plan.file import PLAN_FILE, has_groups, read_plan
 from partc.plan.layers import Shape, Span
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
@@ -200,6 +200,9 @@ def read_artifacts(build_dir: Path) -> Artifacts:
     """
     file = build_dir / PLAN_FILE
     plan = read_plan(file)
+    if has_groups(plan):
+        message = "its devices share blocks: a group of devices is one stage, and no part of it can be moved"
+        raise PlanError(message, where=str(file), hint="compile with another --strategy to move sub-modules")
     problem = read_problem(plan["problem"], f"{file}: problem")
     builds = {build.device: build for build in map(load_build, device_folders(build_dir))}
     found = Artifacts(

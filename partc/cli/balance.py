@@ -68,14 +68,19 @@ def warned(tell: Tell, build: Path) -> Tell:
 
 
 def _balancer(build: Path) -> RingBalancer | None:
-    """None where no piece lies on two disks, or the build has no plan; a damaged plan is no reason not to run."""
+    """None where no piece lies on two disks, devices share blocks, or the build has no plan.
+
+    A damaged plan is no reason not to run.
+    """
     from partc.balance.artifacts import read_artifacts
     from partc.balance.ring import RingBalancer
-    from partc.plan.file import PLAN_FILE
+    from partc.plan.file import PLAN_FILE, has_groups, read_plan
 
     if not (build / PLAN_FILE).exists():
         return None
     try:
+        if has_groups(read_plan(build / PLAN_FILE)):
+            return None
         artifacts = read_artifacts(build)
     except UserError as error:
         click.echo(f"note: nothing is balanced: {error}", err=True)

@@ -30,6 +30,7 @@ _LEAST, _MOST = 1e-6, 1e6
         "partc simulate build",
         "partc simulate build --requests 8 --tokens 32 --mode bubbles",
         "partc simulate plan.json --bandwidth phone-board=2x --speed board=1.5x",
+        "partc simulate shared --efficiency 0.8",
         "partc simulate build --jitter 0.1 --seed 1 --json",
     ),
 )
@@ -68,6 +69,13 @@ _LEAST, _MOST = 1e-6, 1e6
     "--speed", multiple=True, metavar="A=FACTOR", help="What if this device were faster: a=2x. Repeatable."
 )
 @click.option(
+    "--efficiency",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="PART",
+    help="What if devices computed a part of a block with this part of their speed, such as 0.8 (Galaxy's scaling runs "
+    "come to 0.76 to 0.81).",
+)
+@click.option(
     "--jitter",
     type=click.FloatRange(0, 10),
     metavar="PART",
@@ -84,13 +92,15 @@ def simulate_command(
     compare: bool,
     bandwidth: tuple[str, ...],
     speed: tuple[str, ...],
+    efficiency: float | None,
     jitter: float,
     seed: int,
     as_json: bool,
 ) -> None:
     """Follow requests through the devices and links of a plan.
 
-    The times are those that the plan predicts; no device takes part. A build takes at most as many requests
+    The times are those that the plan predicts; no device takes part. Where devices share blocks, tiles travel while
+    products are computed, as in the plan. A build takes at most as many requests
     at once as its model.yaml says (max_requests); the others wait.
     """
     from partc.cli.timeline import print_simulation
@@ -100,7 +110,7 @@ def simulate_command(
     from partc.plan.simulate.demand import Load
 
     case, build = _read(plan)
-    case = _changed(case, bandwidth, speed)
+    case = _changed(case, bandwidth, speed, efficiency)
     work = workflow(case, build)
     for note in _idle(case, work, bandwidth, speed):
         click.echo(f"note: {note}", err=True)
@@ -141,12 +151,24 @@ def _read(path: Path) -> tuple[Case, Build | None]:
     return read_case(read_plan(file), str(file)), read_build(path)
 
 
-def _changed(case: Case, bandwidth: tuple[str, ...], speed: tuple[str, ...]) -> Case:
-    """The case with the what-ifs applied."""
+def _changed(
+    case: Case, bandwidth: tuple[str, ...], speed: tuple[str, ...], efficiency: float | None
+) -> Case:
+    """The case with the what-ifs applied.
+
+    Raises:
+        PlanError: no device has a part of a block.
+    """
     from dataclasses import replace
 
-    from partc.plan.change import with_bandwidths, with_speeds
+    from partc.errors import PlanError
+    from partc.plan.change import with_bandwidths, with_efficiency, with_speeds
 
+    if efficiency is not None:
+        if not case.phases:
+            hint = "--strategy megatron, galaxy or sequence-parallel lets devices share blocks"
+            raise PlanError("no devices share a block in this plan", where="--efficiency", hint=hint)
+        case = replace(case, problem=with_efficiency(case.problem, efficiency))
     problem = with_bandwidths(case.problem, _links(case.problem, bandwidth))
     return replace(case, problem=with_speeds(problem, _speeds(problem, speed)))
 

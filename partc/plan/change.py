@@ -32,6 +32,15 @@ def with_speeds(problem: Problem, factors: Mapping[str, float]) -> Problem:
     return with_times(problem, faster)
 
 
+def with_efficiency(problem: Problem, efficiency: float) -> Problem:
+    """The problem whose devices compute a part of a block with this part of their speed."""
+    parts = (
+        replace(part, block=replace(part.block, efficiency=efficiency)) if part.block else part
+        for part in problem.submodules
+    )
+    return replace(problem, submodules=tuple(parts))
+
+
 def with_links(problem: Problem, change: Callable[[Link], Link]) -> Problem:
     """The problem with every link as `change` makes it."""
     return replace(problem, links=tuple(map(change, problem.links)))

@@ -16,7 +16,8 @@ from msgspec import ValidationError, convert
 
 from partc.config.section import Section, describe
 from partc.errors import ConfigError, PlanError
-from partc.ir.plan import Plan, Predicted, plain
+from partc.format.placement import Stages
+from partc.ir.plan import Plan, Predicted, SharedStages, plain
 from partc.plan.evaluate import Evaluation
 from partc.plan.file import AGAIN
 from partc.plan.problem import Problem
@@ -36,6 +37,22 @@ def check_predicted(plan: Mapping[str, Any], evaluation: Evaluation, where: str)
         _refuse(_differences(answer["value"], evaluation.value, "answer.value"), where)
     if "predicted" in plan:
         _refuse(_differences(plan["predicted"], plain(evaluation.predicted), "predicted"), where)
+
+
+def read_stages(answer: Mapping[str, Any], where: str) -> tuple[Stages, dict[str, SharedStages]]:
+    """The stages of an answer, and those of every phase where some have several devices.
+
+    Raises:
+        PlanError: naming the key.
+    """
+    phases = answer.get("stages", {}) if answer.get("assignment") is None else {}
+    try:
+        found = Plan.from_json({"assignment": answer.get("assignment"), "stages": phases})
+    except ValidationError as error:
+        raise PlanError(str(error), where=f"{where}: answer.stages", hint=AGAIN) from error
+    if found.stages is None:
+        raise PlanError("no sub-module has a device", where=f"{where}: answer.assignment", hint=AGAIN)
+    return found.stages, found.phases
 
 
 def read_answer(plan: Mapping[str, Any], problem: Problem, where: str) -> tuple[Plan, Predicted]:

@@ -21,6 +21,8 @@ from partc.report.figures import Plan
 def device_s(plan: Plan, phase: Timeline) -> dict[str, float]:
     """Device in use → seconds of computing in one step."""
     seconds = dict.fromkeys(plan.used, 0.0)
+    if lanes := plan.lanes.get(phase.phase):  # from the first to the last work of a stage a device waits, too
+        return {device: lanes.busy_s().get(device, 0.0) for device in seconds}
     for stage in phase.stages:
         seconds[stage.device] += stage.seconds + _overhead(plan, stage.device, "call_s")
     source = plan.case.problem.source

@@ -10,13 +10,18 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from partc.config.units import format_bytes, format_seconds
 from partc.format.role import Role
 from partc.plan.check import read_answer
+from partc.plan.shared.lanes import Lanes
+from partc.plan.shared.step import follow_shared
+from partc.plan.shared.units import units_of
 from partc.plan.simulate.build import Build, workflow
-from partc.plan.simulate.case import read_case
+from partc.plan.simulate.case import Case, read_case
 from partc.plan.summary import summarize
 from partc.plan.values import say_rate, unit
 
@@ -92,6 +97,8 @@ class Plan:
         self.predicted = predicted
         self.phases = predicted.phases
         self.stages = predicted.phases[0].stages
+        self.groups = _groups(self.case, len(self.stages))
+        """The entries of `stages` that are one stage of the model: those of the devices that share it."""
         names = [str(device["name"]) for device in self.problem["devices"]]
         used = list(dict.fromkeys(stage.device for stage in self.stages))
         self.used = used
@@ -145,9 +152,25 @@ class Plan:
         """Device → its role; empty where there is a plan alone."""
         return self.build.roles if self.build else {}
 
+    @cached_property
+    def lanes(self) -> Mapping[str, Lanes]:
+        """Phase → the lanes of a step, where stages have several devices; else empty."""
+        steps = {phase.name: phase for phase in self.case.problem.steps}
+        return {
+            name: follow_shared(self.case.problem, steps[name], stages).lanes
+            for name, stages in self.case.phases.items()
+        }
+
     def in_flight(self, requests: int) -> int:
         """The number of requests, of so many, that are under way at once: a build takes max_requests."""
         return min(requests, self.build.max_requests) if self.build else requests
+
+
+def _groups(case: Case, count: int) -> tuple[range, ...]:
+    if not case.phases:
+        return tuple(range(place, place + 1) for place in range(count))
+    sizes = [len(unit.devices) for unit in units_of(case.phases[case.problem.steps[0].name])]
+    return tuple(range(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True))
 
 
 def pointer(*parts: object) -> str:

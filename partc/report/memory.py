@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from partc.format.role import Role
 from partc.ir.plan import MemoryUse
-from partc.plan.stages import held
 from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
 
@@ -81,7 +80,7 @@ def _contents(
     plan: Plan, use: MemoryUse, needed: str, role: Role | None
 ) -> Iterator[tuple[str, str, Figure]]:
     """(kind, name, size) of what the needed bytes consist of; all sizes together are the needed bytes."""
-    mine = held(plan.case.stages)[use.device]
+    mine = plan.case.held(use.device)
     shared = _shared(plan, mine)
     rest = _rest(plan, use, mine)
     weights = plan.figure("bytes", needed, *rest, *shared, rule="difference")

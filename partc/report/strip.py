@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from partc.config.units import format_bytes, format_seconds
 from partc.plan.evaluate import ValueKey, value_key
@@ -24,10 +25,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Segment:
-    """One stage: consecutive sub-modules on one device."""
+    """One stage: consecutive sub-modules on one device, or on several that share them."""
 
     device: str
+    """`a`, or `a + b`."""
     tone: str
+    """The colour of the first of them."""
     cells: tuple[Cell, ...]
     first: Figure
     last: Figure
@@ -87,8 +90,10 @@ def make_strip(plan: Plan) -> Strip:
     count = len(plan.problem["submodules"])
     skips = tuple(
         sent
-        for a in range(len(plan.stages))
-        for b in range(a + 2, len(plan.stages))
+        for place, group in enumerate(plan.groups)
+        for a in group
+        for later in plan.groups[place + 2 :]
+        for b in later
         if (sent := _sent(plan, a, b)) is not None
     )
     arcs = tuple(_arcs(plan, count))
@@ -96,13 +101,15 @@ def make_strip(plan: Plan) -> Strip:
 
 
 def _segments(plan: Plan) -> Iterator[Segment]:
-    for index, stage in enumerate(plan.stages):
-        at = ("predicted", "phases", 0, "stages", index)
+    for group in plan.groups:
+        at, stage = ("predicted", "phases", 0, "stages", group[0]), plan.stages[group[0]]
+        devices = [plan.stages[index].device for index in group]
         yield Segment(
-            device=stage.device,
+            device=" + ".join(devices),
             tone=f"d{plan.devices.index(stage.device)}",
             cells=tuple(
-                Cell(_describe(plan, number, stage.device)) for number in range(stage.first, stage.last + 1)
+                Cell("; ".join(_describe(plan, number, device) for device in devices))
+                for number in range(stage.first, stage.last + 1)
             ),
             first=plan.figure("count", pointer(*at, "first")),
             last=plan.figure("count", pointer(*at, "last")),
@@ -111,6 +118,14 @@ def _segments(plan: Plan) -> Iterator[Segment]:
 
 def _describe(plan: Plan, number: int, device: str) -> str:
     memory = plan.problem["submodules"][number].get("memory_bytes", 0)
+    shares = ", ".join(
+        f"{stage.shares[stage.devices.index(device)]} of {sum(stage.shares)} {stage.share} in {phase}"
+        for phase, stages in plan.case.phases.items()
+        for stage in stages
+        if number in stage.indices and device in stage.devices and stage.shares
+    )
+    if shares:
+        return f"sub-module {number} on {device}: {shares}"
     times = ", ".join(
         f"{name} {format_seconds(entry['time_s'][device])}"
         for name, entry in _times(plan, number)
@@ -128,10 +143,10 @@ def _times(plan: Plan, number: int) -> Iterator[tuple[str, Json]]:
 
 
 def _cuts(plan: Plan, count: int) -> Iterator[Cut]:
-    for index, stage in enumerate(plan.stages[:-1]):
-        after = stage.last
-        sent = _sent(plan, index, index + 1)
-        yield Cut(index + 1, percent(after + 1, count), after, () if sent is None else (sent,))
+    for place, (group, following) in enumerate(pairwise(plan.groups), 1):
+        after = plan.stages[group[0]].last
+        sent = (_sent(plan, a, b) for a in group for b in following)
+        yield Cut(place, percent(after + 1, count), after, tuple(one for one in sent if one))
 
 
 def _sent(plan: Plan, a: int, b: int) -> Sent | None:
@@ -179,6 +194,7 @@ def _sent_pairs(plan: Plan, maker: int, readers: Sequence[int]) -> set[tuple[int
     stages, place = plan.case.stages, places_of(plan.case.stages)
     first: dict[str, int] = {}
     for reader in readers:
-        first.setdefault(stages[place[reader]].device, reader)
-    home = stages[place[maker]].device
-    return {(maker, reader) for device, reader in first.items() if device != home}
+        for device in stages[place[reader]].devices:
+            first.setdefault(device, reader)
+    home = stages[place[maker]].devices
+    return {(maker, reader) for device, reader in first.items() if device not in home}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partc.config.units import format_bytes, format_seconds
 from partc.ir.plan import Message, StageRun
 from partc.ir.plan import Timeline as Step
+from partc.plan.shared.lanes import Span as LaneSpan
 from partc.plan.simulate import Simulation
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
@@ -20,6 +21,18 @@ REQUESTS, TOKENS = 4, 6
 """Requests and tokens of the pipelined run: enough to fill the pipeline, few enough for every bar to be seen."""
 MOST_LANES = 16
 """Lanes of the pipelined run above which its links are left out."""
+DETAILED = 2.0
+"""Shared sub-modules that the beginning of a step shows: an attention and an MLP."""
+WORK = {
+    "enter": "products that begin a block",
+    "inner": "attention or activation",
+    "leave": "products that end a block",
+    "connect": "what connects blocks",
+    "alone": "sub-modules of its own",
+}
+"""Kind of work in a lane → what it is."""
+NEAR = 1 / 400
+"""Part of the axis below which the space between two bars is not drawn, where stages have many pieces of work."""
 _WAYS = {
     "no-bubbles": "Pipelined without bubbles",
     "bubbles": "Pipelined with bubbles",
@@ -54,10 +67,10 @@ class Pipeline:
 
 def step_timelines(plan: Plan, measured: Measured | None) -> list[tuple[str, list[Timeline]]]:
     """(phase, its timelines), the last phase (decode) first; predicted, then measured on the same axis."""
-    groups = [(phase.phase, [_predicted_step(plan, phase)]) for phase in plan.phases][::-1]
+    groups = [(phase.phase, _predicted_steps(plan, phase)) for phase in plan.phases][::-1]
     if measured is None or (real := _measured_step(plan, measured)) is None:
         return groups
-    name, (predicted,) = groups[0]
+    name, (predicted, *_) = groups[0]
     longest = max(predicted.end_s, real.end_s)
     phase = plan.phases[-1]
     groups[0] = (
@@ -97,6 +110,31 @@ def _span_of_stage(plan: Plan, stage: StageRun) -> Span:
 def _span_of_message(message: Message) -> Span:
     title = f"{say_place(_link(message))}: {format_bytes(message.bytes)} in {format_seconds(message.seconds)}"
     return Span(_link(message), message.start_s, message.arrive_s, "link", title, format_bytes(message.bytes))
+
+
+def _predicted_steps(plan: Plan, phase: Step) -> list[Timeline]:
+    """The whole step; where devices share stages, its beginning first, with every tile."""
+    whole = _predicted_step(plan, phase)
+    lanes = plan.lanes.get(phase.phase)
+    if lanes is None:
+        return [whole]
+    shared = sum(len(stage.indices) for stage in plan.case.phases[phase.phase] if len(stage.devices) > 1)
+    shown = phase.latency_s * min(1.0, DETAILED / shared)
+    spans = [_span_of_lane(plan, span) for span in lanes.spans]
+    caption = f"Predicted: the first {format_seconds(shown)}, about an attention and an MLP"
+    first = [span for span in spans if span.start_s < shown]
+    return [make_timeline(caption, _words(first), _lanes(plan, phase), first, shown), whole]
+
+
+def _span_of_lane(plan: Plan, span: LaneSpan) -> Span:
+    """A piece of work, or a message, as the planner follows it."""
+    if span.receiver is not None:
+        place, took = (span.device, span.receiver), format_seconds(span.arrive_s - span.start_s)
+        title = f"{say_place(place)}: {format_bytes(span.bytes)} in {took}"
+        return Span(place, span.start_s, span.arrive_s, "link", title)
+    took = format_seconds(span.finish_s - span.start_s)
+    title = f"{span.device}: {WORK.get(span.work[0], span.work[0])}, {took}"
+    return Span((span.device,), span.start_s, span.finish_s, _tone(plan, span.device), title)
 
 
 def _predicted_step(plan: Plan, phase: Step, shown_s: float | None = None) -> Timeline:
@@ -177,11 +215,26 @@ def _simulated(plan: Plan, run: Simulation, name: str, longest: float | None) ->
         link = (item.sender, item.receiver)
         title = _title(link, item.request, item.phase, item.end_s - item.start_s)
         spans.append(Span(link, item.start_s, item.end_s, _request_tone(item.request), title))
+    if plan.case.phases:
+        spans = _joined(spans, longest or run.makespan_s)
     busy = ", ".join(f"{device} {run.busy[device]:.0%} busy" for device in plan.used if device in run.busy)
     caption = f"{name}: {format_seconds(run.makespan_s)} in all"
     lanes = _lanes(plan, plan.phases[-1])
     shown = lanes if len(lanes) <= MOST_LANES else [lane for lane in lanes if len(lane[0]) == 1]
     return make_timeline(caption, busy, shown, spans, longest)
+
+
+def _joined(spans: Sequence[Span], shown_s: float) -> list[Span]:
+    """One bar for neighbours of one request in a lane, where hardly anything would be seen between them."""
+    lanes: dict[Place, list[Span]] = {}
+    for span in sorted(spans, key=lambda item: item.start_s):
+        mine = lanes.setdefault(span.lane, [])
+        before = mine[-1] if mine else None
+        if before and before.tone == span.tone and span.start_s - before.end_s < NEAR * shown_s:
+            mine[-1] = replace(before, end_s=max(before.end_s, span.end_s))
+        else:
+            mine.append(span)
+    return [span for mine in lanes.values() for span in mine]
 
 
 def _title(where: Place, request: int, phase: str, seconds: float) -> str:

@@ -14,9 +14,11 @@ from partc.plan.evaluate import evaluate
 from partc.plan.file import plan_file
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 from partc.plan.problem_json import read_problem
+from partc.plan.shared.evaluate import evaluate_plan
 from partc.plan.simulate import simulate_plan
 from partc.plan.strategies import solve
 from passes.overlap_submodules import overlap_of
+from tests.plan.shared_problems import layers, with_decode
 
 Json = dict[str, Any]
 
@@ -108,8 +110,16 @@ def plans() -> Mapping[str, Json]:
         "returning": make_plan(roomy, returning),
         "without phases": make_plan(make_problem(3, 9, phased=False)),
         "with notes": _with_notes(make_plan(replace(three, batch=4))),
+        "shared": _shared(with_decode(layers({"a": 1.0, "b": 2.0, "c": 1.5}, 3, heads=6))),
         "many": make_plan(make_problem(12, 160, room=1.4), [f"device_{k * 11 // 160}" for k in range(160)]),
     }
+
+
+def _shared(problem: Problem) -> Json:
+    """A plan whose devices share blocks by tiles."""
+    answer = solve(problem, "galaxy")
+    plan: Json = json.loads(json.dumps(plan_file(problem, answer, evaluate_plan(problem, answer)).to_json()))
+    return plan
 
 
 def _with_notes(plan: Json) -> Json:

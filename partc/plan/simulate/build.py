@@ -12,8 +12,8 @@ from partc.format.program import Run
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role, device_folders, load_role
 from partc.plan.problem import Phase
-from partc.plan.simulate.case import Case
-from partc.plan.simulate.script import Script, Workflow, workflow_of
+from partc.plan.simulate.case import Case, planned_workflow
+from partc.plan.simulate.script import Script, Workflow
 from partc.plan.stages import held, places_of
 
 
@@ -60,7 +60,22 @@ def workflow(case: Case, build: Build | None) -> Workflow:
     Raises:
         BundleError: the build's are not those of the plan.
     """
-    return build_workflow(build, case) if build else workflow_of(case.problem, case.stages)
+    if build and not case.phases:
+        return build_workflow(build, case)
+    if build:
+        _check_group(build, case)
+    return planned_workflow(case)
+
+
+def _check_group(build: Build, case: Case) -> None:
+    """A build whose stages have several devices is followed as its plan is: the programs are those of the lanes.
+
+    Raises:
+        BundleError: its devices are not those of the plan.
+    """
+    planned = {name for stages in case.phases.values() for stage in stages for name in stage.devices}
+    if planned != set(build.roles):
+        raise _foreign(build, "has other devices")
 
 
 def build_workflow(build: Build, case: Case) -> Workflow:

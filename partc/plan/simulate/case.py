@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from partc.errors import PlanError
-from partc.format.placement import Stages, stages_of
-from partc.plan.check import check_predicted
-from partc.plan.evaluate import Evaluation, evaluate
+from partc.format.placement import Stages
+from partc.ir.plan import Plan, SharedStages
+from partc.plan.check import check_predicted, read_stages
+from partc.plan.evaluate import Evaluation
 from partc.plan.file import check_plan
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
+from partc.plan.shared.evaluate import evaluate_plan
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.events import Simulator
 from partc.plan.simulate.result import MODES, Simulation
 from partc.plan.simulate.script import Workflow, workflow_of
+from partc.plan.simulate.shared import shared_workflow
 
 _MOST_RUNS = 3_000_000
 """Runs and messages of a simulation: above that, it would take minutes and gigabytes."""
@@ -28,6 +31,15 @@ class Case:
 
     problem: Problem
     stages: Stages
+    """Those of the first phase, where some have several devices."""
+    phases: Mapping[str, SharedStages] = field(default_factory=dict)
+    """Phase -> its stages, where some have several devices."""
+
+    def held(self, device: str) -> list[int]:
+        """The sub-modules that a device holds, or holds a share of, in any phase."""
+        plans = self.phases.values() or (self.stages,)
+        stages = (stage for stages in plans for stage in stages if device in stage.devices)
+        return sorted({index for stage in stages for index in stage.indices})
 
     @property
     def tokens(self) -> int:
@@ -44,8 +56,8 @@ def read_case(plan: Mapping[str, Any], where: str = "plan.json") -> Case:
         ConfigError: its problem is wrong; names the JSON path.
     """
     check_plan(plan, where)
-    stages = stages_of(plan["answer"]["assignment"])
-    case = Case(read_problem(plan["problem"], f"{where}: problem"), stages)
+    stages, phases = read_stages(plan["answer"], where)
+    case = Case(read_problem(plan["problem"], f"{where}: problem"), stages, phases)
     check_predicted(plan, check_case(case, where), where)
     return case
 
@@ -60,7 +72,7 @@ def check_case(case: Case, where: str = "plan.json") -> Evaluation:
         names = ", ".join(phase.name for phase in case.problem.steps)
         hint = "give one phase, or two: the first step and every later one"
         raise PlanError(f"the order of the phases {names} is not known", where=where, hint=hint)
-    evaluation = evaluate(case.problem, case.stages)
+    evaluation = evaluate_plan(case.problem, Plan(stages=case.stages, phases=dict(case.phases)))
     if evaluation.violations:
         message = f"the plan does not fit its problem: {evaluation.violations[0]}"
         raise PlanError(message, where=where, hint="plan again: partc plan, or partc compile")
@@ -89,7 +101,14 @@ def simulate_plan(
     case = read_case(plan)
     count = case.tokens if tokens is None else tokens
     load = Load(requests, count, mode, requests, jitter, seed)
-    return simulate(workflow_of(case.problem, case.stages), load)
+    return simulate(planned_workflow(case), load)
+
+
+def planned_workflow(case: Case) -> Workflow:
+    """The programs that follow from the plan."""
+    if case.phases:
+        return shared_workflow(case.problem, case.phases)
+    return workflow_of(case.problem, case.stages)
 
 
 def simulate(workflow: Workflow, load: Load) -> Simulation:

@@ -49,6 +49,12 @@ class _Link:
     """The time at which it has carried everything before the messages of `owner`."""
     owner: int = -1
 
+    def queue(self, ready_s: float, seconds: float) -> float:
+        """Book a message that waits for all before it; when it starts."""
+        start = max(ready_s, self.free_s)
+        self.free_s = start + seconds
+        return start
+
     def take(self, request: int, ready_s: float, seconds: float) -> float:
         """Book a message of a request; when it starts."""
         if request != self.owner:
@@ -76,6 +82,10 @@ class _Give:
     mail: Mail
     bytes: float
     seconds: float
+    occupied_s: float
+    """Seconds for which it occupies the link."""
+    queues: bool
+    """Whether it waits for messages of its own request, too."""
 
 
 _Act = _Await | _Compute | _Give
@@ -251,8 +261,9 @@ class Simulator:
 
     def _send(self, device: _Device, execution: _Execution, act: _Give, now: float) -> None:
         request, step, receiver = execution.request, execution.step, act.receiver
-        seconds = act.seconds * self._noise.factor(f"{device.name}->{receiver.name}", request)
-        start = act.link.take(request, now, seconds)
+        factor = self._noise.factor(f"{device.name}->{receiver.name}", request)
+        seconds, occupied = act.seconds * factor, act.occupied_s * factor
+        start = act.link.queue(now, occupied) if act.queues else act.link.take(request, now, occupied)
         self._transfers.append(
             Transfer(
                 device.name, receiver.name, request, execution.phase, step, act.bytes, start, start + seconds
@@ -310,10 +321,10 @@ class Simulator:
         return acts
 
     def _give(self, script: Script, name: str, peer: str, values: tuple[str, ...]) -> _Give:
-        count = sum(script.bytes_of[value] for value in values)
-        link = self._links.setdefault((name, peer), _Link())
-        seconds = self._workflow.link_of[name, peer].seconds(count)
-        return _Give(link, self._devices[peer], (name, values), count, seconds)
+        count, link = script.size(values), self._workflow.link_of[name, peer]
+        lane, occupied = self._links.setdefault((name, peer), _Link()), script.occupied_s(link, count)
+        seconds = occupied + link.latency_s if script.lanes else occupied
+        return _Give(lane, self._devices[peer], (name, values), count, seconds, occupied, script.lanes)
 
 
 def _waits(acts: tuple[_Act, ...]) -> bool:

@@ -7,7 +7,7 @@ always follow from the plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from partc.format.placement import Stages
@@ -29,6 +29,16 @@ class Script:
     """Device -> (stage, seconds) of each `run` of its program, in order."""
     bytes_of: Mapping[str, float]
     """Value -> size; a message is as large as its values together."""
+    lanes: bool = False
+    """Whether messages of one request wait for each other on a link too, and its latency occupies nothing."""
+
+    def size(self, values: Iterable[str]) -> float:
+        """Bytes of a message."""
+        return sum(self.bytes_of[value] for value in values)
+
+    def occupied_s(self, link: Link, size: float) -> float:
+        """Seconds for which a message of so many bytes occupies a link."""
+        return size / link.bandwidth_bytes_per_s if self.lanes else link.seconds(size)
 
 
 @dataclass(frozen=True)
@@ -65,8 +75,7 @@ def busy_s(script: Script, link_of: Mapping[tuple[str, str], Link]) -> dict[str,
     for device, program in script.programs.items():
         for message in (message for item in program for message in item.sends):
             name, link = f"{device}->{message.device}", link_of[device, message.device]
-            seconds = link.seconds(sum(script.bytes_of[value] for value in message.values))
-            busy[name] = busy.get(name, 0.0) + seconds
+            busy[name] = busy.get(name, 0.0) + script.occupied_s(link, script.size(message.values))
     return busy
 
 
