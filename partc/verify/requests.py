@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from partc.format.build import TensorType
 from partc.format.dtypes import as_numbers
-from partc.format.program import Add
+from partc.format.program import Add, Cut, Instruction, Join, Run
 from partc.format.role import Role
 from partc.pipeline.contract import Progress
 from partc.runtime.client.client import Client
@@ -48,14 +48,12 @@ class _Check:
         }
 
     def cuts(self, trace: Sequence[Crossing]) -> dict[Place, Array]:
-        """The values that crossed links, without the logits, and without parts of sums, which no other model has."""
-        added = {
-            name
-            for programs in self.role.placement.parsed.values()
-            for item in chain.from_iterable(programs.values())
-            if isinstance(item, Add)
-            for name in (*item.reads, *item.writes)
-        }
+        """The values that crossed links, without the logits, and without terms of sums and tiles.
+
+        No other model has these: tokens, logits and outputs must show whether they are right.
+        """
+        placement = self.role.placement.parsed.values()
+        added = {name for programs in placement for name in _parts(chain.from_iterable(programs.values()))}
         return {
             place: array
             for place, array in self.crossed(trace).items()
@@ -150,3 +148,21 @@ class _Errors:
 
     def cuts(self) -> list[CutError]:
         return [CutError(*place, *found) for place, found in self._found.items()]
+
+
+def _parts(items: Iterable[Instruction]) -> set[str]:
+    """The values of a phase that are added, and tiles: parts that are cut or joined, or computed call by call."""
+    found: set[str] = set()
+    calls: dict[str, set[Run]] = {}
+    for item in items:
+        match item:
+            case Add():
+                found.update(item.reads, item.writes)
+            case Cut(parts=parts) | Join(parts=parts):
+                found.update(parts)
+            case Run(submodule=name):
+                calls.setdefault(name, set()).add(item)
+            case _:
+                pass
+    again = [run for runs in calls.values() if len(runs) > 1 for run in runs]
+    return found.union(*(run.reads for run in again), *(run.writes for run in again))
