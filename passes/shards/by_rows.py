@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_MATMUL
-from partc.plan.shared.programs import ROWS
+from partc.plan.shared.work import ROWS
 from passes.shards.rules import ELEMENTWISE
 from passes.shards.units import sizes_of
 

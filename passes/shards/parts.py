@@ -10,8 +10,9 @@ from partc.format.program import Program, Run
 from partc.ir.edit import Names
 from partc.ir.graph import Graph, Module, Part, Value
 from partc.ir.plan import SharedStage, SharedStages
-from partc.plan.shared.programs import Call, Compute, Item, Sum, UnitWork, Values, group_programs
+from partc.plan.shared.programs import group_programs
 from partc.plan.shared.units import units_of
+from partc.plan.shared.work import Call, Compute, Item, Sum, UnitWork, Values
 from passes.shards.by_rows import is_by_rows
 from passes.shards.pieces import Drawing, Holding, Parts, Piece, Work
 from passes.shards.pricing import held_blocks

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from partc.ir.flow import needed
 from partc.ir.graph import Node, Submodule, Value
-from partc.plan.shared.programs import ROWS
+from partc.plan.shared.work import ROWS
 from passes.shards.blocks import PRODUCTS, Block
 from passes.shards.units import sizes_of
 

@@ -16,7 +16,8 @@ from partc.format.dtypes import Array
 from partc.format.program import Add, Cut, Emit, Join, Program, Recv, Run, Sample, Send
 from partc.format.program_rules import ring_problems
 from partc.ir.plan import Exchange
-from partc.plan.shared.programs import Call, Compute, Item, Sum, UnitWork, Values, group_programs
+from partc.plan.shared.programs import group_programs
+from partc.plan.shared.work import Call, Compute, Item, Sum, UnitWork, Values
 
 DEVICES = "abcde"
 WIDTH, UNITS = 3, 4
@@ -79,9 +80,10 @@ class Toy:
         call = self.call(f"{name}{first}", ["ids" if first == 0 else f"h{first}"], [f"h{last}"], work, False)
         return [Compute("alone", (call,))]
 
-    def head(self) -> Compute:
+    def head(self, count: int = 1) -> Compute:
+        """What needs all rows, on every device of a unit."""
         call = self.call("head", [f"h{self.blocks}"], ["logits"], lambda hidden: (hidden[-1:],), False)
-        return Compute("alone", (call,))
+        return Compute("connect", (call,) * count)
 
     def shared(self, j: int, shares: Sequence[int], exchange: Exchange) -> list[Item]:
         """One block on the devices of a group."""
@@ -208,8 +210,8 @@ def random_path(rng: random.Random) -> tuple[Toy, list[UnitWork], str | None]:
         units.append(UnitWork(devices, tuple(items)))
         at = last
     token = rng.choice([None, "token"])
-    if token and len(units[-1].devices) == 1:
-        units[-1] = UnitWork(units[-1].devices, (*units[-1].items, toy.head()))
+    if token and (len(units[-1].devices) == 1 or rng.random() < 0.5):
+        units[-1] = UnitWork(units[-1].devices, (*units[-1].items, toy.head(len(units[-1].devices))))
     elif token:
         units.append(UnitWork((rng.choice(DEVICES),), (toy.head(),)))
     return toy, units, token

@@ -12,7 +12,7 @@
 | `algorithm1.py` | Algorithm 1: balanced shares, then shares that memory has room for |
 | `eq5.py` | the best shares by Eq. 5, exactly |
 | `exchanges.py` | gathers and sums, written out as instructions |
-| `programs.py` | programs of all devices in a phase |
+| `work.py`, `programs.py`, `unit_programs.py` | the work of devices, and the programs that follow from it |
 | `make.py` | plans of given shares, each phase with the exchange that is priced lowest |
 | `explain.py` | the explanation of a plan |
 
