@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from partc.config.model import CheckpointFolder, ModelConfig
+from partc.errors import PlanError
+from partc.format.dims import cut_sizes
 from partc.format.dtypes import Array
 from partc.format.program import Add, Run
 from partc.ir.graph import Module
+from partc.ir.plan import SharedStage
 from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
+from partc.plan.problem_json import read_problem
 from partc.verify.compare import join_steps
 from partc.verify.reference import Reference, open_reference
 from tests.families.check import (
@@ -78,18 +84,27 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return made("gpt2", tmp_path_factory.mktemp("gpt2"))
 
 
+Change = Callable[[Module], None]
+
+
 def ring_of(
-    text: str, folder: Path, count: int, strategy: str, spoil: Callable[[Module], None] | None = None
+    text: str,
+    folder: Path,
+    count: int,
+    strategy: str,
+    spoil: Change | None = None,
+    plan: Change | None = None,
+    targets: Sequence[str] = ("ort",),
 ) -> DirectRing:
-    """The ring of `count` devices that share blocks; `spoil` changes the programs."""
-    module, devices = parse_module(text), devices_file(folder, count)
+    """The ring of `count` devices that share blocks; `plan` changes the plan, `spoil` the programs."""
+    module, devices = parse_module(text), devices_file(folder, count, targets)
     build = folder / f"build-{strategy}-{count}{spoil.__name__ if spoil else ''}"
     steps = default_pipeline(devices, strategy, "eq1+frontier", build, ("cut", "measure", "place", "emit"))
-    split = [step.name for step in steps].index("split-graph") + 1
-    run_passes(module, steps[:split])
-    if spoil:
-        spoil(module)
-    run_passes(module, steps[split:])
+    for step in steps:
+        run_passes(module, [step])
+        change = {"partition-graph": plan, "split-graph": spoil}.get(step.name)
+        if change:
+            change(module)
     return DirectRing(build)
 
 
@@ -119,8 +134,14 @@ def test_the_tokens_of_a_group_are_those_of_the_whole_gpt2(
 
 
 def check_group(model: Model, strategy: str, count: int, folder: Path) -> None:
-    """Prompts alone, at once, in a batch of unequal ones, and in parts."""
     ring = ring_of(model.text, folder, count, strategy)
+    check_tokens(model, ring)
+    crossed = {name for trace in ring.trace.values() for item in trace for name in item.values}
+    assert any(f"rows1of{count}" in name for name in crossed) == (strategy != "megatron")
+
+
+def check_tokens(model: Model, ring: DirectRing) -> None:
+    """Prompts alone, at once, in a batch of unequal ones, and in parts."""
     assert tuple(ring.generate([prompt], TOKENS)[0] for prompt in model.prompts) == model.tokens
     for number, prompt in enumerate(model.prompts, 1):
         assert model.error(ring, number, prompt) < TOLERANCE
@@ -128,8 +149,55 @@ def check_group(model: Model, strategy: str, count: int, folder: Path) -> None:
     assert tuple(batch[0] for batch in together) == model.tokens
     assert tuple(ring.generate(model.prompts[1:], TOKENS)) == model.tokens[1:]
     assert DirectRing(ring.build, CHUNK).generate([model.prompts[2]], TOKENS)[0] == model.tokens[2]
-    crossed = {name for trace in ring.trace.values() for item in trace for name in item.values}
-    assert any(f"rows1of{count}" in name for name in crossed) == (strategy != "megatron")
+
+
+def test_groups_stand_anywhere_in_a_ring(llama: Model, tmp_path: Path) -> None:
+    """a | b and c | d | c, a and d, where tokens take another way past MLPs, which have no caches | b | a."""
+    ring = ring_of(llama.text, tmp_path, 4, "galaxy", plan=plan_groups)
+    check_tokens(llama, ring)
+    assert {name for name, role in ring.roles.items() if role.running} == {*"abcd"}
+
+
+def plan_groups(module: Module) -> None:
+    assert module.plan is not None and module.plan.problem is not None
+    problem = read_problem(module.plan.problem)
+    groups = {
+        "prefill": (("b", "c"), ("b", "c"), ("d",), ("c", "a", "d")),
+        "decode": (("b", "c"), ("b",), ("d",), ("d",)),
+    }
+    phases = {}
+    for phase, devices in groups.items():
+        stages = [SharedStage((0, 0), ("a",))]
+        for j, mine in enumerate(devices, 1):
+            block = problem.submodules[j].block
+            assert block is not None
+            share: Any = block.share if len(mine) > 1 else "one"
+            units = tuple(cut_sizes(block.units, len(mine))) if len(mine) > 1 else ()
+            exchange: Any = "none" if not units else "tiles" if phase == "prefill" else "ring"
+            stages.append(SharedStage((j, j), mine, share, units, exchange))
+        phases[phase] = (*stages, *(SharedStage((j, j), ("b",)) for j in range(5, len(problem.submodules))))
+    module.plan = structs.replace(module.plan, answer=structs.replace(module.plan.answer, phases=phases))
+
+
+def test_caches_that_would_have_to_be_laid_out_again(llama: Model, tmp_path: Path) -> None:
+    def plan(module: Module) -> None:
+        assert module.plan is not None
+        phases = module.plan.answer.phases
+        alone = tuple(SharedStage((j, j), ("a",)) for stage in phases["decode"] for j in stage.indices)
+        answer = structs.replace(module.plan.answer, phases={**phases, "decode": alone})
+        module.plan = structs.replace(module.plan, answer=answer)
+
+    with pytest.raises(PlanError, match="caches of sub-module 1 lie on a, b in one phase, on a in another"):
+        ring_of(llama.text, tmp_path, 2, "galaxy", plan=plan)
+
+
+@pytest.mark.tvm
+def test_tiles_on_compiled_code(gpt2: Model, tmp_path: Path) -> None:
+    """Steps are filled up to the sizes of entries, tiles too; the other device has another engine."""
+    ring = ring_of(gpt2.text, tmp_path, 2, "galaxy", targets=("tvm", "ort"))
+    assert tuple(ring.generate([prompt], TOKENS)[0] for prompt in gpt2.prompts) == gpt2.tokens
+    for number, prompt in enumerate(gpt2.prompts, 1):
+        assert gpt2.error(ring, number, prompt) < TOLERANCE
 
 
 def drop_a_share(module: Module) -> None:
