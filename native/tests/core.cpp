@@ -2,7 +2,8 @@
 //
 //   ["new", now, build, placement, [contingency …], incarnation, first_request, patience, rejoin, linger] -> number
 //   ["on", number, now, kind, …]                                     -> [deadline or null, [[command, …] …]]
-//   ["sample", tensor, temperature, top_k, top_p, seed, [position …]] -> [token …]
+//   ["sample", tensor, temperature, top_k, top_p, seed, [position …]] likely]
+//     -> [tensor of tokens, and those of what is likely]
 //
 // Files are texts; a tensor is [type, shape, bytes]; an error is [class, message, where, hint, cause]; the other end of a
 // connection is a text (a device) or bytes (a route). What fails is answered by a text.
@@ -128,7 +129,7 @@ Value of(const Command& command) {
             [](const Draw& item) {
               const messages::Sampling& how = item.sampling;
               return Value{List{named("draw"), of(item.logits), {how.temperature}, whole(how.top_k), {how.top_p},
-                                whole(how.seed), of(item.positions)}};
+                                whole(how.seed), of(item.positions), whole(how.likely)}};
             },
             [](const Load& item) { return Value{List{named("load"), whole(item.epoch), of(item.submodules)}}; },
             [](const Release& item) { return Value{List{named("release"), of(item.submodules)}}; },
@@ -160,11 +161,9 @@ class Devices {
     const std::string& what = text(parts[0]);
     if (what == "new") return made(parts);
     if (what == "on") return on(parts);
-    const messages::Sampling how{real(parts[2]), number(parts[3]), real(parts[4]), number(parts[5])};
-    const Tensor tokens = sample(tensor(parts[1]), how, counts(parts[6]));
-    List found;
-    for (const std::int64_t token : tokens.elements<std::int64_t>()) found.push_back({Integer{token}});
-    return {std::move(found)};
+    const messages::Sampling how{real(parts[2]), number(parts[3]), real(parts[4]), number(parts[5]),
+                                 number(parts[7])};
+    return of(drawn(Draw{tensor(parts[1]), how, counts(parts[6])}));
   }
 
  private:

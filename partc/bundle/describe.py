@@ -185,6 +185,7 @@ def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
         labels=info.labels,
         uniform_positions=info.uniform_positions,
         prompt_chunk=_prompt_chunk(parts, info),
+        prefix_reuse=_prefix_reuse(parts),
     )
 
 
@@ -231,6 +232,13 @@ def _steps(part: Part) -> list[Instruction]:
         for phase in sorted(programs, reverse=True)
         for step in programs[phase]
     ]
+
+
+def _prefix_reuse(parts: Sequence[EmittedPart]) -> bool:
+    """Whether the rows of an earlier prompt can be gone on from; not without states."""
+    states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
+    kinds = {state.kind for item in states for module in item.artifact.submodules for state in module.states}
+    return kinds == {"rows"} and all(item.artifact.engine.chunked_prefill is not None for item in states)
 
 
 def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -20,6 +20,7 @@ from partc.format.digests import data_digest
 from partc.format.dims import evaluate, size, symbols
 from partc.format.dtypes import DTYPES
 from partc.format.layouts import Layout, panel_shape
+from partc.format.plain_files import is_inside
 from partc.format.reading import RECOMPILE, convert, read_object
 from partc.format.readings import Limits
 
@@ -156,6 +157,9 @@ class Model(Data, frozen=True):
     prompt_chunk: Positive | None = None
     """Tokens of a step at most where a longer prompt of one sequence goes through the ring in several steps; null: it
     goes in one."""
+
+    prefix_reuse: bool = False
+    """Whether a prompt may go on behind the rows of another: all states have rows, and engines take it in parts."""
 
     @property
     def most_chunks(self) -> int:
@@ -436,15 +440,3 @@ def _is_size(dim: int | str) -> bool:
         return isinstance(dim, str) or 0 <= value < 2**53
     except (ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return False
-
-
-def is_inside(name: str) -> bool:
-    """Whether a relative path stays in its folder."""
-    path = PurePosixPath(name)
-    return (
-        bool(path.parts)
-        and "\\" not in name
-        and "\0" not in name
-        and not path.is_absolute()
-        and ".." not in path.parts
-    )

@@ -46,6 +46,27 @@ class Row(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Valid new tokens; 0 for the task `graph`."""
 
 
+MOST_LIKELY = 64
+"""Probabilities of one token at most; they travel in headers, whose size is limited."""
+
+
+class Likely(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`[token, logprob]`: a token, and how likely the model has it."""
+
+    token: Count
+    """Its id."""
+    logprob: float
+    """Natural logarithm of its probability, of the logits as they are: before temperature, top-k and top-p."""
+
+
+Likelies = Annotated[
+    tuple[tuple[Likely, ...], ...],
+    Meta(
+        description="For each sequence the drawn token, then the most likely ones; empty unless `sampling` asks."
+    ),
+]
+
+
 class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
     """The choice of the next token; the defaults are greedy.
 
@@ -61,17 +82,33 @@ class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
     """Draw among the most likely tokens whose probabilities first reach this sum."""
     seed: int = 0
     """Equal seeds draw equal tokens."""
+    likely: Annotated[int, Meta(ge=0, le=MOST_LIKELY)] = 0
+    """Probabilities that are told with each token: its own, then those of the most likely ones; 0: none."""
 
     def __post_init__(self) -> None:
         checks = (
             (0.0 <= self.temperature < math.inf, "temperature", "0 (greedy) or more"),
             (_is_count(self.top_k), "top_k", "an integer: 0 (all tokens) or more"),
             (0.0 < self.top_p <= 1.0, "top_p", "above 0, at most 1"),
+            (
+                _is_count(self.likely) and self.likely <= MOST_LIKELY,
+                "likely",
+                f"an integer from 0 to {MOST_LIKELY}",
+            ),
             (_is_count(self.seed) and self.seed < 2**64, "seed", "an integer from 0 to 2^64 - 1"),
         )
         for fine, name, hint in checks:
             if not fine:
                 raise RunError(f"{getattr(self, name)} is out of range", where=name, hint=hint)
+
+
+class Reuse(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rows of an earlier request of the slot with which a request begins."""
+
+    request: fields.RequestNumber
+    """The last request of the slot."""
+    rows: Annotated[int, Meta(ge=1, lt=2**53)]
+    """Its first rows that are kept."""
 
 
 class Opening(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +119,8 @@ class Opening(Struct, frozen=True, forbid_unknown_fields=True):
     """The choice of its tokens."""
     trace: bool = False
     """Whether every device returns the tensors that it receives."""
+    reuse: Reuse | None = None
+    """Rows that lie in the states already; null: the states begin anew."""
 
 
 class Reached(Struct, frozen=True, forbid_unknown_fields=True):

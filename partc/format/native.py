@@ -27,7 +27,8 @@ HEADER = "// Written by `python -m partc.format.native native/src/format`: chang
 _MESSAGES = [kind for kind in get_args(messages.AnyMessage) if issubclass(kind, messages.Message)]
 _GROUPS: Mapping[str, Sequence[type[Struct]]] = {
     "messages": (
-        *(parts.TensorSpec, parts.Row, parts.Sampling, parts.Opening, parts.Reached, parts.Held, parts.Resumption),
+        *(parts.TensorSpec, parts.Row, parts.Likely, parts.Sampling, parts.Reuse, parts.Opening, parts.Reached),
+        *(parts.Held, parts.Resumption),
         *(parts.Problem, readings.Readings, status.Work, status.Steps, status.Vitals, status.DeviceStatus),
         *(status.Change, status.RingStatus, *_MESSAGES),
     ),

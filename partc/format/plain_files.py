@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from partc.errors import UserError
 
@@ -97,3 +97,15 @@ def utf8(argument: str) -> str:
         message = f"this argument is not UTF-8: byte {error.start} is 0x{raw[error.start]:02x}"
         hint = "give text in UTF-8; rename a file or folder whose name is something else"
         raise UserError(message, where=shown, hint=hint) from None
+
+
+def is_inside(name: str) -> bool:
+    """Whether a relative path stays in its folder."""
+    path = PurePosixPath(name)
+    return (
+        bool(path.parts)
+        and "\\" not in name
+        and "\0" not in name
+        and not path.is_absolute()
+        and ".." not in path.parts
+    )

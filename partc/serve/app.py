@@ -208,6 +208,8 @@ class Endpoint:
             stops=body.stops,
             ends=self._ends(is_chat),
             wants_usage=body.wants_usage,
+            alternatives=body.alternatives,
+            reuses=not body.deterministic,
         )
         generation = Generation(asked, self.ring, self.tokenizer, self.metrics)
         if body.stream:

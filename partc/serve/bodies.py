@@ -18,6 +18,7 @@ from partc.serve.errors import ApiError, unsupported
 
 MOST_CHOICES = 16
 MOST_STOPS = 16
+MOST_ALTERNATIVES = 20
 MOST_STOP_CHARACTERS = 1000
 COMPLETION_TOKENS = 16
 """New tokens of a completion that does not say how many: OpenAI's default."""
@@ -55,6 +56,13 @@ class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
+    deterministic: bool | None = None
+    """Beyond OpenAI's API: no use of rows of earlier requests, which may let near ties fall otherwise."""
+
+    @property
+    def alternatives(self) -> int | None:
+        """Likely tokens that are told beside each token, with the probabilities of all; None: no probabilities."""
+        return None
 
     @property
     def choices(self) -> int:
@@ -88,6 +96,7 @@ class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             top_k=max(self.top_k or 0, 0),
             top_p=1.0 if self.top_p is None else self.top_p,
             seed=seed,
+            likely=0 if self.alternatives is None else self.alternatives + 1,
         )
 
 
@@ -104,7 +113,7 @@ class ChatBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MOST_ALTERNATIVES)] | None = None
     functions: Any = None
     function_call: Any = None
     modalities: list[str] | None = None
@@ -122,6 +131,11 @@ class ChatBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prompt_cache_retention: str | None = None
 
     @property
+    def alternatives(self) -> int | None:
+        """See `Body`."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    @property
     def most_tokens(self) -> int | None:
         """New tokens at most; None: as many as there is room for."""
         return self.max_completion_tokens or self.max_tokens
@@ -134,7 +148,12 @@ class CompletionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
-    logprobs: int | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=MOST_ALTERNATIVES)] | None = None
+
+    @property
+    def alternatives(self) -> int | None:
+        """See `Body`."""
+        return self.logprobs
 
     @property
     def most_tokens(self) -> int:
@@ -176,13 +195,10 @@ def token_ids_of(given: Texts, param: str) -> list[list[int]]:
 
 
 _NO_PENALTY = "this server has no penalties; leave it out, or give 0"
-_NO_PROBABILITIES = "the ring returns tokens without probabilities; leave it out"
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "frequency_penalty": ((None, 0), _NO_PENALTY),
     "presence_penalty": ((None, 0), _NO_PENALTY),
     "logit_bias": ((None, {}), "this server cannot favour tokens; leave it out"),
-    "logprobs": ((None, False), _NO_PROBABILITIES),
-    "top_logprobs": ((None, 0), _NO_PROBABILITIES),
     "tool_choice": (
         (None, "none", "auto"),
         'this server cannot force a call; give "auto", and the model decides',
@@ -226,6 +242,8 @@ def read_body(data: bytes, kind: type[_Body]) -> _Body:
             raise unsupported(name, why)
     if isinstance(body, Body) and body.stream_options is not None and not body.stream:
         raise ApiError("stream_options goes with stream: true", param="stream_options")
+    if isinstance(body, ChatBody) and body.top_logprobs and not body.logprobs:
+        raise ApiError("top_logprobs goes with logprobs: true", param="top_logprobs")
     return body
 
 

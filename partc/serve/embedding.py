@@ -57,7 +57,7 @@ class Embedding:
                 max_new_tokens=0,
                 sampling=Sampling(),
                 stop=(),
-                on_token=lambda token: None,
+                on_token=lambda token, likely: None,
                 on_end=lambda outcome: None if ended.done() else ended.set_result(outcome),
             )
             self.metrics.in_flight += 1

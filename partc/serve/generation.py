@@ -8,17 +8,22 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from partc.errors import PartcError
-from partc.format.message_parts import Sampling
+from partc.format.message_parts import Likely, Sampling
 from partc.runtime.client.results import Result
 from partc.runtime.client.text import Tokenizer
-from partc.serve.answer import Answer, StopSearch
+from partc.serve.answer import Answer, Piece, StopSearch
 from partc.serve.errors import ApiError, api_error
 from partc.serve.metrics import Metrics
 from partc.serve.replies import DONE, KEEP_ALIVE, Json, Shape, event
 from partc.serve.ring import Job, RingThread
 
 KEEP_ALIVE_S = 10.0
+
+Event = tuple[int, Sequence[Likely]] | Result | PartcError
+"""A token with its probabilities, or the end of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,10 @@ class Asked:
     ends: frozenset[int]
     """Tokens that end an answer and are no text."""
     wants_usage: bool
+    alternatives: int | None = None
+    """Likely tokens beside each, with the probabilities of all; None: none."""
+    reuses: bool = True
+    """Whether rows of earlier requests may be used."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -55,7 +64,7 @@ class Generation:
     metrics: Metrics
     answers: list[Answer] = field(default_factory=list)
     _jobs: list[Job] = field(default_factory=list)
-    _events: asyncio.Queue[tuple[int, int | Result | PartcError]] = field(default_factory=asyncio.Queue)
+    _events: asyncio.Queue[tuple[int, Event]] = field(default_factory=asyncio.Queue)
     _begun: float = 0.0
     _latest: dict[int, float] = field(default_factory=dict)
     """Choice → when its last token came."""
@@ -78,8 +87,8 @@ class Generation:
                 if answer.finish is None:
                     self.ring.cancel(job)
 
-    async def pieces(self) -> AsyncIterator[tuple[int, str] | None]:
-        """(choice, text) as it comes, empty at the end of a choice; None when nothing has come for long.
+    async def pieces(self) -> AsyncIterator[tuple[int, Piece] | None]:
+        """(choice, text) as it comes, then an empty one with the end of a choice; None when nothing has come for long.
 
         Raises:
             ApiError: a job has failed.
@@ -97,11 +106,12 @@ class Generation:
             if answer.finish is not None:
                 continue  # it came while the cancellation was on its way
             piece = self._take(index, answer, what)
-            if piece:
-                yield index, piece
+            told = answer.told()
+            if piece or told:
+                yield index, Piece(piece, told)
             if answer.finish is not None:
                 left -= 1
-                yield index, ""
+                yield index, Piece("", [])
 
     async def whole(self) -> Json:
         """The answer in one piece; raises as `pieces`."""
@@ -119,10 +129,10 @@ class Generation:
             if item is None:
                 yield KEEP_ALIVE
                 continue
-            index, text = item
+            index, piece = item
             finish = self.answers[index].finish
-            if text:
-                yield self._event(shape.piece(index, text))
+            if piece.text or piece.told:
+                yield self._event(shape.piece(index, piece))
             elif finish is not None:
                 yield self._event(shape.last(index, finish))
         if self.asked.wants_usage:
@@ -133,13 +143,14 @@ class Generation:
         """A chunk; where usage is wanted, each but the last says that it has none yet."""
         return event({**chunk, "usage": None} if self.asked.wants_usage else chunk)
 
-    def _take(self, index: int, answer: Answer, what: int | Result | PartcError) -> str:
+    def _take(self, index: int, answer: Answer, what: Event) -> str:
         if isinstance(what, PartcError):
             raise api_error(what)
         if isinstance(what, Result):
+            answer.reused = what.reused
             return answer.end("stop" if what.finish[0] == "stop" else "length")
         self._count(index)
-        piece = answer.push(what)
+        piece = answer.push(*what)
         if answer.finish is not None:  # by a stop text, which the ring knows nothing of
             self.ring.cancel(self._jobs[index])
         return piece
@@ -157,15 +168,17 @@ class Generation:
         asked = self.asked
         row, choice = divmod(index, asked.choices)
         prompt, given = asked.prompts[row], asked.sampling
-        self.answers.append(Answer(self.tokenizer.stream(prompt), StopSearch(asked.stops), asked.ends))
-        sampling = Sampling(given.temperature, given.top_k, given.top_p, (given.seed + choice) % 2**64)
+        stream, search = self.tokenizer.stream(prompt), StopSearch(asked.stops)
+        self.answers.append(Answer(stream, search, asked.ends, asked.alternatives))
+        sampling = replace(given, seed=(given.seed + choice) % 2**64)
         put = self._events.put_nowait
         return Job(
             prompt=prompt,
             max_new_tokens=asked.new_tokens[row],
             sampling=sampling,
             stop=sorted(asked.ends),
-            on_token=lambda token: put((index, token)),
+            on_token=lambda token, likely: put((index, (token, likely))),
+            reuses=asked.reuses,
             on_end=lambda outcome: put((index, outcome)),
         )
 

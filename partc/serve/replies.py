@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partc.serve.answer import Answer, Finish
+from partc.serve.answer import Answer, Finish, Piece, Told
 
 Json = dict[str, Any]
 DONE = "data: [DONE]\n\n"
@@ -50,11 +50,12 @@ class Shape:
             return None
         return self._chunk([_delta(index, {"role": "assistant", "content": ""}, None)])
 
-    def piece(self, index: int, text: str) -> Json:
+    def piece(self, index: int, piece: Piece) -> Json:
         """A chunk with text."""
+        told = list(piece.told)
         if not self.is_chat:
-            return self._chunk([_text(index, text, None)])
-        return self._chunk([_delta(index, {"content": text}, None)])
+            return self._chunk([_text(index, piece.text, None, told)])
+        return self._chunk([_delta(index, {"content": piece.text}, None, told)])
 
     def last(self, index: int, finish: Finish) -> Json:
         """The last chunk of a choice."""
@@ -67,9 +68,10 @@ class Shape:
     def _choice(self, index: int, answer: Answer) -> Json:
         text, finish = "".join(answer.text), answer.finish
         if not self.is_chat:
-            return _text(index, text, finish)
+            return _text(index, text, finish, answer.probabilities)
         message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
+        logprobs = _chat_logprobs(answer.probabilities)
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
     def _chunk(self, choices: list[Json]) -> Json:
         return {
@@ -89,12 +91,13 @@ class Shape:
 
 def usage_of(prompt_tokens: int, answers: Sequence[Answer]) -> Json:
     """The number of tokens."""
-    new = sum(answer.tokens for answer in answers)
+    new, reused = sum(answer.tokens for answer in answers), sum(answer.reused for answer in answers)
     return {
         "usage": {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": new,
             "total_tokens": prompt_tokens + new,
+            "prompt_tokens_details": {"cached_tokens": min(prompt_tokens, reused)},
         }
     }
 
@@ -116,9 +119,41 @@ def model_json(name: str, created: int, max_sequence: int, has_template: bool) -
     }
 
 
-def _delta(index: int, delta: Json, finish: Finish | None) -> Json:
-    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+def _delta(index: int, delta: Json, finish: Finish | None, told: Sequence[Told] = ()) -> Json:
+    return {"index": index, "delta": delta, "logprobs": _chat_logprobs(told), "finish_reason": finish}
 
 
-def _text(index: int, text: str, finish: Finish | None) -> Json:
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
+def _text(index: int, text: str, finish: Finish | None, told: Sequence[Told] = ()) -> Json:
+    return {"index": index, "text": text, "logprobs": _text_logprobs(told), "finish_reason": finish}
+
+
+def _chat_logprobs(told: Sequence[Told]) -> Json | None:
+    """The probabilities of a conversation's tokens; null where none are told."""
+    if not told:
+        return None
+    content = [
+        {
+            **_entry(token.text, token.logprob, is_whole=token.is_whole),
+            "top_logprobs": [_entry(text, logprob) for text, logprob in token.alternatives],
+        }
+        for token in told
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _entry(text: str, logprob: float, *, is_whole: bool = True) -> Json:
+    """A token; without bytes where its text is only a part of a character."""
+    whole = is_whole and "\ufffd" not in text
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode()) if whole else None}
+
+
+def _text_logprobs(told: Sequence[Told]) -> Json | None:
+    """The probabilities of a completion's tokens; null where none are told."""
+    if not told:
+        return None
+    return {
+        "tokens": [token.text for token in told],
+        "token_logprobs": [token.logprob for token in told],
+        "top_logprobs": [{**dict(token.alternatives), token.text: token.logprob} for token in told],
+        "text_offset": [token.end - len(token.text) for token in told],
+    }

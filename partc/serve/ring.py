@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from partc.errors import PartcError, RunError
-from partc.format.message_parts import Sampling
+from partc.format.message_parts import Likely, Sampling
 from partc.format.status import RingStatus
 from partc.runtime.client.client import Client
 from partc.runtime.client.request import Request
@@ -50,8 +50,11 @@ class Job:
     max_new_tokens: int
     sampling: Sampling
     stop: Sequence[int]
-    on_token: Callable[[int], None]
+    on_token: Callable[[int, Sequence[Likely]], None]
+    """With the token come its own probability and those of others, where `sampling.likely` asks for them."""
     on_end: Callable[[Result | PartcError], None]
+    reuses: bool = False
+    """Whether rows of an earlier request that began alike may be used, and later ones may use those of this one."""
     tokens: list[int] = field(default_factory=list)
     """Those that have come; the ring's thread alone touches this and what follows."""
     request: Request | None = None
@@ -212,6 +215,7 @@ class RingThread:
                 sampling=job.sampling,
                 stop=job.stop,
                 on_token=lambda tokens: self._token(job, tokens),
+                reuse=job.reuses,
             )
         except PartcError as error:
             if _is_loss(error):
@@ -224,7 +228,7 @@ class RingThread:
         (token,) = tokens.tokens
         if token is not None and not job.is_cancelled:
             job.tokens.append(token)
-            self._call(job.on_token, token)
+            self._call(job.on_token, token, tokens.likely[0] if tokens.likely else ())
 
     def _settle(self) -> None:
         """Take the ends of jobs; those whose source was lost are kept, to begin again, once."""

@@ -20,7 +20,8 @@ what    := "loaded" [ epoch ] | "unloadable" epoch problem | "tick"
          | "connected" device [ address ] | "disconnected" origin | "rejected" device
          | "from" origin [ "as" user ] ":" message        `as`: the name that the key of the connection belongs to
          | "unreadable" origin                            a message arrived whose header cannot be read
-         | "computed" [ name=value … ]                    outputs of `compute`, or of `draw`: token=[7]
+         | "computed" [ name=value … ]                    outputs of `compute`, or of `draw`: token=[7],
+                                                        likely=[[[7, -0.5]]]
          | "sensors" [ name=value, … ]                    readings of the sensors: battery=0.29
          | "failed" problem                               what was to be computed failed
          | "read"                                         the rows that `read` asked for
@@ -209,7 +210,9 @@ class _Player:
             raise TraceError("nothing is computed")
         given = parse_call(f"computed({text})").named
         if isinstance(work, Draw):
-            return Computed([np.array(given["token"], np.int64)], 0.0)
+            likely = np.array(given.get("likely", np.zeros((0, 0, 2))), np.float64)
+            extra = [likely[..., 0].astype(np.int64), likely[..., 1]] if len(likely) else []
+            return Computed([np.array(given["token"], np.int64), *extra], 0.0)
         names = self.role.submodules[work.submodule].outputs
         return Computed([zeros(self.role.types[name], work.dims) for name in names], 0.0)
 

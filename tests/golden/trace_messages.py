@@ -34,7 +34,16 @@ import numpy as np
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES, Array
 from partc.format.frames import to_array
-from partc.format.message_parts import Opening, Problem, Reached, Resumption, Row, Sampling, TensorSpec
+from partc.format.message_parts import (
+    Likely,
+    Opening,
+    Problem,
+    Reached,
+    Resumption,
+    Row,
+    Sampling,
+    TensorSpec,
+)
 from partc.format.messages import (
     AnyMessage,
     Commit,
@@ -65,7 +74,8 @@ _SIMPLE = {
     "elapsed_s": 0.0, "doing": "", "info": {}, "columns": ("step",), "max_new_tokens": 1, "v": 2, "address": "",
     "known": (), "replayed": 0, "mismatches": 0, "have": (), "holders": {}, "addresses": {}, "requests": (),
     "begin": 0, "part": 0, "parts": 1, "row": 0, "position": 0, "from_step": 0, "stands_still": False, "waits": True,
-    "ends": False, "reason": "",
+    "ends": False, "reason": "", "likely": (), "reuse": False,
+    "reused": 0,
 }  # fmt: skip
 
 
@@ -201,10 +211,11 @@ def _read_data(call: Call, role: Role) -> tuple[Data, list[memoryview]]:
     if "values" in known:
         specs = msgspec.convert(known["values"], tuple[TensorSpec, ...])
         frames = _zeros(specs)
-    fields = {"session": 1, "epoch": role.epoch, "open": _opening(rows), **known}
+    fields = {"session": 1, "epoch": role.epoch, "open": _opening(rows), "likely": (), **known}
     return Data(
         session=fields["session"], epoch=fields["epoch"], seq=fields["seq"], phase=phase, dims=dims, rows=tuple(rows),
         values=specs, open=tuple(_read_opening(item) for item in fields["open"]),
+        likely=msgspec.convert(fields["likely"], tuple[tuple[Likely, ...], ...]),
     ), frames  # fmt: skip
 
 
@@ -220,8 +231,10 @@ def _print_data(data: Data, frames: Sequence[Frame], role: Role) -> str:
         named["dims"] = print_value(data.dims)
     if data.open != tuple(_opening(data.rows)):
         named["open"] = print_value(
-            [difference(item, Opening(item.request, Sampling())) for item in data.open]
+            msgspec.to_builtins([difference(item, Opening(item.request, Sampling())) for item in data.open])
         )
+    if data.likely:
+        named["likely"] = print_value(msgspec.to_builtins(data.likely))
     if [list(spec.shape) for spec in data.values] != [
         list(role.types[spec.name].sizes(data.dims)) if spec.name in role.types else None
         for spec in data.values
@@ -329,7 +342,7 @@ def _print_field(key: str, value: Any) -> str:
         return print_value(_told(value))
     if key == "values":
         return print_value([spec.name for spec in value])
-    if key == "have":
+    if key in ("have", "likely"):
         return print_value(msgspec.to_builtins(value))
     if key == "requests":
         return print_value([_unusual(item, _ITEMS[type(item)]) for item in value])

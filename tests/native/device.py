@@ -70,12 +70,11 @@ class NativeDevice:
 
 def native_sample(
     process: subprocess.Popen[bytes], logits: Array, sampling: Sampling, positions: Sequence[int]
-) -> list[int]:
-    """Tokens of rows of logits, (batch, vocabulary)."""
+) -> list[Array]:
+    """What a draw from rows of logits, (batch, vocabulary), brings."""
     parts = sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed
-    request = ["sample", _tensor(logits[:, None, :]), *parts, list(positions)]
-    answer: list[int] = msgpack.unpackb(ask(process, msgpack.packb(request)))
-    return answer
+    request = ["sample", _tensor(logits[:, None, :]), *parts, list(positions), sampling.likely]
+    return [_array(each) for each in msgpack.unpackb(ask(process, msgpack.packb(request)))]
 
 
 def _snake(name: str) -> str:
@@ -135,9 +134,9 @@ def _command(kind: str, *parts: Any) -> Command:
             submodule, slot, inputs, dims, resets = parts
             return Compute(submodule, slot, [_array(each) for each in inputs], dims, resets)
         case "draw":
-            logits, temperature, top_k, top_p, seed, positions = parts
+            logits, temperature, top_k, top_p, seed, positions, likely = parts
             numbers = as_float32(_array(logits), logits[0])[:, 0, :]
-            return Draw(numbers, Sampling(temperature, top_k, top_p, seed), tuple(positions))
+            return Draw(numbers, Sampling(temperature, top_k, top_p, seed, likely), tuple(positions))
         case "load":
             return Load(parts[0], tuple(parts[1]))
         case "release":

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from partc.format.message_parts import Sampling
 from partc.runtime.core import links
-from partc.runtime.core.sampling import sample
+from partc.runtime.core.sampling import drawn
 from tests.golden import trace
 from tests.golden.test_protocol import PROTOCOL, played
 from tests.native.device import NativeDevice, native_sample
@@ -57,16 +57,28 @@ def test_trace(path: Path, core: Process, monkeypatch: pytest.MonkeyPatch) -> No
     top_p=st.sampled_from([1.0, 0.9, 0.3, 1e-9]),
     ties=st.booleans(),
     position=st.integers(0, 2**40),
+    likely=st.integers(0, 21),
 )  # fmt: skip
 def test_samples(
-    core: Process, seed: int, temperature: float, top_k: int, top_p: float, ties: bool, position: int
+    core: Process,
+    seed: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    ties: bool,
+    position: int,
+    likely: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(2, 300)).astype(np.float32)
     logits = np.round(logits * 2) if ties else logits
-    sampling = Sampling(temperature, top_k, top_p, seed)
+    sampling = Sampling(temperature, top_k, top_p, seed, likely)
     positions = (position, position + 1)
-    assert native_sample(core, logits, sampling, positions) == sample(logits, sampling, positions).tolist()
+    native, own = native_sample(core, logits, sampling, positions), drawn(logits, sampling, positions)
+    assert [part.tolist() for part in native[:2]] == [part.tolist() for part in own[:2]]
+    assert len(native) == len(own) == (3 if likely else 1)
+    for one, other in zip(native[2:], own[2:], strict=True):
+        np.testing.assert_allclose(one, other, rtol=2**-23)  # one unit in the last place of float32
 
 
 @pytest.mark.parametrize("first", range(0, 40, 20))

@@ -16,12 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partc.format import native
-from partc.format.build import TensorType, build_json, is_inside
+from partc.format.build import TensorType, build_json
 from partc.format.codec import encode
 from partc.format.digests import canonical_json, data_digest
 from partc.format.fields import FRAME_LIMIT
 from partc.format.messages import Message
 from partc.format.placement import placement_json, seal_placement
+from partc.format.plain_files import is_inside
 from partc.format.program import print_program
 from partc.format.safetensors import Entry, lay_out
 from tests.format.mutations import mutate

@@ -77,6 +77,7 @@ class Build:
     max_requests: int = 1
     max_sequence: int = LENGTH
     prompt_chunk: int | None = None
+    prefix_reuse: bool = False
     plan_id: str = PLAN
     predicted: Mapping[str, float] = field(default_factory=lambda: {"prefill_s": 0.01, "decode_s": 0.01})
     tokenizer: str | None = None
@@ -140,6 +141,7 @@ class Build:
                 bos_token_id=None,
                 labels=None,
                 prompt_chunk=self.prompt_chunk,
+                prefix_reuse=self.prefix_reuse,
             ),
             inputs=tuple(Port(n, d, tuple(s)) for n, d, s in self.inputs),
             outputs=tuple(Port(n, d, tuple(s)) for n, d, s in self.outputs),

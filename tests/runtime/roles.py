@@ -46,7 +46,7 @@ def roles_of(
     model = Model(
         name="tiny", task="text-generation", dtype="float32", max_sequence=max_sequence, max_batch=max_batch,
         max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
-        labels=None, prompt_chunk=prompt_chunk,
+        labels=None, prompt_chunk=prompt_chunk, prefix_reuse=True,
     )  # fmt: skip
     devices = dict.fromkeys(device for each in (programs, *others) for device in each)
     placements = [placement_of(each, devices, predicted) for each in (programs, *others)]

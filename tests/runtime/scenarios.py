@@ -252,8 +252,8 @@ def _check_quiet(ring: Ring) -> None:
     source = ring.nodes[ring.source].device.source
     assert source is not None
     schedule = source.schedule
-    if schedule.jobs() or len(schedule._free) != schedule.role.model.max_requests:
-        raise Violation(f"the source keeps {schedule.jobs()}, free slots {schedule._free}")
+    if schedule.jobs() or len(schedule._slots._free) != schedule.role.model.max_requests:
+        raise Violation(f"the source keeps {schedule.jobs()}, free slots {schedule._slots._free}")
 
 
 # -- all scenarios

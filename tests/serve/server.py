@@ -41,7 +41,9 @@ def tokenizer_json() -> str:
 
 def make_build(folder: Path) -> Path:
     """A ring of three devices that compute nothing of use; its answers end by length, or by a stop text."""
-    build = language_model("null", max_sequence=LENGTH, tokenizer=tokenizer_json()).write(folder / "build")
+    build = language_model("null", max_sequence=LENGTH, tokenizer=tokenizer_json(), prefix_reuse=True).write(
+        folder / "build"
+    )
     for place in sorted((build / "devices").iterdir()):
         model = json.loads((place / BUILD_FILE).read_text())["model"]
         reseal(place / BUILD_FILE, model={**model, "eos_token_ids": []})

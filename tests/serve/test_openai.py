@@ -60,7 +60,7 @@ def test_errors_have_their_types(client: Any) -> None:
         client.chat.completions.create(model="another", messages=MESSAGES)
     assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
     with pytest.raises(openai.BadRequestError) as wrong:
-        client.chat.completions.create(model=MODEL, messages=MESSAGES, logprobs=True)
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, logit_bias={"5": 1})
     assert wrong.value.code == "unsupported_parameter"
 
 

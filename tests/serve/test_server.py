@@ -148,7 +148,7 @@ def test_an_answer_is_never_longer_than_there_is_room(server: Server) -> None:
         ({"foo": 1}, "foo", "unknown_parameter"),
         ({"temperature": "warm"}, "temperature", None),
         ({"temperature": 3}, "temperature", None),
-        ({"logprobs": 2}, "logprobs", "unsupported_parameter"),
+        ({"logprobs": 21}, "logprobs", None),
         ({"echo": True}, "echo", "unsupported_parameter"),
         ({"presence_penalty": 0.5}, "presence_penalty", "unsupported_parameter"),
         ({"n": 17}, "n", None),
@@ -181,7 +181,8 @@ def test_what_is_wrong_or_absent_is_refused_by_name(
     [
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"messages": []}, "messages"),
         ({"messages": [{"content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),

@@ -160,6 +160,18 @@ Tensors padded(const Prompts& prompts, const Role& role) {
   return arrays;
 }
 
+Tensors columns(const Tensors& inputs, std::uint64_t begin, std::uint64_t end, const Role& role) {
+  Tensors found;
+  for (const auto& [name, array] : inputs) {
+    const std::vector<Size>& declared = role.inputs.at(name).shape;
+    const auto axis = std::ranges::find(declared, Size{std::string("sequence")});
+    const bool is_whole = axis == declared.end();
+    const auto place = static_cast<std::size_t>(axis - declared.begin());
+    found.set(name, is_whole ? array : sliced(array, place, begin, end));
+  }
+  return found;
+}
+
 std::vector<PromptPart> prompt_parts(const Tensors& inputs, std::uint64_t width, std::uint64_t sequences,
                                      const Role& role) {
   const std::uint64_t size = sequences == 1 ? role.model().prompt_chunk.value_or(0) : 0;
@@ -167,15 +179,8 @@ std::vector<PromptPart> prompt_parts(const Tensors& inputs, std::uint64_t width,
   if (count == 1 || !role.programs.contains(std::string(program::CHUNK))) return {{0, width, inputs}};
   std::vector<PromptPart> parts;
   for (std::uint64_t part = 0; part < count; ++part) {
-    PromptPart& found = parts.emplace_back(PromptPart{width * part / count, width * (part + 1) / count, {}});
-    for (const auto& [name, array] : inputs) {
-      const std::vector<Size>& declared = role.inputs.at(name).shape;
-      const auto axis = std::ranges::find(declared, Size{std::string("sequence")});
-      // An input without an axis for its tokens goes whole into each part.
-      const bool is_whole = axis == declared.end();
-      const auto place = static_cast<std::size_t>(axis - declared.begin());
-      found.inputs.set(name, is_whole ? array : sliced(array, place, found.begin, found.end));
-    }
+    const std::uint64_t begin = width * part / count, end = width * (part + 1) / count;
+    parts.push_back({begin, end, columns(inputs, begin, end, role)});
   }
   return parts;
 }

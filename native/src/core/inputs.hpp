@@ -27,6 +27,8 @@ struct PromptPart {
   std::uint64_t begin = 0, end = 0;
   Tensors inputs;
 };
+/// The columns of some tokens of a prompt; an input without an axis for its tokens stays whole.
+Tensors columns(const Tensors& inputs, std::uint64_t begin, std::uint64_t end, const Role& role);
 /// The parts of a prompt; where the plan has it so, several of nearly equal length.
 std::vector<PromptPart> prompt_parts(const Tensors& inputs, std::uint64_t width, std::uint64_t sequences,
                                      const Role& role);

@@ -85,6 +85,7 @@ void fill_prompts(Job& job, const messages::Submit& submit, const Role& role) {
   }
   job.tokens.resize(submit.prompts.size());
   job.finish.resize(submit.prompts.size());
+  if (submit.reuse && role.model().prefix_reuse && submit.prompts.size() == 1) job.reusable = submit.prompts.front();
   fill_known(job, submit, role);
 }
 
@@ -148,9 +149,11 @@ bool Job::is_news(const messages::Crossed& crossed) {
   return crossed_.emplace(crossed.device, crossed.peer, crossed.step, std::move(names)).second;
 }
 
-void Job::open(std::uint64_t of_number, std::uint64_t of_slot, const Role& role) {
+void Job::open(std::uint64_t of_number, std::uint64_t of_slot, const Role& role,
+               const std::optional<messages::Reuse>& of_reuse) {
   number = of_number;
   slot = of_slot;
+  reuse = of_reuse;
   prompt = prompt_steps(role);
   inputs.clear();
 }
@@ -165,10 +168,25 @@ std::vector<Call> Job::calls() {
   }
 }
 
-messages::Resumption Job::rewind(std::uint64_t step) {
+Counts Job::kept() const {
+  if (reusable.empty() || over == 0) return {};
+  const std::uint64_t behind = over > prompt.size() ? over - prompt.size() : 0;
+  const std::uint64_t rows = prompt[std::min<std::size_t>(over, prompt.size()) - 1].first.end().front() + behind;
+  Counts found = reusable;
+  for (const Tensor& tokens : drawn) found.push_back(static_cast<std::uint64_t>(tokens.elements<std::int64_t>()[0]));
+  found.resize(std::min<std::size_t>(found.size(), rows));
+  return found;
+}
+
+messages::Resumption Job::rewind(std::uint64_t step, const Role& role) {
   replayed += reached() - step;
   next_step = step;
+  over = step;
   in_flight = false;
+  if (reuse && step == 0) {
+    inputs = padded({reusable}, role);
+    open(*number, slot, role);
+  }
   const std::string before = step != 0 ? call(step - 1).first.phase : "";
   std::vector<Counts> ends;
   for (std::size_t at = 0; at < std::min<std::uint64_t>(step, prompt.size()); ++at) ends.push_back(prompt[at].first.end());
@@ -184,7 +202,7 @@ Call Job::call(std::uint64_t step) const {
   const std::uint64_t behind = step - prompt.size();
   const Step& last = prompt.back().first;
   const bool is_waited_for = step + 1 >= reached() || (behind + 1) % MOST_FORCED == 0;
-  Step following{*number, slot, step, is_waited_for ? "decode" : std::string(program::REPLAY), last.dims, last.end(), {}, {}};
+  Step following{*number, slot, step, is_waited_for ? "decode" : std::string(program::REPLAY), last.dims, last.end(), {}, {}, {}};
   if (following.dims.contains("sequence")) following.dims.set("sequence", 1);
   for (std::uint64_t& end : following.position) end += behind;
   following.length.assign(following.position.size(), 1);
@@ -196,17 +214,18 @@ Call Job::call(std::uint64_t step) const {
 /// The steps of the prompt with their inputs: one, or one a part.
 std::vector<Call> Job::prompt_steps(const Role& role) const {
   std::vector<Call> found;
-  const std::uint64_t width = size_or(dims, "sequence", 1);
-  for (PromptPart& part : prompt_parts(inputs, width, length.size(), role)) {
+  const std::uint64_t total = size_or(dims, "sequence", 1), kept = reuse ? reuse->rows : 0, width = total - kept;
+  const Tensors given = kept == 0 ? inputs : columns(inputs, kept, total, role);
+  for (PromptPart& part : prompt_parts(given, width, length.size(), role)) {
     const std::uint64_t size = part.end - part.begin;
     Step step{*number, slot, found.size(), part.end < width ? std::string(program::CHUNK) : "prefill", dims, position,
-              length, {}};
-    if (size != width) {
+              length, {}, {}};
+    if (size != total) {
       step.dims.set("sequence", size);
-      step.position = {part.begin};
+      step.position = {kept + part.begin};
       step.length = {size};
     }
-    if (found.empty()) step.opening = messages::Opening{*number, sampling, trace};
+    if (found.empty()) step.opening = messages::Opening{*number, sampling, trace, reuse};
     found.emplace_back(std::move(step), std::move(part.inputs));
   }
   return found;

@@ -39,6 +39,14 @@ class Job {
   std::vector<Counts> tokens;
   /// The reason for each sequence's end: `stop` or `length`; empty while it goes on.
   Names finish;
+  /// Token, from 0 → the probabilities that came with it.
+  Map<std::uint64_t, Likelies> likely;
+  /// The prompt, where its rows may be those of an earlier request, and those of a later one; else empty.
+  Counts reusable;
+  /// The rows of an earlier request that it goes on behind.
+  std::optional<messages::Reuse> reuse;
+  /// Steps that are over on all devices, in the placement in force.
+  std::uint64_t over = 0;
   /// Set when it opens.
   std::optional<std::uint64_t> number;
   std::uint64_t slot = 0;
@@ -72,12 +80,15 @@ class Job {
   std::pair<Fresh, Names> told(std::uint64_t token) const;
   /// Whether the client has not had these tensors; steps that are computed again bring them again.
   bool is_news(const messages::Crossed& crossed);
-  /// Give it its number and its slot; its first step is next.
-  void open(std::uint64_t of_number, std::uint64_t of_slot, const Role& role);
+  /// Give it its number and its slot, and what it keeps of that; its first step is next.
+  void open(std::uint64_t of_number, std::uint64_t of_slot, const Role& role,
+            const std::optional<messages::Reuse>& of_reuse = {});
+  /// The tokens whose rows lie in the states of all devices, where later requests may use them.
+  Counts kept() const;
   /// The steps that begin now: up to the first one whose values are waited for.
   std::vector<Call> calls();
-  /// Go on from a step that is over, or from the next one.
-  messages::Resumption rewind(std::uint64_t step);
+  /// Go on from a step that is over, or from the next one; from the first on, without rows of others.
+  messages::Resumption rewind(std::uint64_t step, const Role& role);
 
  private:
   Call call(std::uint64_t step) const;

@@ -150,6 +150,7 @@ std::optional<Send> Links::send(const Forward& forward) {
   data.rows = rows_of(forward.step, role_->model().max_batch);
   data.values = announced(forward.values, role_->types);
   if (forward.step.opening) data.open.push_back(*forward.step.opening);
+  data.likely = forward.step.likely;
   Frames frames;
   for (const auto& [name, tensor] : forward.values) frames.push_back(tensor.bytes);
   sender.push({data, frames});

@@ -67,7 +67,8 @@ void missed(const Job& job, const std::optional<Ending>& ending, const Origin& o
             Actions& out) {
   for (std::uint64_t step = from_step; step < job.step(); ++step) {
     const auto [tokens, finish] = job.told(step);
-    out.push_back(Send{origin, messages::Token{job.ticket, step, tokens, finish}, {}});
+    const Likelies* likely = job.likely.find(step);
+    out.push_back(Send{origin, messages::Token{job.ticket, step, tokens, finish, likely ? *likely : Likelies{}}, {}});
   }
   if (ending) out.push_back(Send{origin, ending->message, ending->frames});
 }

@@ -12,6 +12,19 @@ namespace partc::core {
 namespace {
 
 bool is_decode(const std::string& phase) { return phase == "decode" || phase == program::REPLAY; }
+/// Both [batch, likely], as they travel.
+Likelies likelies(const Tensor& ids, const Tensor& logarithms) {
+  Likelies found(ids.shape.front());
+  const std::size_t count = ids.shape.back();
+  for (std::size_t row = 0; row < found.size(); ++row) {
+    for (std::size_t at = row * count; at < (row + 1) * count; ++at) {
+      const auto id = static_cast<std::uint64_t>(ids.elements<std::int64_t>()[at]);
+      found[row].push_back({id, logarithms.elements<double>()[at]});
+    }
+  }
+  return found;
+}
+
 bool is_in_prompt(const std::string& phase) { return phase.empty() || phase == program::CHUNK; }
 
 std::string of_step(const Step& step) {
@@ -79,6 +92,11 @@ Counts Request::position(std::uint64_t step) const {
   return found;
 }
 
+void Request::begin_behind(const std::optional<messages::Reuse>& reuse) {
+  reuse_ = reuse;
+  resets_ = !reuse;
+}
+
 void Request::begin(const Step& step, const Tensors& inputs, double now) {
   if (step_) {
     queued_.emplace_back(step, inputs);
@@ -102,6 +120,7 @@ void Request::deliver(const std::string& peer, const Step& step, const Tensors& 
   if (!came_.insert(key).second) {
     throw refused(peer + " sent " + joined(key.values, ", ") + " twice in step " + std::to_string(step.step));
   }
+  if (!step.likely.empty()) step_->likely = step.likely;
   inbox_[key] = {values, now};
   for (const auto& [name, tensor] : values) timing_.received_bytes += tensor.bytes.size;
   if (state == RequestState::waiting && awaited() == nullptr) wake(now);
@@ -126,7 +145,11 @@ void Request::advance(double now, Actions& out) {
 
 void Request::computed(const std::vector<Tensor>& values, double seconds, double now) {
   const program::Names names = program::writes((*program_)[at_].instruction);
-  if (names.size() != values.size()) throw internal_error("other values were computed than were asked for");
+  if (std::holds_alternative<program::Sample>((*program_)[at_].instruction) && values.size() == 3) {
+    step_->likely = likelies(values[1], values[2]);
+  } else if (names.size() != values.size()) {
+    throw internal_error("other values were computed than were asked for");
+  }
   for (std::size_t at = 0; at < names.size(); ++at) values_.set(names[at], values[at]);
   timing_.compute_s += seconds;
   pass();
@@ -198,6 +221,7 @@ void Request::start(const Step& step, const Tensors& inputs, double now) {
 
 void Request::check_follows(const Step& step) const {
   bool fits = step.step == steps && step.slot == slot;
+  if (fits && step.step == 0 && reuse_) fits = step.position == Counts{reuse_->rows};
   if (fits && step.step != 0) fits = !(ends_.empty() && step.step > 0) && position(step.step) == step.position;
   if (fits && is_decode(step.phase) != is_in_prompt(phase_)) return;
   throw refused(of_step(step) + " does not follow its step " + std::to_string(static_cast<std::int64_t>(steps) - 1));

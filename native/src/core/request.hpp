@@ -52,6 +52,8 @@ class Request {
 
   /// (batch,) valid tokens in the cache before a step that is over, or the next one; none before the first.
   Counts position(std::uint64_t step) const;
+  /// Go on behind rows that the slot has, before the first step.
+  void begin_behind(const std::optional<messages::Reuse>& reuse);
   /// Start a step whose inputs are here (on the source), once the last one is over. Throws Error: it does not follow.
   void begin(const Step& step, const Tensors& inputs, double now);
   /// Take a message; on other devices than the source, the first message of a step starts it.
@@ -125,6 +127,8 @@ class Request {
   Timing timing_;
   double ready_since_ = 0.0;
   std::optional<double> waiting_since_;
+  /// Rows of an earlier request that step 0 goes on behind.
+  std::optional<messages::Reuse> reuse_;
   /// Whether the next sub-module that runs finds the states of an earlier request.
   bool resets_ = true;
 };

@@ -198,14 +198,20 @@ Requests::Shared Requests::admit(const Step& step, double now) {
     throw refused("step " + std::to_string(step.step) + " of request " + std::to_string(step.request) +
                   " does not open it");
   }
+  const messages::Opening& opening = *step.opening;
+  const std::uint64_t* last = slots_.find(step.slot);
+  if (opening.reuse && (last == nullptr || *last != opening.reuse->request)) {
+    throw refused("the rows of request " + std::to_string(opening.reuse->request) + " are not in slot " +
+                  std::to_string(step.slot));
+  }
   if (const std::optional<std::uint64_t> former = in_slot(step.slot)) {
     const Shared overtaken = find(*former);
     open_.erase(*former);
     overtaken->close();
     overtaken_.set(step.slot, overtaken);
   }
-  const messages::Opening& opening = *step.opening;
   auto request = std::make_shared<Request>(script, step.request, step.slot, opening.sampling, opening.trace, now);
+  request->begin_behind(opening.reuse);
   open_.set(step.request, request);
   slots_.set(step.slot, step.request);
   next_request = std::max(next_request, step.request + 1);

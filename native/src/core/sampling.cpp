@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace partc::core {
@@ -45,6 +46,38 @@ std::int64_t greedy(const std::vector<float>& logits) {
   return static_cast<std::int64_t>(best);
 }
 
+/// The tokens from the most likely one on, at least as many as are asked for; equal ones by their id, NaN last.
+std::vector<std::size_t> by_likelihood(const std::vector<float>& logits, std::size_t count) {
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(count, order.size()));
+  std::partial_sort(order.begin(), end, order.end(), [&](std::size_t one, std::size_t other) {
+    if (std::isnan(logits[one]) != std::isnan(logits[other])) return std::isnan(logits[other]);
+    if (logits[one] != logits[other] && !std::isnan(logits[one])) return logits[one] > logits[other];
+    return one < other;
+  });
+  order.erase(end, order.end());
+  return order;
+}
+
+/// Adds the ids and the logarithms of one row.
+void add_likely(const std::vector<float>& logits, std::int64_t token, std::uint64_t count, std::vector<std::int64_t>& ids,
+                std::vector<double>& told) {
+  double top = -std::numeric_limits<double>::infinity(), sum = 0.0;
+  for (const float logit : logits) {
+    top = std::isnan(logit) || std::isnan(top) ? std::numeric_limits<double>::quiet_NaN() : std::max<double>(top, logit);
+  }
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
+  const double least = std::log(sum);
+  std::vector<std::int64_t> row{token};
+  for (const std::size_t at : by_likelihood(logits, count - 1)) row.push_back(static_cast<std::int64_t>(at));
+  for (const std::int64_t id : row) {
+    ids.push_back(id);
+    const double wide = static_cast<double>(logits[static_cast<std::size_t>(id)]) - top - least;
+    told.push_back(static_cast<double>(static_cast<float>(wide)));
+  }
+}
+
 /// The first kept token of a row whose running sum passes a draw; O(vocabulary log vocabulary).
 std::int64_t draw(const std::vector<float>& logits, const messages::Sampling& sampling, std::uint64_t row,
                   std::uint64_t position) {
@@ -82,6 +115,23 @@ Tensor sample(const Tensor& logits, const messages::Sampling& sampling, const Co
     tokens.push_back(sampling.temperature == 0.0 ? greedy(numbers) : draw(numbers, sampling, row, positions[row]));
   }
   return Tensor::int64({rows}, tokens);
+}
+
+std::vector<Tensor> drawn(const Draw& draw) {
+  std::vector<Tensor> found{sample(draw.logits, draw.sampling, draw.positions)};
+  if (draw.sampling.likely == 0) return found;
+  const std::size_t rows = draw.logits.shape.front(), size = draw.logits.shape.back();
+  const std::span<const std::int64_t> tokens = found.front().elements<std::int64_t>();
+  std::vector<std::int64_t> ids;
+  std::vector<double> told;
+  for (std::size_t row = 0; row < rows; ++row) {
+    add_likely(row_of(draw.logits, row, size), tokens[row], draw.sampling.likely, ids, told);
+  }
+  const Shape shape{rows, ids.size() / rows};
+  const std::string_view bytes(reinterpret_cast<const char*>(told.data()), told.size() * sizeof(double));
+  found.push_back(Tensor::int64(shape, ids));
+  found.push_back({element_type("float64"), shape, Frame::copy(bytes)});
+  return found;
 }
 
 double uniform(std::uint64_t seed, std::uint64_t row, std::uint64_t position) {

@@ -26,14 +26,15 @@ Schedule::Schedule(RolePtr of_role, double floor_s, double rejoin_s, double ling
       floor_s_(floor_s),
       rejoin_s_(rejoin_s),
       linger_s_(linger_s),
-      orphans_(linger_s) {
+      orphans_(linger_s),
+      slots_(role->model().max_requests) {
   rejoin_.limit_s = rejoin_s;
   cut_.limit_s = std::max(floor_s, rejoin_s);
-  for (std::uint64_t slot = role->model().max_requests; slot-- > 0;) free_.push_back(slot);
 }
 
 void Schedule::adopt(RolePtr of_role) {
   role = std::move(of_role);
+  slots_.forget();
   patience = Patience(role, floor_s_);
 }
 
@@ -89,7 +90,7 @@ std::pair<std::vector<messages::Resumption>, std::uint64_t> Schedule::rewind(
   for (const auto& [number, job] : running_) {
     const std::uint64_t step = std::min(job->reached(), watermark(number));
     found.second += job->reached() - step;
-    found.first.push_back(job->rewind(step));
+    found.first.push_back(job->rewind(step, *role));
   }
   return found;
 }
@@ -160,11 +161,11 @@ void Schedule::cancel(const Origin& origin, const messages::Cancel& cancel, doub
 }
 
 void Schedule::pump(double now, Actions& out) {
-  while (!waiting_.empty() && !free_.empty() && absent.empty() && !held) {
+  while (!waiting_.empty() && slots_.any_free() && absent.empty() && !held) {
     const JobPtr job = waiting_.front();
     waiting_.pop_front();
-    job->open(next_number++, free_.back(), *role);
-    free_.pop_back();
+    const auto [slot, reuse] = slots_.take(job->reusable);
+    job->open(next_number++, slot, *role, reuse);
     running_.set(*job->number, job);
     begin(*job, now, out);
   }
@@ -181,6 +182,7 @@ void Schedule::emitted(const Step& step, const Tensors& values, double now, Acti
   if (job->started >= incomplete_since) patience.took(step.phase, now - job->started);  // else a device was lost
   job->progress.moved(now);
   job->in_flight = false;
+  job->over = step.step + 1;
   if (!role->generates()) {
     job->outputs = values;
     return finish(job, now, out);
@@ -191,7 +193,7 @@ void Schedule::emitted(const Step& step, const Tensors& values, double now, Acti
     const auto one = tokens.elements<std::int64_t>(), other = known.elements<std::int64_t>();
     for (std::size_t row = 0; row < std::min(one.size(), other.size()); ++row) job->mismatches += one[row] != other[row];
   } else {
-    take(*job, tokens, out);
+    take(*job, tokens, step.likely, out);
   }
   if (job->finished()) {
     finish(job, now, out);
@@ -201,14 +203,15 @@ void Schedule::emitted(const Step& step, const Tensors& values, double now, Acti
 }
 
 /// New tokens are there.
-void Schedule::take(Job& job, const Tensor& tokens, Actions& out) {
+void Schedule::take(Job& job, const Tensor& tokens, const Likelies& likely, Actions& out) {
   const std::uint64_t number = job.step();
+  if (!likely.empty()) job.likely.set(number, likely);
   const auto numbers = tokens.elements<std::int64_t>();
   const Fresh fresh = job.take({numbers.begin(), numbers.end()});
   Tensor row = tokens;
   row.shape = {numbers.size()};
   job.drawn.push_back(std::move(row));
-  if (job.origin) untold_.push_back({*job.origin, messages::Token{job.ticket, number, fresh, job.finish}, {}});
+  if (job.origin) untold_.push_back({*job.origin, messages::Token{job.ticket, number, fresh, job.finish, likely}, {}});
   if (job.finished() || number == 0 || role->ring().size() == 1) tell(out);
 }
 
@@ -316,7 +319,7 @@ void Schedule::finish(const JobPtr& job, double now, Actions& out) {
 }
 
 void Schedule::release(const Job& job) {
-  if (job.number && running_.erase(*job.number)) free_.push_back(job.slot);
+  if (job.number && running_.erase(*job.number)) slots_.give(job.slot, *job.number, job.kept());
 }
 
 void Schedule::answer(const JobPtr& job, double now, Actions& out) {
@@ -328,6 +331,7 @@ void Schedule::answer(const JobPtr& job, double now, Actions& out) {
   result.elapsed_s = std::max(0.0, now - job->submitted);
   result.replayed = job->replayed;
   result.mismatches = job->mismatches;
+  result.reused = job->reuse ? job->reuse->rows : 0;
   result.values = announced(job->outputs, role->types);
   Frames frames;
   for (const auto& [name, tensor] : job->outputs) frames.push_back(tensor.bytes);

@@ -12,6 +12,7 @@
 #include "core/job.hpp"
 #include "core/orphans.hpp"
 #include "core/patience.hpp"
+#include "core/slots.hpp"
 
 namespace partc::core {
 
@@ -103,7 +104,7 @@ class Schedule {
   void look_at_running(double now, Actions& out);
   void give_up(double now, Actions& out);
   void begin(Job& job, double now, Actions& out);
-  void take(Job& job, const Tensor& tokens, Actions& out);
+  void take(Job& job, const Tensor& tokens, const Likelies& likely, Actions& out);
   void finish(const JobPtr& job, double now, Actions& out);
   void release(const Job& job);
   void answer(const JobPtr& job, double now, Actions& out);
@@ -126,7 +127,7 @@ class Schedule {
   Cut cut_;
   /// Tokens that clients are to be told of.
   std::vector<Send> untold_;
-  std::vector<std::uint64_t> free_;
+  Slots slots_;
   double asked_at_ = 0.0;
   Due look_again_ = 0.0;
 };

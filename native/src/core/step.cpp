@@ -45,7 +45,7 @@ Step step_of(const messages::Data& data, const Role& role) {
   if (data.open.size() > 1 || (!data.open.empty() && data.open.front().request != first.request)) {
     throw run_error("a message of request " + std::to_string(first.request) + " opens another one");
   }
-  Step step{first.request, slot, first.step, data.phase, data.dims, {}, {}, {}};
+  Step step{first.request, slot, first.step, data.phase, data.dims, {}, {}, {}, data.likely};
   for (const Row& row : data.rows) {
     if (!role.has_step_inputs()) break;
     step.position.push_back(row.position);
@@ -85,6 +85,9 @@ void check_step(const Step& step, const Role& role) {
   const bool may_begin = is_chunked || is_first;
   if (!role.programs.contains(step.phase) || (is_first && !begins) || (begins && !may_begin)) {
     throw run_error("step " + std::to_string(step.step) + " is no step of " + quoted(step.phase));
+  }
+  if (!step.likely.empty() && step.likely.size() != size_or(step.dims, "batch", 1)) {
+    throw run_error("probabilities of " + std::to_string(step.likely.size()) + " tokens");
   }
   if (is_first != step.opening.has_value()) throw run_error("a request is opened by its step 0, and by no other");
   for (const auto& [name, size] : step.dims) {

@@ -14,6 +14,8 @@ namespace partc::core {
 /// Steps with known results that a request may have under way; the last of them is waited for.
 inline constexpr std::uint64_t MOST_FORCED = 8;
 
+using Likelies = std::vector<std::vector<messages::Likely>>;
+
 /// A step of a request: a prompt, a part of one, or a token.
 struct Step {
   /// Counts up at the source; never used twice.
@@ -30,6 +32,8 @@ struct Step {
   Counts position, length;
   /// Present in step 0 alone.
   std::optional<messages::Opening> opening;
+  /// Per sequence the probabilities of its token and of others; present once it is drawn, where they are wanted.
+  Likelies likely;
 
   /// (batch,) valid tokens in the cache of each sequence after this step.
   Counts end() const;

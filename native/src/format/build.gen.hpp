@@ -68,6 +68,7 @@ struct Model {
   std::optional<std::vector<std::string>> labels{};
   bool uniform_positions = false;
   std::optional<std::uint64_t> prompt_chunk{};
+  bool prefix_reuse = false;
   bool operator==(const Model&) const = default;
 };
 

@@ -10,6 +10,8 @@ namespace {
 
 constexpr Limits longest_16{.longest = 16u};
 constexpr Limits most_4611686018427387904{.most = 4611686018427387904ull};
+constexpr Limits most_64{.most = 64u};
+constexpr Limits least_1_most_9007199254740991{.least = 1u, .most = 9007199254740991ull};
 constexpr Limits one_of_bug_input_lost_peer_refused_stalled{.one_of = "bug input lost-peer refused stalled"};
 constexpr Limits longest_65536{.longest = 65536u};
 constexpr Limits real_least_0_0_real_most_1_0{.real_least = 0.0, .real_most = 1.0};
@@ -50,20 +52,36 @@ void fields(Visitor& visit, Is<Row> auto& item) {
 }
 
 template <class Visitor>
+void fields(Visitor& visit, Is<Likely> auto& item) {
+  visit.begin(Form::array, 2, "");
+  visit("token", item.token, Need::required, anything);
+  visit("logprob", item.logprob, Need::required, anything);
+}
+
+template <class Visitor>
 void fields(Visitor& visit, Is<Sampling> auto& item) {
-  visit.begin(Form::map, 4, "");
+  visit.begin(Form::map, 5, "");
   visit("temperature", item.temperature, Need::optional, anything);
   visit("top_k", item.top_k, Need::optional, anything);
   visit("top_p", item.top_p, Need::optional, anything);
   visit("seed", item.seed, Need::optional, anything);
+  visit("likely", item.likely, Need::optional, most_64);
+}
+
+template <class Visitor>
+void fields(Visitor& visit, Is<Reuse> auto& item) {
+  visit.begin(Form::map, 2, "");
+  visit("request", item.request, Need::required, most_4611686018427387904);
+  visit("rows", item.rows, Need::required, least_1_most_9007199254740991);
 }
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Opening> auto& item) {
-  visit.begin(Form::map, 3, "");
+  visit.begin(Form::map, 4, "");
   visit("request", item.request, Need::required, most_4611686018427387904);
   visit("sampling", item.sampling, Need::required, anything);
   visit("trace", item.trace, Need::optional, anything);
+  visit("reuse", item.reuse, Need::optional, anything);
 }
 
 template <class Visitor>
@@ -209,7 +227,7 @@ void fields(Visitor& visit, Is<Refuse> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Data> auto& item) {
-  visit.begin(Form::map, 8, "data");
+  visit.begin(Form::map, 9, "data");
   visit("session", item.session, Need::required, anything);
   visit("epoch", item.epoch, Need::required, most_4611686018427387904);
   visit("seq", item.seq, Need::required, anything);
@@ -218,6 +236,7 @@ void fields(Visitor& visit, Is<Data> auto& item) {
   visit("rows", item.rows, Need::required, shortest_1);
   visit("values", item.values, Need::required, anything);
   visit("open", item.open, Need::optional, anything);
+  visit("likely", item.likely, Need::optional, anything);
 }
 
 template <class Visitor>
@@ -369,7 +388,7 @@ void fields(Visitor& visit, Is<Rows> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Submit> auto& item) {
-  visit.begin(Form::map, 9, "submit");
+  visit.begin(Form::map, 10, "submit");
   visit("ticket", item.ticket, Need::required, shortest_16_longest_16);
   visit("prompts", item.prompts, Need::required, anything);
   visit("max_new_tokens", item.max_new_tokens, Need::required, anything);
@@ -379,15 +398,17 @@ void fields(Visitor& visit, Is<Submit> auto& item) {
   visit("trace", item.trace, Need::required, anything);
   visit("values", item.values, Need::required, anything);
   visit("known", item.known, Need::optional, anything);
+  visit("reuse", item.reuse, Need::optional, anything);
 }
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Token> auto& item) {
-  visit.begin(Form::map, 4, "token");
+  visit.begin(Form::map, 5, "token");
   visit("ticket", item.ticket, Need::required, shortest_16_longest_16);
   visit("step", item.step, Need::required, anything);
   visit("tokens", item.tokens, Need::required, anything);
   visit("finish", item.finish, Need::required, anything);
+  visit("likely", item.likely, Need::optional, anything);
 }
 
 template <class Visitor>
@@ -411,13 +432,14 @@ void fields(Visitor& visit, Is<Trace> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Result> auto& item) {
-  visit.begin(Form::map, 7, "result");
+  visit.begin(Form::map, 8, "result");
   visit("ticket", item.ticket, Need::required, shortest_16_longest_16);
   visit("tokens", item.tokens, Need::required, anything);
   visit("finish", item.finish, Need::required, anything);
   visit("elapsed_s", item.elapsed_s, Need::required, anything);
   visit("replayed", item.replayed, Need::optional, anything);
   visit("mismatches", item.mismatches, Need::optional, anything);
+  visit("reused", item.reused, Need::optional, anything);
   visit("values", item.values, Need::required, anything);
 }
 

@@ -24,13 +24,28 @@ struct Row {
   bool operator==(const Row&) const = default;
 };
 
+/// `[token, logprob]`: a token, and how likely the model has it.
+struct Likely {
+  std::uint64_t token{};
+  double logprob{};
+  bool operator==(const Likely&) const = default;
+};
+
 /// The choice of the next token; the defaults are greedy.
 struct Sampling {
   double temperature = 0.0;
   std::uint64_t top_k = 0;
   double top_p = 1.0;
   std::uint64_t seed = 0;
+  std::uint64_t likely = 0;
   bool operator==(const Sampling&) const = default;
+};
+
+/// The rows of an earlier request of the slot with which a request begins.
+struct Reuse {
+  std::uint64_t request{};
+  std::uint64_t rows{};
+  bool operator==(const Reuse&) const = default;
 };
 
 /// Facts about a request that every device gets with its step 0.
@@ -38,6 +53,7 @@ struct Opening {
   std::uint64_t request{};
   Sampling sampling{};
   bool trace = false;
+  std::optional<Reuse> reuse{};
   bool operator==(const Opening&) const = default;
 };
 
@@ -196,6 +212,7 @@ struct Data {
   std::vector<Row> rows{};
   std::vector<TensorSpec> values{};
   std::vector<Opening> open{};
+  std::vector<std::vector<Likely>> likely{};
   bool operator==(const Data&) const = default;
 };
 
@@ -375,6 +392,7 @@ struct Submit {
   bool trace{};
   std::vector<TensorSpec> values{};
   std::vector<std::vector<std::uint64_t>> known{};
+  bool reuse = false;
   bool operator==(const Submit&) const = default;
 };
 
@@ -385,6 +403,7 @@ struct Token {
   std::uint64_t step{};
   std::vector<std::optional<std::uint64_t>> tokens{};
   std::vector<std::string> finish{};
+  std::vector<std::vector<Likely>> likely{};
   bool operator==(const Token&) const = default;
 };
 
@@ -418,6 +437,7 @@ struct Result {
   double elapsed_s{};
   std::uint64_t replayed = 0;
   std::uint64_t mismatches = 0;
+  std::uint64_t reused = 0;
   std::vector<TensorSpec> values{};
   bool operator==(const Result&) const = default;
 };

@@ -44,7 +44,7 @@ struct Doing {
   }
   Answer operator()(core::Draw& task) const {
     return tried([&] {
-      return timed([&] { return std::vector{core::sample(task.logits, task.sampling, task.positions)}; });
+      return timed([&] { return core::drawn(task); });
     });
   }
   Answer operator()(core::Reset& task) const {

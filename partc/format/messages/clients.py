@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from partc.format import fields
 from partc.format.fields import Count, Ticket
-from partc.format.message_parts import Reason, Sampling, Tensors, TensorSpec
+from partc.format.message_parts import Likelies, Reason, Sampling, Tensors, TensorSpec
 from partc.format.messages.base import Message
 
 
@@ -30,6 +30,9 @@ class Submit(Message, frozen=True, kw_only=True):
     values: Tensors
     known: tuple[tuple[Count, ...], ...] = ()
     """Tokens of each sequence that are known already: they are computed, but not told again."""
+    reuse: bool = False
+    """Whether rows of an earlier request that began alike may be used, and later requests may use those of this one.
+    Then the call shapes of the prompt depend on what ran before, and near ties may fall otherwise."""
 
 
 class Token(Message, frozen=True, kw_only=True):
@@ -42,6 +45,7 @@ class Token(Message, frozen=True, kw_only=True):
     """One a sequence; null where it has ended before."""
     finish: tuple[str, ...]
     """The reason why each sequence has ended, `stop` or `length`, or empty."""
+    likely: Likelies = ()
 
 
 class Stats(Message, frozen=True, kw_only=True):
@@ -82,6 +86,8 @@ class Result(Message, frozen=True, kw_only=True):
     """Steps that were computed again, since a device was lost, restarted or relieved."""
     mismatches: Count = 0
     """Tokens of those that came out otherwise than before; the client keeps the first ones."""
+    reused: Count = 0
+    """Tokens of the prompt whose rows were those of an earlier request."""
     values: Tensors
 
 

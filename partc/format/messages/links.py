@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from partc.format import fields
 from partc.format.fields import Count, Digest
-from partc.format.message_parts import Opening, Reason, Row, Tensors
+from partc.format.message_parts import Likelies, Opening, Reason, Row, Tensors
 from partc.format.messages.base import VERSION, Message
 
 
@@ -72,6 +72,7 @@ class Data(Message, frozen=True, kw_only=True):
     values: Tensors
     open: tuple[Opening, ...] = ()
     """One entry for each request whose step 0 this is."""
+    likely: Likelies = ()
 
 
 class Ack(Message, frozen=True, kw_only=True):

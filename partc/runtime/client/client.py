@@ -181,6 +181,7 @@ class Client(Connection):
         inputs: Mapping[str, Array] | None = None,
         on_token: Callable[[Tokens], None] | None = None,
         trace: bool = False,
+        reuse: bool = False,
     ) -> Request:
         """Begin a request; any number may be in flight.
 
@@ -194,6 +195,7 @@ class Client(Connection):
             on_token: called with every step's tokens while somebody waits for a result; what it raises cancels
                 the request, and reaches whoever waits.
             trace: return the tensors that cross each link.
+            reuse: go on behind the rows of an earlier request that began alike, and leave those of this one.
 
         Raises:
             RunError: more than the plan allows, or the ring is gone.
@@ -217,6 +219,7 @@ class Client(Connection):
             ignore_eos=ignore_eos,
             trace=trace,
             values=specs_of(arrays, self.role.types),
+            reuse=reuse,
         )
         request = Request(
             client=self,
@@ -385,7 +388,7 @@ class Client(Connection):
                 assert step == request.steps, f"token {step} came, {request.steps} is awaited"
                 texts = request.take(message)
                 if request.on_token is not None:
-                    self._call(request, Tokens(message.step, list(message.tokens), texts))
+                    self._call(request, Tokens(message.step, list(message.tokens), texts, message.likely))
             case Stats(device=device, columns=columns, values=specs):
                 request.timings[device] = Timings(columns, next(iter(join_tensors(specs, frames).values())))
             case Trace(device=device, peer=peer, step=step, values=specs):

@@ -94,6 +94,7 @@ class Request:
             elapsed_s=ended.elapsed_s,
             timings=self.timings,
             trace=self.trace,
+            reused=ended.reused,
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partc.format.dtypes import Array
+from partc.format.message_parts import Likely
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Tokens:
     """One token for each sequence; None where it has ended."""
     texts: Sequence[str]
     """The text of each sequence that is certain now; empty for prompts of token ids."""
+    likely: Sequence[Sequence[Likely]] = ()
+    """For each sequence the token and the most likely ones, with their probabilities, where `sampling.likely` asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +70,5 @@ class Result:
     """The times on each device."""
     trace: Sequence[Crossing]
     """The tensors that crossed each link, if that was asked for."""
+    reused: int = 0
+    """Tokens of the prompt whose rows were those of an earlier request."""

@@ -67,6 +67,10 @@ class Tokenizer:
         found = self._tokenizer().token_to_id(text)
         return None if found is None else int(found)
 
+    def name(self, token: int) -> str:
+        """The token as the vocabulary has it, special ones too; raises as `encode`."""
+        return str(self._tokenizer().id_to_token(token) or "")
+
     def stream(self, prompt: Sequence[int]) -> TextStream:
         """A decoder that turns the tokens after `prompt` into text, one by one."""
         return TextStream(self, prompt)
@@ -111,15 +115,24 @@ class TextStream:
         self._tokens = list(prompt[-_CONTEXT_TOKENS:])
         self._context = 0
         self._told = len(self._tokens)
+        self.is_partial = False
+        """Whether the last token ended within a character."""
 
     def push(self, token: int) -> str:
         """Take a token; the text that is certain now."""
         self._tokens.append(token)
         piece = self._piece()
-        if not piece or piece.endswith("\ufffd"):
+        self.is_partial = piece.endswith("\ufffd")
+        if not piece or self.is_partial:
             return ""
         self._context, self._told = self._told, len(self._tokens)
         return piece
+
+    def text_of(self, token: int) -> str:
+        """The text that a token would add here, or its own name where that is none; nothing is changed."""
+        given = self._tokens[self._context :]
+        known, text = self._tokenizer.decode(given), self._tokenizer.decode([*given, token])
+        return text[len(known) :] or self._tokenizer.name(token)
 
     def finish(self) -> str:
         """The text that was held back."""

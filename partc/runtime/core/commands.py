@@ -37,7 +37,11 @@ class Compute(Struct, frozen=True):
 
 
 class Draw(Struct, frozen=True):
-    """Sample tokens from logits, and answer as for `Compute`; counts as computing."""
+    """Sample tokens from logits, and answer as for `Compute`; counts as computing.
+
+    The values are the tokens, int64[batch]; where `sampling.likely` is not 0, then ids int64[batch, likely] and
+    logarithms of probabilities float64[batch, likely].
+    """
 
     logits: npt.NDArray[np.float32]
     """(batch, vocabulary)"""

@@ -159,11 +159,11 @@ def prompt_parts(
         yield (
             begin,
             end,
-            {name: _columns(array, role.inputs[name], begin, end) for name, array in inputs.items()},
+            {name: columns(array, role.inputs[name], begin, end) for name, array in inputs.items()},
         )
 
 
-def _columns(array: Array, declared: TensorType, begin: int, end: int) -> Array:
+def columns(array: Array, declared: TensorType, begin: int, end: int) -> Array:
     """A part of a prompt; an input without an axis for its tokens goes whole into each."""
     if "sequence" not in declared.shape:
         return array

@@ -10,8 +10,8 @@ import numpy as np
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
-from partc.format.message_parts import Opening, Resumption, Sampling
-from partc.format.messages import Crossed, Submit
+from partc.format.message_parts import Likely, Opening, Resumption, Reuse, Sampling
+from partc.format.messages import Crossed, Submit, Token
 from partc.format.program import CHUNK, REPLAY
 from partc.format.role import Role
 from partc.runtime.core.events import Origin
@@ -20,6 +20,7 @@ from partc.runtime.core.inputs import (
     check_prompts,
     check_tensors,
     check_tokens,
+    columns,
     padded,
     prompt_parts,
     read_tensors,
@@ -54,12 +55,20 @@ class Job:
     tokens: list[list[int]] = field(default_factory=list)
     finish: list[str] = field(default_factory=list)
     """The reason for each sequence's end: `stop` or `length`; empty while it goes on."""
+    reusable: tuple[int, ...] = ()
+    """The prompt, where its rows may be those of an earlier request, and those of a later one; else empty."""
+    reuse: Reuse | None = None
+    """The rows of an earlier request that it goes on behind."""
+    over: int = 0
+    """Steps that are over on all devices, in the placement in force."""
     number: int = -1
     slot: int = -1
     prompt: list[Call] = field(default_factory=list)
     """The steps of the prompt."""
     drawn: list[Array] = field(default_factory=list)
     """(batch,) each: the tokens of every step as they were drawn, also those of sequences that have ended."""
+    likely: dict[int, tuple[tuple[Likely, ...], ...]] = field(default_factory=dict)
+    """Token, from 0 → the probabilities that came with it."""
     next_step: int = 0
     """The step that begins next."""
     in_flight: bool = False
@@ -88,6 +97,14 @@ class Job:
             self.finish[row] = self._verdict(row, token)
             fresh.append(token)
         return tuple(fresh)
+
+    def drew(self, tokens: Array, likely: tuple[tuple[Likely, ...], ...]) -> Token:
+        """Take what a step has drawn, (batch,), with its probabilities; the message that tells of it."""
+        number, fresh = self.step, self.take(tokens.tolist())
+        self.drawn.append(tokens)
+        if likely:
+            self.likely[number] = likely
+        return Token(ticket=self.ticket, step=number, tokens=fresh, finish=tuple(self.finish), likely=likely)
 
     @property
     def finished(self) -> bool:
@@ -124,9 +141,9 @@ class Job:
         self.crossed.add(key)
         return is_new
 
-    def open(self, number: int, slot: int, role: Role) -> None:
-        """Give it its number and its slot; its first step is next."""
-        self.number, self.slot = number, slot
+    def open(self, number: int, slot: int, role: Role, reuse: Reuse | None = None) -> None:
+        """Give it its number and its slot, and what it keeps of that; its first step is next."""
+        self.number, self.slot, self.reuse = number, slot, reuse
         self.prompt = list(self._prompt_steps(role))
         self.inputs = {}
 
@@ -140,10 +157,22 @@ class Job:
             if call[0].phase in ("prefill", "decode"):
                 return
 
-    def rewind(self, step: int) -> Resumption:
-        """Go on from a step that is over, or from the next one."""
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The tokens whose rows lie in the states of all devices, where later requests may use them."""
+        if not self.reusable or not self.over:
+            return ()
+        behind = self.over - len(self.prompt)
+        rows = self.prompt[min(self.over, len(self.prompt)) - 1][0].end[0] + max(0, behind)
+        return (*self.reusable, *(int(tokens[0]) for tokens in self.drawn))[:rows]
+
+    def rewind(self, step: int, role: Role) -> Resumption:
+        """Go on from a step that is over, or from the next one; from the first on, without rows of others."""
         self.replayed += self.reached - step
-        self.next_step, self.in_flight = step, False
+        self.next_step, self.in_flight, self.over = step, False, step
+        if self.reuse is not None and not step:
+            self.reuse, self.inputs = None, padded([self.reusable], role)
+            self.open(self.number, self.slot, role)
         before = self._call(step - 1)[0].phase if step else ""
         ends = tuple([call[0].end for call in self.prompt[:step]])
         phase = "decode" if before == REPLAY else before
@@ -173,10 +202,13 @@ class Job:
 
     def _prompt_steps(self, role: Role) -> Iterator[Call]:
         """The steps of the prompt with their inputs: one, or one a part."""
-        opening = Opening(self.number, self.sampling, self.trace)
-        width = self.dims.get("sequence", 1)
-        for part, (begin, end, inputs) in enumerate(prompt_parts(self.inputs, width, len(self.length), role)):
-            whole = end - begin == width
+        opening = Opening(self.number, self.sampling, self.trace, self.reuse)
+        total, kept = self.dims.get("sequence", 1), 0 if self.reuse is None else self.reuse.rows
+        width, given = total - kept, self.inputs
+        if kept:
+            given = {name: columns(array, role.inputs[name], kept, total) for name, array in given.items()}
+        for part, (begin, end, inputs) in enumerate(prompt_parts(given, width, len(self.length), role)):
+            whole = end - begin == total
             yield (
                 Step(
                     request=self.number,
@@ -184,7 +216,7 @@ class Job:
                     step=part,
                     phase=CHUNK if end < width else "prefill",
                     dims=self.dims if whole else {**self.dims, "sequence": end - begin},
-                    position=self.position if whole else (begin,),
+                    position=self.position if whole else (kept + begin,),
                     length=self.length if whole else (end - begin,),
                     opening=None if part else opening,
                 ),
@@ -222,6 +254,8 @@ def _fill_prompts(job: Job, submit: Submit, role: Role) -> None:
     job.stop = frozenset((*ends, *submit.stop))
     job.tokens = [[] for _ in submit.prompts]
     job.finish = ["" for _ in submit.prompts]
+    if submit.reuse and role.model.prefix_reuse and len(submit.prompts) == 1:
+        job.reusable = submit.prompts[0]
     _fill_known(job, submit, role)
 
 

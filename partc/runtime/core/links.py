@@ -219,6 +219,7 @@ class Links:
             rows=rows_of(step, self.role.model.max_batch),
             values=announced(zip(names, arrays, strict=True), self.role.types),
             open=() if step.opening is None else (step.opening,),
+            likely=step.likely,
         )
         frames = [to_frame(array) for array in arrays]
         sender.push((data, frames))

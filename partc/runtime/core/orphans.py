@@ -84,7 +84,8 @@ def missed(job: Job, ending: Ending | None, origin: Origin, from_step: int) -> I
     """All that a client has not heard of a request, from a token on."""
     for step in range(from_step, job.step):
         tokens, finish = job.told(step)
-        yield Send(origin, Token(ticket=job.ticket, step=step, tokens=tokens, finish=finish))
+        likely = job.likely.get(step, ())
+        yield Send(origin, Token(ticket=job.ticket, step=step, tokens=tokens, finish=finish, likely=likely))
     if ending is not None:
         yield Send(origin, *ending)
 

@@ -21,11 +21,12 @@ from enum import Enum
 from typing import assert_never
 
 import numpy as np
+from msgspec.structs import replace
 
 from partc.errors import InternalError, RunError
 from partc.format.dims import cut_sizes
 from partc.format.dtypes import DTYPES, Array, as_float32
-from partc.format.message_parts import Resumption, Sampling
+from partc.format.message_parts import Likely, Resumption, Reuse, Sampling
 from partc.format.program import (
     CHUNK,
     REPLAY,
@@ -126,6 +127,8 @@ class Request:
     _timing: Timing = field(default_factory=lambda: Timing(0, 0))
     _ready_since: float = 0.0
     _waiting_since: float | None = None
+    _reuse: Reuse | None = None
+    """Rows of an earlier request that step 0 goes on behind."""
     _resets: bool = True
     """Whether the next sub-module that runs finds the states of an earlier request."""
 
@@ -146,6 +149,10 @@ class Request:
         if step <= len(self._ends):
             return self._ends[step - 1] if step else ()
         return tuple(end + step - len(self._ends) for end in self._ends[-1])
+
+    def begin_behind(self, reuse: Reuse | None) -> None:
+        """Go on behind rows that the slot has, before the first step."""
+        self._reuse, self._resets = reuse, reuse is None
 
     def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> None:
         """Start a step whose inputs are here (on the source), once the last one is over.
@@ -176,6 +183,8 @@ class Request:
             message = f"{peer} sent {', '.join(values)} twice in step {step.step}"
             raise RunError(message, cause="refused")
         self._came.add(key)
+        if step.likely:
+            self._step = replace(under_way, likely=step.likely)
         self._inbox[key] = (values, now)
         for array in values.values():
             self._timing.received_bytes += array.nbytes
@@ -203,6 +212,9 @@ class Request:
         instruction = self._program[self._at]
         if not isinstance(instruction, Run | Sample):
             raise InternalError(f"{instruction} computes nothing")
+        if isinstance(instruction, Sample) and len(values) > 1:
+            self._step = replace(self._under_way, likely=_likely(*values[1:]))
+            values = values[:1]
         self._values.update(zip(instruction.writes, values, strict=True))
         self._timing.compute_s += seconds
         self._pass(self._dead)
@@ -264,7 +276,9 @@ class Request:
             self.state, self._waiting_since = State.WAITING, self.idle_since if step.step else now
 
     def _check_follows(self, step: Step) -> None:
-        fits = step.step == self.steps and (step.step == 0 or self.position(step.step) == step.position)
+        kept = () if self._reuse is None else (self._reuse.rows,)
+        position = self.position(step.step) if step.step else kept or step.position
+        fits = step.step == self.steps and position == step.position
         in_turn = (step.phase in ("decode", REPLAY)) == (self._phase not in ("", CHUNK))
         if not (fits and step.slot == self.slot and in_turn):
             message = f"step {step.step} of request {self.number} does not follow its step {self.steps - 1}"
@@ -388,6 +402,12 @@ class Request:
 def _last_uses(program: Program) -> list[frozenset[str]]:
     last: dict[str, int] = {name: index for index, item in enumerate(program) for name in item.reads}
     return [frozenset(name for name, at in last.items() if at == index) for index in range(len(program))]
+
+
+def _likely(ids: Array, logprobs: Array) -> tuple[tuple[Likely, ...], ...]:
+    """Both (batch, likely), as they travel."""
+    rows = zip(ids.tolist(), logprobs.tolist(), strict=True)
+    return tuple([tuple(map(Likely, *row)) for row in rows])
 
 
 def _sum(terms: Sequence[Array]) -> Array:

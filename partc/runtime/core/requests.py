@@ -225,9 +225,14 @@ class Requests:
         if step.opening is None:
             message = f"step {step.step} of request {step.request} does not open it"
             raise RunError(message, cause="refused")
+        opening, reuse = step.opening, step.opening.reuse
+        if reuse is not None and self._slots.get(step.slot) != reuse.request:
+            raise RunError(
+                f"the rows of request {reuse.request} are not in slot {step.slot}", cause="refused"
+            )
         self._overtake(step.slot)
-        opening = step.opening
         request = Request(self.script, step.request, step.slot, opening.sampling, opening.trace, now)
+        request.begin_behind(reuse)
         self._open[step.request] = request
         self._slots[step.slot] = step.request
         self.next_request = max(self.next_request, step.request + 1)

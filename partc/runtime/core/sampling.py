@@ -12,7 +12,37 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from partc.format.dtypes import Array
 from partc.format.message_parts import Sampling
+
+
+def drawn(logits: npt.NDArray[np.float32], sampling: Sampling, positions: Sequence[int]) -> tuple[Array, ...]:
+    """The results of a draw: the tokens and, where they are wanted, those that are likely, and how likely they are."""
+    tokens = sample(logits, sampling, positions)
+    return (tokens, *likely(logits, tokens, sampling.likely)) if sampling.likely else (tokens,)
+
+
+def likely(
+    logits: npt.NDArray[np.float32], tokens: npt.NDArray[np.int64], count: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """The drawn token of every row and the `count - 1` most likely ones, with the logarithms of their probabilities.
+
+    Args:
+        logits: (batch, vocabulary).
+        tokens: (batch,) as drawn.
+        count: 1 or more; no more than the vocabulary and one.
+
+    Returns:
+        ids (batch, count), and logarithms (batch, count): x - log sum exp, summed in float64 in the order of the
+        vocabulary and rounded to float32, so that both runners have the same but for one unit in the last place.
+    """
+    wide = logits.astype(np.float64)
+    top = wide.max(axis=1, keepdims=True)
+    sums = np.cumsum(np.exp(wide - top), axis=1)[:, -1:]
+    order = np.argsort(-wide, axis=1, kind="stable")[:, : count - 1]
+    ids = np.concatenate([tokens[:, None], order], axis=1).astype(np.int64)
+    told = np.take_along_axis(wide, ids, axis=1) - top - np.log(sums)
+    return ids, told.astype(np.float32).astype(np.float64)
 
 
 def sample(

@@ -33,7 +33,6 @@ from partc.format.messages import (
     Stats,
     Submit,
     Timings,
-    Token,
     Trace,
 )
 from partc.format.role import Role
@@ -44,6 +43,7 @@ from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.orphans import Ending, Orphans, missed, unknown
 from partc.runtime.core.patience import Cut, Patience, Rejoin, lost_twice, not_joined
+from partc.runtime.core.slots import Slots
 from partc.runtime.core.step import Step, announced
 
 _MOST_QUEUED = 1024
@@ -79,13 +79,13 @@ class Schedule:
     _cut: Cut = field(init=False)
     _untold: list[Send] = field(default_factory=list)
     """Tokens that clients are to be told of."""
-    _free: list[int] = field(init=False)
+    _slots: Slots = field(init=False)
     patience: Patience = field(init=False)
     _asked_at: float = 0.0
     _look_again: float | None = 0.0
 
     def __post_init__(self) -> None:
-        self._free = list(range(self.role.model.max_requests))[::-1]
+        self._slots = Slots(self.role.model.max_requests)
         self._orphans, self._rejoin = Orphans(self.linger_s), Rejoin(self.rejoin_s)
         self._cut = Cut(max(self.floor_s, self.rejoin_s))
         self.adopt(self.role)
@@ -99,6 +99,7 @@ class Schedule:
     def adopt(self, role: Role) -> None:
         """Another placement is in force."""
         self.role = role
+        self._slots.forget()
         self.patience = Patience(role, self.floor_s)
 
     def lost(self, gone: Sequence[str], now: float) -> Iterator[Action]:
@@ -153,7 +154,7 @@ class Schedule:
         """Every running request goes on from its watermark; and how many steps that repeats."""
         steps = {job: min(job.reached, watermark(job.number)) for job in self._running.values()}
         repeated = sum(job.reached - step for job, step in steps.items())
-        return tuple(job.rewind(step) for job, step in steps.items()), repeated
+        return tuple(job.rewind(step, self.role) for job, step in steps.items()), repeated
 
     def go_on(self, now: float) -> Iterator[Action]:
         """Requests go on from where they stand."""
@@ -221,9 +222,10 @@ class Schedule:
 
     def pump(self, now: float) -> Iterator[Action]:
         """Open waiting requests while there are slots and a complete ring."""
-        while self._waiting and self._free and not self.absent and not self.held:
+        while self._waiting and self._slots.any_free and not self.absent and not self.held:
             job = self._waiting.popleft()
-            job.open(self.next_number, self._free.pop(), self.role)
+            slot, reuse = self._slots.take(job.reusable)
+            job.open(self.next_number, slot, self.role, reuse)
             self.next_number += 1
             self._running[job.number] = job
             yield from self._begin(job, now)
@@ -242,7 +244,7 @@ class Schedule:
         if job.started >= self.incomplete_since:  # else it took as long as a device was lost
             self.patience.took(step.phase, now - job.started)
         job.progress.moved(now)
-        job.in_flight = False
+        job.in_flight, job.over = False, step.step + 1
         if self.role.model.task != GENERATION:
             job.outputs = values
             yield from self._finish(job, now)
@@ -252,21 +254,18 @@ class Schedule:
             known = job.drawn[step.step + 1 - len(job.prompt)]
             job.mismatches += int(np.count_nonzero(tokens != known))
         else:
-            yield from self._take(job, tokens)
+            yield from self._take(job, step, tokens)
         if job.finished:
             yield from self._finish(job, now)
         elif not self.held:
             yield from self._begin(job, now)
 
-    def _take(self, job: Job, tokens: Array) -> Iterator[Action]:
+    def _take(self, job: Job, step: Step, tokens: Array) -> Iterator[Action]:
         """New tokens are there."""
-        number = job.step
-        fresh = job.take(tokens.tolist())
-        job.drawn.append(tokens)
+        told = job.drew(tokens, step.likely)
         if job.origin is not None:
-            told = Token(ticket=job.ticket, step=number, tokens=fresh, finish=tuple(job.finish))
             self._untold.append(Send(job.origin, told))
-        if job.finished or number == 0 or len(self.role.ring) == 1:
+        if job.finished or told.step == 0 or len(self.role.ring) == 1:
             yield from self.tell()
 
     def tell(self) -> Iterator[Action]:
@@ -382,7 +381,7 @@ class Schedule:
 
     def _release(self, job: Job) -> None:
         if self._running.pop(job.number, None) is not None:
-            self._free.append(job.slot)
+            self._slots.give(job.slot, job.number, job.kept)
 
     def _answer(self, job: Job, now: float) -> Iterator[Send]:
         self._reporting.pop(job.number, None)
@@ -393,6 +392,7 @@ class Schedule:
             elapsed_s=max(0.0, now - job.submitted),
             replayed=job.replayed,
             mismatches=job.mismatches,
+            reused=0 if job.reuse is None else job.reuse.rows,
             values=announced(job.outputs.items(), self.role.types),
         )
         yield from self._end(job, (result, [to_frame(array) for array in job.outputs.values()]), now)

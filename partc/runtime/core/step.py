@@ -10,7 +10,7 @@ from msgspec import Struct
 from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES, Array
-from partc.format.message_parts import Opening, Row, TensorSpec
+from partc.format.message_parts import Likely, Opening, Row, TensorSpec
 from partc.format.messages import Data
 from partc.format.program import CHUNK, REPLAY
 from partc.format.role import Role
@@ -39,6 +39,8 @@ class Step(Struct, frozen=True):
     """(batch,) valid new tokens of each sequence; empty for the task `graph`."""
     opening: Opening | None = None
     """Present in step 0 alone."""
+    likely: tuple[tuple[Likely, ...], ...] = ()
+    """Per sequence the probabilities of its token and of others; present once it is drawn, where they are wanted."""
 
     @property
     def end(self) -> tuple[int, ...]:
@@ -84,7 +86,9 @@ def step_of(data: Data, role: Role) -> Step:
     has_rows = role.has_step_inputs
     position = tuple([row.position for row in rows]) if has_rows else ()
     length = tuple([row.length for row in rows]) if has_rows else ()
-    return Step(first.request, slot, first.step, data.phase, data.dims, position, length, opening)
+    return Step(
+        first.request, slot, first.step, data.phase, data.dims, position, length, opening, data.likely
+    )
 
 
 def check_step(step: Step, role: Role) -> None:
@@ -103,6 +107,8 @@ def check_step(step: Step, role: Role) -> None:
         or begins > (is_chunked or step.step == 0)
     ):
         raise RunError(f"step {step.step} is no step of {step.phase!r}")
+    if len(step.likely) not in (0, step.dims.get("batch", 1)):
+        raise RunError(f"probabilities of {len(step.likely)} tokens")
     if (step.step == 0) != (step.opening is not None):
         raise RunError("a request is opened by its step 0, and by no other")
     for name, size in step.dims.items():

@@ -9,7 +9,7 @@ from typing import assert_never
 from partc.errors import RunError
 from partc.runtime.core.commands import Compute, Draw, Load, ReadRows, Release, Reset, WriteRows
 from partc.runtime.core.events import Computed, ComputeFailed, RowsRead
-from partc.runtime.core.sampling import sample
+from partc.runtime.core.sampling import drawn
 from partc.runtime.engines.contract import Engine
 from partc.runtime.shell.loader import Loader
 
@@ -87,5 +87,5 @@ def _computed(work: Compute, engine: Engine) -> Computed:
 
 def _drawn(work: Draw) -> Computed:
     began = time.monotonic()
-    tokens = sample(work.logits, work.sampling, work.positions)
-    return Computed([tokens], time.monotonic() - began)
+    values = drawn(work.logits, work.sampling, work.positions)
+    return Computed(values, time.monotonic() - began)

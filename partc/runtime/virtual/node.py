@@ -35,7 +35,7 @@ from partc.runtime.core.events import (
     SensorsRead,
     Tick,
 )
-from partc.runtime.core.sampling import sample
+from partc.runtime.core.sampling import drawn
 from partc.runtime.core.start import Start
 from partc.runtime.engines.contract import Engine
 from partc.runtime.virtual.clock import Clock
@@ -158,7 +158,7 @@ class Node:
 
     def _result(self, work: Compute | Draw) -> Sequence[Array]:
         if isinstance(work, Draw):
-            return [sample(work.logits, work.sampling, work.positions)]
+            return drawn(work.logits, work.sampling, work.positions)
         if work.resets:
             self._engine.reset(work.slot, work.dims)
         return self._engine.run(work.submodule, work.slot, work.inputs, work.dims)

@@ -12,7 +12,7 @@ from partc.runtime.core.actions import Action, Emitted, Failed, Forward
 from partc.runtime.core.commands import Compute, Draw
 from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
-from partc.runtime.core.sampling import sample
+from partc.runtime.core.sampling import drawn
 from partc.runtime.core.step import Step
 from partc.runtime.engines.contract import Engine, load_engine
 from tests.runtime.core.roles import ids_of, step_of
@@ -112,7 +112,7 @@ class Network:
 
     def _compute(self, device: str, work: Compute | Draw) -> list[Array]:
         if isinstance(work, Draw):
-            return [sample(work.logits, work.sampling, work.positions)]
+            return [*drawn(work.logits, work.sampling, work.positions)]
         engine = self._engines[device]
         if work.resets:
             engine.reset(work.slot, work.dims)

@@ -243,7 +243,7 @@ def test_a_step_to_go_on_from(step: int, phase: str, ends: tuple[tuple[int, ...]
     """It comes with all that a device must know that has not seen the steps before."""
     job = running([1, 2, 5], 7, 8, 9, 10)
     assert job.reached == 4
-    resumption = job.rewind(step)
+    resumption = job.rewind(step, roles()["a"])
     assert (resumption.step, resumption.phase, resumption.ends) == (step, phase, ends)
     assert (resumption.request, resumption.slot, job.replayed) == (0, 0, 4 - step)
 
@@ -251,7 +251,7 @@ def test_a_step_to_go_on_from(step: int, phase: str, ends: tuple[tuple[int, ...]
 def test_forced_steps_have_the_shapes_of_the_first_time() -> None:
     job = running([1, 2, 5], 7, 8, 9)
     before = shapes([job._call(step) for step in range(4)])
-    job.rewind(0)
+    job.rewind(0, roles()["a"])
     assert shapes(list(job.calls())) == [(0, "prefill", (0,), [[1, 2, 5]])]
     again = shapes(list(job.calls()))
     assert again == [(1, "replay", (3,), [[7]]), (2, "decode", (4,), [[8]])], (
@@ -266,7 +266,7 @@ def test_forced_steps_have_the_shapes_of_the_first_time() -> None:
 def test_every_eighth_forced_step_is_waited_for() -> None:
     """A device keeps room for so many that it has not come to."""
     job = running([1], *range(3, 14))
-    job.rewind(1)
+    job.rewind(1, roles()["a"])
     assert [[step.phase for step, _ in job.calls()] for _ in range(3)] == [
         ["replay"] * 7 + ["decode"],
         ["replay", "decode"],
@@ -277,9 +277,9 @@ def test_every_eighth_forced_step_is_waited_for() -> None:
 def test_a_request_goes_on_in_the_middle_of_its_forced_steps() -> None:
     """Another loss while they are computed: those that every device has need not be computed a third time."""
     job = running([1], *range(3, 14))
-    job.rewind(1)
+    job.rewind(1, roles()["a"])
     list(job.calls())
-    job.rewind(5)
+    job.rewind(5, roles()["a"])
     assert [step.step for step, _ in job.calls()] == [5, 6, 7, 8]
     assert job.replayed == 10 + 6
 
@@ -287,7 +287,7 @@ def test_a_request_goes_on_in_the_middle_of_its_forced_steps() -> None:
 def test_the_parts_of_a_prompt_are_steps_of_their_own() -> None:
     job = running(PROMPT, 7, prompt_chunk=CHUNK)
     assert job.reached == 3
-    resumption = job.rewind(1)
+    resumption = job.rewind(1, roles()["a"])
     assert (resumption.phase, resumption.ends) == ("chunk", ((3,),))
     assert [(step, phase) for step, phase, _, _ in shapes(list(job.calls()))] == [
         (1, "chunk"),
@@ -298,7 +298,7 @@ def test_the_parts_of_a_prompt_are_steps_of_their_own() -> None:
 def test_a_prompt_whose_token_is_not_known_has_not_reached_a_step() -> None:
     job = running([1, 2, 5])
     assert (job.reached, job.step) == (0, 0)
-    assert job.rewind(0).ends == ()
+    assert job.rewind(0, roles()["a"]).ends == ()
     assert [phase for _, phase, _, _ in shapes(list(job.calls()))] == ["prefill"]
 
 
