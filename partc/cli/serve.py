@@ -16,7 +16,7 @@ from partc.cli.options import FILE, example, refuse, runner_option, seconds
 if TYPE_CHECKING:
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.client.runners import Runner
-    from partc.serve.ring import Connect
+    from partc.serve.ring import Opened
 
 _BODY_BYTES = 256 << 10
 _BODY_BYTES_PER_TOKEN = 64
@@ -158,21 +158,23 @@ def serve_command(
 
 
 @contextmanager
-def _local_ring(build: Path, settings: LocalSettings) -> Iterator[Connect]:
+def _local_ring(build: Path, settings: LocalSettings) -> Iterator[Opened]:
     """Runners on this machine, which end with the block."""
     from partc.runtime.client.launch import launch_local
     from partc.runtime.client.ring_file import told_in_file
+    from partc.serve.ring import Opened
 
     with launch_local(build, settings) as ring, told_in_file(build, ring.source, insecure=settings.insecure):
-        yield ring.client
+        yield Opened(ring.client, ring.given_up)
 
 
 @contextmanager
-def _ring_at(build: Path, connect: str, settings: LocalSettings) -> Iterator[Connect]:
+def _ring_at(build: Path, connect: str, settings: LocalSettings) -> Iterator[Opened]:
     """A ring that runs already."""
     from partc.cli.reach import reach_ring
+    from partc.serve.ring import Opened
 
-    yield lambda: reach_ring(build, connect, insecure=settings.insecure, linger_s=settings.linger_s)
+    yield Opened(lambda: reach_ring(build, connect, insecure=settings.insecure, linger_s=settings.linger_s))
 
 
 def _tell(as_json: bool, what: str, detail: str) -> None:

@@ -4,7 +4,8 @@
 |---|---|
 | starting | keeps them until the ring stands |
 | ready | submits them |
-| lost | connects again; requests in flight begin again with the tokens that they had, once |
+| lost | connects again, or opens the ring anew where it cannot come back (a local runner that died too often);
+  requests in flight begin again with the tokens that they had, once |
 | ended | ends them with an error |
 
 Sampling draws by seed and position, so a request that begins again gets the tokens that it would have had.
@@ -32,11 +33,24 @@ from partc.runtime.client.results import Result, Tokens
 
 State = Literal["starting", "ready", "lost", "ended"]
 Connect = Callable[[], Client]
-Opener = Callable[[], AbstractContextManager[Connect]]
-"""Starts a ring, or finds one, for as long as the block lasts; what it gives connects to it."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A ring that was started, or found."""
+
+    connect: Connect
+    failure: Callable[[], PartcError | None] = lambda: None
+    """The reason why it will not come back by itself; None: it stands, or may."""
+
+
+Opener = Callable[[], AbstractContextManager[Opened]]
+"""Starts a ring, or finds one, for as long as the block lasts."""
 
 _AGAIN_S = 0.5
 """Time between two tries to connect."""
+_MOST_PAUSE_S = 30.0
+"""Longest time between two tries to open a ring anew; the first one is `_AGAIN_S`, and each doubles it."""
 _LISTEN_S = 1.0
 _STATUS_S = 1.0
 """Time between two states of the ring, while somebody watches."""
@@ -63,6 +77,14 @@ class Job:
     is_cancelled: bool = False
 
 
+class _NotBack(Exception):
+    """The ring that was opened will not come back."""
+
+    def __init__(self, error: PartcError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
 class RingThread:
     """A ring, as the event loop sees it; the methods but `run` are the loop's."""
 
@@ -81,6 +103,8 @@ class RingThread:
         self._on_status: Callable[[RingStatus], None] | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ring", daemon=True)
+        self._stood = False
+        """Whether the ring ever stood: else the server cannot begin, and ends."""
         self.begun_again = 0
         """Requests that were begun again after their source was lost."""
 
@@ -121,9 +145,7 @@ class RingThread:
     def _run(self) -> None:
         error: PartcError | None = None
         try:
-            with self._opener() as connect:
-                while not self._ending.is_set():
-                    self._life(connect)
+            self._open_until_ended()
         except PartcError as failure:
             error = failure
         except BaseException as failure:
@@ -134,16 +156,43 @@ class RingThread:
         for job in [*self._jobs, *self._new]:
             self._end(job, ended)
 
-    def _life(self, connect: Connect) -> None:
-        """One connection to the ring, from its beginning to its break."""
-        client = self._connected(connect)
+    def _open_until_ended(self) -> None:
+        """Open the ring, and again whenever it cannot come back; raises what kept it from ever standing."""
+        pause = _AGAIN_S
+        while not self._ending.is_set():
+            try:
+                with self._opener() as opened:
+                    while not self._ending.is_set():
+                        self._life(opened)
+            except _NotBack as failure:
+                reason = failure.error
+            except RunError as failure:
+                if not self._stood:
+                    raise
+                reason = failure
+            else:
+                return
+            self._give_back(reason)
+            print(f"note: {reason.message}; the ring is opened anew", file=sys.stderr, flush=True)
+            self._tell_state("lost", reason)
+            self._ending.wait(pause)
+            pause = min(2 * pause, _MOST_PAUSE_S)
+
+    def _life(self, opened: Opened) -> None:
+        """One connection to the ring, from its beginning to its break.
+
+        Raises:
+            _NotBack: the ring will not come back.
+        """
+        client = self._connected(opened)
         if client is None:
             return
         with closing(client):
             client.wake_on(self._woken)
+            self._stood = True
             self._tell_state("ready", None)
             try:
-                self._serve(client)
+                self._serve(client, opened)
             except RunError as error:
                 if not _is_loss(error):
                     raise
@@ -151,12 +200,13 @@ class RingThread:
                 self._settle()
                 self._tell_state("lost", error)
 
-    def _connected(self, connect: Connect) -> Client | None:
-        """A connection; None where the server ends before there is one."""
+    def _connected(self, opened: Opened) -> Client | None:
+        """A connection; None where the server ends before there is one. Raises as `_life`."""
         told = False
         while not self._ending.is_set():
+            self._check(opened)
             try:
-                return connect()
+                return opened.connect()
             except RunError as error:
                 if not _is_loss(error):
                     raise
@@ -166,11 +216,29 @@ class RingThread:
             self._ending.wait(_AGAIN_S)
         return None
 
-    def _serve(self, client: Client) -> None:
+    def _check(self, opened: Opened) -> None:
+        if self._stood and (failure := opened.failure()) is not None:
+            raise _NotBack(failure)
+
+    def _give_back(self, reason: PartcError) -> None:
+        """The ring is closed: what was in flight begins again, if it may."""
+        lost = RunError(reason.message, where=reason.where, hint=reason.hint, cause="lost-peer")
+        for job in list(self._jobs):
+            if job.request is None:
+                continue
+            job.request = None
+            if _can_begin_again(job, lost):
+                self.begun_again += 1
+            else:
+                self._jobs.remove(job)
+                self._end(job, lost)
+
+    def _serve(self, client: Client, opened: Opened) -> None:
         """Submit and listen until the server ends.
 
         Raises:
-            RunError: the ring is gone.
+            RunError: the connection to the ring is lost.
+            _NotBack: the ring will not come back.
         """
         watching: bytes | None = None
         while not self._ending.is_set():
@@ -179,6 +247,7 @@ class RingThread:
             client.listen(_LISTEN_S)
             self._drain()
             self._settle()
+            self._check(opened)
         for job in self._jobs:
             if job.request is not None and not job.request.done:
                 job.request.cancel()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from partc.runtime.client.keeper import MOST_DEATHS
 from tests.serve.server import Server, await_state, serving
 
 pytestmark = pytest.mark.serve
@@ -64,3 +66,35 @@ def _ask(server: Server, seed: int) -> Any:
     status, answer = server.complete(seed=seed, max_tokens=TOKENS)
     assert status == 200, answer
     return answer
+
+
+def test_a_ring_that_is_given_up_is_opened_anew(build: Path) -> None:
+    """A runner that dies too often is not started again; the server begins again with all of them."""
+    with serving(build) as server:
+        expected, answers = _ask(server, 5), []
+        for _ in range(MOST_DEATHS):
+            before = _killed(server, "b")
+            end = time.monotonic() + 30
+            while _runner(server, "b") in (None, before) and time.monotonic() < end:
+                time.sleep(0.02)
+        await_state(server.process, "lost")
+        thread = threading.Thread(target=lambda: answers.append(_ask(server, 5)))
+        thread.start()
+        await_state(server.process, "ready")
+        thread.join(60)
+        assert server.get("/health") == (200, {"status": "ok"})
+        assert answers[0]["choices"] == expected["choices"]
+
+
+def _killed(server: Server, device: str) -> int:
+    pid = _runner(server, device)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def _runner(server: Server, device: str) -> int | None:
+    try:
+        return server.runner(device)
+    except (StopIteration, OSError):
+        return None

@@ -166,6 +166,10 @@ class LocalRing:
         """The error of a runner that ended by a fault for good; None while all are well, or were killed."""
         return next((death.error for death in self._final_deaths() if death.code > 0), None)
 
+    def given_up(self) -> PartcError | None:
+        """The error of a runner that is not started again; None while all run, or will."""
+        return next((death.error for death in self._final_deaths()), None)
+
     def killed(self) -> PartcError | None:
         """About a runner that somebody killed for good; None while there is none."""
         for name in self._keeper.processes:
