@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-SHARING = ("galaxy", "megatron", "sequence-parallel")
+SHARING = ("optimal-groups", "galaxy", "megatron", "sequence-parallel")
 """Names of `partc.plan.strategies`."""

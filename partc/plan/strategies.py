@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the command line reads the names below for its help, and mu
 
 STRATEGIES: Mapping[str, str] = {
     "optimal": "partc.plan.exact.optimal:plan_optimal",
+    "optimal-groups": "partc.plan.shared.best_chain:plan_groups",
     "even": "partc.plan.baselines.even:plan_even",
     "edgeshard-latency": "partc.plan.baselines.edgeshard_latency:plan_edgeshard_latency",
     "edgeshard-throughput": "partc.plan.baselines.edgeshard_throughput:plan_edgeshard_throughput",
@@ -27,6 +28,7 @@ STRATEGIES: Mapping[str, str] = {
 
 ABOUT: Mapping[str, str] = {
     "optimal": "the best plan, proven",
+    "optimal-groups": "the best one where several devices may share a stage",
     "even": "equal numbers for all devices",
     "edgeshard-latency": "EdgeShard's Algorithm 1",
     "edgeshard-throughput": "EdgeShard's Algorithm 2",

@@ -1,0 +1,74 @@
+"""The strategy `optimal-groups` against every plan there is, and against the other strategies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from partc.plan.problem import Link
+from partc.plan.shared.best_chain import plan_groups
+from partc.plan.shared.evaluate import evaluate_plan
+from partc.plan.strategies import solve
+from tests.plan.group_problems import best_by_trying, draw_small
+from tests.plan.shared_problems import draw_shared, layers
+
+
+def compare_with_all(seeds: range) -> tuple[int, int]:
+    """(feasible problems, those whose best plan has a group)."""
+    feasible = grouped = 0
+    for seed in seeds:
+        problem = draw_small(seed)
+        plan, best = plan_groups(problem), best_by_trying(problem)
+        assert (plan.value is None) == (best is None), seed
+        if best is not None:
+            assert plan.value == pytest.approx(best, rel=1e-9), seed
+            assert plan.bound == pytest.approx(best, rel=1e-9), f"{seed}: proven"
+            feasible, grouped = feasible + 1, grouped + bool(plan.phases)
+    return feasible, grouped
+
+
+def test_no_plan_is_better() -> None:
+    feasible, grouped = compare_with_all(range(40))
+    assert feasible > 25 and 5 < grouped < feasible
+
+
+@pytest.mark.slow
+def test_no_plan_is_better_in_2000_problems() -> None:
+    feasible, grouped = compare_with_all(range(2000))
+    print(f"{feasible} of 2000 have a plan, the best one of {grouped} has a group")
+    assert feasible > 1500 and grouped > 300
+
+
+def test_what_it_says_is_true_and_no_other_strategy_is_better() -> None:
+    for seed in range(8):
+        problem = draw_shared(seed)
+        plan = solve(problem, "optimal-groups")
+        if plan.value is None:
+            continue
+        assert evaluate_plan(problem, plan).value == plan.value
+        assert plan.bound is not None and plan.bound <= plan.value * (1 + 1e-9)
+        for other in ("optimal", "galaxy", "megatron"):
+            value = solve(problem, other, explained=False).value
+            if value is not None:
+                assert plan.bound <= value * (1 + 1e-9), f"{seed}: {other} is below the bound"
+                assert plan.value <= value * (1 + 1e-9) or plan.gap, f"{seed}: {other} is better"
+
+
+def test_a_group_that_hurts_is_not_formed_and_its_cost_is_told() -> None:
+    near = layers({"a": 1, "b": 1}, bandwidth=1e6)
+    far = replace(near, links=tuple(Link(link.sender, link.receiver, 1e6, 5.0) for link in near.links))
+    assert plan_groups(near).phases
+    plan = solve(far, "optimal-groups")
+    assert not plan.phases
+    (text,) = plan.explain["shared"]
+    assert text.startswith("the best plan found with a group (a, b) takes ")
+
+
+def test_a_group_may_be_one_stage_of_several() -> None:
+    """Two slow devices share what neither has memory for beside the source."""
+    problem = layers({"a": 1, "b": 4, "c": 4}, 2, memory=120, bandwidth=1e6)
+    plan = plan_groups(problem)
+    assert plan.value is not None and plan.phases
+    groups = {stage.devices for stage in plan.phases["step"]}
+    assert any(len(group) > 1 for group in groups)
