@@ -2,5 +2,8 @@
 
 from __future__ import annotations
 
-SHARING = ("optimal-groups", "galaxy", "megatron", "sequence-parallel")
-"""Names of `partc.plan.strategies`."""
+SHARES_ALL = ("galaxy", "megatron", "sequence-parallel")
+"""Strategies by which all devices share every block: names of `partc.plan.strategies`."""
+
+SHARING = ("optimal-groups", *SHARES_ALL)
+"""All by which devices may share blocks."""

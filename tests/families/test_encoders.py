@@ -14,7 +14,7 @@ from transformers import CONFIG_MAPPING
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.dtypes import Array
 from partc.frontend.export import MODEL_CLASSES
-from partc.pipeline.sharing import SHARING
+from partc.pipeline.sharing import SHARES_ALL
 from tests.families.check import compile_ring, devices_file, simplified
 from tests.families.shares import SHARES, divided
 from tests.families.tiny import initialise
@@ -73,7 +73,9 @@ def _saved(kind: str, fields: dict[str, Any], task: str, folder: Path) -> Any:
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_encoder(kind: str, task: str, tmp_path: Path) -> None:
     shares = SHARES if kind in SHARED and task == "feature-extraction" else ()
-    compare(kind, ENCODERS[kind], task, tmp_path, shares=shares, strategies=SHARING if kind == "bert" else ())
+    compare(
+        kind, ENCODERS[kind], task, tmp_path, shares=shares, strategies=SHARES_ALL if kind == "bert" else ()
+    )
 
 
 @pytest.mark.parametrize("kind", DECODERS)

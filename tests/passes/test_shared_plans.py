@@ -12,7 +12,7 @@ from partc.ir.text import parse_module, print_module
 from partc.ir.verify import verify
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
-from partc.pipeline.sharing import SHARING
+from partc.pipeline.sharing import SHARES_ALL
 from partc.plan.problem import Problem
 from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.shared.evaluate import evaluate_plan
@@ -61,7 +61,7 @@ def test_every_block_has_a_sub_module_of_its_own(kind: str, tmp_path: Path) -> N
     assert problem_json(read_problem(problem_json(problem))) == problem_json(problem)
 
 
-@pytest.mark.parametrize("strategy", SHARING)
+@pytest.mark.parametrize("strategy", SHARES_ALL)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_is_planned(kind: str, strategy: str, tmp_path: Path) -> None:
     module = planned(decoder(kind, prompt=32, generate=8), strategy, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from partc.ir.plan import Exchange, Plan, SharedStage, SharedStages
-from partc.pipeline.sharing import SHARING
+from partc.pipeline.sharing import SHARES_ALL
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Problem
 from partc.plan.problem_json import problem_json, read_problem
@@ -29,7 +29,7 @@ def test_a_problem_with_blocks_round_trips() -> None:
         assert read_problem(problem_json(problem)) == problem
 
 
-@pytest.mark.parametrize("strategy", SHARING)
+@pytest.mark.parametrize("strategy", SHARES_ALL)
 def test_what_a_strategy_says_of_its_plan_is_true(strategy: str) -> None:
     feasible = 0
     for seed in range(60):
