@@ -9,14 +9,25 @@ from rich.table import Table
 from partc.cli.tables import show, table
 
 if TYPE_CHECKING:
-    from partc.verify.report import Cost, Report
+    from collections.abc import Sequence
+
+    from partc.verify.report import Cost, CutError, Report
+
+_WRONG = 5
+"""Wrong pieces that have a row each; after the first one all are."""
 
 _LEGEND = "error: largest absolute difference; largest: largest absolute value"
+_SHARED = (
+    "pieces of values are compared with the same rows and columns of whole ones; shares are summed in another order "
+    "than one device sums in: errors up to {tolerance:.0e} of the largest value (or of 1) count as equal"
+)
 
 
 def print_report(report: Report) -> None:
     """The tables of a report; the last line is `tokens identical`, `outputs equal` or says what is not."""
     cuts = [_cut_table(report), _LEGEND] if report.cuts else [_LEGEND.partition(";")[0]]
+    if any(cut.piece for cut in report.cuts):
+        cuts = [_piece_table(report), _LEGEND, _SHARED.format(tolerance=report.tolerance)]
     costs = [_cost_table(report.cost)] if report.cost else []
     notes = [f"note: {report.note}"] if report.note else []
     show(_case_table(report), *cuts, *costs, *notes, verdict(report))
@@ -49,6 +60,28 @@ def _cut_table(report: Report) -> Table:
     return table("Cuts", ["from", "to", "value", "error", "largest"], rows, right=["error", "largest"])
 
 
+def _piece_table(report: Report) -> Table:
+    """A row for each value whose pieces crossed links, and one for each piece that is wrong."""
+    wholes: dict[str, list[CutError]] = {}
+    for cut in report.cuts:
+        wholes.setdefault(cut.piece.rpartition(" of ")[2], []).append(cut)
+    rows = []
+    for name, cuts in wholes.items():
+        pieces = len({cut.value for cut in cuts})
+        senders, receivers = (
+            ", ".join(sorted({*names})) for names in ([c.sender for c in cuts], [c.receiver for c in cuts])
+        )
+        what = name if pieces == 1 else f"{name} in {pieces} pieces"
+        rows.append([senders, receivers, what, *_figures(cuts)])
+    for cut in report.wrong[:_WRONG]:
+        rows.append([cut.sender, cut.receiver, f"WRONG: {cut.piece}", *_figures([cut])])
+    return table("Cuts", ["from", "to", "value", "error", "largest"], rows, right=["error", "largest"])
+
+
+def _figures(cuts: Sequence[CutError]) -> list[str]:
+    return [f"{max(cut.max_abs_error for cut in cuts):.1e}", f"{max(cut.largest for cut in cuts):.3g}"]
+
+
 def _cost_table(cost: Cost) -> Table:
     """The figures of the quantised model beside the original, one a row."""
     block = f", block {cost.block}" if "int4" in (cost.weights, cost.head, cost.embeddings) else ""
@@ -72,6 +105,8 @@ def verdict(report: Report) -> str:
     """One line."""
     if report.equal:
         return "outputs equal" if report.identical_tokens is None else "tokens identical"
+    first = next((cut for cut in report.wrong if cut.piece), None)
+    where = f"; the first is {first.piece}, which {first.sender} sends to {first.receiver}" if first else ""
     if report.identical_tokens is False:
-        return "NOT EQUAL: tokens differ"
-    return f"NOT EQUAL: an error is larger than {report.tolerance:.0e} allows"
+        return f"NOT EQUAL: tokens differ{where.replace('the first', 'the first wrong value')}"
+    return f"NOT EQUAL: an error is larger than {report.tolerance:.0e} allows{where}"

@@ -21,6 +21,7 @@ from partc.runtime.client.results import Crossing, Result
 from partc.runtime.core.inputs import prompt_ends
 from partc.verify.compare import difference, join_steps, largest, nearest, shapes_to_watch
 from partc.verify.inputs import StepRequest
+from partc.verify.pieces import Crossed
 from partc.verify.reference import Reference
 from partc.verify.report import ORIGINAL, QUANTIZED_TOLERANCE, TOLERANCES, UNCUT
 from partc.verify.uncut import TWIN, UncutModel
@@ -55,6 +56,10 @@ class Expectation(ABC):
     @abstractmethod
     def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
         """Errors of the values that crossed links in a request whose tokens are as expected; comes last."""
+
+    @abstractmethod
+    def pieces(self, inputs: StepRequest | Result, crossed: Mapping[Place, Crossed]) -> Errors:
+        """Errors of pieces of values that crossed links, in a request of one step or of tokens; comes last."""
 
     @abstractmethod
     def cuts_of_step(self, request: StepRequest, crossed: Mapping[Place, Array]) -> Errors:
@@ -100,11 +105,25 @@ class Original(Expectation):
         """See `Expectation`."""
         return self._cuts(request.original, crossed)
 
+    def pieces(self, inputs: StepRequest | Result, crossed: Mapping[Place, Crossed]) -> Errors:
+        """See `Expectation`; what a product with a bias makes without it counts, too: sums end before it."""
+        given = inputs.original if isinstance(inputs, StepRequest) else _whole(_tokens(inputs))
+        seen = self._reference.activations(given, {one.shape for one in crossed.values()})
+        found = {}
+        for place, one in crossed.items():
+            parts = [one.take(whole) for whole in seen if whole.shape == one.shape]
+            found[place] = nearest(one.array, parts)
+        return found
+
     def _cuts(self, inputs: Mapping[str, Array], crossed: Mapping[Place, Array]) -> Errors:
         floats = _floats(crossed)
         length = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
         seen = self._reference.activations(inputs, shapes_to_watch(floats.values(), length))
         return {place: nearest(array, seen) for place, array in floats.items()}
+
+
+def _tokens(result: Result) -> list[int]:
+    return [*result.prompts[0], *result.tokens[0]]
 
 
 def _floats(crossed: Mapping[Place, Array]) -> dict[Place, Array]:
@@ -167,6 +186,26 @@ class SameQuantization(Expectation):
             return [Crossing("", "", 0, {**request.ring, **model.outputs(request.ring)})]
 
         return self._errors(crossed, run)
+
+    def pieces(self, inputs: StepRequest | Result, crossed: Mapping[Place, Crossed]) -> Errors:
+        """See `Expectation`; sums before a bias have no counterpart in the uncut model, and are left out."""
+        if not crossed:
+            return {}
+        if self._twin is None:
+            self._model = None
+            self._twin = UncutModel(self._folder, TWIN)
+        if isinstance(inputs, StepRequest):
+            seen = {**inputs.ring, **self._twin.outputs(inputs.ring)}
+        else:
+            prompt, count = list(inputs.prompts[0]), len(inputs.tokens[0])
+            answer = self._twin.generate([prompt], self._steps(len(prompt)), count)
+            seen = {name: array for (name, _, _), array in join_steps(answer.crossings).items()}
+        known = {place: one for place, one in crossed.items() if one.piece.whole in seen}
+        right = {place: one.take(seen[one.piece.whole]) for place, one in known.items()}
+        return {
+            place: (difference(one.array, right[place]), largest(right[place]))
+            for place, one in known.items()
+        }
 
     def _steps(self, tokens: int, sequences: int = 1) -> list[int]:
         """The rows of the steps that the ring takes prompts of so many tokens in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -104,6 +105,8 @@ class TransformersReference(Reference):
                 self, function: Any, types: Any, args: Any = (), kwargs: Any = None
             ) -> Any:
                 result = function(*args, **(kwargs or {}))
+                if str(function) == "aten.addmm.default":
+                    seen.extend(_without_bias(result, args[0], shapes))
                 for item in result if isinstance(result, tuple | list) else [result]:
                     if isinstance(item, torch.Tensor) and tuple(item.shape) in shapes:
                         seen.append(_numbers(item.clone()))
@@ -122,6 +125,16 @@ class TransformersReference(Reference):
         if self.task == "text-generation":
             tensors["use_cache"] = False
         return tensors
+
+
+def _without_bias(result: Any, bias: Any, shapes: set[tuple[int, ...]]) -> list[Array]:
+    """A product as it was before a bias was added, in each of these shapes that it can have."""
+    plain = _numbers(result - bias)
+    return [
+        plain.reshape(shape)
+        for shape in shapes
+        if math.prod(shape) == plain.size and shape[-1:] == plain.shape[-1:]
+    ]
 
 
 def _numbers(tensor: Any) -> Array:

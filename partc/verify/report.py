@@ -27,6 +27,8 @@ class CutError:
     model to the value of that name in the uncut one."""
     largest: float
     """The largest absolute value there that is finite, to judge the error by."""
+    piece: str = ""
+    """`rows 2 of 3 of h`, where devices share blocks."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ class Report:
         cuts = all(self._is_small(cut.max_abs_error, cut.largest) for cut in self.cuts)
         return outputs and cuts and self.identical_tokens is not False
 
+    @property
+    def wrong(self) -> list[CutError]:
+        """The values that differ by more than the tolerance, the first of a step first."""
+        return [cut for cut in self.cuts if not self._is_small(cut.max_abs_error, cut.largest)]
+
     def _is_small(self, error: float, largest: float) -> bool:
         """Whether an error is within tolerance beside values of this size; nothing is beside infinite ones."""
         return error <= self.tolerance * max(1.0, largest) < math.inf
@@ -126,8 +133,14 @@ class Report:
             "largest_output": self.largest_output,
             "tolerance": self.tolerance,
             "cases": [asdict(case) for case in self.cases],
-            "cuts": [asdict(cut) for cut in self.cuts],
+            "cuts": [_plain(cut) for cut in self.cuts],
             **({"against": self.against} if self.quantized else {}),
             **({"quantization": asdict(self.cost)} if self.cost else {}),
             **({"note": self.note} if self.note else {}),
         }
+
+
+def _plain(cut: CutError) -> dict[str, Any]:
+    """The fields of a cut; `piece` where it is one."""
+    fields = asdict(cut)
+    return fields if cut.piece else {key: value for key, value in fields.items() if key != "piece"}

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from partc.format.build import TensorType
 from partc.format.dtypes import as_numbers
-from partc.format.program import Add, Cut, Instruction, Join, Run
 from partc.format.role import Role
 from partc.pipeline.contract import Progress
 from partc.runtime.client.client import Client
 from partc.runtime.client.results import Crossing, Result
+from partc.runtime.core.inputs import prompt_ends
 from partc.verify.compare import difference, join_steps, largest, same, valid_rows
 from partc.verify.expectation import Errors, Expectation, Place
-from partc.verify.inputs import Requests, built_in_prompts, built_in_requests, count_tokens
+from partc.verify.inputs import Requests, StepRequest, built_in_prompts, built_in_requests, count_tokens
+from partc.verify.pieces import Crossed, Piece, crossed_pieces, order_of, pieces_of, shares_blocks
 from partc.verify.report import Case, CutError, Report
 
 Array = npt.NDArray[Any]
@@ -48,17 +52,33 @@ class _Check:
         }
 
     def cuts(self, trace: Sequence[Crossing]) -> dict[Place, Array]:
-        """The values that crossed links, without the logits, and without terms of sums and tiles.
+        """The values that crossed links, without the logits."""
+        return {place: array for place, array in self.crossed(trace).items() if place[1] != place[2]}
 
-        No other model has these: tokens, logits and outputs must show whether they are right.
-        """
-        placement = self.role.placement.parsed.values()
-        added = {name for programs in placement for name in _parts(chain.from_iterable(programs.values()))}
-        return {
-            place: array
-            for place, array in self.crossed(trace).items()
-            if place[1] != place[2] and place[0] not in added
-        }
+    @cached_property
+    def named(self) -> dict[str, Piece]:
+        """The values that cross links as pieces of a whole model's; empty where devices share no blocks."""
+        placement = self.role.placement
+        return pieces_of(placement, self.types) if shares_blocks(placement) else {}
+
+    @property
+    def order(self) -> dict[Place, float]:
+        """When values cross links, where devices share blocks."""
+        return order_of(self.role.placement) if self.named else {}
+
+    def pieces_of(self, trace: Sequence[Crossing], steps: Sequence[int]) -> dict[Place, Crossed]:
+        """The pieces that crossed links in steps of so many rows."""
+        numbers = [
+            replace(
+                crossing,
+                values={
+                    name: as_numbers(array, self.types[name].dtype) for name, array in crossing.values.items()
+                },
+            )
+            for crossing in trace
+        ]
+        found = crossed_pieces(numbers, steps, self.named, self.types)
+        return {place: one for place, one in found.items() if np.issubdtype(one.array.dtype, np.floating)}
 
     def error(self, found: Array, expected: Array) -> float:
         """Largest difference of an output, and notes how large outputs are."""
@@ -76,20 +96,34 @@ class Generation(_Check):
         requests = [
             self.client.submit([p], max_new_tokens=count, ignore_eos=True, trace=True) for p in prompts
         ]
-        equal = []
+        equal, different = [], []
         for number, request in enumerate(requests):
             self.progress("compare requests", number, len(requests) + 1)
             if self.compare(result := request.result()):
                 equal.append(result)
+            else:  # behind the first token that differs nothing can be compared
+                different.append(replace(result, tokens=[result.tokens[0][:1]]))
         model = self.role.model
         if model.max_batch > 1 and len(prompts) > 1 and not model.uniform_positions:
             self.compare_batch(prompts[: model.max_batch], count)
         self.progress("compare requests", len(requests) + 1, len(requests) + 1)
-        errors = _Errors()
-        for number, result in enumerate(equal):
-            self.progress("compare cuts", number, len(equal))
-            errors.add(self.expected.cuts_of_generation(result, self.cuts(result.trace)))
+        errors = _Errors(self.named, self.order)
+        compared = [*equal, *different] if self.named else equal
+        for number, result in enumerate(compared):
+            self.progress("compare cuts", number, len(compared))
+            if self.named:
+                errors.add(self.pieces(result))
+            else:
+                errors.add(self.expected.cuts_of_generation(result, self.cuts(result.trace)))
         return self.report(errors.cuts())
+
+    def pieces(self, result: Result) -> Errors:
+        """The errors of all values that crossed links where devices share blocks."""
+        prompt, count = len(result.prompts[0]), len(result.tokens[0])
+        ends = prompt_ends(prompt, 1, self.role.model)
+        steps = [end - start for start, end in pairwise((0, *ends))] + [1] * (count - 1)
+        trace = [crossing for crossing in result.trace if crossing.step < len(steps)]
+        return self.expected.pieces(result, self.pieces_of(trace, steps))
 
     def compare(self, result: Result) -> bool:
         """Note a case; whether all tokens are identical."""
@@ -127,19 +161,30 @@ class OneStep(_Check):
             errors = [self.error(*valid_rows(valid, a, expected[name])) for name, a in outputs.items()]
             self.cases.append(Case(request.what, None, None, max(errors, default=float("inf"))))
             if valid is None or valid.all():
-                whole.append((request, self.cuts(result.trace)))
+                whole.append((request, result.trace))
         self.progress("compare requests", len(requests), len(requests))
-        errors_at_cuts = _Errors()
-        for request, crossed in whole:
-            errors_at_cuts.add(self.expected.cuts_of_step(request, crossed))
+        errors_at_cuts = _Errors(self.named, self.order)
+        for request, trace in whole:
+            if self.named:
+                errors_at_cuts.add(self.expected.pieces(request, self.pieces_of(trace, [_rows(request)])))
+            else:
+                errors_at_cuts.add(self.expected.cuts_of_step(request, self.cuts(trace)))
         return self.report(errors_at_cuts.cuts())
+
+
+def _rows(request: StepRequest) -> int:
+    """Rows of a request of one step."""
+    ids = request.ring.get("input_ids")
+    return 1 if ids is None else int(ids.shape[1])
 
 
 class _Errors:
     """The largest error at every cut."""
 
-    def __init__(self) -> None:
+    def __init__(self, named: Mapping[str, Piece], order: Mapping[Place, float]) -> None:
+        """`named`: values as pieces of whole ones; `order`: when they cross links; empty: of no interest."""
         self._found: Errors = {}
+        self._named, self._order = named, order
 
     def add(self, errors: Errors) -> None:
         for place, (error, size) in errors.items():
@@ -147,22 +192,8 @@ class _Errors:
             self._found[place] = (max(before[0], error), max(before[1], size))
 
     def cuts(self) -> list[CutError]:
-        return [CutError(*place, *found) for place, found in self._found.items()]
-
-
-def _parts(items: Iterable[Instruction]) -> set[str]:
-    """The values of a phase that are added, and tiles: parts that are cut or joined, or computed call by call."""
-    found: set[str] = set()
-    calls: dict[str, set[Run]] = {}
-    for item in items:
-        match item:
-            case Add():
-                found.update(item.reads, item.writes)
-            case Cut(parts=parts) | Join(parts=parts):
-                found.update(parts)
-            case Run(submodule=name):
-                calls.setdefault(name, set()).add(item)
-            case _:
-                pass
-    again = [run for runs in calls.values() if len(runs) > 1 for run in runs]
-    return found.union(*(run.reads for run in again), *(run.writes for run in again))
+        places = sorted(self._found, key=lambda place: self._order.get(place, 0.0))
+        return [
+            CutError(*place, *self._found[place], self._named[place[0]].text if self._named else "")
+            for place in places
+        ]
