@@ -20,7 +20,7 @@ from partc.format.dims import symbols
 from partc.format.placement import Placement
 from partc.format.program import Add, Program, Recv
 from partc.plan.shared.exchanges import columns_name, tile_name
-from partc.plan.shared.programs import ROWS
+from partc.plan.shared.work import ROWS
 from partc.runtime.client.results import Crossing
 
 Array = npt.NDArray[Any]

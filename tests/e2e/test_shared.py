@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from partc.cli.verdict import verdict
 from partc.config.model import CheckpointFolder, ModelConfig
-from partc.errors import PlanError
+from partc.errors import BundleError, PlanError
 from partc.format.dims import cut_sizes
 from partc.format.dtypes import Array
 from partc.format.program import Add, Run
@@ -23,8 +24,12 @@ from partc.ir.text import parse_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.plan.problem_json import read_problem
+from partc.runtime.client.results import Result
 from partc.verify.compare import join_steps
+from partc.verify.expectation import Original
+from partc.verify.pieces import crossed_pieces, order_of, pieces_of
 from partc.verify.reference import Reference, open_reference
+from partc.verify.report import Case, CutError, Report
 from tests.families.check import (
     CHUNK,
     MAX_SEQUENCE,
@@ -200,6 +205,45 @@ def test_tiles_on_compiled_code(gpt2: Model, tmp_path: Path) -> None:
         assert gpt2.error(ring, number, prompt) < TOLERANCE
 
 
+def report_on(model: Model, ring: DirectRing, prompt: list[int], count: int) -> Report:
+    """What `partc verify` finds out about all values that cross links."""
+    (tokens,) = ring.generate([prompt], count)
+    types = {name: kind for role in ring.roles.values() for name, kind in role.types.items()}
+    placement = ring.roles[ring.source].placement
+    named = pieces_of(placement, types)
+    trace = ring.trace[ring.requests]
+    result = Result([prompt], [tokens], [], [], {}, 0.0, {}, trace)
+    crossed = crossed_pieces(trace, [len(prompt)] + [1] * (count - 1), named, types)
+    found = Original(model.reference, "float32").pieces(result, crossed)
+    order = order_of(placement)
+    cuts = [
+        CutError(*place, *found[place], named[place[0]].text)
+        for place in sorted(found, key=lambda one: order[one])
+    ]
+    return Report([Case("", None, None, 0.0)], cuts, TOLERANCE, 1.0)
+
+
+@pytest.mark.parametrize("strategy", ["galaxy", "megatron", "sequence-parallel"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_all_that_crosses_links_is_a_piece_of_a_value_of_the_original(
+    family: str, strategy: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Over a prompt whose rows the devices do not divide equally, and tokens, of which some have no tile."""
+    model: Model = request.getfixturevalue(family)
+    ring = ring_of(model.text, tmp_path, 3, strategy)
+    report = report_on(model, ring, model.prompts[1], 5)
+    assert report.equal, verdict(report)
+    blocks = {cut.piece.rpartition(" of ")[2] for cut in report.cuts}
+    assert len(blocks) >= (
+        2 if strategy == "sequence-parallel" else 4
+    )  # an attention and an MLP in two layers
+
+
+def add_twice(module: Module) -> None:
+    """A sum of the source adds its own tile, or slice, twice."""
+    change_sum(module, lambda item: Add((*item.terms, item.terms[1]), item.total))
+
+
 def drop_a_share(module: Module) -> None:
     """A sum of the source leaves out what came before it."""
     change_sum(module, lambda item: Add(item.terms[1:], item.total))
@@ -261,8 +305,17 @@ def test_a_wrong_sum_is_noticed(
 ) -> None:
     ring = ring_of(gpt2.text, tmp_path, 3, strategy, spoil)
     prompt = gpt2.prompts[2]  # three tiles of one size
-    ring.generate([prompt], 1)
+    report = report_on(gpt2, ring, prompt, 1)
     assert gpt2.error(ring, 1, prompt) > 1e-2
+    assert not report.equal
+    first = report.wrong[0]
+    assert "a" in (first.sender, first.receiver)  # a share that is dropped is on its way to the source
+    assert "h.0." in first.value and f"{first.sender} sends to {first.receiver}" in verdict(report)
+
+
+def test_a_tile_that_is_added_twice_is_refused(gpt2: Model, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="twice"):
+        ring_of(gpt2.text, tmp_path, 3, "galaxy", add_twice)
 
 
 @pytest.mark.parametrize("precision", ["int4", "int8"])
