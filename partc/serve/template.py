@@ -67,7 +67,7 @@ def read_chat(folder: Path, override: Path | None = None) -> Chat:
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages whose content is text; lists of parts are joined.
+    """Messages whose content is text; lists of parts are joined, and the arguments of calls are data.
 
     Raises:
         ApiError: a message has no role, or a part is no text.
@@ -167,6 +167,8 @@ class Renderer:
 def _plain(message: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(message.get("role"), str):
         raise ApiError(f"{where}: a message needs a role", param=f"{where}.role")
+    if "tool_calls" in message:
+        message = {**message, "tool_calls": _calls(message["tool_calls"])}
     content = message.get("content")
     if content is None or isinstance(content, str):
         return dict(message)
@@ -178,6 +180,25 @@ def _plain(message: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise ApiError(f"{where}: this model reads text alone", param=f"{where}.content")
         texts.append(text)
     return {**message, "content": "".join(texts)}
+
+
+def _calls(calls: Any) -> Any:
+    """Calls whose arguments are what their text says, as templates expect them; what is none stays as it is."""
+    if not isinstance(calls, list):
+        return calls
+    return [_call(call) for call in calls]
+
+
+def _call(call: Any) -> Any:
+    match call:
+        case {"function": {"arguments": str(text)}}:
+            try:
+                arguments = json.loads(text)
+            except (ValueError, RecursionError):
+                return call
+            return {**call, "function": {**call["function"], "arguments": arguments}}
+        case _:
+            return call
 
 
 def _json(path: Path) -> dict[str, Any]:
