@@ -93,7 +93,9 @@ class Plan(Struct, frozen=True, kw_only=True):
         names = convert(data.get("assignment"), list[str] | None)
         phases = convert(data.get("stages", {}), dict[str, SharedStages])
         others = {key: data[key] for key in data if key not in ("feasible", "assignment", "stages")}
-        stages = stages_of(names) if names else next(iter(phases.values()), None)
+        # A step begins with the prompt, whatever the order of the keys; a later phase may have one device a stage.
+        first = phases.get("prefill", next(iter(phases.values()), None))
+        stages = first or (stages_of(names) if names else None)
         return structs.replace(convert(others, cls), stages=stages, phases=phases)
 
 

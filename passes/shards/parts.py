@@ -17,6 +17,9 @@ from passes.shards.by_rows import is_by_rows
 from passes.shards.pieces import Drawing, Holding, Parts, Piece, Work
 from passes.shards.pricing import held_blocks
 
+_Held = tuple[tuple[str, ...], str, tuple[int, ...]]
+"""Devices, how they share a sub-module, and the units of each."""
+
 
 def shared_parts(module: Module) -> list[Part]:
     """The parts of all devices, the source's first.
@@ -53,7 +56,9 @@ def _holdings(phases: Mapping[str, SharedStages]) -> dict[str, list[Holding]]:
         [(stage.devices, stage.share, _units_of(stage)) for stage in stages for _ in stage.indices]
         for stages in phases.values()
     ]
-    alike = [[column.index(one) for one in column] for column in zip(*by_index, strict=True)]
+    columns = [_common(column) for column in zip(*by_index, strict=True)]
+    by_index = [list(row) for row in zip(*columns, strict=True)]
+    alike = [[column.index(one) for one in column] for column in columns]
     borders = {unit.first for stages in phases.values() for unit in units_of(stages)}
     borders |= {j for j in range(1, len(alike)) if alike[j] != alike[j - 1]}
     ends = [*sorted(borders), len(alike)]
@@ -64,6 +69,12 @@ def _holdings(phases: Mapping[str, SharedStages]) -> dict[str, list[Holding]]:
         ]
         for phase, row in zip(phases, by_index, strict=True)
     }
+
+
+def _common(column: Sequence[_Held]) -> list[_Held]:
+    """A sub-module's holdings by phase, where one of the devices that have all of it may compute it alone."""
+    whole = next((held for held in column if held[1] == "sequence"), None)
+    return [whole if whole and held[1] == "one" and held[0][0] in whole[0] else held for held in column]
 
 
 def _units_of(stage: SharedStage) -> tuple[int, ...]:
@@ -130,7 +141,7 @@ def _units(stages: SharedStages, held: Sequence[Holding], works: Mapping[Holding
         UnitWork(
             unit.devices,
             tuple(
-                _item(item, stage[item.submodule])
+                _item(item, stage[item.submodule], holding)
                 for holding in held
                 if unit.first <= holding.first <= unit.last
                 for item in works[holding]
@@ -140,9 +151,10 @@ def _units(stages: SharedStages, held: Sequence[Holding], works: Mapping[Holding
     ]
 
 
-def _item(item: Piece | Parts, stage: SharedStage) -> Item:
-    """A piece of work, as a phase does it."""
-    calls = tuple(map(_call, _graphs(item)))
+def _item(item: Piece | Parts, stage: SharedStage, holding: Holding) -> Item:
+    """A piece of work, as a phase does it: on all devices that hold it, or on one."""
+    every = dict(zip(holding.devices, map(_call, _graphs(item)), strict=False))
+    calls = tuple(every[device] for device in stage.devices if device in every)
     if isinstance(item, Parts):
         names = tuple(value.name if value else None for value in item.parts)
         return Sum(item.total.name, names, stage.exchange, calls)

@@ -1,19 +1,20 @@
 """The strategy `sequence-parallel`: each device computes all blocks for its rows; Galaxy's baseline SP.
 
 Rows are divided equally. Within an attention keys and values are gathered, in a ring and one after the other; an MLP
-needs no message. Every device holds all weights, which is why it is often out of memory. In a step of one row one
-device computes, and sends the others what their caches miss.
+needs no message. Every device holds all weights, which is why it is often out of memory. Behind a phase that
+is shared, the source computes one with fewer rows than devices (decode) alone: it has all weights, and the keys and
+values of all rows.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from partc.ir.plan import Plan, infeasible_plan
-from partc.plan.problem import Problem
+from partc.ir.plan import Plan, SharedStage, SharedStages, infeasible_plan
+from partc.plan.problem import Phase, Problem
 from partc.plan.shared.capacity import able_devices, layers_of
 from partc.plan.shared.collectives import tile_rows
-from partc.plan.shared.make import by_rows, rows_of, valued_shares
+from partc.plan.shared.make import by_rows, rows_of, stages_by, valued_shares
 
 METHOD: Final = "sequence parallelism"
 
@@ -23,8 +24,12 @@ def plan_sequence_parallel(problem: Problem) -> Plan:
     layers = layers_of(problem)
     if isinstance(layers, str):
         return infeasible_plan(f"{METHOD}: {layers}", METHOD)
-    names = able_devices(problem)
-    phases = {
-        phase.name: by_rows(problem, names, tile_rows(rows_of(phase), len(names))) for phase in problem.steps
-    }
-    return valued_shares(problem, phases, METHOD)
+    names, most = able_devices(problem), max(map(rows_of, problem.steps))
+
+    def stages(phase: Phase) -> SharedStages:
+        rows = rows_of(phase)
+        if rows < len(names) <= most and names[0] == problem.source:
+            return stages_by(problem, lambda j, _: SharedStage((j, j), (problem.source,)))
+        return by_rows(problem, names, tile_rows(rows, len(names)))
+
+    return valued_shares(problem, {phase.name: stages(phase) for phase in problem.steps}, METHOD)
