@@ -59,7 +59,7 @@ def table(
 
 def print_summary(summary: Summary) -> None:
     """The stages, the messages, what they come to, why, what the loss of a device would mean, and what may move."""
-    phases = list(summary.stages[0].compute_s)
+    phases = list(dict.fromkeys(phase for stage in summary.stages for phase in stage.compute_s))
     messages = [_message_table(summary.messages, phases)] if summary.messages else []
     batches = [_batch_table(tried, summary.batch)] if (tried := summary.explain.get("batch")) else []
     show(
@@ -107,7 +107,10 @@ def _stage_table(stages: Sequence[StageRow], phases: Sequence[str]) -> Table:
             *([_bytes(stage.weights_bytes), _bytes(stage.state_bytes)] if known else []),
             # Memory belongs to the device: it stands beside its first stage.
             *(["", ""] if stage.device in [s.device for s in stages[:index]] else _memory(stage)),
-            *(format_seconds(stage.compute_s[phase]) for phase in phases),
+            *(
+                format_seconds(stage.compute_s[phase]) if phase in stage.compute_s else "-"
+                for phase in phases
+            ),
         ]
         for index, stage in enumerate(stages)
     ]

@@ -30,7 +30,7 @@ class StageRow:
     budget_bytes: float
     """The memory that the device may use."""
     compute_s: Mapping[str, float]
-    """Phase → seconds of one step."""
+    """Phase → seconds of one step; none where a phase has other stages."""
 
 
 @dataclass(frozen=True)
@@ -123,18 +123,22 @@ def _stages(predicted: Predicted, profile: Sequence[SubmoduleProfile] | None) ->
     rows = []
     uses = {use.device: use for use in predicted.memory}
     held: dict[str, set[str]] = {device: set() for device in uses}
-    for index, stage in enumerate(predicted.phases[0].stages):
-        mine = profile[stage.first : stage.last + 1] if profile else None
+    times: dict[tuple[str, int, int], dict[str, float]] = {}
+    for phase in predicted.phases:
+        for run in phase.stages:
+            times.setdefault((run.device, run.first, run.last), {})[phase.phase] = run.seconds
+    for (device, first, last), seconds in times.items():
+        mine = profile[first : last + 1] if profile else None
         rows.append(
             StageRow(
-                device=stage.device,
-                first=stage.first,
-                last=stage.last,
-                weights_bytes=_weight_bytes(mine, held[stage.device]) if mine else None,
+                device=device,
+                first=first,
+                last=last,
+                weights_bytes=_weight_bytes(mine, held[device]) if mine else None,
                 state_bytes=sum(entry.state_bytes for entry in mine) if mine else None,
-                memory_bytes=uses[stage.device].needed_bytes,
-                budget_bytes=uses[stage.device].available_bytes,
-                compute_s={phase.phase: phase.stages[index].seconds for phase in predicted.phases},
+                memory_bytes=uses[device].needed_bytes,
+                budget_bytes=uses[device].available_bytes,
+                compute_s=seconds,
             )
         )
     return rows

@@ -57,14 +57,13 @@ def largest(array: Array) -> float:
 def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
     """The largest difference to the nearest tensor of the same sizes, and the `largest` value of that tensor.
 
-    Of a tensor with more rows the last ones are taken, or the first: those of a value that crosses in prompts alone.
+    Of a tensor with more rows the last ones are taken.
     """
     best = (float("inf"), 0.0)
     for other in seen:
-        has_rows = array.ndim > 2 and other.ndim > 2
-        for rows in (other[:, -array.shape[1] :], other[:, : array.shape[1]]) if has_rows else (other,):
-            if rows.shape == array.shape:
-                best = min(best, (difference(array, rows), largest(rows)))
+        rows = other[:, -array.shape[1] :] if array.ndim > 2 and other.ndim > 2 else other
+        if rows.shape == array.shape:
+            best = min(best, (difference(array, rows), largest(rows)))
     return best
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from partc.format.build import TensorType
 from partc.format.dims import symbols
 from partc.format.placement import Placement
-from partc.format.program import Add, Program, Recv
+from partc.format.program import Add, Join, Program, Recv
 from partc.plan.shared.exchanges import columns_name, tile_name
 from partc.plan.shared.work import ROWS
 from partc.runtime.client.results import Crossing
@@ -68,8 +68,8 @@ class Crossed:
 
 
 def shares_blocks(placement: Placement) -> bool:
-    """Whether devices add values: they share blocks then."""
-    return any(isinstance(item, Add) for item in _instructions(placement))
+    """Whether devices add values or join them: they share blocks then."""
+    return any(isinstance(item, Add | Join) for item in _instructions(placement))
 
 
 def pieces_of(placement: Placement, types: Mapping[str, TensorType]) -> dict[str, Piece]:
