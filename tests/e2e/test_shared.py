@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from partc.ir.text import parse_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.plan.problem_json import read_problem
+from partc.runtime.client.launch import launch_local
 from partc.runtime.client.results import Result
 from partc.verify.compare import join_steps
 from partc.verify.expectation import Original
@@ -343,3 +346,27 @@ def test_a_quantised_group_is_the_uncut_model_of_the_same_quantisation(
     ring = ring_of(text, tmp_path, 2, "megatron", drop_a_share)
     ring.generate([prompts[2]], 1)
     assert np.abs(logits_behind(ring, 1) - right).max() > 0.1
+
+
+@pytest.mark.parametrize("strategy", ["galaxy", "megatron"])
+def test_a_member_that_is_killed_and_started_again_takes_no_token_with_it(
+    llama: Model, strategy: str, tmp_path: Path
+) -> None:
+    """Two requests are in flight; the caches of the other members go back to where those of the new one begin."""
+    build = ring_of(llama.text, tmp_path, 3, strategy).build
+    with launch_local(build, runner="python") as ring, ring.client() as client:
+        made = 0
+
+        def on_token(_: object) -> None:
+            nonlocal made
+            made += 1
+            if made == 6:
+                os.kill(ring.pids["b"], signal.SIGKILL)
+
+        requests = [
+            client.submit([prompt], max_new_tokens=24, ignore_eos=True, on_token=told)
+            for prompt, told in zip(llama.prompts[1:], (on_token, None), strict=True)
+        ]
+        found = [list(request.result().tokens[0]) for request in requests]
+    assert made == 24
+    assert found == [right[:24] for right in llama.tokens[1:]]

@@ -62,7 +62,8 @@ LENGTHS = (9, 4)
 TOLERANCE = 1e-4
 
 
-def _saved(kind: str, fields: dict[str, Any], task: str, folder: Path) -> Any:
+def saved(kind: str, fields: dict[str, Any], task: str, folder: Path) -> Any:
+    """A tiny network, saved as a checkpoint."""
     network = MODEL_CLASSES[task].from_config(CONFIG_MAPPING[kind](**fields)).eval()
     initialise(network, 0)
     network.save_pretrained(folder)
@@ -96,7 +97,7 @@ def compare(
 
     `strategies`: of `partc.pipeline.sharing`; three devices share every block.
     """
-    network = _saved(kind, fields, task, folder / "checkpoint")
+    network = saved(kind, fields, task, folder / "checkpoint")
     config = ModelConfig(CheckpointFolder(folder / "checkpoint"), task=task, max_sequence=32, max_batch=2)
     text = simplified(config)
     ring = compile_ring(text, folder / "build", devices_file(folder, 3, targets))
