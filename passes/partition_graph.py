@@ -76,7 +76,7 @@ class PartitionGraph(Pass):
         devices = load_devices(self.devices)
         check_strategy(devices, self.strategy)
         if module.info.quantize is not None and module.profile is not None:
-            module.profile = _profile_on(devices, module.info, module)
+            module.profile = profile_on(devices, module.info, module)
         if module.info.batches:
             decision, tried = choose_batch(module, devices, self.strategy, where=self.devices)
             module.info, module.profile = decision.module.info, decision.module.profile
@@ -230,10 +230,10 @@ def _attempt(batch: int, decision: Decision | None, rate: float) -> dict[str, ob
 def _of_batch(module: Module, batch: int, devices: DevicesConfig) -> Module:
     """The module with that batch decided, profiled anew."""
     info = of_batch(module.info, batch)
-    return replace(module, info=info, profile=_profile_on(devices, info, module))
+    return replace(module, info=info, profile=profile_on(devices, info, module))
 
 
-def _profile_on(devices: DevicesConfig, info: ModelInfo, module: Module) -> list[SubmoduleProfile]:
+def profile_on(devices: DevicesConfig, info: ModelInfo, module: Module) -> list[SubmoduleProfile]:
     """The profile with weights as the targets of these devices store them.
 
     Where they differ the largest size counts: the problem knows one for all devices.

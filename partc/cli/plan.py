@@ -22,6 +22,7 @@ from partc.errors import PlanError
 
 if TYPE_CHECKING:
     from partc.cli.observers import Watch
+    from partc.ir.fleet import Fleet
     from partc.ir.graph import Module
     from partc.ir.plan import Plan
     from partc.plan.problem import Problem
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     epilog=example(
         "partc plan model.yaml --target devices.yaml",
         "partc plan model.yaml --target devices.yaml --json > plan.json",
+        "partc plan model.yaml --target devices.yaml --fleet demand.yaml",
         "partc plan --problem problem.json --json",
     ),
 )
@@ -41,14 +43,22 @@ if TYPE_CHECKING:
 @click.option(
     "--problem", metavar="FILE", help="A planning problem as JSON (- for standard input), instead of MODEL."
 )
+@click.option(
+    "--fleet",
+    "demand_file",
+    type=FILE,
+    metavar="DEMAND",
+    help="Form rings of these devices that answer the requests in DEMAND, a demand.yaml.",
+)
 @planning_options
 @cache_option()
 @watch_options
-@json_option("plan.json, or the answer to a problem,")
+@json_option("plan.json, the fleet, or the answer to a problem,")
 def plan_command(
     model: str | None,
     devices_file: Path | None,
     problem: str | None,
+    demand_file: Path | None,
     strategy: str,
     cut_rule: str,
     cache: bool,
@@ -59,7 +69,8 @@ def plan_command(
 ) -> None:
     """Plan MODEL for the devices in DEVICES; nothing is emitted and no weight is read."""
     if problem is not None:
-        refuse(model is not None or devices_file is not None, "--problem excludes MODEL and --target")
+        given = model is not None or devices_file is not None or demand_file is not None
+        refuse(given, "--problem excludes MODEL, --target and --fleet")
         _answer(problem, strategy, as_json)
         return
     refuse(model is None, "missing MODEL (or --problem FILE)")
@@ -69,9 +80,12 @@ def plan_command(
 
     from partc.cli.observers import Watch
 
-    _show(
-        _plan(model, devices_file, strategy, cut_rule, cache, Watch(print_after, dump_dir, timing)), as_json
-    )
+    watch = Watch(print_after, dump_dir, timing)
+    if demand_file is not None:
+        refuse(strategy != "optimal", "--fleet plans its rings with --strategy optimal")
+        _show_fleet(_fleet(model, devices_file, demand_file, cut_rule, cache, watch), as_json)
+        return
+    _show(_plan(model, devices_file, strategy, cut_rule, cache, watch), as_json)
 
 
 def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: bool, watch: Watch) -> Module:
@@ -89,6 +103,39 @@ def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: b
     check_targets(devices, tools=False)
     steps = default_pipeline(devices_file, strategy, cut_rule, Path("build"), PLANNING)
     return run_watched(lambda: load_model(model, cache), steps, watch)
+
+
+def _fleet(
+    model: str, devices_file: Path, demand_file: Path, cut_rule: str, cache: bool, watch: Watch
+) -> Fleet:
+    """The rings of MODEL for a demand."""
+    from partc.cli.checks import check_targets
+    from partc.cli.load import load_model
+    from partc.cli.observers import run_watched
+    from partc.config.demand import load_demand
+    from partc.config.devices import load_devices
+    from partc.pipeline.default import fleet_pipeline
+    from partc.plan.fleet.kinds import check_fleet
+
+    load_demand(demand_file)
+    devices = load_devices(devices_file)
+    check_fleet(devices, str(devices_file))
+    check_targets(devices, tools=False)
+    steps = fleet_pipeline(devices_file, demand_file, cut_rule)
+    module = run_watched(lambda: load_model(model, cache), steps, watch)
+    assert module.plan is not None, "form-rings leaves a fleet or raises"
+    assert module.plan.fleet is not None
+    return module.plan.fleet
+
+
+def _show_fleet(fleet: Fleet, as_json: bool) -> None:
+    from partc.cli.fleet_tables import print_fleet
+    from partc.ir.plan import plain
+
+    if as_json:
+        print_json(plain(fleet))
+    else:
+        print_fleet(fleet)
 
 
 def _show(module: Module, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""The plan of a module, as plan.json holds it: `{format, problem, answer, predicted, overlap, survival, layers}`.
+"""The plan of a module: plan.json, `{format, problem, answer, predicted, overlap, survival, layers, fleet}`.
 
 The planner makes it (`partc.plan`); the IR carries it from `partition-graph` to the passes that apply it.
 """
@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct, convert, field, structs, to_builtins
 
 from partc.format.placement import Stage, Stages, assignment_of, stages_of
+from partc.ir.fleet import Fleet
 
 FORMAT = "partc-plan/1"
 Json = dict[str, Any]
@@ -302,6 +303,8 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     survival: Survival | None = None
     layers: tuple[tuple[int, int], ...] | None = None
     """First and last layer of the model in every sub-module; None where they cannot be told."""
+    fleet: Fleet | None = None
+    """Rings for a demand, instead of a problem with one answer."""
 
     @property
     def stages(self) -> Stages:
@@ -316,7 +319,9 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "answer": None if self.answer == Plan() else self.answer.to_json(),
             "predicted": plain(self.predicted),
         }
-        found = {"overlap": self.overlap, "survival": self.survival, "layers": self.layers}
+        found = {
+            "overlap": self.overlap, "survival": self.survival, "layers": self.layers, "fleet": self.fleet
+        }  # fmt: skip
         return {**fields, **{key: plain(value) for key, value in found.items() if value is not None}}
 
     @classmethod

@@ -49,6 +49,9 @@ SHARED: Mapping[str, tuple[str, ...]] = {
 PLANNING = ("simplify", "cut", "measure", "place")
 """The phases of `partc plan`: everything up to the plan."""
 
+MEASURING = PLANNING[:-1]
+"""Those of `partc plan --fleet`, in which `form-rings` follows: everything up to the costs."""
+
 
 class Default(str):
     """The default of a pass's option, which the command line may replace; a given value stays."""
@@ -69,6 +72,13 @@ def default_pipeline(
     further = SHARED if strategy in SHARING else {}
     steps = [load_pass(text) for phase in phases for text in (*PHASES[phase], *further.get(phase, ()))]
     return configure(steps, devices, strategy, cut_rule, output, disable)
+
+
+def fleet_pipeline(devices: Path, demand: Path, cut_rule: str) -> list[Pass]:
+    """The passes up to the rings of a fleet, for the requests in the file `demand`."""
+    steps = default_pipeline(devices, "optimal", cut_rule, Path("build"), MEASURING)
+    settings = {("form-rings", "devices"): str(devices), ("form-rings", "demand"): str(demand)}
+    return [*steps, _configured(load_pass("form-rings"), settings)]
 
 
 def configure(

@@ -26,13 +26,14 @@ PASSES: Mapping[str, str] = {
     "map-dependencies": "passes.map_dependencies:MapDependencies",
     "profile-submodules": "passes.profile_submodules:ProfileSubmodules",
     "partition-graph": "passes.partition_graph:PartitionGraph",
+    "form-rings": "passes.form_rings:FormRings",
     "overlap-submodules": "passes.overlap_submodules:OverlapSubmodules",
     "split-graph": "passes.split_graph:SplitGraph",
     "lower-target": "passes.lower_target:LowerTarget",
     "emit-bundle": "passes.emit_bundle:EmitBundle",
 }
-"""Every pass by name, in the order of the default pipeline. `shard-blocks` is no part of it yet, and `separate-blocks`
-only where several devices may share a block."""
+"""Every pass by name, in the order of the default pipeline. `shard-blocks` is no part of it yet, `separate-blocks`
+only where several devices may share a block, and `form-rings` stands for `partition-graph` where there is a demand."""
 
 TARGETS: Mapping[str, str] = {
     "null": "targets.null:NullTarget",

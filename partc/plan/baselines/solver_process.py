@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +24,8 @@ SOLVER = (sys.executable, "-P", "-m", "partc.plan.baselines.assignment_solver")
 _GRACE_S = 5.0
 """Time beyond the solver's limit: to start, to prepare, to write."""
 
+
+T = TypeVar("T")
 
 BUG = 70
 """Exit code of the process where our code failed, and not the solver."""
@@ -46,7 +49,12 @@ class SolverError(Exception):
 
 
 def ask_solver(request: Mapping[str, object], limit_s: float, command: Sequence[str] = SOLVER) -> Answer:
-    """The answer to a request; the process is killed a little after the limit.
+    """The answer to a request about an assignment, as `ask` has it."""
+    return ask(request, limit_s, command, Answer)
+
+
+def ask(request: Mapping[str, object], limit_s: float, command: Sequence[str], kind: type[T]) -> T:
+    """The answer to a request, a struct of this kind; the process is killed a little after the limit.
 
     Raises:
         SolverError: the process could not be started, was killed, failed, or wrote no answer.
@@ -73,7 +81,7 @@ def ask_solver(request: Mapping[str, object], limit_s: float, command: Sequence[
         raise InternalError(f"the process of the solver failed:\n{said}")
     if done.returncode:
         raise SolverError(_failure(done.returncode, done.stderr))
-    return _read(done.stdout)
+    return _read(done.stdout, kind)
 
 
 def _failure(code: int, stderr: bytes) -> str:
@@ -83,9 +91,9 @@ def _failure(code: int, stderr: bytes) -> str:
     return f"failed: {lines[-1][:200] if lines else f'exit code {code}'}"
 
 
-def _read(text: bytes) -> Answer:
+def _read(text: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(text, type=Answer)
+        return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
         raise SolverError("wrote an answer of the wrong form") from error
     except (msgspec.DecodeError, RecursionError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from partc.errors import PlanError
+from partc.errors import InternalError, PlanError
 from partc.format.placement import Stages
 from partc.ir.plan import Plan, SharedStages
 from partc.plan.check import check_predicted, read_stages
@@ -136,5 +136,7 @@ def _check_load(load: Load) -> None:
     ):  # fmt: skip
         if number < 1:
             raise PlanError(f"{number} {name}: at least one is needed", hint="give 1 or more")
+    if load.arrivals_s and (load.mode == "bubbles" or len(load.arrivals_s) != load.requests):
+        raise InternalError("one arrival for each request, which do not wait for each other's tokens")
     if not 0 <= load.jitter <= 10:
         raise PlanError(f"a jitter of {load.jitter:g} cannot be", hint="0.1 varies times by about 10 %")

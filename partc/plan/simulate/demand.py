@@ -12,7 +12,7 @@ class Load:
     """Requests to the devices."""
 
     requests: int
-    """The number of requests; all come at time 0."""
+    """The number of requests."""
     tokens: int
     """Steps of each request."""
     mode: str
@@ -22,6 +22,8 @@ class Load:
     jitter: float = 0.0
     """Standard deviation of the factor (log-normal, mean 1) on every run and transfer."""
     seed: int = 0
+    arrivals_s: tuple[float, ...] = ()
+    """The time at which each request comes, ascending; empty: all at time 0."""
 
 
 class Noise:

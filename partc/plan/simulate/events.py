@@ -26,9 +26,9 @@ A prompt is one step, as in the plan's times. Where the runner sends a long one 
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import assert_never
 
 from partc.errors import InternalError
@@ -138,7 +138,13 @@ class Simulator:
             tuple[float, bool, int, _Device, _Execution | None, tuple[int, int, Mail] | None]
         ] = []
         self._made = 0
-        self._waiting = iter(range(load.requests))
+        arrivals = load.arrivals_s or (0.0,) * load.requests
+        self._coming = deque(enumerate(arrivals))
+        """Requests that are still to come, with their times."""
+        self._waiting: deque[int] = deque()
+        """Requests that have come and were not admitted yet."""
+        self._free = 1 if load.mode == "sequential" else load.in_flight
+        """Requests that may be admitted now."""
         self._open: list[int] = []
         """The requests that were admitted together last."""
         self._unfinished = 0
@@ -155,8 +161,10 @@ class Simulator:
             InternalError: the programs wait for each other.
         """
         load = self._load
-        self._begin_all(self._admitted(1 if load.mode == "sequential" else load.in_flight), 0.0)
         while self._missing:
+            if self._coming and (not self._events or self._coming[0][1] <= self._events[0][0]):
+                self._come()
+                continue
             if not self._events:
                 raise InternalError("the programs wait for each other", hint="no message is on its way")
             now, is_turn, _, device, execution, mail = heapq.heappop(self._events)
@@ -177,13 +185,22 @@ class Simulator:
             token_s=tuple(map(tuple, self._token_s)),
             limit=self._workflow.limit(load.tokens),
             batch=self._workflow.batch,
+            arrivals_s=load.arrivals_s,
         )
 
     # -- requests
 
-    def _admitted(self, count: int) -> list[tuple[int, int]]:
-        """The first steps of so many more requests, as far as there are any."""
-        self._open = list(islice(self._waiting, count))
+    def _come(self) -> None:
+        """All requests of the next arrival, together."""
+        now = self._coming[0][1]
+        while self._coming and self._coming[0][1] == now:
+            self._waiting.append(self._coming.popleft()[0])
+        self._begin_all(self._admitted(), now)
+
+    def _admitted(self) -> list[tuple[int, int]]:
+        """The first steps of the requests that may be admitted now, as far as there are any."""
+        self._open = [self._waiting.popleft() for _ in range(min(self._free, len(self._waiting)))]
+        self._free -= len(self._open)
         return [(request, 0) for request in self._open]
 
     def _begin_all(self, steps: Iterable[tuple[int, int]], now: float) -> None:
@@ -201,11 +218,12 @@ class Simulator:
         self._missing -= 1
         self._unfinished -= 1
         done = step + 1 == self._load.tokens
+        self._free += done
         if self._load.mode != "bubbles":
-            self._begin_all(self._admitted(1) if done else [(request, step + 1)], now)
+            self._begin_all(self._admitted() if done else [(request, step + 1)], now)
         elif not self._unfinished:  # all that are open have made a token (EdgeShard, Fig. 5a)
             going = [(other, step + 1) for other in self._open]
-            self._begin_all(self._admitted(self._load.in_flight) if done else going, now)
+            self._begin_all(self._admitted() if done else going, now)
 
     # -- devices
 

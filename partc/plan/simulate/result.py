@@ -9,8 +9,8 @@
  "transfers": [{"from", "to", "request", "phase", "step", "bytes", "start_s", "end_s"}]}
 ```
 
-All times are seconds since the requests came, which is at 0 for all; requests, steps and stages count from 0.
-A request of `batch` sequences counts as one: it makes `batch` tokens wherever one is counted here.
+All times are seconds; requests come at 0, or at `arrivals_s`, which is there where they do not. Requests, steps and
+stages count from 0. A request of `batch` sequences counts as one: it makes `batch` tokens wherever one is counted here.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class Simulation:
     limit: Limit
     batch: int = 1
     """Sequences of a request."""
+    arrivals_s: tuple[float, ...] = ()
+    """The time at which each request came; empty: all at 0."""
 
     @property
     def makespan_s(self) -> float:
@@ -89,8 +91,9 @@ class Simulation:
 
     @property
     def first_token_s(self) -> float:
-        """Mean time to the first token of a request."""
-        return fmean(times[0] for times in self.token_s)
+        """Mean time from the arrival of a request to its first token."""
+        came = self.arrivals_s or (0.0,) * len(self.token_s)
+        return fmean(times[0] - start for times, start in zip(self.token_s, came, strict=True))
 
     @property
     def pace_s(self) -> float | None:
@@ -125,6 +128,7 @@ class Simulation:
             "token_s": [list(times) for times in self.token_s],
             "spans": [asdict(span) for span in self.spans],
             "transfers": [_transfer_json(item) for item in self.transfers],
+            **({"arrivals_s": list(self.arrivals_s)} if self.arrivals_s else {}),
         }
 
 
