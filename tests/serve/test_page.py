@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -106,3 +107,21 @@ def test_it_fits_and_every_field_has_a_label(page: Page, width: int, scheme: str
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     fields = "[...document.querySelectorAll('input, textarea')].filter(e => !e.labels.length).length"
     assert page.evaluate(fields) == 0
+
+
+def test_axe_finds_nothing_serious(page: Page) -> None:
+    """Rules of accessibility, as axe-core checks them, in both schemes, with a conversation on the page."""
+    modules = os.environ.get("PARTC_NODE")
+    if not modules:
+        pytest.skip("PARTC_NODE names no folder with npm's axe-core")
+    page.click("summary")
+    page.fill("#text", "abc")
+    page.click("#send")
+    page.wait_for_selector("#stop:not([disabled])")
+    page.wait_for_selector("#stop[disabled]")
+    page.evaluate((Path(modules) / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        found = page.evaluate("axe.run().then(told => told.violations)")
+        serious = [rule for rule in found if rule["impact"] in ("serious", "critical")]
+        assert serious == [], scheme

@@ -273,3 +273,79 @@ def test_keys_queue_and_time(build: Path, tmp_path: Path) -> None:
         assert (status, answer["error"]["code"]) == (504, "timeout")
         events_ = events(server.post("/v1/completions", {**body, "stream": True}, "first")[1])
         assert events_[-1]["error"]["code"] == "timeout"
+
+
+def test_a_thousand_connections_and_slow_clients_lose_nothing(server: Server) -> None:
+    """Bodies that trickle, headers without end, and a thousand who say nothing, while others are answered."""
+    place = urlsplit(server.url)
+    where = str(place.hostname), place.port or 0
+    before = _memory(server)
+    crowd = [socket.create_connection(where, timeout=30) for _ in range(1000)]
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    for index, one in enumerate(crowd[:300]):
+        one.sendall(
+            (
+                head + b"Content-Length: 100\r\n\r\n{",
+                head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{",
+                head + b"X-Slow: ",
+            )[index % 3]
+        )
+    begun = time.monotonic()
+    statuses = [server.complete(max_tokens=8)[0] for _ in range(5)]
+    assert statuses == [200] * 5
+    assert server.get("/health")[0] == 200
+    assert time.monotonic() - begun < 30
+    assert _memory(server) < before + (256 << 20)
+    for one in crowd:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"Content-Length: -1",
+        b"Content-Length: 5\r\nContent-Length: 6",
+        b"Transfer-Encoding: gzip",
+        b"X: " + b"a" * 100_000,
+        b"\0\xff: \x01",
+        b"Host: \xff\xfe",
+        b"Authorization: Bearer \xff\xff",
+    ],
+    ids=["negative", "twice", "encoding", "long", "bytes", "host", "key"],
+)
+def test_hostile_headers_are_refused_or_ignored(server: Server, header: bytes) -> None:
+    place = urlsplit(server.url)
+    with socket.create_connection((str(place.hostname), place.port or 0), timeout=30) as one:
+        one.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + header + b"\r\n\r\n")
+        one.shutdown(socket.SHUT_WR)
+        answer = one.recv(65536)
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
+    assert server.get("/health")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"role": "user", "content": "a" * 10_000_000}]},
+        {"messages": [{"role": "user", "content": "a"}] * 20_000},
+        {"messages": [{"role": "r" * 50_000, "content": "a"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 5000}]},
+        {"chat_template_kwargs": {"messages": 1}},
+        {"chat_template_kwargs": {"nested": [[[[[[[[[[1]]]]]]]]]]}},
+        {"tools": [{}] * 5000},
+    ],
+    ids=["prompt", "turns", "role", "parts", "kwargs", "nested", "tools"],
+)
+def test_hostile_conversations_have_a_clear_end(server: Server, body: dict[str, Any]) -> None:
+    status, answer = server.post(CHAT, {"model": MODEL, "messages": MESSAGES, "max_tokens": 2, **body})
+    assert status in (200, 400, 413)
+    if status != 200:
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
+        assert len(answer["error"]["message"]) < 1000
+    assert server.get("/health")[0] == 200
+
+
+def _memory(server: Server) -> int:
+    """Resident bytes of the server."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
