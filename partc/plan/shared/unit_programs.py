@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from partc.errors import PlanError
 from partc.format.program import Cut, Instruction, Join, Recv, Run, Send
 from partc.plan.shared.exchanges import Group, tile_name
 from partc.plan.shared.work import Call, Calls, Compute, Item, Sum, UnitWork, Values
@@ -218,5 +219,9 @@ class Unit:
 
     def _axis(self, name: str) -> int:
         axis = self.values.axis(name)
-        assert axis is not None, f"{name} has no axis of rows"
+        if axis is None:
+            raise PlanError(
+                f"{name} has its rows in one axis with the batch: devices cannot divide them",
+                hint="--strategy megatron shares this model, by heads and columns alone",
+            )
         return axis
