@@ -37,6 +37,8 @@ class Schedule {
   void seen(std::uint64_t next_request) { next_number = std::max(next_number, next_request); }
   /// Another placement is in force.
   void adopt(RolePtr of_role);
+  /// A device has none of before: nothing is kept for later requests.
+  void forget_rows() { slots_.forget(); }
   /// Devices were lost for which there are no others: requests wait for them.
   void lost(const Names& gone, double now, Actions& out);
   /// The links that are down between devices that are both there.

@@ -84,8 +84,10 @@ std::uint64_t Source::first_request(const messages::Hello& hello) const {
 }
 
 void Source::greeted(const messages::Hello& hello, double now, Actions& out) {
-  // Its former life lacked that link.
-  if (!changes.remembers(hello.name, hello.incarnation)) unready_.erase(hello.name);
+  if (!changes.remembers(hello.name, hello.incarnation)) {
+    unready_.erase(hello.name);  // its former life lacked that link
+    schedule.forget_rows();
+  }
   changes.greeted(hello.name, {hello.incarnation, hello.epoch, hello.placement});
   look(now, out);
 }

@@ -102,6 +102,10 @@ class Schedule:
         self._slots.forget()
         self.patience = Patience(role, self.floor_s)
 
+    def forget_rows(self) -> None:
+        """A device has none of before: nothing is kept for later requests."""
+        self._slots.forget()
+
     def lost(self, gone: Sequence[str], now: float) -> Iterator[Action]:
         """Devices were lost for which there are no others: requests wait for them."""
         self._rejoin.begin(tuple(gone), now)

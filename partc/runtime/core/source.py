@@ -161,6 +161,7 @@ class Source:
         """A device is connected."""
         if not self.changes.remembers(hello.name, hello.incarnation):
             self._unready.pop(hello.name, None)  # its former life lacked that link
+            self.schedule.forget_rows()
         self.changes.greeted(hello.name, Member(hello.incarnation, hello.epoch, hello.placement))
         yield from self.look(now)
 

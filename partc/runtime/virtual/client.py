@@ -84,6 +84,7 @@ class VirtualClient:
         sampling: Sampling = _GREEDY,
         ignore_eos: bool = False,
         trace: bool = False,
+        reuse: bool = False,
     ) -> Answer:
         """Ask for tokens, or for the outputs of a model that does not generate."""
         answer = Answer((len(self.answers) + 1).to_bytes(16, "big"))
@@ -97,6 +98,7 @@ class VirtualClient:
             ignore_eos=ignore_eos,
             trace=trace,
             values=specs_of(arrays, self._role.types),
+            reuse=reuse,
         )
         self.answers[answer.ticket] = answer
         self._tell(submit, [to_frame(array) for array in arrays.values()])
