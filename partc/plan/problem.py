@@ -63,6 +63,9 @@ class Tiling:
     """Fraction of the time in residual sums and normalisations, which are divided by rows."""
     keys_bytes: float = 0
     """Keys and values of all rows, which devices that share by rows alone gather; 0 for an MLP."""
+    queries_bytes: float = 0
+    """Queries of all rows, where these devices gather them as well and each computes attention for all rows; 0: for its
+    own, as the paper has it."""
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ def _tiling(submodule: Submodule, block: Block, step: Step, device: DeviceConfig
         leave=seconds[block.end] / total,
         connect=sum(taken for node, taken in seconds.items() if node not in own) / total,
         keys_bytes=_keys_bytes(block, step),
+        queries_bytes=_queries_bytes(block, step),
     )
 
 
@@ -96,6 +97,11 @@ def _seconds(node: Node, step: Step, device: DeviceConfig) -> float:
     cost = node_cost(node, step)
     moving = cost.moved_bytes / device.memory_bandwidth_bytes_per_s
     return max(cost.flops / device.flops_per_s, moving)
+
+
+def _queries_bytes(block: Block, step: Step) -> float:
+    queries = [node.operand(0) for node in block.inside if node.op in ATTENTIONS]
+    return sum(value.bytes(step.sizes) for value in queries)
 
 
 def _keys_bytes(block: Block, step: Step) -> float:

@@ -6,6 +6,7 @@ expansions of them are constants.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from partc.errors import UserError
 from partc.format.dims import evaluate, symbols
+from partc.format.program import Cut, Join, Run
 from partc.ir.edit import Names
-from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Value
+from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Part, Value
 from partc.pipeline.contract import Context
 from partc.pipeline.registry import load_passes
 from targets.rewrite import clone
@@ -55,6 +57,24 @@ def entries_of(
     rows = {most, *(size for size in chunks if size < most), *([1] if info.has_states else [])}
     wide = {widest, *(size for size in batches if size < widest)}
     return [Entry(batch, size) for batch in sorted(wide) for size in sorted(rows)]
+
+
+def entries_by_graph(
+    part: Part, info: ModelInfo, batches: Sequence[int], chunks: Sequence[int]
+) -> dict[str, list[Entry]]:
+    """The entries of every graph of a part: those of `entries_of`, and where it is called with tiles their sizes."""
+    whole = entries_of(part.graphs, info, batches, chunks)
+    items = [
+        item
+        for programs in (part.programs, *part.without.values())
+        for one in programs.values()
+        for item in one
+    ]
+    counts = {len(item.parts) for item in items if isinstance(item, Cut | Join)}
+    own = {graph.name: tuple(value.name for value in graph.inputs) for graph in part.graphs}
+    tiled = {item.submodule for item in items if isinstance(item, Run) and item.inputs != own[item.submodule]}
+    tiles = {Entry(entry.batch, math.ceil(entry.sequence / count)) for entry in whole for count in counts}
+    return {name: sorted({*whole, *(tiles if name in tiled else ())}) for name in own}
 
 
 def specialise(graph: Graph, info: ModelInfo, entry: Entry) -> Graph:

@@ -27,7 +27,7 @@ from targets.tvm.machine import ARCHITECTURES, PROVIDERS, Machine, features_of_h
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.quantized import stored_bytes, write_quantized
-from targets.tvm.specialise import Entry, entries_of, outputs_of, specialise
+from targets.tvm.specialise import Entry, entries_by_graph, entries_of, outputs_of, specialise
 from targets.tvm.toolchain import Toolchain, check_installed, find_toolchain
 from targets.tvm.widen import widen
 from targets.weights import Placed, write_weights
@@ -160,8 +160,10 @@ class TvmTarget(Target):
         from targets.tvm.link import verified
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
-        entries = entries_of(part.graphs, info, self.batches, self.chunks)
-        graphs = {graph.name: [_static(graph, info, entry) for entry in entries] for graph in part.graphs}
+        entries = entries_by_graph(part, info, self.batches, self.chunks)
+        graphs = {
+            graph.name: [_static(graph, info, one) for one in entries[graph.name]] for graph in part.graphs
+        }
         every = [graph for static in graphs.values() for graph in static]
         packed = in_panels = frozenset[str]()
         if not self.machine.cuda:  # panels are what the kernels of processors read
@@ -175,7 +177,7 @@ class TvmTarget(Target):
         weights = {name: _weights(static) for name, static in graphs.items()}
         added = []
         for name, static in graphs.items():
-            for entry, graph in zip(entries, static, strict=True):
+            for entry, graph in zip(entries[name], static, strict=True):
                 values = {value.name: value for value in graph.values()}
                 parameters = [*graph.inputs, *graph.states(), *weights[name]]
                 added.append(f"{name}_{entry.suffix}")
@@ -189,7 +191,7 @@ class TvmTarget(Target):
         peak_bytes = self._build(builder.finish(), added, tools, folder, write)
         functions = {
             name: LibraryFunctions(
-                entries=tuple((entry.batch, entry.sequence) for entry in entries),
+                entries=tuple((entry.batch, entry.sequence) for entry in entries[name]),
                 weights=tuple(places[weight].entry.name for weight in own),
             )
             for name, own in stored.items()

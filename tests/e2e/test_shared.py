@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -201,8 +202,15 @@ def test_caches_that_would_have_to_be_laid_out_again(llama: Model, tmp_path: Pat
 
 @pytest.mark.tvm
 def test_tiles_on_compiled_code(gpt2: Model, tmp_path: Path) -> None:
-    """Steps are filled up to the sizes of entries, tiles too; the other device has another engine."""
+    """Steps are filled up to the sizes of entries; tiles have such of their own. The other device runs onnxruntime."""
     ring = ring_of(gpt2.text, tmp_path, 2, "galaxy", targets=("tvm", "ort"))
+    role = ring.roles["a"]
+    calls = [item for item in role.programs["prefill"] if isinstance(item, Run)]
+    tiled = {call.submodule for call in calls if call.inputs != role.submodules[call.submodule].inputs}
+    assert tiled and role.engine.library
+    for name in tiled:
+        rows = {entry[1] for entry in role.engine.library.functions[name].entries}
+        assert math.ceil(max(rows) / 2) in rows
     assert tuple(ring.generate([prompt], TOKENS)[0] for prompt in gpt2.prompts) == gpt2.tokens
     for number, prompt in enumerate(gpt2.prompts, 1):
         assert gpt2.error(ring, number, prompt) < TOLERANCE

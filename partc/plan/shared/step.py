@@ -8,7 +8,7 @@ through these, by the exchange of its stage:
 | `tiles` | gather, with the products that enter | products that leave, with the sum by tiles; connect on a tile |
 | `ring` | gather, where rows lie in tiles | sum by tiles, and gather; connect on all rows |
 | `star` | gather, where rows lie in tiles | sum through the first device; connect on all rows |
-| shared by `sequence` | nothing; attention gathers keys, then values, within | connect on a tile |
+| shared by `sequence` | nothing; attention gathers keys, values and perhaps queries | connect on a tile |
 
 Where a unit is entered all its devices have all rows. Seconds of a share are those of the whole block, times the
 share, divided by the block's efficiency: a model in which kernels gain in proportion. The sums themselves are free.
@@ -167,11 +167,18 @@ class _Walk:
         return self.run(stage, "connect", ready, part.connect_s(tiled=tiles))
 
     def by_rows(self, stage: SharedStage, part: Part, ready: Times) -> Times:
-        """A block that each device computes for its own rows; keys, then values, are gathered in between."""
-        ready = self.run(stage, "enter", ready, part.seconds(part.tiling.enter))
-        for _ in range(2 if part.tiling.keys_bytes else 0):
-            ready = gather(Ring(stage.devices, self.lanes, part.rows, part.tiling.keys_bytes / 2), ready)
-        ready = self.run(stage, "inner", ready, part.seconds(part.inner))
+        """A block whose rows are divided; keys, values and perhaps queries are gathered in between."""
+        tiling = part.tiling
+        ready = self.run(stage, "enter", ready, part.seconds(tiling.enter))
+        for size in (tiling.keys_bytes / 2, tiling.keys_bytes / 2, tiling.queries_bytes):
+            if size:
+                ready = gather(Ring(stage.devices, self.lanes, part.rows, size), ready)
+        inner = (
+            [part.inner * whole for whole in part.time_s]
+            if tiling.queries_bytes
+            else part.seconds(part.inner)
+        )
+        ready = self.run(stage, "inner", ready, inner)
         ready = self.run(stage, "leave", ready, part.seconds(part.tiling.leave))
         return self.run(stage, "connect", ready, part.connect_s(tiled=True))
 
