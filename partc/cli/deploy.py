@@ -12,7 +12,8 @@ from partc.cli.options import FILE, example, json_option, print_json, refuse
 
 if TYPE_CHECKING:
     from partc.deploy.adb import AdbSettings
-    from partc.deploy.runners import Files
+    from partc.deploy.runners import Runner
+    from partc.deploy.ssh import SshSettings
 
 _FOLDER = "/var/lib/partc"
 
@@ -22,6 +23,7 @@ _FOLDER = "/var/lib/partc"
     short_help="Write units or manifests for a build, or start it on phones.",
     epilog=example(
         "partc deploy build --to systemd -o units",
+        "partc deploy build --to systemd --apply --host board=root@192.0.2.7",
         "partc deploy build --to kubernetes --image registry.example/partc:0.1",
         "partc deploy build --to adb",
     ),
@@ -47,6 +49,19 @@ _FOLDER = "/var/lib/partc"
     metavar="FILE",
     help="partc-runner on devices without a native one, for systemd.",
 )
+@click.option(
+    "--apply",
+    "applies",
+    is_flag=True,
+    help="Send each device its folder and its units over ssh, and start its runner.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME=[USER@]HOST",
+    help="Where ssh finds a device, for --apply. Repeatable.  [default: root@NAME]",
+)
 @click.option("--image", metavar="IMAGE", help="Container image with partc-runner, for Kubernetes.")
 @click.option(
     "--phone",
@@ -71,6 +86,8 @@ def deploy_command(
     output: Path | None,
     folder: str | None,
     runner: str,
+    applies: bool,
+    hosts: tuple[str, ...],
     image: str | None,
     phones: tuple[str, ...],
     peers: tuple[str, ...],
@@ -81,12 +98,14 @@ def deploy_command(
 
     Memory limits come from the plan. Nothing is sent anywhere, and no key is in any file.
 
-    With --to adb the folders of phones are pushed to them, keys and all, and their runners started.
+    With --to systemd --apply the devices are sent their folders, keys and all, and their units, and the runners are
+    started. With --to adb the folders of phones are pushed to them, keys and all, and their runners started.
     """
     from partc.cli.load import load_build
     from partc.deploy.adb import FOLDER, AdbSettings
     from partc.deploy.kubernetes import kubernetes_files, kubernetes_steps
-    from partc.deploy.runners import read_runners
+    from partc.deploy.runners import read_runners, write_files
+    from partc.deploy.ssh import SshSettings
     from partc.deploy.systemd import systemd_files, systemd_steps
 
     is_adb = system == "adb"
@@ -95,12 +114,19 @@ def deploy_command(
     refuse(not runner.startswith("/"), f"--runner: {runner!r} is not an absolute path")
     refuse(system == "kubernetes" and image is None, "--to kubernetes needs --image")
     refuse(not is_adb and bool(phones or peers or forward), "--phone, --peer and --forward go with --to adb")
+    refuse(applies and system == "kubernetes", "--apply is for systemd: kubectl applies the manifests")
+    refuse(bool(hosts) and not (applies and system == "systemd"), "--host goes with --to systemd --apply")
+    refuse(applies and output is not None, "--apply sends the files: leave --output out")
     refuse(is_adb and output is not None, "--to adb writes no files: leave --output out")
     load_build(build)
     if is_adb:
         _to_phones(build, phones, AdbSettings(folder, _addresses(peers), forward), as_json)
         return
     runners = read_runners(build)
+    if applies:
+        found = dict(_pair(text) for text in hosts)
+        _over_ssh(build, runners, SshSettings(folder, runner, found), as_json)
+        return
     if system == "systemd":
         files = systemd_files(runners, folder, runner)
         steps = systemd_steps(runners, str(build), folder)
@@ -108,7 +134,7 @@ def deploy_command(
         files = kubernetes_files(runners, folder, image or "")
         steps = kubernetes_steps(runners, str(build), folder)
     if output is not None:
-        _write(output, files)
+        write_files(output, files)
     if as_json:
         print_json({"files": dict(files), "commands": steps})
         return
@@ -116,6 +142,21 @@ def deploy_command(
         for name, text in files.items():
             click.echo(f"# {name}\n{text}")
     click.echo("\n".join([f"# in {output or 'the folder of these files'}:", *steps]))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, host = text.partition("=")
+    return name, host
+
+
+def _over_ssh(build: Path, runners: Sequence[Runner], settings: SshSettings, as_json: bool) -> None:
+    from partc.deploy.ssh import check_hosts, deploy_over_ssh
+
+    check_hosts(settings.hosts, runners)
+    done: list[str] = []
+    deploy_over_ssh(build, runners, settings, done.append if as_json else click.echo)
+    if as_json:
+        print_json({"files": {}, "commands": done})
 
 
 def _to_phones(build: Path, phones: Sequence[str], settings: AdbSettings, as_json: bool) -> None:
@@ -136,10 +177,3 @@ def _addresses(peers: Sequence[str]) -> dict[str, str]:
     wrong = [name for name, address in found.items() if not address.rpartition(":")[2].isdecimal()]
     refuse(bool(wrong), f"--peer: {wrong[:1]} has no HOST:PORT")
     return found
-
-
-def _write(folder: Path, files: Files) -> None:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from partc.deploy.runners import PORT
-from partc.errors import BundleError, ConfigError, RunError
+from partc.deploy.tools import run_tool
+from partc.errors import BundleError, ConfigError
 from partc.format.files import RUNNER_FILE
 from partc.format.role import Role, device_folders, load_role
 from partc.runtime.shell.addresses import is_loopback
@@ -23,7 +22,6 @@ from partc.runtime.shell.addresses import is_loopback
 FOLDER = "/data/local/tmp/partc"
 """The folder on a phone, for one folder a device."""
 _PLATFORM = "aarch64-linux-android"
-_PUSH_S = 3600.0
 _LOOKS = "1 2 3 4 5"
 """Looks after a runner that was started, 0.3 s apart: one with a wrong folder ends in that time."""
 
@@ -165,15 +163,8 @@ def _check_numeric(device: str, address: str | None) -> None:
 
 
 def _adb(words: Sequence[str]) -> None:
-    program = shutil.which("adb")
-    if program is None:
-        raise RunError("there is no adb", hint="install Android's platform tools", cause="input")
-    try:
-        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=_PUSH_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise RunError("adb does not come to an end", hint="adb devices", cause="stalled") from None
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2]
-        raise RunError(
-            f"adb {words[0]} failed: {said}", hint="adb devices lists what is connected", cause="input"
-        )
+    run_tool(
+        ["adb", *words],
+        install="install Android's platform tools",
+        look="adb devices lists what is connected",
+    )

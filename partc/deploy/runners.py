@@ -64,3 +64,11 @@ def _runner(role: Role, is_native: bool) -> Runner:
         needed_bytes=needed + OVERHEAD_BYTES,
         limit_bytes=max(needed, memory.budget_bytes or 0) + OVERHEAD_BYTES,
     )
+
+
+def write_files(folder: Path, files: Files) -> None:
+    """Write files below a folder."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
