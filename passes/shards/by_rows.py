@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from partc.ir.edit import Names
 from partc.ir.flow import needed
-from partc.ir.graph import Graph, Input, Node, Value, Weight
+from partc.ir.graph import Constant, Graph, Input, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_MATMUL
 from partc.plan.shared.work import ROWS
 from passes.shards.rules import ELEMENTWISE
@@ -51,6 +54,56 @@ def own_sizes(graph: Graph) -> None:
             node.attributes = {**node.attributes, "start": axis, "end": axis + 1}
     read = {value for node in graph.nodes for value in node.operands}
     graph.inputs = [value for value in graph.inputs if value in read or not value.is_step]
+
+
+_FLAT = f"batch*{ROWS}"
+"""The axis of rows that are in one with their sequences."""
+
+
+def rows_by_sequence(graph: Graph, names: Names) -> None:
+    """Let inputs and outputs have an axis for rows alone, where in the graph sequences and rows are one axis.
+
+    Only then can they be cut into tiles of rows, and joined.
+    """
+    flat = [value for value in graph.inputs if _is_flat(value)]
+    inner = {value: Value(names.fresh(f"{value.name}.flat"), value.dtype, value.shape) for value in flat}
+    for node in graph.nodes:
+        node.inputs = [inner.get(value, value) if value else None for value in node.inputs]  # type: ignore[call-overload]
+    before = []
+    for value, flattened in inner.items():
+        target = _sizes(names, value, [-1, *sizes_of(value)[1:]])
+        value.shape = ("batch", ROWS, *sizes_of(value)[1:])
+        before.append(Node("Reshape", [value, target], [flattened]))
+    graph.nodes = [*before, *graph.nodes]
+    for place, made in enumerate(graph.outputs):
+        if _is_flat(made):
+            graph.outputs[place] = _with_axis(graph, made, names)
+
+
+def _is_flat(value: Value) -> bool:
+    sizes = sizes_of(value)
+    return bool(sizes) and sizes[0] == _FLAT and all(isinstance(size, int) for size in sizes[1:])
+
+
+def _with_axis(graph: Graph, value: Value, names: Names) -> Value:
+    """An output under its name, with sequences and rows apart."""
+    name, value.name = value.name, names.fresh(f"{value.name}.flat")
+    source = next(given for given in graph.inputs if ROWS in sizes_of(given))
+    axis = sizes_of(source).index(ROWS)
+    rows, target = (Value(names.fresh(f"{name}.{what}"), "i64") for what in ("rows", "shape"))
+    rows.shape, target.shape = (1,), (len(sizes_of(value)) + 1,)
+    parts = [_sizes(names, value, [-1]), rows, _sizes(names, value, sizes_of(value)[1:])]
+    found = Value(name, value.dtype, ("batch", ROWS, *sizes_of(value)[1:]))
+    graph.nodes += [
+        Node("Shape", [source], [rows], {"start": axis, "end": axis + 1}),
+        Node("Concat", [*parts], [target], {"axis": 0}),
+        Node("Reshape", [value, target], [found]),
+    ]
+    return found
+
+
+def _sizes(names: Names, value: Value, sizes: Sequence[int | str]) -> Constant:
+    return Constant(names.fresh(f"{value.name}.sizes"), "i64", (len(sizes),), array=np.array(sizes, np.int64))
 
 
 def _touches_rows(node: Node) -> bool:

@@ -18,7 +18,7 @@ from partc.ir.flow import needed
 from partc.ir.graph import Constant, Graph, Input, Node, State, Submodule, Value, Weight
 from passes.profile_submodules import homes
 from passes.shards.blocks import Block, bias_of
-from passes.shards.by_rows import own_sizes, rows_apart
+from passes.shards.by_rows import own_sizes, rows_apart, rows_by_sequence
 from passes.shards.divide import Share, partial_product
 from passes.shards.sections import sections_of
 
@@ -113,6 +113,8 @@ class Drawing:
                 for rank, own in enumerate(piece.nodes):
                     name = f"span_{number}" + (f"_{rank}" if len(piece.nodes) > 1 else "")
                     graph = self._graph(name, nodes[id(own)], wanted) if own else None
+                    if graph:
+                        rows_by_sequence(graph, self.names)
                     if graph and piece.kind not in ("alone", "inner"):
                         own_sizes(graph)
                     piece.graphs.append(graph)

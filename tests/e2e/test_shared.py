@@ -142,6 +142,11 @@ def test_the_tokens_of_a_group_are_those_of_the_whole_gpt2(
     check_group(gpt2, strategy, count, tmp_path)
 
 
+def test_rows_in_one_axis_with_their_sequences(tmp_path: Path) -> None:
+    """OPT's MLPs have [batch * sequence, hidden]: rows get an axis of their own where values leave a graph."""
+    check_group(made("opt", tmp_path), "galaxy", 3, tmp_path)
+
+
 def check_group(model: Model, strategy: str, count: int, folder: Path) -> None:
     ring = ring_of(model.text, folder, count, strategy)
     check_tokens(model, ring)
