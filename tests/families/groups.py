@@ -40,10 +40,9 @@ from tests.families.test_encoders import ENCODERS, saved
 from tests.families.tiny import tiny_config
 
 DECODERS = ("gpt2", "opt", "llama", "gemma2", "phi", "gpt_neox")
-"""Fused q-k-v and biases; learned positions; grouped queries; soft caps and windows; attention beside the MLP."""
+"""Fused q-k-v and biases; learned positions, and MLPs with rows and batch in one axis; grouped queries; soft caps and
+windows; attention beside the MLP."""
 FAMILIES = ("distilbert", "bert", *DECODERS)
-WHOLE_ROWS = ("opt",)
-"""Families whose MLPs have rows and batch in one axis from end to end: compile says that they cannot be tiles."""
 TOKENS = 64
 ROWS = (1, 2, 7, 13)
 """Lengths of the inputs of encoders: fewer than devices, and such as they do not divide equally."""
@@ -173,10 +172,9 @@ def check(
     strategies: Sequence[str] = SHARES_ALL,
     shares: Sequence[Sequence[int]] = SHARES,
 ) -> list[Cell]:
-    """All groups of a family, but those that compile refuses."""
+    """All groups of a family."""
     compare = check_decoder if family in DECODERS else check_encoder
-    by_rows = () if family in WHOLE_ROWS else strategies
-    return compare(family, folder, [name for name in strategies if name in ("megatron", *by_rows)], shares)
+    return compare(family, folder, strategies, shares)
 
 
 def main(families: Sequence[str]) -> int:
