@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -252,7 +252,7 @@ def test_requests_that_come_one_by_one_are_a_queue(times: list[float], slots: in
 
 @pytest.mark.slow
 def test_a_thousand_devices_take_less_than_a_minute() -> None:
-    """Four kinds of 250; the demand needs most of them."""
+    """Four kinds of 250; the demand needs half of them."""
     speeds = {"a": 1.0, "b": 2.0, "c": 3.5, "d": 0.4}
     names = [f"{kind}{i}" for kind in speeds for i in range(5)]
     work = [0.01 + 0.001 * (j % 3) for j in range(24)]
@@ -269,10 +269,12 @@ def test_a_thousand_devices_take_less_than_a_minute() -> None:
     )  # fmt: skip
     kinds = [Kind(tuple(f"{kind}{i}" for i in range(250))) for kind in speeds]
     wishes = Wish(60, 100, 40, first_token_s=6), Wish(25, 40, 60, per_token_s=0.5)
-    began = time.monotonic()
+    began = sum(os.times()[:4])
     fleet = plan_fleet(
         Demand(wishes), kinds, 5, lambda _, source: replace(problem, source=source), 4, "demand.yaml"
     )
-    assert time.monotonic() - began < 60
+    assert sum(os.times()[:4]) - began < 60, (
+        "seconds of processors, the solver's too: others may compute meanwhile"
+    )
     assert fleet.devices > 500
     assert fleet.gap < 0.01
