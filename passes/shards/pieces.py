@@ -214,9 +214,7 @@ class _Group:
             self._close("connect", j)
         kinds: tuple[Kind, ...] = ("enter", "inner")
         for kind, nodes in zip(kinds, (sections.enter, sections.inner), strict=True):
-            # A device without a share makes what others read besides the block: the residual that OPT reshapes.
-            rest = [node for node in nodes if node not in block.inside]
-            self._add([[made.get(node, node) for node in nodes] if made else rest for made in shares])
+            self._add([[made[node] for node in nodes] if made else [] for made in shares])
             if apart:
                 self._close(kind, j)
         self._add([[made[node] for node in sections.leave] if made else [] for made in shares])
