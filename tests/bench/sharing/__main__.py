@@ -4,9 +4,10 @@
     python -m tests.bench.sharing tokens --folder /tmp/sharing    # decoding over links of 0.2, 1 and 5 ms
 
 Every device is a runner in a network namespace of its own, and sleeps after each call so that it computes with a share
-of a core (`--cores`) and messages do not wait for it. As root, on Linux; the runner is the one in Python. Two numbers
-are fitted: the speed of a device, by what the model takes on one, and what a message takes besides the latency of its
-link, by what the pipeline takes over a fast one. All else follows from the plan:
+of a core (`--cores`) and messages do not wait for it. As root, on Linux; the runner is the one in Python. Three numbers
+are fitted, on links of 1000 Mbit/s: the speed of a device, by what the model takes on one; what a message takes besides
+the latency of its link, by the pipeline; and the efficiency of a part of a block, by the strategy `--fit`. All else
+follows from the plan:
 
 - `one`: one device has the whole model, and sends nothing;
 - `pipeline`: the best plan with one device a stage, where no device has memory for much more than its part;
@@ -25,11 +26,11 @@ import numpy as np
 
 from partc.runtime.client.client import Client
 from tests.bench.llamas import SHAPES
-from tests.bench.sharing.field import MBIT_BYTES, Field, Fit, predicted_s
+from tests.bench.sharing.field import MBIT_BYTES, Field, Fit
 from tests.living.network import Speed
 
 STEP_STRATEGIES = "one,pipeline,megatron,sequence-parallel,galaxy"
-TOKEN_STRATEGIES = "one,pipeline,megatron"
+TOKEN_STRATEGIES = "one,pipeline,megatron,galaxy"
 HIDDEN, HEADS, VOCABULARY = 1024, 16, 30522
 LLAMA = "110M"
 PROMPT, TOKENS = 32, 33
@@ -68,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--rate", type=float, default=rate, metavar="MBIT", help="of a link (default: %(default)g)"
         )
+        command.add_argument(
+            "--fit", default="galaxy", help="strategy that the efficiency is fitted by (default: galaxy)"
+        )
         command.add_argument("--runs", type=int, default=5, help="(default: 5)")
     return parser
 
@@ -93,7 +97,7 @@ def steps(options: argparse.Namespace) -> None:
     weights = 4.0 * (VOCABULARY * HIDDEN + 12 * HIDDEN**2 * options.layers)
     place = options.folder / f"bert-{options.layers}-{options.length}-{options.devices}"
     field = Field(place, model, weights, options.devices, options.cores, "prefill", asked, options.runs)
-    table(field, options, Speed(options.rate * MBIT_BYTES), field.fit())
+    table(field, options, Speed(options.rate * MBIT_BYTES), field.fit(options.fit))
 
 
 def token_steps(options: argparse.Namespace) -> None:
@@ -113,7 +117,7 @@ def token_steps(options: argparse.Namespace) -> None:
     }
     place = options.folder / f"llama-{LLAMA}-{options.devices}"
     field = Field(place, model, 4.6e8, options.devices, options.cores, "decode", asked, options.runs)
-    fit = field.fit()
+    fit = field.fit(options.fit)
     for latency in map(float, options.latencies.split(",")):
         speed = Speed(options.rate * MBIT_BYTES, latency / 1e3)
         table(field, options, speed, fit)
@@ -122,12 +126,12 @@ def token_steps(options: argparse.Namespace) -> None:
 def table(field: Field, options: argparse.Namespace, speed: Speed, fit: Fit) -> None:
     """Planned and measured milliseconds of every strategy."""
     print(f"\n{field.count} devices of {field.cores:g} cores, {fit.gflops:.2f} GFLOP/s, ", end="")
-    print(f"{fit.message_s * 1e3:.2f} ms a message; ", end="")
-    print(f"links of {speed.bytes_per_s / MBIT_BYTES:g} Mbit/s, {speed.latency_s * 1e3:g} ms", flush=True)
+    print(f"{fit.message_s * 1e3:.2f} ms a message, efficiency {fit.efficiency:.2f}", end="")
+    print(f"\nlinks of {speed.bytes_per_s / MBIT_BYTES:g} Mbit/s, {speed.latency_s * 1e3:g} ms", flush=True)
     print(f"{'ms':18}{'planned':>9}{'measured':>10}{'ratio':>7}   least - most")
     for strategy in options.strategies.split(","):
         build = field.compiled(strategy, fit, speed)
-        row(strategy, predicted_s(build, field.phase), field.measured_s(build, speed))
+        row(strategy, field.predicted_s(build, fit), field.measured_s(build, speed))
 
 
 def row(strategy: str, planned: float, taken: Sequence[float]) -> None:

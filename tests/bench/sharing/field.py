@@ -8,12 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from partc.ir.plan import PlanFile
+from partc.plan.change import with_efficiency
 from partc.plan.file import PLAN_FILE
+from partc.plan.problem_json import read_problem
+from partc.plan.shared.evaluate import evaluate_plan
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.runners import PYTHON_RUNNER
@@ -26,6 +29,8 @@ BYTES_PER_FLOP = 0.5
 FIRST_GUESS = 10.0
 """GFLOP/s."""
 PATIENCE_S = 120.0
+FAST_MBIT = 1000
+"""Of the links on which numbers are fitted."""
 
 Asked = Callable[[Client], float]
 """Makes a request; the seconds that count."""
@@ -37,8 +42,10 @@ class Fit:
 
     gflops: float
     """Of a device."""
-    message_s: float
+    message_s: float = 0.0
     """What a message takes besides the latency of its link."""
+    efficiency: float = 1.0
+    """Speed of a part of a block beside that of the whole."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +66,30 @@ class Field:
     asked: Asked
     runs: int
 
-    def fit(self) -> Fit:
-        """The numbers by which the plans of one device and of the pipeline say what these take on a fast link."""
-        guess, speed = Fit(FIRST_GUESS, 0.0), Speed(1000 * MBIT_BYTES)
+    def fit(self, shared: str) -> Fit:
+        """The numbers by which plans say what one device, the pipeline and `shared` take on fast links."""
+        guess, speed = Fit(FIRST_GUESS), Speed(FAST_MBIT * MBIT_BYTES)
         build = self.compiled("one", guess, speed)
-        fitted = Fit(FIRST_GUESS * predicted_s(build, self.phase) / self.median_s(build, speed), 0.0)
+        fitted = Fit(FIRST_GUESS * self.predicted_s(build, guess) / self.median_s(build, speed))
         build = self.compiled("pipeline", fitted, speed)
-        over = self.median_s(build, speed) - predicted_s(build, self.phase)
-        return Fit(fitted.gflops, max(0.0, over / self.count))
+        over = self.median_s(build, speed) - self.predicted_s(build, fitted)
+        fitted = replace(fitted, message_s=max(0.0, over / self.count))
+        build = self.compiled(shared, fitted, speed)
+        taken, low, high = self.median_s(build, speed), 0.2, 1.0
+        for _ in range(20):
+            middle = (low + high) / 2
+            slow = self.predicted_s(build, replace(fitted, efficiency=middle)) > taken
+            low, high = (middle, high) if slow else (low, middle)
+        return replace(fitted, efficiency=high)
+
+    def predicted_s(self, build: Path, fit: Fit) -> float:
+        """Seconds of a step, by the plan and the fitted efficiency."""
+        plan = plan_of(build)
+        problem = with_efficiency(read_problem(plan.problem), fit.efficiency)
+        (found,) = (
+            one.latency_s for one in evaluate_plan(problem, plan.answer).phases if one.phase == self.phase
+        )
+        return float(found)
 
     def compiled(self, strategy: str, fit: Fit, speed: Speed) -> Path:
         """The build of a strategy, `one` or `pipeline` among them; made only if it is missing."""
@@ -123,11 +146,3 @@ def partc(*arguments: object) -> None:
 def plan_of(build: Path) -> PlanFile:
     """plan.json of a build."""
     return PlanFile.from_json(json.loads((build / PLAN_FILE).read_text()))
-
-
-def predicted_s(build: Path, phase: str) -> float:
-    """Seconds of a step of a phase, by the plan."""
-    predicted = plan_of(build).predicted
-    assert predicted is not None
-    (found,) = (one.latency_s for one in predicted.phases if phase == one.phase)
-    return float(found)
