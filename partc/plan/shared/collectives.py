@@ -70,13 +70,16 @@ def gather(ring: Ring, ready: Sequence[float], seconds: Sequence[float] = ()) ->
     here, done = list(ready), list(ready)
     for k in range(count):
         tiles = [(i - k) % count for i in range(count)]
-        for i, tile in enumerate(tiles):
-            if ring.rows[tile]:
-                part = work[i] * ring.rows[tile] / total if ring.overlap else 0.0
-                done[i] = ring.product(i, "enter", max(done[i], here[i]), part)
+        # A tile that comes while the one before is multiplied is sent on behind that, as programs have it.
+        done = [
+            max(at, came) if ring.rows[tile] else at for at, came, tile in zip(done, here, tiles, strict=True)
+        ]
         if k < count - 1:
-            arrivals = [ring.send(i, tile, here[i]) for i, tile in enumerate(tiles)]
+            arrivals = [ring.send(i, tile, done[i]) for i, tile in enumerate(tiles)]
             here = [arrivals[i - 1] for i in range(count)]
+        for i, tile in enumerate(tiles):
+            part = work[i] * ring.rows[tile] / total if ring.overlap else 0.0
+            done[i] = ring.product(i, "enter", done[i], part)
     if ring.overlap:
         return done
     return [ring.product(i, "enter", done[i], work[i]) for i in range(count)]
