@@ -4,14 +4,15 @@
     python -m tests.bench.sharing tokens --folder /tmp/sharing    # decoding over links of 0.2, 1 and 5 ms
 
 Every device is a runner in a network namespace of its own, and sleeps after each call so that it computes with a share
-of a core (`--cores`) and messages do not wait for it. As root, on Linux; the runner is the one in Python. Three numbers
-are fitted, on links of 1000 Mbit/s: the speed of a device, by what the model takes on one; what a message takes besides
-the latency of its link, by the pipeline; and the efficiency of a part of a block, by the strategy `--fit`. All else
-follows from the plan:
+of a core (`--cores`) and messages do not wait for it. As root, on Linux; the runner is the one in Python. Two numbers
+are fitted, on links of 1000 Mbit/s: the speed of a device, by what the model takes on one; and by the strategy `--fit`
+the efficiency of a part of a block (`step`), or what a message takes besides the latency of its link (`tokens`). All
+else follows from the plan:
 
 - `one`: one device has the whole model, and sends nothing;
 - `pipeline`: the best plan with one device a stage, where no device has memory for much more than its part;
-- `megatron`, `sequence-parallel`, `galaxy`: blocks are shared.
+- `megatron`, `sequence-parallel`, `galaxy`: blocks are shared;
+- `galaxy-apart`: the same, but no tile travels while a device computes.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ import numpy as np
 
 from partc.runtime.client.client import Client
 from tests.bench.llamas import SHAPES
-from tests.bench.sharing.field import MBIT_BYTES, Field, Fit
+from tests.bench.sharing.field import APART, MBIT_BYTES, Field, Fit
 from tests.living.network import Speed
 
-STEP_STRATEGIES = "one,pipeline,megatron,sequence-parallel,galaxy"
-TOKEN_STRATEGIES = "one,pipeline,megatron,galaxy"
+STEP_STRATEGIES = "one,pipeline,megatron,sequence-parallel,galaxy,galaxy-apart"
+TOKEN_STRATEGIES = "one,pipeline,galaxy"
 HIDDEN, HEADS, VOCABULARY = 1024, 16, 30522
 LLAMA = "110M"
 PROMPT, TOKENS = 32, 33
@@ -58,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     tokens.add_argument("--latencies", default="0.2,1,5", metavar="MS", help="(default: 0.2,1,5)")
     for command, strategies, rate, cores in (
         (step, STEP_STRATEGIES, 125.0, 0.2),
-        (tokens, TOKEN_STRATEGIES, 1000.0, 0.4),
+        (tokens, TOKEN_STRATEGIES, 1000.0, 0.1),
     ):
         command.add_argument("--folder", type=Path, metavar="DIR", required=True, help="for builds")
         command.add_argument("--strategies", default=strategies, help="(default: %(default)s)")
@@ -131,7 +132,8 @@ def table(field: Field, options: argparse.Namespace, speed: Speed, fit: Fit) -> 
     print(f"{'ms':18}{'planned':>9}{'measured':>10}{'ratio':>7}   least - most")
     for strategy in options.strategies.split(","):
         build = field.compiled(strategy, fit, speed)
-        row(strategy, field.predicted_s(build, fit), field.measured_s(build, speed))
+        planned = field.predicted_s(build, fit, overlap=not strategy.endswith(APART))
+        row(strategy, planned, field.measured_s(build, speed))
 
 
 def row(strategy: str, planned: float, taken: Sequence[float]) -> None:

@@ -16,7 +16,7 @@ from partc.ir.plan import PlanFile
 from partc.plan.change import with_efficiency
 from partc.plan.file import PLAN_FILE
 from partc.plan.problem_json import read_problem
-from partc.plan.shared.evaluate import evaluate_plan
+from partc.plan.shared.evaluate import evaluate_plan, evaluate_shared
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.runners import PYTHON_RUNNER
@@ -29,6 +29,8 @@ BYTES_PER_FLOP = 0.5
 FIRST_GUESS = 10.0
 """GFLOP/s."""
 PATIENCE_S = 120.0
+APART = "-apart"
+"""Behind the name of a strategy: tiles travel, and devices compute, one after the other."""
 FAST_MBIT = 1000
 """Of the links on which numbers are fitted."""
 
@@ -67,41 +69,51 @@ class Field:
     runs: int
 
     def fit(self, shared: str) -> Fit:
-        """The numbers by which plans say what one device, the pipeline and `shared` take on fast links."""
+        """The numbers by which plans say what one device and the strategy `shared` take on fast links.
+
+        In steps of many rows a part of a block is slower than its share, in steps of one row messages cost more.
+        """
         guess, speed = Fit(FIRST_GUESS), Speed(FAST_MBIT * MBIT_BYTES)
         build = self.compiled("one", guess, speed)
         fitted = Fit(FIRST_GUESS * self.predicted_s(build, guess) / self.median_s(build, speed))
-        build = self.compiled("pipeline", fitted, speed)
-        over = self.median_s(build, speed) - self.predicted_s(build, fitted)
-        fitted = replace(fitted, message_s=max(0.0, over / self.count))
         build = self.compiled(shared, fitted, speed)
-        taken, low, high = self.median_s(build, speed), 0.2, 1.0
+        taken = self.median_s(build, speed)
+        low, high = 0.0, 1.0
         for _ in range(20):
             middle = (low + high) / 2
-            slow = self.predicted_s(build, replace(fitted, efficiency=middle)) > taken
-            low, high = (middle, high) if slow else (low, middle)
-        return replace(fitted, efficiency=high)
+            tried = self._with_cost(fitted, middle)
+            low, high = (middle, high) if self.predicted_s(build, tried) < taken else (low, middle)
+        return self._with_cost(fitted, high)
 
-    def predicted_s(self, build: Path, fit: Fit) -> float:
-        """Seconds of a step, by the plan and the fitted efficiency."""
+    def _with_cost(self, fit: Fit, cost: float) -> Fit:
+        """From 0 to 1: tenths of a second for a message, or what parts of blocks lack in efficiency."""
+        if self.phase == "decode":
+            return replace(fit, message_s=0.1 * cost)
+        return replace(fit, efficiency=1 - 0.9 * cost)
+
+    def predicted_s(self, build: Path, fit: Fit, *, overlap: bool = True) -> float:
+        """Seconds of a step, by the plan and the fitted efficiency; without `overlap` nothing travels meanwhile."""
         plan = plan_of(build)
         problem = with_efficiency(read_problem(plan.problem), fit.efficiency)
-        (found,) = (
-            one.latency_s for one in evaluate_plan(problem, plan.answer).phases if one.phase == self.phase
-        )
+        links = (replace(link, latency_s=link.latency_s + fit.message_s) for link in problem.links)
+        problem = replace(problem, links=tuple(links))
+        shared = evaluate_shared(problem, plan.answer.phases, overlap=overlap) if plan.answer.phases else None
+        steps = (shared or evaluate_plan(problem, plan.answer)).phases
+        (found,) = (one.latency_s for one in steps if one.phase == self.phase)
         return float(found)
 
     def compiled(self, strategy: str, fit: Fit, speed: Speed) -> Path:
         """The build of a strategy, `one` or `pipeline` among them; made only if it is missing."""
-        rate, latency = speed.bytes_per_s / MBIT_BYTES, (speed.latency_s + fit.message_s) * 1e3
+        rate, latency = speed.bytes_per_s / MBIT_BYTES, speed.latency_s * 1e3
         place = self.folder / f"{strategy}-{fit.gflops:.2f}-{rate:g}-{latency:.3f}"
         if not (place / PLAN_FILE).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             model, devices = self.folder / "model.yaml", self.folder / "devices.yaml"
             model.write_text(json.dumps(self.model))
             devices.write_text(json.dumps(self._devices(strategy, fit, speed)))
-            flags = [] if strategy in ("one", "pipeline") else ["--strategy", strategy]
-            partc("compile", model, "--target", devices, "-o", place, *flags)
+            flags = [] if strategy in ("one", "pipeline") else ["--strategy", strategy.removesuffix(APART)]
+            program = "tests.bench.sharing.apart" if strategy.endswith(APART) else "partc.cli"
+            run_quietly(program, "compile", model, "--target", devices, "-o", place, *flags)
         return place
 
     def _devices(self, strategy: str, fit: Fit, speed: Speed) -> dict[str, Any]:
@@ -112,7 +124,7 @@ class Field:
         }  # fmt: skip
         link = {
             "bandwidth": f"{speed.bytes_per_s:.0f} B/s",
-            "latency": f"{(speed.latency_s + fit.message_s) * 1e6:.1f} us",
+            "latency": f"{speed.latency_s * 1e6:.1f} us",
         }
         names = "abcdefgh"[: 1 if strategy == "one" else self.count]
         return {"source": "a", "devices": dict.fromkeys(names, figures), "links": {"default": link}}
@@ -137,9 +149,9 @@ class Field:
             return [self.asked(client) for _ in range(self.runs + 1)][1:]
 
 
-def partc(*arguments: object) -> None:
-    """Run a command; what it prints is for nobody."""
-    command = [sys.executable, "-m", "partc.cli", *map(str, arguments)]
+def run_quietly(program: str, *arguments: object) -> None:
+    """Run a module with a command; what it prints is for nobody."""
+    command = [sys.executable, "-m", program, *map(str, arguments)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
