@@ -32,8 +32,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text = fuzz::sealed(fuzz::text_of(data, size), "digest");
   build::Build build;
   if (!fuzz::accepted([&] { build = build::parse_build(text, "it"); })) return 0;
-  const std::string written = canonical_json(build::write_build(build));
-  fuzz::require(canonical_json(build::write_build(build::parse_build(written, "it"))) == written);
+  build.digest.clear();  // keys that were left out are written, with what they mean then
+  const std::string written = fuzz::sealed(canonical_json(build::write_build(build)), "digest");
+  fuzz::require(compact_json({build::write_build(build::parse_build(written, "it"))}) == written);
   reckon(build);
   return 0;
 }
