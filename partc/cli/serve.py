@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.client.runners import Runner
     from partc.serve.ring import Opened
+    from partc.serve.server import RingSettings
 
 _BODY_BYTES = 256 << 10
 _BODY_BYTES_PER_TOKEN = 64
@@ -30,15 +31,18 @@ _BODY_BYTES_PER_TOKEN = 64
         "partc serve build",
         "partc serve build --connect auto --port 8080",
         "partc serve build --host 192.0.2.5 --api-key-file keys.txt",
+        "partc serve kitchen office --connect 192.0.2.7:5555 --connect 192.0.2.8:5555",
         "curl localhost:8000/v1/models",
     ),
 )
-@click.argument("build", type=FILE, default="build")
+@click.argument("builds", type=FILE, nargs=-1, metavar="[BUILD]...")
 @click.option(
     "--connect",
+    "addresses",
+    multiple=True,
     metavar="HOST:PORT",
     help="Use running devices, through the source at this address; auto: the local ring that runs, else the "
-    "address in devices.yaml.  [default: start local runners]",
+    "address in devices.yaml. Once for each BUILD.  [default: start local runners]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -93,8 +97,8 @@ _BODY_BYTES_PER_TOKEN = 64
     "--json", "as_json", is_flag=True, help="Print the address and each state of the ring as JSON lines."
 )
 def serve_command(
-    build: Path,
-    connect: str | None,
+    builds: tuple[Path, ...],
+    addresses: tuple[str, ...],
     host: str,
     port: int,
     name: str | None,
@@ -114,22 +118,30 @@ def serve_command(
     """Start a runner for each device of BUILD as a local process, and answer requests until Ctrl-C.
 
     The model must generate text, or be an encoder, whose embeddings are served then. Clients of OpenAI's API take
-    http://HOST:PORT/v1 as their base URL.
+    http://HOST:PORT/v1 as their base URL. Several builds of one model are a ring each: a request goes to one that has
+    room, and what a ring loses begins again at another.
     """
-    from partc.cli.load import load_build
-    from partc.cli.status_feed import make_line, planned_times
-    from partc.errors import RunError
+    import asyncio
+
     from partc.runtime.client.launch import LocalSettings
     from partc.serve.access import Limits, read_keys
-    from partc.serve.server import ServerSettings, serve
+    from partc.serve.server import Server, ServerSettings
 
+    builds = builds or (Path("build"),)
     refuse((tls_cert is None) != (tls_key is None), "--tls-cert goes with --tls-key")
-    refuse(connect is not None and runner is not None, "--runner is for local runners: leave --connect out")
-    role = load_build(build)
-    if role.model.task not in ("text-generation", "feature-extraction"):
-        message = f"this model neither generates text nor embeds it: {role.model.task}"
-        raise RunError(message, where=str(build), hint="partc run computes its outputs")
-    most_body = max_body or _BODY_BYTES + _BODY_BYTES_PER_TOKEN * role.model.max_sequence
+    refuse(bool(addresses) and runner is not None, "--runner is for local runners: leave --connect out")
+    refuse(
+        len(addresses) not in (0, len(builds)),
+        f"{len(builds)} builds and {len(addresses)} times --connect: give one for each",
+    )
+    local = LocalSettings(insecure, linger_s=linger, runner=runner)
+    rings = [
+        _ring(name, build, connect, local)
+        for name, build, connect in zip(
+            _names(builds), builds, addresses or (None,) * len(builds), strict=True
+        )
+    ]
+    model = rings[0].role.model
     settings = ServerSettings(
         host=host,
         port=port,
@@ -139,22 +151,38 @@ def serve_command(
         private_key=tls_key,
         template=chat_template,
         temperature=temperature,
-        limits=Limits(most_body, queue, timeout),
+        limits=Limits(max_body or _BODY_BYTES + _BODY_BYTES_PER_TOKEN * model.max_sequence, queue, timeout),
     )
     refuse(
         not settings.is_local and not settings.keys,
         f"--host {host} lets others in: give --api-key-file as well",
     )
-    runners = LocalSettings(insecure, linger_s=linger, runner=runner)
+    first, *others = rings
+    asyncio.run(Server(first, settings, partial(_tell, as_json, len(rings) > 1)).run(others))
+
+
+def _names(builds: Sequence[Path]) -> list[str]:
+    """A name for each ring: its folder's, or its path where two folders have one name."""
+    names = [build.resolve().name for build in builds]
+    return [str(build) if names.count(name) > 1 else name for build, name in zip(builds, names, strict=True)]
+
+
+def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> RingSettings:
+    """A ring of local runners, or one that runs already."""
+    from partc.cli.load import load_build
+    from partc.cli.status_feed import make_line, planned_times
+    from partc.errors import RunError
+    from partc.serve.server import RingSettings
+
+    role = load_build(build)
+    if role.model.task not in ("text-generation", "feature-extraction"):
+        message = f"this model neither generates text nor embeds it: {role.model.task}"
+        raise RunError(message, where=str(build), hint="partc run computes its outputs")
     opener = (
-        partial(_local_ring, build, runners)
-        if connect is None
-        else partial(_ring_at, build, connect, runners)
+        partial(_local_ring, build, local) if connect is None else partial(_ring_at, build, connect, local)
     )
     plan = planned_times(build)
-    serve(
-        build, role, opener, lambda ring: make_line(ring, plan).planned_s, settings, partial(_tell, as_json)
-    )
+    return RingSettings(name, build, role, opener, lambda ring: make_line(ring, plan).planned_s)
 
 
 @contextmanager
@@ -177,15 +205,19 @@ def _ring_at(build: Path, connect: str, settings: LocalSettings) -> Iterator[Ope
     yield Opened(lambda: reach_ring(build, connect, insecure=settings.insecure, linger_s=settings.linger_s))
 
 
-def _tell(as_json: bool, what: str, detail: str) -> None:
+def _tell(as_json: bool, has_several: bool, what: str, detail: str, ring: str) -> None:
     """A line about what the server does."""
     if as_json:
-        click.echo(json.dumps({"state": what, "url" if what == "listening" else "reason": detail}))
+        named = {"ring": ring} if has_several and ring else {}
+        click.echo(json.dumps({"state": what, "url" if what == "listening" else "reason": detail, **named}))
         return
+    which = f"ring {ring}" if has_several else "the ring"
     words = {
-        "listening": f"page {detail}/, API {detail}/v1; the ring starts",
-        "ready": "ready",
-        "lost": f"the ring is lost: {detail}",
+        "listening": f"page {detail}/, API {detail}/v1; {'the rings start' if has_several else 'the ring starts'}",
+        "ready": f"{which}: ready" if has_several else "ready",
+        "lost": f"{which} is lost: {detail}",
     }
+    if has_several:
+        words["ended"] = f"{which} has ended: {detail}"
     if what in words:
         click.echo(words[what], err=True)

@@ -37,7 +37,8 @@ from partc.serve.live import Live
 from partc.serve.metrics import CONTENT_TYPE, Metrics
 from partc.serve.pooling import Pooling
 from partc.serve.replies import Json, Shape, event, model_json
-from partc.serve.ring import RingThread, State
+from partc.serve.ring import State
+from partc.serve.rings import Rings
 from partc.serve.template import Chat, Renderer
 
 PAGE = Path(__file__).with_name("page.html")
@@ -55,7 +56,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class Endpoint:
-    """One model, its ring, and who asks for it."""
+    """One model, its rings, and who asks for it."""
 
     role: Role
     name: str
@@ -65,7 +66,7 @@ class Endpoint:
     limits: Limits
     temperature: float
     """That of requests that give none."""
-    ring: RingThread
+    rings: Rings
     renderer: Renderer
     live: Live
     pooling: Pooling = field(default_factory=Pooling)
@@ -75,8 +76,8 @@ class Endpoint:
 
     @property
     def state(self) -> State:
-        """State of the ring."""
-        return self.live.state
+        """State of the rings together."""
+        return self.rings.state
 
     def app(self) -> App:
         """The routes, as an ASGI application."""
@@ -125,8 +126,9 @@ class Endpoint:
     async def show_metrics(self, request: Request) -> Response:
         """All counters; never asks the ring."""
         self.metrics.is_ready = self.state == "ready"
-        self.metrics.begun_again = self.ring.begun_again
-        self.metrics.waiting = max(0, self.metrics.in_flight - self.role.model.max_requests)
+        self.metrics.begun_again = self.rings.begun_again
+        self.metrics.waiting = max(0, self.metrics.in_flight - self.rings.most)
+        self.metrics.rings = self.rings.states
         return Response(self.metrics.text(), media_type=CONTENT_TYPE)
 
     async def models(self, request: Request) -> Response:
@@ -164,9 +166,9 @@ class Endpoint:
         prompts = await self._token_ids(body.input, "input")
         for prompt in prompts:
             self._check_input(prompt)
-        at_once = min(len(prompts), self.role.model.max_requests)
+        at_once = min(len(prompts), self.rings.most)
         self._admit(at_once)
-        embedding = Embedding(prompts, self.ring, self.pooling, at_once, self.metrics)
+        embedding = Embedding(prompts, self.rings, self.pooling, at_once, self.metrics)
         vectors = await self._within_time(request, embedding.vectors())
         if vectors is None:
             return Response(status_code=499)
@@ -211,7 +213,7 @@ class Endpoint:
             alternatives=body.alternatives,
             reuses=not body.deterministic,
         )
-        generation = Generation(asked, self.ring, self.tokenizer, self.metrics)
+        generation = Generation(asked, self.rings, self.tokenizer, self.metrics)
         if body.stream:
             return Stream(self, generation)
         outcome = await self._within_time(request, self._whole(generation))
@@ -241,7 +243,7 @@ class Endpoint:
         if self.state in ("starting", "ended"):
             message = "the ring does not stand yet" if self.state == "starting" else "the server ends"
             raise ApiError(message, status=503, kind="server_error", code="ring_unavailable")
-        most = self.role.model.max_requests + self.limits.most_waiting
+        most = self.rings.most + self.limits.most_waiting
         if self.metrics.in_flight + answers > most:
             self.metrics.requests["refused"] += 1
             message = f"{self.metrics.in_flight} answers are under way or wait, at most {most} may (--queue)"

@@ -15,7 +15,8 @@ from partc.serve.errors import api_error
 from partc.serve.metrics import Metrics
 from partc.serve.pooling import Pooling
 from partc.serve.replies import Json
-from partc.serve.ring import Job, RingThread
+from partc.serve.ring import Job
+from partc.serve.rings import Rings
 
 HIDDEN = "last_hidden_state"
 """Output of an encoder: the vectors of its tokens, [batch, sequence, hidden]."""
@@ -27,7 +28,7 @@ class Embedding:
 
     prompts: Sequence[Sequence[int]]
     """Token ids."""
-    ring: RingThread
+    rings: Rings
     pooling: Pooling
     most_at_once: int
     """Texts that the ring has at once; the others wait here."""
@@ -61,13 +62,13 @@ class Embedding:
                 on_end=lambda outcome: None if ended.done() else ended.set_result(outcome),
             )
             self.metrics.in_flight += 1
-            self.ring.submit(job)
+            self.rings.submit(job)
             try:
                 outcome = await ended
             finally:
                 self.metrics.in_flight -= 1
                 if not ended.done() or ended.cancelled():
-                    self.ring.cancel(job)
+                    self.rings.cancel(job)
         if isinstance(outcome, PartcError):
             raise api_error(outcome)
         return self.pooling.vector(outcome.outputs[HIDDEN][0])

@@ -18,7 +18,8 @@ from partc.serve.answer import Answer, Piece, StopSearch
 from partc.serve.errors import ApiError, api_error
 from partc.serve.metrics import Metrics
 from partc.serve.replies import DONE, KEEP_ALIVE, Json, Shape, event
-from partc.serve.ring import Job, RingThread
+from partc.serve.ring import Job
+from partc.serve.rings import Rings
 
 KEEP_ALIVE_S = 10.0
 
@@ -59,7 +60,7 @@ class Generation:
     """The answers to one request. Used in the event loop alone."""
 
     asked: Asked
-    ring: RingThread
+    rings: Rings
     tokenizer: Tokenizer
     metrics: Metrics
     answers: list[Answer] = field(default_factory=list)
@@ -76,7 +77,7 @@ class Generation:
         for index in range(len(self.asked.prompts) * self.asked.choices):
             self._jobs.append(self._job(index))
         for job in self._jobs:
-            self.ring.submit(job)
+            self.rings.submit(job)
         self.metrics.in_flight += len(self._jobs)
         self.metrics.prompt_tokens += self.asked.prompt_tokens
         try:
@@ -85,7 +86,7 @@ class Generation:
             self.metrics.in_flight -= len(self._jobs)
             for job, answer in zip(self._jobs, self.answers, strict=True):
                 if answer.finish is None:
-                    self.ring.cancel(job)
+                    self.rings.cancel(job)
 
     async def pieces(self) -> AsyncIterator[tuple[int, Piece] | None]:
         """(choice, text) as it comes, then an empty one with the end of a choice; None when nothing has come for long.
@@ -152,7 +153,7 @@ class Generation:
         self._count(index)
         piece = answer.push(*what)
         if answer.finish is not None:  # by a stop text, which the ring knows nothing of
-            self.ring.cancel(self._jobs[index])
+            self.rings.cancel(self._jobs[index])
         return piece
 
     def _count(self, index: int) -> None:

@@ -1,4 +1,4 @@
-"""The state of the ring as server-sent events, for the page; the ring is watched while somebody looks."""
+"""The states of the rings as server-sent events, for the page; the rings are watched while somebody looks."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import msgspec
 
 from partc.format.status import DeviceStatus, RingStatus
 from partc.serve.replies import Json, event
-from partc.serve.ring import RingThread, State
+from partc.serve.rings import Rings
 
 PlannedOf = Callable[[RingStatus], Mapping[str, float]]
 """Seconds of computing in a step that the plan says, by device."""
 MOST_WATCHERS = 32
 _TELL_S = 5.0
-"""The state of the server is told at least so often, also while the ring says nothing."""
+"""The states are told at least so often, also while no ring says anything."""
 
 
 @dataclass(eq=False)
 class Live:
-    """Everybody who looks at the ring. Used in the event loop alone."""
+    """Everybody who looks at the rings. Used in the event loop alone."""
 
-    ring: RingThread
-    planned: PlannedOf
-    state: State = "starting"
-    _last: Json | None = None
+    rings: Rings
+    planned: Callable[[str, RingStatus], Mapping[str, float]]
+    """That of the ring of a name, as `PlannedOf`."""
+    _last: dict[str, Json] = field(default_factory=dict)
     _watchers: set[asyncio.Event] = field(default_factory=set)
 
     @property
@@ -35,20 +35,20 @@ class Live:
         """Whether nobody more may look."""
         return len(self._watchers) >= MOST_WATCHERS
 
-    def tell(self, state: State) -> None:
-        """Note a state of the server."""
-        self.state = state
-        self._wake()
+    def wake(self) -> None:
+        """Tell everybody what has changed."""
+        for watcher in self._watchers:
+            watcher.set()
 
     async def lines(self) -> AsyncGenerator[str, None]:
-        """An event now, and one for each state from now on; who is slow misses some."""
+        """An event now, and one for each change from now on; who is slow misses some."""
         changed = asyncio.Event()
         if not self._watchers:
-            self.ring.watch(self._on_status)
+            self.rings.watch(self._on_status)
         self._watchers.add(changed)
         try:
             while True:
-                yield event({"state": self.state, "ring": self._last})
+                yield event({"rings": self._rings()})
                 changed.clear()
                 try:
                     async with asyncio.timeout(_TELL_S):
@@ -58,21 +58,23 @@ class Live:
         finally:
             self._watchers.discard(changed)
             if not self._watchers:
-                self._last = None
-                self.ring.watch(None)
+                self._last = {}
+                self.rings.watch(None)
 
-    def _on_status(self, ring: RingStatus) -> None:
-        planned = self.planned(ring)
+    def _rings(self) -> list[Json]:
+        states = self.rings.states
+        return [
+            {"name": name, "state": state, "ring": self._last.get(name)} for name, state in states.items()
+        ]
+
+    def _on_status(self, name: str, ring: RingStatus) -> None:
+        planned = self.planned(name, ring)
         told = msgspec.to_builtins(ring)
         for entry, device in zip(told["devices"], ring.devices, strict=True):
             entry["seconds"] = _seconds(device, ring.phase)
             entry["planned"] = planned.get(device.device)
-        self._last = told
-        self._wake()
-
-    def _wake(self) -> None:
-        for watcher in self._watchers:
-            watcher.set()
+        self._last[name] = told
+        self.wake()
 
 
 def _seconds(device: DeviceStatus, phase: str) -> float | None:

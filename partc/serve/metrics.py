@@ -51,6 +51,8 @@ class Metrics:
     in_flight: int = 0
     waiting: int = 0
     is_ready: bool = False
+    rings: Mapping[str, str] = field(default_factory=dict)
+    """Ring → its state."""
     first_token: Histogram = field(default_factory=lambda: Histogram(_FIRST_S))
     between_tokens: Histogram = field(default_factory=lambda: Histogram(_BETWEEN_S))
 
@@ -68,11 +70,15 @@ class Metrics:
         yield from _single(
             "partc_begun_again_total", "counter", "Requests that a new source took over.", self.begun_again
         )
-        yield from _single("partc_requests_in_flight", "gauge", "Requests that the ring has.", self.in_flight)
         yield from _single(
-            "partc_requests_waiting", "gauge", "Requests that wait for the ring.", self.waiting
+            "partc_requests_in_flight", "gauge", "Requests that have not ended.", self.in_flight
         )
-        yield from _single("partc_ready", "gauge", "1 while the ring stands.", int(self.is_ready))
+        yield from _single(
+            "partc_requests_waiting", "gauge", "Requests that wait for a place in a ring.", self.waiting
+        )
+        yield from _single("partc_ready", "gauge", "1 while a ring stands.", int(self.is_ready))
+        standing = {f'ring="{_escaped(name)}"': int(state == "ready") for name, state in self.rings.items()}
+        yield from _samples("partc_ring_ready", "gauge", "1 while this ring stands.", standing)
         histograms = {
             "partc_time_to_first_token_seconds": (
                 "Time from the request to its first token.",
@@ -83,6 +89,10 @@ class Metrics:
         for name, (about, histogram) in histograms.items():
             yield from _head(name, "histogram", about)
             yield from histogram.lines(name)
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _head(name: str, kind: str, about: str) -> tuple[str, str]:

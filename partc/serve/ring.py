@@ -5,8 +5,8 @@
 | starting | keeps them until the ring stands |
 | ready | submits them |
 | lost | connects again, or opens the ring anew where it cannot come back (a local runner that died too often);
-  requests in flight begin again with the tokens that they had, once |
-| ended | ends them with an error |
+  requests in flight go back to the owner, to begin again with the tokens that they had, once |
+| ended | gives back those that may begin again, and ends the others with an error |
 
 Sampling draws by seed and position, so a request that begins again gets the tokens that it would have had.
 """
@@ -19,10 +19,10 @@ import sys
 import threading
 from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from partc.errors import PartcError, RunError
 from partc.format.message_parts import Likely, Sampling
@@ -77,6 +77,19 @@ class Job:
     is_cancelled: bool = False
 
 
+class Owner(Protocol):
+    """Who has rings. All methods are called in the event loop."""
+
+    def ring_is(self, ring: RingThread, state: State, error: PartcError | None) -> None:
+        """The ring is in a state, for a reason."""
+
+    def job_ended(self, job: Job, outcome: Result | PartcError) -> None:
+        """A job has ended."""
+
+    def job_waits(self, ring: RingThread, job: Job, error: PartcError) -> None:
+        """A job is to begin, or to begin again, and the ring cannot take it now."""
+
+
 class _NotBack(Exception):
     """The ring that was opened will not come back."""
 
@@ -88,11 +101,10 @@ class _NotBack(Exception):
 class RingThread:
     """A ring, as the event loop sees it; the methods but `run` are the loop's."""
 
-    def __init__(
-        self, opener: Opener, loop: AbstractEventLoop, on_state: Callable[[State, PartcError | None], None]
-    ) -> None:
-        """Nothing is started yet; `on_state` is called in the event loop."""
-        self._opener, self._loop, self._on_state = opener, loop, on_state
+    def __init__(self, name: str, opener: Opener, loop: AbstractEventLoop, owner: Owner) -> None:
+        """Nothing is started yet."""
+        self.name = name
+        self._opener, self._loop, self._owner = opener, loop, owner
         self._new: deque[Job] = deque()
         self._cancelled: deque[Job] = deque()
         self._jobs: list[Job] = []
@@ -131,6 +143,10 @@ class RingThread:
         self._cancelled.append(job)
         self._wake()
 
+    def withdrawn(self) -> list[Job]:
+        """Jobs that the thread has not seen yet, which are no longer the ring's."""
+        return list(_emptied(self._new))
+
     def watch(self, on_status: Callable[[RingStatus], None] | None) -> None:
         """Be told how the ring is, in the event loop; None: no longer."""
         self._on_status = on_status
@@ -152,9 +168,7 @@ class RingThread:
             error = RunError(f"{type(failure).__name__}: {failure}", cause="bug")
             error.__cause__ = failure
         self._tell_state("ended", error)
-        ended = error or RunError("the server ends", cause="lost-peer")
-        for job in [*self._jobs, *self._new]:
-            self._end(job, ended)
+        self._give_back(error or RunError("the server ends", cause="lost-peer"))
 
     def _open_until_ended(self) -> None:
         """Open the ring, and again whenever it cannot come back; raises what kept it from ever standing."""
@@ -172,9 +186,9 @@ class RingThread:
                 reason = failure
             else:
                 return
-            self._give_back(reason)
             print(f"note: {reason.message}; the ring is opened anew", file=sys.stderr, flush=True)
             self._tell_state("lost", reason)
+            self._give_back(reason)
             self._ending.wait(pause)
             pause = min(2 * pause, _MOST_PAUSE_S)
 
@@ -199,6 +213,7 @@ class RingThread:
                 print(f"note: {error.where or 'ring'}: {error.message}", file=sys.stderr, flush=True)
                 self._settle()
                 self._tell_state("lost", error)
+                self._give_back(error)
 
     def _connected(self, opened: Opened) -> Client | None:
         """A connection; None where the server ends before there is one. Raises as `_life`."""
@@ -221,17 +236,18 @@ class RingThread:
             raise _NotBack(failure)
 
     def _give_back(self, reason: PartcError) -> None:
-        """The ring is closed: what was in flight begins again, if it may."""
-        lost = RunError(reason.message, where=reason.where, hint=reason.hint, cause="lost-peer")
-        for job in list(self._jobs):
-            if job.request is None:
-                continue
-            job.request = None
-            if _can_begin_again(job, lost):
+        """The ring is out of reach: the owner gets what may begin there or elsewhere; the rest ends."""
+        self._take_new()
+        for job in self._jobs:
+            if job.request is None and not job.is_cancelled:
+                self._call(self._owner.job_waits, self, job, reason)
+            elif _may_begin_again(job):
+                job.request = None
                 self.begun_again += 1
+                self._call(self._owner.job_waits, self, job, reason)
             else:
-                self._jobs.remove(job)
-                self._end(job, lost)
+                self._end(job, reason)
+        self._jobs = []
 
     def _serve(self, client: Client, opened: Opened) -> None:
         """Submit and listen until the server ends.
@@ -260,14 +276,15 @@ class RingThread:
             return None
         return watching
 
-    def _obey(self, client: Client) -> None:
-        while self._new:
-            self._jobs.append(self._new.popleft())
-        while self._cancelled:
-            job = self._cancelled.popleft()
+    def _take_new(self) -> None:
+        self._jobs += _emptied(self._new)
+        for job in _emptied(self._cancelled):
             job.is_cancelled = True
             if job.request is not None and not job.request.done:
                 job.request.cancel()
+
+    def _obey(self, client: Client) -> None:
+        self._take_new()
         for job in [job for job in self._jobs if job.request is None]:
             self._begin(job, client)
 
@@ -308,7 +325,7 @@ class RingThread:
             if isinstance(outcome, Result):
                 self._jobs.remove(job)
                 self._end(job, outcome)
-            elif _can_begin_again(job, outcome):
+            elif _is_source_lost(outcome) and _may_begin_again(job):
                 job.request = None
                 self.begun_again += 1
             else:
@@ -316,7 +333,7 @@ class RingThread:
                 self._end(job, outcome)
 
     def _end(self, job: Job, outcome: Result | PartcError) -> None:
-        self._call(job.on_end, outcome)
+        self._call(self._owner.job_ended, job, outcome)
 
     def _drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -324,7 +341,7 @@ class RingThread:
                 pass
 
     def _tell_state(self, state: State, error: PartcError | None) -> None:
-        self._call(self._on_state, state, error)
+        self._call(self._owner.ring_is, self, state, error)
 
     def _tell_status(self, ring: RingStatus) -> None:
         if (on_status := self._on_status) is not None:
@@ -335,12 +352,21 @@ class RingThread:
             self._loop.call_soon_threadsafe(function, *values)
 
 
+def _emptied(jobs: deque[Job]) -> Iterator[Job]:
+    """Everything that a queue has; another thread may take from it as well."""
+    with contextlib.suppress(IndexError):
+        while True:
+            yield jobs.popleft()
+
+
 def _is_loss(error: PartcError) -> bool:
     """Whether another connection may be better."""
     return isinstance(error, RunError) and error.cause in ("lost-peer", "stalled")
 
 
-def _can_begin_again(job: Job, outcome: PartcError) -> bool:
-    if job.is_cancelled or job.lives > 1 or len(job.tokens) >= job.max_new_tokens > 0:
-        return False
+def _is_source_lost(outcome: PartcError) -> bool:
     return isinstance(outcome, RunError) and outcome.cause == "lost-peer"
+
+
+def _may_begin_again(job: Job) -> bool:
+    return not (job.is_cancelled or job.lives > 1 or len(job.tokens) >= job.max_new_tokens > 0)

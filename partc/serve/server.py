@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from partc.errors import ConfigError, PartcError, RunError
 from partc.format.role import Role
+from partc.format.status import RingStatus
 from partc.runtime.client.text import Tokenizer
 from partc.serve.access import Gate, Limits
 from partc.serve.app import Endpoint
 from partc.serve.live import Live, PlannedOf
 from partc.serve.pooling import read_pooling
-from partc.serve.ring import Opener, RingThread, State
+from partc.serve.ring import Opener, State
+from partc.serve.rings import Rings
 from partc.serve.template import Renderer, read_chat
 
 HEADERS_S = 15.0
@@ -29,8 +31,8 @@ _GOODBYE_S = 5
 """Time that answers under way have to end after a signal."""
 _MOST_HEADER_BYTES = 32 << 10
 
-Tell = Callable[[str, str], None]
-"""Called with `listening` and the address, and with each state of the ring and its reason."""
+Tell = Callable[[str, str, str], None]
+"""Called with `listening`, the address and nothing, and with each state of a ring, its reason and the ring's name."""
 
 
 @dataclass(frozen=True)
@@ -70,55 +72,107 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
 
-def serve(
-    build: Path, role: Role, opener: Opener, planned: PlannedOf, settings: ServerSettings, tell: Tell
-) -> None:
-    """Answer until a signal comes; `planned` is for those who look at the ring.
+@dataclass(frozen=True)
+class RingSettings:
+    """A ring behind the endpoint."""
 
-    Raises:
-        ConfigError: a file of `settings` cannot be used.
-        RunError: the address cannot be had, or the ring cannot be.
-    """
-    asyncio.run(_serve(build, role, opener, planned, settings, tell))
+    name: str
+    build: Path
+    role: Role
+    """That of the source."""
+    opener: Opener
+    planned: PlannedOf
+    """For those who look at the ring."""
 
 
-async def _serve(
-    build: Path, role: Role, opener: Opener, planned: PlannedOf, settings: ServerSettings, tell: Tell
-) -> None:
-    folder = build / "devices" / role.source
-    chat = read_chat(folder / "tokenizer", settings.template)
-    ended: list[PartcError] = []
+class Server:
+    """An endpoint, whose rings may change while it runs."""
 
-    def on_state(state: State, error: PartcError | None) -> None:
-        endpoint.live.tell(state)
-        tell(state, error.message if error else "")
-        if state == "ended":
-            ended.extend([error] if error else [])
-            server.should_exit = True
+    def __init__(self, first: RingSettings, settings: ServerSettings, tell: Tell) -> None:
+        """Nothing is started yet; model and tokenizer are those of `first`."""
+        self._first, self._settings, self._tell = first, settings, tell
+        self._planned: dict[str, PlannedOf] = {}
+        self._rings: Rings | None = None
+        self._server: uvicorn.Server | None = None
+        self._error: PartcError | None = None
 
-    with Renderer(chat) as renderer, _listening(settings) as listener:
-        ring = RingThread(opener, asyncio.get_running_loop(), on_state)
-        endpoint = Endpoint(
-            role=role,
-            name=settings.name or role.model.name,
-            tokenizer=Tokenizer(folder),
-            chat=chat,
-            limits=settings.limits,
-            temperature=settings.temperature,
-            ring=ring,
-            renderer=renderer,
-            live=Live(ring, planned),
-            pooling=read_pooling(folder / "tokenizer"),
-        )
-        try:
-            server = uvicorn.Server(_config(_gate(endpoint, settings), settings))
-            tell("listening", _url(listener, settings))
-            ring.start()
-            await server.serve(sockets=[listener])
-        finally:
-            await asyncio.to_thread(ring.close)
-    if ended:
-        raise ended[0]
+    async def run(self, others: Sequence[RingSettings] = ()) -> None:
+        """Answer until a signal comes, or `end` is called.
+
+        Raises:
+            ConfigError: a file of the settings cannot be used; a ring has another model.
+            RunError: the address cannot be had, or no ring can be.
+        """
+        for other in others:
+            self._check(other)
+        first, settings = self._first, self._settings
+        folder = first.build / "devices" / first.role.source
+        chat = read_chat(folder / "tokenizer", settings.template)
+        with Renderer(chat) as renderer, _listening(settings) as listener:
+            rings = self._rings = Rings(asyncio.get_running_loop(), self._ring_is)
+            endpoint = self._endpoint = Endpoint(
+                role=first.role,
+                name=settings.name or first.role.model.name,
+                tokenizer=Tokenizer(folder),
+                chat=chat,
+                limits=settings.limits,
+                temperature=settings.temperature,
+                rings=rings,
+                renderer=renderer,
+                live=Live(rings, self._planned_of),
+                pooling=read_pooling(folder / "tokenizer"),
+            )
+            try:
+                self._server = uvicorn.Server(_config(_gate(endpoint, settings), settings))
+                self._tell("listening", _url(listener, settings), "")
+                for ring in (first, *others):
+                    self._open(ring)
+                await self._server.serve(sockets=[listener])
+            finally:
+                await asyncio.to_thread(rings.close)
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        """End the server; answers under way have some seconds."""
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def open(self, ring: RingSettings) -> None:
+        """Put another ring behind the endpoint. Called in the event loop; raises as `run`."""
+        self._check(ring)
+        self._open(ring)
+
+    async def remove(self, name: str, grace_s: float) -> None:
+        """Take a ring away when its requests have ended; raises as `Rings.remove`."""
+        assert self._rings is not None, "the server runs"
+        await self._rings.remove(name, grace_s)
+
+    def _open(self, ring: RingSettings) -> None:
+        assert self._rings is not None, "the server runs"
+        self._planned[ring.name] = ring.planned
+        self._rings.open(ring.name, ring.opener, ring.role.model.max_requests)
+
+    def _ring_is(self, name: str, state: State, error: PartcError | None) -> None:
+        assert self._rings is not None, "a ring is behind the server"
+        self._endpoint.live.wake()
+        self._tell(state, error.message if error else "", name)
+        if self._rings.state == "ended":
+            self._error = error
+            self.end()
+
+    def _planned_of(self, name: str, ring: RingStatus) -> Mapping[str, float]:
+        return self._planned[name](ring)
+
+    def _check(self, other: RingSettings) -> None:
+        """All rings must understand the same prompts, and give tokens of the same vocabulary."""
+        ours, theirs = self._first.role.model, other.role.model
+        for key in ("task", "vocab_size", "max_sequence"):
+            wanted, found = getattr(ours, key), getattr(theirs, key)
+            if wanted != found:
+                message = f"{key} is {found}; the ring {self._first.name} has {wanted}"
+                hint = "rings behind one endpoint are of one model: compile it for each"
+                raise ConfigError(message, where=str(other.build), hint=hint)
 
 
 def _gate(endpoint: Endpoint, settings: ServerSettings) -> Gate:

@@ -82,11 +82,11 @@ class Server:
         lines = self.get("/metrics")[1].splitlines()
         return float(next(line for line in lines if line.startswith(f"{name} ")).rpartition(" ")[2])
 
-    def runner(self, device: str) -> int:
-        """Process id of a device's runner."""
+    def runner(self, device: str, build: Path | None = None) -> int:
+        """Process id of a device's runner; of that ring, where there are several."""
         tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
         children = " ".join((task / "children").read_text() for task in tasks).split()
-        ending = f"/devices/{device}"
+        ending = f"{'' if build is None else build}/devices/{device}"
         return next(
             int(pid)
             for pid in children
