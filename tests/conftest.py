@@ -25,6 +25,7 @@ _NEEDS = {
     "ort": ("onnxruntime",),
     "hf": ("torch", "transformers"),
     "tvm": ("tvm",),
+    "ray": ("ray",),
     "serve": ("jinja2", "starlette", "tokenizers", "uvicorn"),
 }
 """Marker -> what must be installed; an unmarked test belongs to the null tier and needs none of it."""

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from partc.cli.main import COMMANDS
-from partc.config import devices, model, profiles, quantize
+from partc.config import demand, devices, fleet, model, profiles, quantize
 from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, fusions, target_type
 from partc.plan.strategies import STRATEGIES
 
@@ -65,6 +65,8 @@ def _providers() -> tuple[str, ...]:
     [
         ("docs/model-yaml.md", model._KEYS + model.TASKS + model.DTYPES),
         ("docs/quantisation.md", quantize.PRECISIONS),
+        ("docs/fleet.md", demand._TOP_KEYS + demand._KEYS),
+        ("docs/fleet.md", fleet._TOP_KEYS + fleet._RING_KEYS + fleet._DEVICE_KEYS + fleet._DOOR_KEYS),
         ("docs/devices-yaml.md", devices._TOP_KEYS + devices._DEVICE_KEYS + _providers()),
         ("docs/devices-yaml.md", tuple(path.stem for path in profiles.FOLDER.glob("*.yaml"))),
         ("docs/devices-yaml.md", tuple(STRATEGIES) + tuple(TARGETS)),

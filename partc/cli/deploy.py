@@ -1,4 +1,4 @@
-"""`partc deploy`: what systemd or Kubernetes need to run the devices of a build, and phones that adb reaches."""
+"""`partc deploy`: what systemd, Kubernetes or Ray need to run the devices of a build, and phones that adb reaches."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _FOLDER = "/var/lib/partc"
         "partc deploy build --to systemd -o units",
         "partc deploy build --to systemd --apply --host board=root@192.0.2.7",
         "partc deploy build --to kubernetes --image registry.example/partc:0.1",
+        "partc deploy build --to ray -o fleet",
         "partc deploy build --to adb",
     ),
 )
@@ -33,7 +34,7 @@ _FOLDER = "/var/lib/partc"
     "--to",
     "system",
     required=True,
-    type=click.Choice(("systemd", "kubernetes", "adb")),
+    type=click.Choice(("systemd", "kubernetes", "ray", "adb")),
     help="What runs them.",
 )
 @click.option("-o", "--output", type=FILE, metavar="DIR", help="Folder for the files.  [default: print them]")
@@ -94,7 +95,7 @@ def deploy_command(
     forward: bool,
     as_json: bool,
 ) -> None:
-    """Write what systemd or Kubernetes need to run the devices of BUILD, and print the commands that take it there.
+    """Write what systemd, Kubernetes or Ray need to run the devices of BUILD; print the commands that take it there.
 
     Memory limits come from the plan. Nothing is sent anywhere, and no key is in any file.
 
@@ -104,6 +105,7 @@ def deploy_command(
     from partc.cli.load import load_build
     from partc.deploy.adb import FOLDER, AdbSettings
     from partc.deploy.kubernetes import kubernetes_files, kubernetes_steps
+    from partc.deploy.ray import ray_files, ray_steps
     from partc.deploy.runners import read_runners, write_files
     from partc.deploy.ssh import SshSettings
     from partc.deploy.systemd import systemd_files, systemd_steps
@@ -115,6 +117,7 @@ def deploy_command(
     refuse(system == "kubernetes" and image is None, "--to kubernetes needs --image")
     refuse(not is_adb and bool(phones or peers or forward), "--phone, --peer and --forward go with --to adb")
     refuse(applies and system == "kubernetes", "--apply is for systemd: kubectl applies the manifests")
+    refuse(applies and system == "ray", "--apply is for systemd: partc fleet up starts a fleet")
     refuse(bool(hosts) and not (applies and system == "systemd"), "--host goes with --to systemd --apply")
     refuse(applies and output is not None, "--apply sends the files: leave --output out")
     refuse(is_adb and output is not None, "--to adb writes no files: leave --output out")
@@ -130,6 +133,9 @@ def deploy_command(
     if system == "systemd":
         files = systemd_files(runners, folder, runner)
         steps = systemd_steps(runners, str(build), folder)
+    elif system == "ray":
+        files = ray_files(runners, str(build.resolve()), folder, build.resolve().name)
+        steps = ray_steps(runners, str(build), folder)
     else:
         files = kubernetes_files(runners, folder, image or "")
         steps = kubernetes_steps(runners, str(build), folder)

@@ -27,6 +27,7 @@ import click
 from partc import __version__, interrupts
 from partc.cli.compile import compile_command
 from partc.cli.deploy import deploy_command
+from partc.cli.fleet import fleet_command
 from partc.cli.keys import keys_command
 from partc.cli.lower import lower_command
 from partc.cli.move import move_command
@@ -57,6 +58,7 @@ COMMANDS = (
     report_command,
     keys_command,
     deploy_command,
+    fleet_command,
     profile_command,
 )
 """Every command, in the order of a first use."""
@@ -75,7 +77,7 @@ _SURROUNDINGS = {
 """Errors of the system that are no bug of partc → a hint."""
 _PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 """Errors of the system that are due to a path, where it names one → a hint."""
-_EXTRAS = (
+_COMPILE = (
     "torch",
     "transformers",
     "onnx",
@@ -86,10 +88,9 @@ _EXTRAS = (
     "rich",
     "jinja2",
     "tokenizers",
-    "starlette",
-    "uvicorn",
 )
-_SERVE = ("starlette", "uvicorn")
+_EXTRAS = {**dict.fromkeys(_COMPILE, "compile"), "starlette": "serve", "uvicorn": "serve", "ray": "fleet"}
+"""Packages that may be missing → the extra that they come with."""
 
 
 class _StandardOutput(io.FileIO):
@@ -168,7 +169,7 @@ def exit_code(error: BaseException) -> int:
             _complain(str(error.strerror), name, "see that its folder is there, and is a folder")
             return 1
         case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in _EXTRAS:
-            extra = "serve" if name.partition(".")[0] in _SERVE else "compile"
+            extra = _EXTRAS[name.partition(".")[0]]
             _complain(f"this needs the package {name}", None, f"pip install 'partc[{extra}]'")
             return 1
     text = "".join(traceback.format_exception(error))

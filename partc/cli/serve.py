@@ -170,8 +170,8 @@ def _names(builds: Sequence[Path]) -> list[str]:
 def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> RingSettings:
     """A ring of local runners, or one that runs already."""
     from partc.cli.load import load_build
-    from partc.cli.status_feed import make_line, planned_times
     from partc.errors import RunError
+    from partc.plan.device_times import PlannedTimes
     from partc.serve.server import RingSettings
 
     role = load_build(build)
@@ -181,8 +181,8 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> 
     opener = (
         partial(_local_ring, build, local) if connect is None else partial(_ring_at, build, connect, local)
     )
-    plan = planned_times(build)
-    return RingSettings(name, build, role, opener, lambda ring: make_line(ring, plan).planned_s)
+    plan = PlannedTimes.of_build(build)
+    return RingSettings(name, build, role, opener, plan.in_ring if plan else lambda ring: {})
 
 
 @contextmanager

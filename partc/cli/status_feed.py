@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
-from partc.errors import PartcError, UserError
+from partc.errors import UserError
 from partc.format.status import DeviceStatus, RingStatus
 from partc.plan.device_times import PlannedTimes
-from partc.plan.file import PLAN_FILE, read_plan
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,25 +36,10 @@ def device_s(device: DeviceStatus, phase: str) -> float | None:
     return sum(found) if found else None
 
 
-def planned_times(build: Path) -> PlannedTimes | None:
-    """The times of BUILD/plan.json; None without a good one."""
-    try:
-        return PlannedTimes.of(read_plan(build / PLAN_FILE))
-    except PartcError:
-        return None
-
-
 def make_line(ring: RingStatus, plan: PlannedTimes | None) -> Line:
     """The line of a state that has just come."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Line(time=now, planned_s={} if plan is None else dict(_planned(ring, plan)), ring=ring)
-
-
-def _planned(ring: RingStatus, plan: PlannedTimes) -> Iterator[tuple[str, float]]:
-    for device in ring.devices:
-        seconds = plan.device_s(device.device, device.submodules, ring.phase)
-        if seconds is not None:
-            yield device.device, seconds
+    return Line(time=now, planned_s={} if plan is None else plan.in_ring(ring), ring=ring)
 
 
 def write_line(line: Line) -> str:

@@ -65,10 +65,11 @@ def watch_command(
 def _ring(build: Path, connect: str, period_s: float, insecure: bool) -> Iterator[Line]:
     from partc.cli.load import load_build
     from partc.cli.reach import reach_ring
-    from partc.cli.status_feed import make_line, planned_times
+    from partc.cli.status_feed import make_line
+    from partc.plan.device_times import PlannedTimes
 
     load_build(build)
-    plan = planned_times(build)
+    plan = PlannedTimes.of_build(build)
     with reach_ring(build, connect, insecure=insecure) as client:
         came: deque[RingStatus] = deque()
         client.watch(period_s, came.append)

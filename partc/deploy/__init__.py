@@ -1,1 +1,1 @@
-"""Deployment from the build alone: text for systemd or Kubernetes, and phones that adb reaches."""
+"""Deployment from the build alone: text for systemd, Kubernetes or Ray, and phones that adb reaches."""

@@ -31,6 +31,8 @@ class Runner:
     is_gpu: bool
     is_native: bool
     """Whether the device's folder holds a native runner, which then needs no Python there."""
+    address: str
+    """HOST:PORT in devices.yaml; empty: it says none."""
     port: int
     needed_bytes: int
     """Memory that the placement as compiled takes, the runner itself included."""
@@ -60,6 +62,7 @@ def _runner(role: Role, is_native: bool) -> Runner:
         arch="" if library is None else library.platform.partition("-")[0],
         is_gpu=role.engine.provider not in ("cpu", "xnnpack"),
         is_native=is_native,
+        address=address,
         port=int(port) if port.isdecimal() else PORT,
         needed_bytes=needed + OVERHEAD_BYTES,
         limit_bytes=max(needed, memory.budget_bytes or 0) + OVERHEAD_BYTES,

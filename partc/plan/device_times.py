@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
-from partc.plan.file import check_plan
+from partc.errors import PartcError
+from partc.format.status import RingStatus
+from partc.plan.file import PLAN_FILE, check_plan, read_plan
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 
@@ -30,6 +33,19 @@ class PlannedTimes:
         check_plan(plan, "plan.json")
         times = plan["answer"].get("explain", {}).get("times") or {}
         return cls(read_problem(plan["problem"], "plan.json: problem"), times.get("overheads", {}))
+
+    @classmethod
+    def of_build(cls, build: Path) -> Self | None:
+        """The times of BUILD/plan.json; None without a good one."""
+        try:
+            return cls.of(read_plan(build / PLAN_FILE))
+        except PartcError:
+            return None
+
+    def in_ring(self, ring: RingStatus) -> dict[str, float]:
+        """Device → seconds of computing in a step of a ring as it is, where that is known."""
+        found = {one.device: self.device_s(one.device, one.submodules, ring.phase) for one in ring.devices}
+        return {device: seconds for device, seconds in found.items() if seconds is not None}
 
     def device_s(self, device: str, intervals: Sequence[tuple[int, int]], phase: str) -> float | None:
         """Seconds of computing in a step on a device with these intervals of sub-modules (first, last).

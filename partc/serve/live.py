@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,14 +42,20 @@ class Live:
             watcher.set()
 
     async def lines(self) -> AsyncGenerator[str, None]:
-        """An event now, and one for each change from now on; who is slow misses some."""
+        """What `looks` sees, as server-sent events."""
+        async with aclosing(self.looks()) as looks:
+            async for rings in looks:
+                yield event({"rings": rings})
+
+    async def looks(self) -> AsyncGenerator[list[Json], None]:
+        """`[{name, state, ring}]` now, and at each change from now on; who is slow misses some."""
         changed = asyncio.Event()
         if not self._watchers:
             self.rings.watch(self._on_status)
         self._watchers.add(changed)
         try:
             while True:
-                yield event({"rings": self._rings()})
+                yield self._rings()
                 changed.clear()
                 try:
                     async with asyncio.timeout(_TELL_S):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from partc.serve.access import Gate, Limits
 from partc.serve.app import Endpoint
 from partc.serve.live import Live, PlannedOf
 from partc.serve.pooling import read_pooling
+from partc.serve.replies import Json
 from partc.serve.ring import Opener, State
 from partc.serve.rings import Rings
 from partc.serve.template import Renderer, read_chat
@@ -147,6 +150,16 @@ class Server:
         """Take a ring away when its requests have ended; raises as `Rings.remove`."""
         assert self._rings is not None, "the server runs"
         await self._rings.remove(name, grace_s)
+
+    async def look(self, patience_s: float) -> Json:
+        """`{in_flight, rings: [{name, state, ring}]}`; waits so long for rings that stand to say how they are."""
+        found: list[Json] = []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s), aclosing(self._endpoint.live.looks()) as looks:
+                async for found in looks:
+                    if all(ring["ring"] or ring["state"] != "ready" for ring in found):
+                        break
+        return {"in_flight": self._endpoint.metrics.in_flight, "rings": found}
 
     def _open(self, ring: RingSettings) -> None:
         assert self._rings is not None, "the server runs"

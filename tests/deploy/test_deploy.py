@@ -130,7 +130,7 @@ def test_files_and_commands(build: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    "options", [["--to", "kubernetes"], ["--to", "systemd", "--folder", "here"], ["--to", "ray"], []]
+    "options", [["--to", "kubernetes"], ["--to", "systemd", "--folder", "here"], ["--to", "ray", "--apply"], []]
 )  # fmt: skip
 def test_options_that_do_not_fit(build: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["deploy", str(build), *options]) == 2
@@ -147,7 +147,7 @@ def test_names_that_kubernetes_does_not_take() -> None:
 
 
 def _runner(name: str) -> Runner:
-    return Runner(name, True, True, "", False, False, 5555, 1, 1)
+    return Runner(name, True, True, "", False, False, "", 5555, 1, 1)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
@@ -182,3 +182,28 @@ def test_kubernetes_takes_the_manifests(
     wrong = tmp_path / "runner-a.yaml"
     wrong.write_text(wrong.read_text().replace("nodeSelector", "nodeSelecter"))
     assert subprocess.run([*command, str(wrong)], capture_output=True, timeout=120).returncode == 1
+
+
+def test_ray_gets_a_fleet_that_partc_fleet_reads(
+    build: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from partc.config.fleet import load_fleet
+    from partc.fleet.posts import posts_of
+
+    told = deploy(build, capsys, "--to", "ray", "--folder", "/srv/partc", "-o", str(tmp_path))
+    (posts,) = posts_of(load_fleet(tmp_path / "fleet.yaml")).values()
+    assert {post.device: post.listen for post in posts.keepers} == {
+        "a": "a:5555",
+        "b": "192.0.2.7:6000",
+        "c": "c:5555",
+    }
+    assert {post.folder for post in posts.keepers} == {"/srv/partc/a", "/srv/partc/b", "/srv/partc/c"}
+    assert posts.door.source == "a:5555"
+    started = [command for command in told["commands"] if command.startswith("ssh root@b ")]
+    shown = subprocess.run(
+        ["sh", "-c", started[0].replace("ssh root@b", "printf %s")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == "ray start --address=HEAD:6379 --resources='{\"device_b\": 1}'"

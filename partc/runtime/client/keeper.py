@@ -46,6 +46,8 @@ class Keeper:
         """Device → its process, the last one."""
         self.deaths: dict[str, Death] = {}
         """Device → its last death."""
+        self.died = 0
+        """Deaths of all devices so far."""
         self._names, self._spawn, self._restart = names, spawn, restart
         self._times: dict[str, list[float]] = {}
         """Device → the times at which it died lately."""
@@ -149,6 +151,7 @@ class Keeper:
         too_often = len(times) + 1 >= MOST_DEATHS
         if self._restart and too_often:
             error = _given_up(name, error)
+        self.died += 1
         with self._died:
             death = self.deaths[name] = Death(code, error, too_often or not self._restart)
             self._died.notify_all()

@@ -13,7 +13,6 @@ import json
 import os
 import selectors
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,10 +24,9 @@ from partc.errors import PartcError, RunError
 from partc.format.role import device_folders, load_role, source_role
 from partc.runtime.client.client import Client
 from partc.runtime.client.keeper import Death, Keeper
-from partc.runtime.client.runners import Runner, choose_runner, runner_kind
+from partc.runtime.client.runners import Runner, choose_runner, runner_kind, start_runner
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 from partc.runtime.cores import shared_out
-from partc.runtime.engines.ort_library import VARIABLE, library_path
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 
 _STOP_S = 2.0
@@ -230,24 +228,12 @@ class LocalRing:
 
     def _spawn(self, name: str) -> RunnerProcess:
         """Start the runner of a device; the thread that does so must live as long as the ring."""
-        root = str(Path(__file__).resolve().parents[3])
-        env = {**os.environ, **self._settings.env}
-        if self.runners[name] == "native" and (library := library_path()) is not None:
-            env.setdefault(VARIABLE, str(library))
-        path = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
-        stderr = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
-        popen = subprocess.Popen(
-            self._command(name),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env={**env, "PYTHONPATH": path},
-        )
+        process = start_runner(self._command(name), self._settings.env)
         if name in self._cores:
             # Before it has other threads, which then may run there as well and nowhere else.
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(popen.pid, self._cores[name])
-        return RunnerProcess(popen, stderr)
+                os.sched_setaffinity(process.popen.pid, self._cores[name])
+        return process
 
     def _program(self, name: str) -> Sequence[str]:
         settings = self._settings

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from partc.errors import RunError
 from partc.format.files import RUNNER_FILE
+from partc.runtime.engines.ort_library import VARIABLE, library_path
+from partc.runtime.shell.process import RunnerProcess
 
 Runner = Literal["native", "python"]
 PYTHON_RUNNER = (sys.executable, "-P", "-m", "partc.runtime")
@@ -36,9 +40,27 @@ def choose_runner(folder: Path, wanted: Runner | None) -> Sequence[str]:
     return PYTHON_RUNNER
 
 
+def start_runner(command: Sequence[str], env: Mapping[str, str] | None = None) -> RunnerProcess:
+    """Start a runner; `env`: variables over this process's. The thread that does so must live as long as the runner."""
+    root = str(Path(__file__).resolve().parents[3])
+    variables = {**os.environ, **(env or {})}
+    if runner_kind(command) == "native" and (library := library_path()) is not None:
+        variables.setdefault(VARIABLE, str(library))
+    path = os.pathsep.join(filter(None, (root, variables.get("PYTHONPATH"))))
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
+    popen = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={**variables, "PYTHONPATH": path},
+    )
+    return RunnerProcess(popen, stderr)
+
+
 def runner_kind(command: Sequence[str]) -> Runner:
-    """The kind of the runner that a command starts."""
-    return "python" if tuple(command) == PYTHON_RUNNER else "native"
+    """The kind of the runner that a command starts, with options or without."""
+    return "python" if tuple(command[: len(PYTHON_RUNNER)]) == PYTHON_RUNNER else "native"
 
 
 def _runs_here(program: Path) -> bool:
