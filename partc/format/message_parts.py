@@ -88,7 +88,11 @@ class Sampling(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         checks = (
             (0.0 <= self.temperature < math.inf, "temperature", "0 (greedy) or more"),
-            (_is_count(self.top_k), "top_k", "an integer: 0 (all tokens) or more"),
+            (
+                _is_count(self.top_k) and self.top_k < 2**64,
+                "top_k",
+                "an integer from 0 (all tokens) to 2^64 - 1",
+            ),
             (0.0 < self.top_p <= 1.0, "top_p", "above 0, at most 1"),
             (
                 _is_count(self.likely) and self.likely <= MOST_LIKELY,

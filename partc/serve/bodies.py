@@ -22,7 +22,8 @@ MOST_ALTERNATIVES = 20
 MOST_STOP_CHARACTERS = 1000
 COMPLETION_TOKENS = 16
 """New tokens of a completion that does not say how many: OpenAI's default."""
-_SEEDS = 2**63
+_MOST = 2**63 - 1
+"""The largest number that a field may be."""
 
 Positive = Annotated[int, Meta(ge=1)]
 Texts = str | list[str | int | list[int]]
@@ -47,9 +48,9 @@ class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_tokens: Positive | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=_MOST)] | None = None
     """Beyond OpenAI's API; 0 and -1 are all tokens."""
-    seed: Annotated[int, Meta(ge=-_SEEDS, le=_SEEDS - 1)] | None = None
+    seed: Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)] | None = None
     stop: str | list[str] | None = None
     user: str | None = None
     """Noted nowhere."""
@@ -231,6 +232,8 @@ def read_body(data: bytes, kind: type[_Body]) -> _Body:
     Raises:
         ApiError: no JSON, a field is missing, wrong, unknown, or not there.
     """
+    if not data:
+        raise ApiError("the body is empty: send JSON")
     try:
         body = msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:

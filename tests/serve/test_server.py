@@ -153,6 +153,7 @@ def test_an_answer_is_never_longer_than_there_is_room(server: Server) -> None:
         ({"presence_penalty": 0.5}, "presence_penalty", "unsupported_parameter"),
         ({"n": 17}, "n", None),
         ({"max_tokens": 0}, "max_tokens", None),
+        ({"top_k": 10**20}, "top_k", None),
         ({"prompt": []}, "prompt", None),
         ({"prompt": ""}, "prompt", None),
         ({"prompt": ["a", 1]}, "prompt", None),

@@ -84,6 +84,7 @@ def test_seed_row_and_position_matter() -> None:
         {"top_k": -1},
         {"top_k": 2.5},
         {"top_k": True},
+        {"top_k": 2**64},
         {"top_p": 0.0},
         {"seed": -1},
         {"seed": 2.0},
