@@ -34,6 +34,21 @@ def seconds(text: str) -> float:
     return value
 
 
+class Range(click.FloatRange):
+    """A range of numbers without NaN, which `click.FloatRange` lets through: no comparison with it is true."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number.
+
+        Raises:
+            click.BadParameter: it is none, or outside of the range.
+        """
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
 def example(*lines: str) -> str:
     """The end of a command's help: command lines to copy, kept as they are."""
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])

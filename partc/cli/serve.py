@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, example, refuse, runner_option, seconds
+from partc.cli.options import FILE, Range, example, refuse, runner_option, seconds
 
 if TYPE_CHECKING:
     from partc.runtime.client.launch import LocalSettings
@@ -59,7 +59,7 @@ _BODY_BYTES_PER_TOKEN = 64
 )
 @click.option(
     "--temperature",
-    type=click.FloatRange(0, 2),
+    type=Range(0, 2),
     default=1.0,
     show_default=True,
     help="Temperature of requests that give none.",

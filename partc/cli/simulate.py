@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from partc.cli.options import FILE, example, json_option, print_json
+from partc.cli.options import FILE, Range, example, json_option, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,14 +70,14 @@ _LEAST, _MOST = 1e-6, 1e6
 )
 @click.option(
     "--efficiency",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Range(0, 1, min_open=True),
     metavar="PART",
     help="What if devices computed a part of a block with this part of their speed, such as 0.8 (Galaxy's scaling runs "
     "come to 0.76 to 0.81).",
 )
 @click.option(
     "--jitter",
-    type=click.FloatRange(0, 10),
+    type=Range(0, 10),
     metavar="PART",
     default=0.0,
     help="Vary the time of every run and message by about this part of it, such as 0.1.",
@@ -166,7 +166,7 @@ def _changed(
 
     if efficiency is not None:
         if not case.phases:
-            hint = "--strategy megatron, galaxy or sequence-parallel lets devices share blocks"
+            hint = "--strategy galaxy, megatron or sequence-parallel lets devices share blocks; optimal-groups may"
             raise PlanError("no devices share a block in this plan", where="--efficiency", hint=hint)
         case = replace(case, problem=with_efficiency(case.problem, efficiency))
     problem = with_bandwidths(case.problem, _links(case.problem, bandwidth))

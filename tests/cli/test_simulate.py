@@ -175,6 +175,12 @@ def test_mistakes(build: Path, words: list[str], message: str, capsys: pytest.Ca
     assert message in capsys.readouterr().err
 
 
+def test_a_part_is_a_number(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--efficiency", "--jitter"):
+        assert run(["simulate", str(build), option, "nan"]) == 2
+        assert "nan is not in the range" in capsys.readouterr().err
+
+
 def test_what_if(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = found(capsys, "build", "--mode", "sequential", "--no-compare")
     assert "modes" not in plain

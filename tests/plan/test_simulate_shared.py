@@ -76,6 +76,18 @@ def test_requests_in_flight_share_devices_and_links(strategy: str) -> None:
     assert together < 0.9 * apart  # one device computes while another waits for a message
 
 
+def test_links_are_busy_as_the_limit_counts_them() -> None:
+    """With requests enough, what limits the plan is busy nearly all the time, and nothing more than that."""
+    problem = with_decode(layers({"a": 1.0, "b": 2.0}, 2, latency=1.0))
+    answer = solve(problem, "galaxy")
+    assert answer.stages is not None
+    workflow = planned_workflow(Case(problem, answer.stages, answer.phases))
+    run = simulate(workflow, Load(6, 3, "no-bubbles", 6))
+    part = run.limit.s_per_token * run.tokens_per_s
+    assert run.busy[run.limit.name] == pytest.approx(part)
+    assert max(run.busy.values()) == pytest.approx(part)
+
+
 def test_a_lesser_efficiency_of_shares_takes_longer() -> None:
     problem = with_decode(layers({"a": 1.0, "b": 2.0}, 2))
     answer = solve(problem, "galaxy")

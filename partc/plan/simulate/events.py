@@ -282,12 +282,11 @@ class Simulator:
         factor = self._noise.factor(f"{device.name}->{receiver.name}", request)
         seconds, occupied = act.seconds * factor, act.occupied_s * factor
         start = act.link.queue(now, occupied) if act.queues else act.link.take(request, now, occupied)
+        end, free = start + seconds, start + occupied
         self._transfers.append(
-            Transfer(
-                device.name, receiver.name, request, execution.phase, step, act.bytes, start, start + seconds
-            )
+            Transfer(device.name, receiver.name, request, execution.phase, step, act.bytes, start, end, free)
         )
-        self._push(start + seconds, receiver, mail=(request, step, act.mail))
+        self._push(end, receiver, mail=(request, step, act.mail))
 
     def _finish(self, device: _Device, execution: _Execution, now: float) -> None:
         request, step = execution.request, execution.step

@@ -50,6 +50,8 @@ class Transfer:
     bytes: float
     start_s: float
     end_s: float
+    free_s: float
+    """The time from which the link may carry the next one: `end_s`, or earlier where latency occupies nothing."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Simulation:
         for span in self.spans:
             busy.setdefault(span.device, []).append((span.start_s, span.end_s))
         for item in self.transfers:
-            busy.setdefault(f"{item.sender}->{item.receiver}", []).append((item.start_s, item.end_s))
+            busy.setdefault(f"{item.sender}->{item.receiver}", []).append((item.start_s, item.free_s))
         end = self.makespan_s
         return {name: covered(times, end) / end if end else 0.0 for name, times in busy.items()}
 
@@ -144,4 +146,5 @@ def covered(times: list[tuple[float, float]], end: float) -> float:
 
 def _transfer_json(item: Transfer) -> dict[str, object]:
     fields = asdict(item)
+    del fields["free_s"]
     return {"from": fields.pop("sender"), "to": fields.pop("receiver"), **fields}
