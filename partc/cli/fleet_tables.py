@@ -64,8 +64,9 @@ def _wanted(place: int, line: Wanted) -> list[str]:
 
 
 def _lines(fleet: Fleet) -> Iterator[str]:
+    devices = "1 device" if fleet.devices == 1 else f"{fleet.devices:,} devices"
     yield (
-        f"{fleet.devices:,} devices; bound {fleet.bound:,}, gap {fleet.gap:.2%} ({fleet.method}, "
+        f"{devices}; bound {fleet.bound:,}, gap {fleet.gap:.2%} ({fleet.method}, "
         f"of at most {fleet.devices_per_ring} devices)"
     )
     for place, line in enumerate(fleet.wanted):

@@ -21,6 +21,8 @@ from partc.config.yamlfile import load_yaml
 RATE = Kind("a rate", {"/s": 1, "/min": 1 / 60, "/h": 1 / 3600}, "2/s")
 UTILISATION = 0.7
 """The part of a ring's capacity that is planned with, where the file says nothing."""
+_RATES_PER_S = (1e-9, 1e9)
+"""The least rate and the most: one request in 30 years, and more than any devices answer."""
 _TOP_KEYS = ("demand", "utilisation", "devices_per_ring")
 _KEYS = ("rate", "prompt", "answer", "first_token", "per_token")
 _IN_A_LINE = {key: f"write `{key}` in a line of `demand`, beside its `rate`" for key in _KEYS}
@@ -84,6 +86,10 @@ def _wish(line: Section) -> Wish:
         line.require(key, example)
     rate = line.quantity("rate", RATE.parse)
     assert rate is not None, "it was required"
+    least, most = _RATES_PER_S
+    if not least <= rate <= most:
+        text = f"{line.data['rate']!r} is not between {least:g}/s and {most:g}/s"
+        raise line.error(text, "rate", hint=f"for example: {RATE.example}")
     return Wish(
         rate_per_s=rate,
         prompt=line.whole("prompt", 1),

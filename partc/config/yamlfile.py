@@ -48,9 +48,8 @@ def parse_yaml(text: str, file: str) -> Section:
             hint="save the file as plain UTF-8 text",
         ) from error
     if data is None:
-        raise ConfigError(
-            "the file is empty", where=file, hint="docs/model-yaml.md and docs/devices-yaml.md show its keys"
-        )
+        hint = "docs/model-yaml.md, docs/devices-yaml.md and docs/fleet.md show the keys of such files"
+        raise ConfigError("the file is empty", where=file, hint=hint)
     return Section(data, file, (), lines)
 
 

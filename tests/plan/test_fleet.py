@@ -207,6 +207,14 @@ def test_what_cannot_be_says_what_can() -> None:
     assert "the closest" in (refused(Demand((replace(wish, first_token_s=1e-3),)), count).hint or "")
 
 
+@pytest.mark.parametrize("rate", [1e-9, 1e-6])
+def test_the_rarest_requests_have_a_ring(rate: float) -> None:
+    problem, kinds, _ = draw(0)
+    demand = Demand((Wish(rate, 10, 4), Wish(0.001, 10, 4)))
+    fleet = plan_fleet(demand, kinds, 2, lambda _, name: replace(problem, source=name), SLOTS, "demand.yaml")
+    assert [line.rings for line in fleet.wanted] == [1, 1]
+
+
 def _devices(**links: Link) -> DevicesConfig:
     same = {name: DeviceConfig(name, "ort", "aarch64", 1e9, 1e9, 1000) for name in "abc"}
     other = DeviceConfig("d", "ort", "aarch64", 2e9, 1e9, 1000, address="10.0.0.1:5555")

@@ -3,8 +3,8 @@
 With x_r rings of kind r, which has u_rk devices of kind k and answers µ_r requests per second of wish w(r), n_k
 devices of kind k, rates λ_w and the utilisation ρ:
 
-    fewest devices    min Σ_r (Σ_k u_rk) x_r   where   Σ_{r: w(r) = w} ρ µ_r x_r ≥ λ_w,   Σ_r u_rk x_r ≤ n_k
-    most requests     max t                    where   Σ_{r: w(r) = w} ρ µ_r x_r ≥ λ_w t,  Σ_r u_rk x_r ≤ n_k
+    fewest devices    min Σ_r (Σ_k u_rk) x_r   where   Σ_{r: w(r) = w} ρ µ_r / λ_w x_r ≥ 1,  Σ_r u_rk x_r ≤ n_k
+    most requests     max t                    where   Σ_{r: w(r) = w} ρ µ_r / λ_w x_r ≥ t,  Σ_r u_rk x_r ≤ n_k
 
 Where the first has no solution, the t of the second is the part of the demand that every wish can have; where it has
 one, the second, with no more devices, chooses among its solutions. Devices are counted by kind, so that a thousand
@@ -29,6 +29,8 @@ from partc.plan.fleet.rings import RingKind
 _SOLVER = (sys.executable, "-P", "-m", "partc.plan.fleet.solver")
 _LIMIT_S = 12.0
 """Time of the solver for one programme."""
+_PLENTY = 1e6
+"""The part of a wish from which on rings do not have to answer more."""
 _ROUNDING = 1e-6
 """Relative error of the solver's bound, so that a whole number is not missed by rounding."""
 
@@ -91,7 +93,7 @@ def fewest_devices(rings: Sequence[RingKind], kinds: Sequence[Kind], demand: Dem
         PlanError: the solver gave no answer.
     """
     rows = [
-        *(_served(rings, demand, wish, least=line.rate_per_s) for wish, line in enumerate(demand.wishes)),
+        *(_served(rings, demand, wish, least=1.0, most=1.0) for wish in range(len(demand.wishes))),
         *_devices(rings, kinds),
     ]
     found = _ask(Programme([float(ring.size) for ring in rings], len(rings), rows, _LIMIT_S))
@@ -122,9 +124,9 @@ def most_requests(
     """
     part = len(rings)
     rows = [*_devices(rings, kinds)]
-    for wish, line in enumerate(demand.wishes):
-        served = _served(rings, demand, wish, least=0.0)
-        rows.append(Row([*served.columns, part], [*served.factors, -line.rate_per_s], 0.0))
+    for wish in range(len(demand.wishes)):
+        served = _served(rings, demand, wish, least=0.0, most=_PLENTY)
+        rows.append(Row([*served.columns, part], [*served.factors, -1.0], 0.0))
     if devices is not None:
         rows.append(Row(list(range(part)), [float(ring.size) for ring in rings], most=float(devices)))
     found = _ask(Programme([0.0] * part + [-1.0], part, rows, _LIMIT_S))
@@ -147,9 +149,17 @@ def _parts(rings: Sequence[RingKind], demand: Demand, counts: Sequence[int]) -> 
     return parts
 
 
-def _served(rings: Sequence[RingKind], demand: Demand, wish: int, least: float) -> Row:
+def _served(rings: Sequence[RingKind], demand: Demand, wish: int, least: float, most: float) -> Row:
+    """The part of a wish that its rings answer; each counts as at most `most`.
+
+    Parts, and not rates, so that the tolerance of the solver is a part of the wish, however rare its requests are. A
+    ring that counts as 1 and not as more changes nothing where 1 is wanted, as rings are whole.
+    """
     columns = [r for r, ring in enumerate(rings) if ring.wish == wish]
-    return Row(columns, [demand.utilisation * rings[r].capacity_per_s for r in columns], least)
+    rate = demand.wishes[wish].rate_per_s
+    return Row(
+        columns, [min(demand.utilisation * rings[r].capacity_per_s / rate, most) for r in columns], least
+    )
 
 
 def _devices(rings: Sequence[RingKind], kinds: Sequence[Kind]) -> list[Row]:
