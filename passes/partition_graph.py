@@ -74,7 +74,7 @@ class PartitionGraph(Pass):
         """Set `module.plan`; raises PlanError if no plan meets the constraints."""
         before = module.plan, module.info, module.profile
         devices = load_devices(self.devices)
-        check_strategy(devices, self.strategy)
+        check_strategy(devices, self.strategy, self.devices)
         if module.info.quantize is not None and module.profile is not None:
             module.profile = profile_on(devices, module.info, module)
         if module.info.batches:

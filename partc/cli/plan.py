@@ -99,7 +99,7 @@ def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: b
 
     # Before the long work: a mistake in these should not cost minutes.
     devices = load_devices(devices_file)
-    check_strategy(devices, strategy)
+    check_strategy(devices, strategy, devices_file)
     check_targets(devices, tools=False)
     steps = default_pipeline(devices_file, strategy, cut_rule, Path("build"), PLANNING)
     return run_watched(lambda: load_model(model, cache), steps, watch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from partc.config.devices import DevicesConfig
 from partc.config.placement import Ranges
@@ -22,12 +23,13 @@ from partc.plan.strategies import load_strategy
 METHOD = "placed by devices.yaml"
 
 
-def check_strategy(devices: DevicesConfig, strategy: str) -> None:
+def check_strategy(devices: DevicesConfig, strategy: str, file: Path | str) -> None:
     """Refuses a strategy that has nothing to decide; cheap: it is asked first.
 
     Args:
         devices: devices.yaml.
         strategy: its name.
+        file: the name of devices.yaml, for messages.
 
     Raises:
         PlanError: the layers are placed, its stages have several devices where they cannot, or it is unknown.
@@ -37,7 +39,8 @@ def check_strategy(devices: DevicesConfig, strategy: str) -> None:
         key = "overlap" if devices.overlap else "survive"
         raise PlanError(
             f"--strategy {strategy} gives stages to several devices, and `{key}` is for stages of one",
-            hint=f"remove `{key}` from devices.yaml, or leave --strategy out",
+            where=f"{file}: {key}",
+            hint=f"remove `{key}`, or leave --strategy out",
         )
     if devices.place and strategy != "optimal":
         raise PlanError(
