@@ -90,6 +90,12 @@ def _check_explain(explain: Section) -> None:
         reasons.text(name)
     if "binding" in explain:
         explain.text("binding")
+    best = explain.section("best")
+    if "text" in best:
+        best.text("text")
+    shared = explain.data.get("shared", [])
+    if not isinstance(shared, list) or not all(isinstance(text, str) for text in shared):
+        raise explain.error("expected a list of texts", "shared")
     for entry in explain.sections("what_if"):
         entry.text("text")
         if entry.require("gain_s_per_token", "gain_s_per_token") is not None:

@@ -102,6 +102,8 @@ def render(subject: Subject) -> str:
             pipeline=pipeline(plan, measured),
             compared=compared_rows(plan, measured) if measured else [],
             binding=_binding(plan),
+            best=_best(plan),
+            shares=_shares(plan),
             unused=_unused(plan),
             losses=_losses(plan),
             no_loss=_no_loss(plan),
@@ -188,6 +190,23 @@ def _model(plan: Plan) -> Model | None:
 def _binding(plan: Plan) -> Figure | None:
     explain = plan.answer.get("explain", {})
     return plan.figure("text", "/answer/explain/binding") if explain.get("binding") else None
+
+
+def _best(plan: Plan) -> Figure | None:
+    """The best plan with one device a stage, or with no place given, where this is another one."""
+    explain = plan.answer.get("explain", {})
+    text = explain.get("best", {}).get("text")
+    return (
+        plan.figure("text", "/answer/explain/best/text")
+        if text and text not in explain.get("binding", "")
+        else None
+    )
+
+
+def _shares(plan: Plan) -> list[Figure]:
+    """What each device of a group has, and how far that is from the best."""
+    lines = plan.answer.get("explain", {}).get("shared", [])
+    return [plan.figure("text", pointer("answer", "explain", "shared", index)) for index in range(len(lines))]
 
 
 def _unused(plan: Plan) -> list[Unused]:

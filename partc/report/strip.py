@@ -27,13 +27,16 @@ class Cell:
 class Segment:
     """One stage: consecutive sub-modules on one device, or on several that share them."""
 
-    device: str
-    """`a`, or `a + b`."""
-    tone: str
-    """The colour of the first of them."""
+    members: tuple[tuple[str, str], ...]
+    """Each device with its colour."""
     cells: tuple[Cell, ...]
     first: Figure
     last: Figure
+
+    @property
+    def device(self) -> str:
+        """`a`, or `a + b`."""
+        return " + ".join(name for name, _ in self.members)
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,7 @@ def _segments(plan: Plan) -> Iterator[Segment]:
         at, stage = ("predicted", "phases", 0, "stages", group[0]), plan.stages[group[0]]
         devices = [plan.stages[index].device for index in group]
         yield Segment(
-            device=" + ".join(devices),
-            tone=f"d{plan.devices.index(stage.device)}",
+            members=tuple((device, f"d{plan.devices.index(device)}") for device in devices),
             cells=tuple(
                 Cell("; ".join(_describe(plan, number, device) for device in devices))
                 for number in range(stage.first, stage.last + 1)

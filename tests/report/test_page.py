@@ -151,6 +151,19 @@ def test_a_plan_without_a_bound(tmp_path: Path) -> None:
     assert "bounds are for one interval a device" in text
 
 
+def test_devices_that_share_are_all_shown_and_said(tmp_path: Path) -> None:
+    plan = PLANS["shared"]
+    text = page_of(plan, tmp_path)
+    bands = re.findall(r'<div class="bands">(.*?)</div></div>', text)
+    assert bands and all(
+        band.count("<div") == 3 and {"d0", "d1", "d2"} <= set(re.findall(r"d\d", band)) for band in bands
+    )
+    explain = plan["answer"]["explain"]
+    assert len(explain["shared"]) > 1
+    assert all(line in text for line in [*explain["shared"], explain["best"]["text"]])
+    assert '<div class="bands">' not in page_of(PLANS["latency"], tmp_path)
+
+
 def test_devices_and_links_are_told_apart_whatever_their_names(tmp_path: Path) -> None:
     """A problem may call its devices anything; a link is known by its ends and not by an arrow."""
     text = json.dumps(PLANS["latency"]).replace("device_0", "a → b").replace("device_1", "a->b")
@@ -244,6 +257,8 @@ def _without(*names: str) -> Callable[[dict[str, Any]], object]:
             r"survival.mirrors.0..memory_bytes",
         ),
         (lambda plan: plan["predicted"]["memory"][0].update(needed_bytes="x"), "damaged"),
+        (lambda plan: plan["answer"]["explain"].update(shared=[3]), "expected a list of texts"),
+        (lambda plan: plan["answer"]["explain"].update(best={"text": 3}), "answer.explain.best.text"),
     ],
 )
 def test_damaged_plans(change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path) -> None:
