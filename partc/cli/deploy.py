@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,7 +115,8 @@ def deploy_command(
     folder = folder or (FOLDER if is_adb else _FOLDER)
     refuse(not folder.startswith("/"), f"--folder: {folder!r} is not an absolute path")
     refuse(not runner.startswith("/"), f"--runner: {runner!r} is not an absolute path")
-    refuse(system == "kubernetes" and image is None, "--to kubernetes needs --image")
+    refuse(system == "kubernetes" and not image, "--to kubernetes needs --image")
+    refuse(system != "kubernetes" and image is not None, "--image goes with --to kubernetes")
     refuse(not is_adb and bool(phones or peers or forward), "--phone, --peer and --forward go with --to adb")
     refuse(applies and system == "kubernetes", "--apply is for systemd: kubectl applies the manifests")
     refuse(applies and system == "ray", "--apply is for systemd: partc fleet up starts a fleet")
@@ -130,15 +132,16 @@ def deploy_command(
         found = dict(_pair(text) for text in hosts)
         _over_ssh(build, runners, SshSettings(folder, runner, found), as_json)
         return
+    source = str(build.resolve()) if output is None else os.path.relpath(build, output)
     if system == "systemd":
         files = systemd_files(runners, folder, runner)
-        steps = systemd_steps(runners, str(build), folder)
+        steps = systemd_steps(runners, source, folder)
     elif system == "ray":
         files = ray_files(runners, str(build.resolve()), folder, build.resolve().name)
-        steps = ray_steps(runners, str(build), folder)
+        steps = ray_steps(runners, source, folder)
     else:
         files = kubernetes_files(runners, folder, image or "")
-        steps = kubernetes_steps(runners, str(build), folder)
+        steps = kubernetes_steps(runners, source, folder)
     if output is not None:
         write_files(output, files)
     if as_json:

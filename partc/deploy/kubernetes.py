@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -51,15 +52,15 @@ def kubernetes_files(runners: Sequence[Runner], folder: str, image: str) -> File
 
 
 def kubernetes_steps(runners: Sequence[Runner], build: str, folder: str) -> list[str]:
-    """The commands that bring each node its files."""
+    """The commands that bring each node its files; `build` as the folder of the files has it."""
     steps = ["kubectl apply -f namespace.yaml"]
     for one in runners:
         name = kubernetes_name(one.device)
-        source = f"{build}/devices/{one.device}"
+        source, keys = quote(f"{build}/devices/{one.device}"), quote(f"{build}/devices/{one.device}/keys")
         steps += [
             f"kubectl label node NODE-OF-{name} {LABEL}={one.device}",
             f"rsync -a --exclude 'keys/*' {source} root@NODE-OF-{name}:{folder}/",
-            f"kubectl -n {NAMESPACE} create secret generic partc-keys-{name} --from-file={source}/keys",
+            f"kubectl -n {NAMESPACE} create secret generic partc-keys-{name} --from-file={keys}",
             f"kubectl apply -f runner-{name}.yaml",
         ]
     return steps

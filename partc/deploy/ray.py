@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from shlex import quote
 
 from partc.deploy.runners import Files, Runner
 
@@ -41,13 +42,17 @@ def _device(runner: Runner) -> str:
 
 
 def ray_steps(runners: Sequence[Runner], build: str, folder: str) -> list[str]:
-    """The commands that make the cluster and start the fleet; HEAD is this machine's address."""
+    """The commands that make the cluster and start the fleet; HEAD is this machine's address.
+
+    `build` is its path as the folder of the files has it.
+    """
     steps = ["ray start --head --port=6379"]
     for one in runners:
         resources = json.dumps({f"device_{one.device}": 1})
         start = f"ray start --address=HEAD:6379 --resources='\\''{resources}'\\''"
         steps += [
-            f"scp -rp {build}/devices/{one.device} root@{one.device}:{folder}/",
+            f"ssh root@{one.device} mkdir -p {folder}",
+            f"scp -rp {quote(f'{build}/devices/{one.device}')} root@{one.device}:{folder}/",
             f"ssh root@{one.device} '{start}'",
         ]
     return [*steps, f"partc fleet up {FLEET_FILE}"]

@@ -9,6 +9,7 @@ partc-runner@NAME.service.d/device.conf the address, the memory and, where it ha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 from partc.deploy.runners import Files, Runner
 from partc.format.files import RUNNER_FILE
@@ -102,13 +103,14 @@ def _drop_in(runner: Runner, folder: str) -> str:
 
 
 def systemd_steps(runners: Sequence[Runner], build: str, folder: str) -> list[str]:
-    """The commands that bring each device its files."""
+    """The commands that bring each device its files; `build` as the folder of the files has it."""
     steps = []
     for one in runners:
         name = one.device
         drop_in = f"partc-runner@{name}.service.d"
         steps += [
-            f"scp -rp {build}/devices/{name} root@{name}:{folder}/",
+            f"ssh root@{name} mkdir -p {folder}",
+            f"scp -rp {quote(f'{build}/devices/{name}')} root@{name}:{folder}/",
             f"scp -r partc-runner@.service {drop_in} root@{name}:/etc/systemd/system/",
             f"ssh root@{name} 'useradd -r partc; chown -R partc: {folder}/{name} && "
             f"systemctl daemon-reload && systemctl enable --now partc-runner@{name}'",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -129,9 +130,39 @@ def test_files_and_commands(build: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "[Service]" not in told
 
 
+@pytest.mark.parametrize("system", [["systemd"], ["kubernetes", "--image", "partc:1"], ["ray"]])
+def test_commands_work_in_the_folder_of_the_files(
+    build: Path,
+    system: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "my build").symlink_to(build)
+    monkeypatch.chdir(tmp_path)
+    units = tmp_path / "units"
+    for output, folder in (["-o", "units"], units), ([], tmp_path / "elsewhere"):
+        assert run(["deploy", "my build", "--to", *system, *output, "--json"]) == 0
+        folder.mkdir(exist_ok=True)
+        copied = [
+            words for line in json.loads(capsys.readouterr().out)["commands"] if (words := shlex.split(line))
+        ]
+        sources = [words[-2] for words in copied if words[0] in {"scp", "rsync"} and "devices" in words[-2]]
+        assert len(sources) == 3
+        assert all((folder / source / "build.json").is_file() for source in sources)
+
+
 @pytest.mark.parametrize(
-    "options", [["--to", "kubernetes"], ["--to", "systemd", "--folder", "here"], ["--to", "ray", "--apply"], []]
-)  # fmt: skip
+    "options",
+    [
+        ["--to", "kubernetes"],
+        ["--to", "kubernetes", "--image", ""],
+        ["--to", "systemd", "--image", "partc:1"],
+        ["--to", "systemd", "--folder", "here"],
+        ["--to", "ray", "--apply"],
+        [],
+    ],
+)
 def test_options_that_do_not_fit(build: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["deploy", str(build), *options]) == 2
 
@@ -199,7 +230,7 @@ def test_ray_gets_a_fleet_that_partc_fleet_reads(
     }
     assert {post.folder for post in posts.keepers} == {"/srv/partc/a", "/srv/partc/b", "/srv/partc/c"}
     assert posts.door.source == "a:5555"
-    started = [command for command in told["commands"] if command.startswith("ssh root@b ")]
+    started = [command for command in told["commands"] if command.startswith("ssh root@b 'ray")]
     shown = subprocess.run(
         ["sh", "-c", started[0].replace("ssh root@b", "printf %s")],
         capture_output=True,
