@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.balance.artifacts import Artifacts
-from partc.config.placement import Range
+from partc.config.placement import Range, parse_range
 from partc.config.units import format_bytes
-from partc.errors import PlanError
+from partc.errors import ConfigError, PlanError
 from partc.format.placement import Placement, Stages, stages_of
 from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.layers import spans_of
@@ -61,6 +61,20 @@ class Change:
             "after_s_per_token": seconds_per_token(self.problem, self.then.value or 0.0),
             "placement_id": self.placement.placement_id,
         }
+
+
+def range_of(text: str, where: str) -> Range:
+    """A range as typed: sub-modules of the plan, `8-11`, or layers of the model, `layers 4-5`.
+
+    Raises:
+        ConfigError: it is neither, or goes backwards.
+    """
+    found = parse_range(text if text.strip()[:1].isalpha() else f"submodules {text}", where)
+    if found is None:
+        raise ConfigError(f"{text!r} is neither like 8-11 nor like 'layers 4-5'", where=where)
+    if found.last < found.first:
+        raise ConfigError(f"{text!r} goes backwards", where=where)
+    return found
 
 
 def change_to(artifacts: Artifacts, before: Stages, wanted: Range, device: str) -> Change:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from partc.cli.options import FILE, example, json_option, print_json, refuse
+from partc.cli.options import FILE, example, json_option, print_json
 
 if TYPE_CHECKING:
     from partc.balance.by_hand import Change
@@ -74,14 +74,14 @@ def move_command(
 
 
 def _range(text: str) -> Range:
-    """The range of --submodules; numbers alone are sub-modules."""
-    from partc.config.placement import parse_range
+    """The range of --submodules."""
+    from partc.balance.by_hand import range_of
+    from partc.errors import ConfigError
 
-    found = parse_range(text if text.strip()[:1].isalpha() else f"submodules {text}", "--submodules")
-    refuse(found is None, f"--submodules: {text!r} is neither like 8-11 nor like 'layers 4-5'")
-    assert found is not None
-    refuse(found.last < found.first, f"--submodules: {text!r} goes backwards")
-    return found
+    try:
+        return range_of(text, "--submodules")
+    except ConfigError as error:
+        raise click.UsageError(f"--submodules: {error.message}", click.get_current_context()) from None
 
 
 def _stages_now(client: Client) -> Stages:

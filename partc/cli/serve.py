@@ -14,8 +14,10 @@ import click
 from partc.cli.options import FILE, Range, example, refuse, runner_option, seconds
 
 if TYPE_CHECKING:
+    from partc.format.status import RingStatus
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.client.runners import Runner
+    from partc.serve.moves import Move
     from partc.serve.ring import Opened
     from partc.serve.server import RingSettings
 
@@ -82,6 +84,11 @@ _BODY_BYTES_PER_TOKEN = 64
     "--max-body", type=click.IntRange(1024), metavar="BYTES",
     help="Largest body of a request.  [default: 256 KiB and 64 bytes for each token of max_sequence]",
 )  # fmt: skip
+@click.option(
+    "--allow-moves",
+    is_flag=True,
+    help="Let every client move sub-modules.  [default: those of this machine may, where there are no keys]",
+)
 @runner_option
 @click.option(
     "--linger",
@@ -110,6 +117,7 @@ def serve_command(
     queue: int,
     timeout: float,
     max_body: int | None,
+    allow_moves: bool,
     runner: Runner | None,
     linger: float,
     insecure: bool,
@@ -152,6 +160,7 @@ def serve_command(
         template=chat_template,
         temperature=temperature,
         limits=Limits(max_body or _BODY_BYTES + _BODY_BYTES_PER_TOKEN * model.max_sequence, queue, timeout),
+        lets_move=allow_moves,
     )
     refuse(
         not settings.is_local and not settings.keys,
@@ -182,7 +191,22 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> 
         partial(_local_ring, build, local) if connect is None else partial(_ring_at, build, connect, local)
     )
     plan = PlannedTimes.of_build(build)
-    return RingSettings(name, build, role, opener, plan.in_ring if plan else lambda ring: {})
+    planned = plan.in_ring if plan else lambda ring: {}
+    return RingSettings(name, build, role, opener, planned, partial(_move, build))
+
+
+def _move(build: Path, ring: RingStatus, text: str, device: str) -> Move:
+    """What a move of sub-modules changes."""
+    from partc.balance.artifacts import read_artifacts
+    from partc.balance.by_hand import change_to, range_of
+    from partc.balance.ring import moved_text
+    from partc.balance.windows import stages_in
+    from partc.serve.moves import Move
+
+    artifacts = read_artifacts(build)
+    change = change_to(artifacts, stages_in(ring), range_of(text, "submodules"), device)
+    what = moved_text(artifacts.shape, change.before, change.after)
+    return Move(change.text, change.rows, change.placement, f"by hand: {what}")
 
 
 @contextmanager

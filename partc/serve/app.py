@@ -25,6 +25,7 @@ from partc.serve.bodies import (
     ChatBody,
     CompletionBody,
     EmbeddingBody,
+    MoveBody,
     Texts,
     read_body,
     texts_of,
@@ -35,6 +36,7 @@ from partc.serve.errors import RETRY_S, ApiError, api_error, unsupported
 from partc.serve.generation import Asked, Generation, too_slow
 from partc.serve.live import Live
 from partc.serve.metrics import CONTENT_TYPE, Metrics
+from partc.serve.moves import Moves
 from partc.serve.pooling import Pooling
 from partc.serve.replies import Json, Shape, event, model_json
 from partc.serve.ring import State
@@ -69,6 +71,8 @@ class Endpoint:
     rings: Rings
     renderer: Renderer
     live: Live
+    moves: Moves | None = None
+    """Who moves sub-modules for clients; None: nobody."""
     pooling: Pooling = field(default_factory=Pooling)
     """The vector of a text, of those of its tokens."""
     created: int = field(default_factory=lambda: int(time.time()))
@@ -88,6 +92,7 @@ class Endpoint:
             Route("/metrics", self.show_metrics),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model),
+            *([] if self.moves is None else [Route("/ring/move", self.move, methods=["POST"])]),
             *self._answering(),
         ]
         handlers: Mapping[Any, Any] = {
@@ -116,6 +121,12 @@ class Endpoint:
         if self.live.is_full:
             raise ApiError("as many look at the ring as may", status=429, kind="rate_limit_error")
         return RingStream(self.live)
+
+    async def move(self, request: Request) -> Response:
+        """`POST /ring/move`: what a move of sub-modules would change, or the move itself."""
+        assert self.moves is not None, "else there is no such route"
+        body = read_body(await read_bytes(request, self.limits.most_body_bytes), MoveBody)
+        return JSONResponse(await self.moves.answer(body))
 
     async def health(self, request: Request) -> Response:
         """Whether the ring stands; never asks it."""
@@ -281,7 +292,11 @@ class Endpoint:
 
     def _model(self) -> Json:
         has_template = self.chat.template is not None
-        return model_json(self.name, self.created, self.role.model.max_sequence, has_template)
+        model = self.role.model
+        embeds = model.task != GENERATION
+        return model_json(
+            self.name, self.created, model.max_sequence, has_template=has_template, embeds=embeds
+        )
 
 
 @dataclass

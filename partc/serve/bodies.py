@@ -28,7 +28,7 @@ _MOST = 2**63 - 1
 Positive = Annotated[int, Meta(ge=1)]
 Texts = str | list[str | int | list[int]]
 """A text, several, the token ids of one, or of several."""
-_Body = TypeVar("_Body", bound="Body | EmbeddingBody")
+_Body = TypeVar("_Body", bound="Body | EmbeddingBody | MoveBody")
 
 
 class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,6 +171,19 @@ class EmbeddingBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dimensions: Positive | None = None
     user: str | None = None
     """Noted nowhere."""
+
+
+class MoveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`POST /ring/move`."""
+
+    ring: str
+    """Its name."""
+    submodules: str
+    """Numbers of the plan, `8-11`, or layers of the model, `layers 4-5`."""
+    to: str
+    """The device that is to compute them."""
+    apply: bool = False
+    """Whether it is made; else what it would change is said."""
 
 
 def texts_of(given: Texts) -> list[str]:

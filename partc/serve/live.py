@@ -28,7 +28,10 @@ class Live:
     rings: Rings
     planned: Callable[[str, RingStatus], Mapping[str, float]]
     """That of the ring of a name, as `PlannedOf`."""
-    _last: dict[str, Json] = field(default_factory=dict)
+    may_move: bool = False
+    """Whether clients may move sub-modules."""
+    statuses: dict[str, RingStatus] = field(default_factory=dict)
+    """Ring → how it was last, while somebody looks."""
     _watchers: set[asyncio.Event] = field(default_factory=set)
 
     @property
@@ -45,7 +48,7 @@ class Live:
         """What `looks` sees, as server-sent events."""
         async with aclosing(self.looks()) as looks:
             async for rings in looks:
-                yield event({"rings": rings})
+                yield event({"rings": rings, "may_move": self.may_move})
 
     async def looks(self) -> AsyncGenerator[list[Json], None]:
         """`[{name, state, ring}]` now, and at each change from now on; who is slow misses some."""
@@ -65,23 +68,27 @@ class Live:
         finally:
             self._watchers.discard(changed)
             if not self._watchers:
-                self._last = {}
+                self.statuses.clear()
                 self.rings.watch(None)
 
     def _rings(self) -> list[Json]:
         states = self.rings.states
-        return [
-            {"name": name, "state": state, "ring": self._last.get(name)} for name, state in states.items()
-        ]
+        return [{"name": name, "state": state, "ring": self._told(name)} for name, state in states.items()]
 
     def _on_status(self, name: str, ring: RingStatus) -> None:
+        self.statuses[name] = ring
+        self.wake()
+
+    def _told(self, name: str) -> Json | None:
+        ring = self.statuses.get(name)
+        if ring is None:
+            return None
         planned = self.planned(name, ring)
-        told = msgspec.to_builtins(ring)
+        told: Json = msgspec.to_builtins(ring)
         for entry, device in zip(told["devices"], ring.devices, strict=True):
             entry["seconds"] = _seconds(device, ring.phase)
             entry["planned"] = planned.get(device.device)
-        self._last[name] = told
-        self.wake()
+        return told
 
 
 def _seconds(device: DeviceStatus, phase: str) -> float | None:

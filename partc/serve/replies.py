@@ -107,8 +107,8 @@ def event(data: Json) -> str:
     return f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
-def model_json(name: str, created: int, max_sequence: int, has_template: bool) -> Json:
-    """An entry of `/v1/models`; the last two are beyond OpenAI's API."""
+def model_json(name: str, created: int, max_sequence: int, *, has_template: bool, embeds: bool) -> Json:
+    """An entry of `/v1/models`; the last three are beyond OpenAI's API."""
     return {
         "id": name,
         "object": "model",
@@ -116,6 +116,7 @@ def model_json(name: str, created: int, max_sequence: int, has_template: bool) -
         "owned_by": "partc",
         "max_model_len": max_sequence,
         "chat": has_template,
+        "embeds": embeds,
     }
 
 

@@ -22,15 +22,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from functools import partial
+from typing import Literal, Protocol, TypeVar
 
 from partc.errors import PartcError, RunError
 from partc.format.message_parts import Likely, Sampling
+from partc.format.placement import Placement
 from partc.format.status import RingStatus
 from partc.runtime.client.client import Client
+from partc.runtime.client.placing import Answered
 from partc.runtime.client.request import Request
 from partc.runtime.client.results import Result, Tokens
 
+_T = TypeVar("_T")
 State = Literal["starting", "ready", "lost", "ended"]
 Connect = Callable[[], Client]
 
@@ -90,6 +94,15 @@ class Owner(Protocol):
         """A job is to begin, or to begin again, and the ring cannot take it now."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A placement that is asked for."""
+
+    placement: Placement
+    reason: str
+    on_end: Answered
+
+
 class _NotBack(Exception):
     """The ring that was opened will not come back."""
 
@@ -107,6 +120,8 @@ class RingThread:
         self._opener, self._loop, self._owner = opener, loop, owner
         self._new: deque[Job] = deque()
         self._cancelled: deque[Job] = deque()
+        self._places: deque[_Place] = deque()
+        """Placements that are asked for."""
         self._jobs: list[Job] = []
         """Jobs in flight, or to be submitted again."""
         self._woken, self._waker = socket.socketpair()
@@ -141,6 +156,11 @@ class RingThread:
     def cancel(self, job: Job) -> None:
         """End a job; one that has ended is left alone."""
         self._cancelled.append(job)
+        self._wake()
+
+    def place(self, placement: Placement, reason: str, on_end: Answered) -> None:
+        """Ask for another placement; `on_end` is called in the event loop."""
+        self._places.append(_Place(placement, reason, on_end))
         self._wake()
 
     def withdrawn(self) -> list[Job]:
@@ -238,6 +258,8 @@ class RingThread:
     def _give_back(self, reason: PartcError) -> None:
         """The ring is out of reach: the owner gets what may begin there or elsewhere; the rest ends."""
         self._take_new()
+        for place in _emptied(self._places):
+            self._call(place.on_end, reason)
         for job in self._jobs:
             if job.request is None and not job.is_cancelled:
                 self._call(self._owner.job_waits, self, job, reason)
@@ -285,6 +307,8 @@ class RingThread:
 
     def _obey(self, client: Client) -> None:
         self._take_new()
+        for place in _emptied(self._places):
+            client.place(place.placement, partial(self._call, place.on_end), place.reason)
         for job in [job for job in self._jobs if job.request is None]:
             self._begin(job, client)
 
@@ -352,11 +376,11 @@ class RingThread:
             self._loop.call_soon_threadsafe(function, *values)
 
 
-def _emptied(jobs: deque[Job]) -> Iterator[Job]:
+def _emptied(queue: deque[_T]) -> Iterator[_T]:
     """Everything that a queue has; another thread may take from it as well."""
     with contextlib.suppress(IndexError):
         while True:
-            yield jobs.popleft()
+            yield queue.popleft()
 
 
 def _is_loss(error: PartcError) -> bool:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from partc.errors import PartcError, RunError
+from partc.format.placement import Placement
 from partc.format.status import RingStatus
+from partc.runtime.client.placing import Answered
 from partc.runtime.client.results import Result
 from partc.serve.ring import Job, Opener, RingThread, State
 
@@ -142,6 +144,14 @@ class Rings:
         self._waiting.pop(job, None)
         if (ring := self._forgotten(job)) is not None:
             ring.thread.cancel(job)
+
+    def place(self, name: str, placement: Placement, reason: str, on_end: Answered) -> None:
+        """Ask a ring for another placement; `on_end` gets the outcome."""
+        ring = self._rings.get(name)
+        if ring is None or not ring.takes:
+            on_end(RunError("the ring does not stand", where=name, cause="lost-peer"))
+        else:
+            ring.thread.place(placement, reason, on_end)
 
     def watch(self, on_status: OnStatus | None) -> None:
         """Be told how the rings are; None: no longer."""

@@ -22,6 +22,7 @@ from partc.runtime.client.text import Tokenizer
 from partc.serve.access import Gate, Limits
 from partc.serve.app import Endpoint
 from partc.serve.live import Live, PlannedOf
+from partc.serve.moves import Mover, Moves
 from partc.serve.pooling import read_pooling
 from partc.serve.replies import Json
 from partc.serve.ring import Opener, State
@@ -55,6 +56,13 @@ class ServerSettings:
     """A chat template instead of the model's."""
     temperature: float
     limits: Limits
+    lets_move: bool = False
+    """Whether clients may move sub-modules even if others than this machine's may ask."""
+
+    @property
+    def may_move(self) -> bool:
+        """Whether clients may move sub-modules: those of this machine may, unless there are keys."""
+        return self.lets_move or (self.is_local and not self.keys)
 
     @property
     def is_local(self) -> bool:
@@ -86,6 +94,8 @@ class RingSettings:
     opener: Opener
     planned: PlannedOf
     """For those who look at the ring."""
+    mover: Mover | None = None
+    """For those who may move its sub-modules; None: nobody may."""
 
 
 class Server:
@@ -95,6 +105,7 @@ class Server:
         """Nothing is started yet; model and tokenizer are those of `first`."""
         self._first, self._settings, self._tell = first, settings, tell
         self._planned: dict[str, PlannedOf] = {}
+        self._movers: dict[str, Mover] = {}
         self._rings: Rings | None = None
         self._server: uvicorn.Server | None = None
         self._error: PartcError | None = None
@@ -113,6 +124,7 @@ class Server:
         chat = read_chat(folder / "tokenizer", settings.template)
         with Renderer(chat) as renderer, _listening(settings) as listener:
             rings = self._rings = Rings(asyncio.get_running_loop(), self._ring_is)
+            live = Live(rings, self._planned_of, settings.may_move)
             endpoint = self._endpoint = Endpoint(
                 role=first.role,
                 name=settings.name or first.role.model.name,
@@ -122,7 +134,8 @@ class Server:
                 temperature=settings.temperature,
                 rings=rings,
                 renderer=renderer,
-                live=Live(rings, self._planned_of),
+                live=live,
+                moves=Moves(rings, live, self._movers) if settings.may_move else None,
                 pooling=read_pooling(folder / "tokenizer"),
             )
             try:
@@ -150,6 +163,7 @@ class Server:
         """Take a ring away when its requests have ended; raises as `Rings.remove`."""
         assert self._rings is not None, "the server runs"
         await self._rings.remove(name, grace_s)
+        self._movers.pop(name, None)
 
     async def look(self, patience_s: float) -> Json:
         """`{in_flight, rings: [{name, state, ring}]}`; waits so long for rings that stand to say how they are."""
@@ -164,6 +178,8 @@ class Server:
     def _open(self, ring: RingSettings) -> None:
         assert self._rings is not None, "the server runs"
         self._planned[ring.name] = ring.planned
+        if ring.mover is not None:
+            self._movers[ring.name] = ring.mover
         self._rings.open(ring.name, ring.opener, ring.role.model.max_requests)
 
     def _ring_is(self, name: str, state: State, error: PartcError | None) -> None:

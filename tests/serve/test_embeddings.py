@@ -7,7 +7,7 @@ import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,9 @@ from partc.cli.main import run
 from partc.errors import RunError
 from partc.serve.pooling import Pooling, read_pooling
 from tests.serve.server import Server, serving, tokenizer_json
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.serve
 
@@ -177,3 +180,18 @@ def test_what_pools_otherwise_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode": "best"}')
     with pytest.raises(RunError, match="best"):
         read_pooling(tmp_path)
+
+
+@pytest.mark.browser
+def test_the_page_shows_vectors(encoder: tuple[Server, Any], browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    page = browser.new_page(viewport={"width": 400, "height": 900})
+    page.goto(f"{encoder[0].url}/")
+    expect(page.locator("#what")).to_contain_text("Texts, one a line")
+    page.fill("#text", "abc\na dig")
+    page.click("#send")
+    expect(page.locator(".turn.assistant")).to_contain_text("16 numbers")
+    expect(page.locator(".turn.assistant")).to_contain_text("cosine to the first: ")
+    assert not page.locator("#drawing").is_visible() and not page.locator("#stop").is_visible()
+    page.close()
