@@ -221,6 +221,7 @@ def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterat
     """A connection to the devices: to running ones, or to local processes that end with the block."""
     from partc.cli.progress import progress_bar
     from partc.cli.reach import reach_ring
+    from partc.format.role import read_roles
     from partc.runtime.client.launch import launch_local
     from partc.runtime.client.ring_file import told_in_file
 
@@ -229,6 +230,7 @@ def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterat
         with reach_ring(build, connect, insecure=insecure, linger_s=settings.linger_s) as client:
             yield client
         return
+    read_roles(build)  # before anything starts: a runner of another build says only that keys do not fit
     with progress_bar() as bar:
         bar.start("start the runners")
         ring = launch_local(build, settings)

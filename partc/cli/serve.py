@@ -212,10 +212,12 @@ def _move(build: Path, ring: RingStatus, text: str, device: str) -> Move:
 @contextmanager
 def _local_ring(build: Path, settings: LocalSettings) -> Iterator[Opened]:
     """Runners on this machine, which end with the block."""
+    from partc.format.role import read_roles
     from partc.runtime.client.launch import launch_local
     from partc.runtime.client.ring_file import told_in_file
     from partc.serve.ring import Opened
 
+    read_roles(build)
     with launch_local(build, settings) as ring, told_in_file(build, ring.source, insecure=settings.insecure):
         yield Opened(ring.client, ring.given_up)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partc.format.files import RUNNER_FILE
-from partc.format.role import Role, device_folders, load_role
+from partc.format.role import Role, read_roles
 
 PORT = 5555
 """The port of a device whose address devices.yaml does not give."""
@@ -44,9 +44,10 @@ def read_runners(build: Path) -> list[Runner]:
     """All devices of a build, by name.
 
     Raises:
-        BundleError: not a build, or a file in it is damaged.
+        BundleError: not a build, or a file in it is damaged or of another build.
     """
-    return [_runner(load_role(folder), (folder / RUNNER_FILE).is_file()) for folder in device_folders(build)]
+    roles = read_roles(build)
+    return [_runner(role, (build / "devices" / name / RUNNER_FILE).is_file()) for name, role in roles.items()]
 
 
 def _runner(role: Role, is_native: bool) -> Runner:

@@ -89,11 +89,12 @@ def read_build(build: Path) -> Build:
     """The way in which the devices of a build compute; where it was not kept, that of the source's role.
 
     Raises:
-        BundleError: what was remembered is damaged.
+        BundleError: what was remembered is damaged, or the folders of the devices are not those of one build.
     """
-    from partc.format.role import source_role
+    from partc.format.role import read_roles
 
-    role, file = source_role(build), build / _FILE
+    roles, file = read_roles(build), build / _FILE
+    role = roles[next(iter(roles.values())).source]
     content = _read(file) if file.exists() else {}
     known = content.get("devices", {})
     source = known.get(role.source) or {

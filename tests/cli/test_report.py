@@ -148,7 +148,7 @@ def test_a_build_of_two_plans_is_refused(build: Path, capsys: pytest.CaptureFixt
     for file in ("build.json", "placement.json"):
         reseal(folder / file, plan_id="0" * 64)
     assert run(["report", "build"]) == 1
-    assert "the devices are not those of one plan" in capsys.readouterr().err
+    assert "the folder of board is of another build than that of phone" in capsys.readouterr().err
 
 
 def _break_plan(build: Path) -> None:

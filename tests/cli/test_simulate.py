@@ -18,6 +18,7 @@ from partc.plan.simulate.script import Workflow, workflow_of
 from partc.report.page import render
 from partc.report.sources import read_subject
 from partc.report.timelines import REQUESTS, TOKENS
+from tests.runtime.bundles import reseal
 
 DECODER = """partc-ir 1
 model {"dims": {"batch": 2, "sequence": 16}, "max_batch": 2, "max_sequence": 16, "max_requests": 2, "generate": 8,\
@@ -173,6 +174,22 @@ def test_programs_of_another_plan_are_refused(build: Path, capsys: pytest.Captur
 def test_mistakes(build: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", *words]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["simulate"], ["run", "--token-ids", "1"], ["deploy", "--to", "systemd"], ["report"]],
+    ids=lambda words: words[0],
+)
+def test_a_folder_of_another_build_is_named(
+    build: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in ("build.json", "placement.json"):
+        reseal(build / "devices" / "c" / file, plan_id="ab" * 32)
+    assert run([words[0], str(build), *words[1:]]) == 1
+    error = capsys.readouterr().err
+    assert "the folder of c is of another build than that of a" in error
+    assert "devices/c" in error
 
 
 def test_a_part_is_a_number(build: Path, capsys: pytest.CaptureFixture[str]) -> None:

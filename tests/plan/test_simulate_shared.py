@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partc.errors import BundleError
 from partc.plan.change import with_efficiency
 from partc.plan.file import plan_file
 from partc.plan.problem import Problem
 from partc.plan.shared.evaluate import evaluate_plan
 from partc.plan.simulate import simulate_plan
-from partc.plan.simulate.case import Case, planned_workflow, simulate
+from partc.plan.simulate.build import Build, workflow
+from partc.plan.simulate.case import Case, planned_workflow, read_case, simulate
 from partc.plan.simulate.demand import Load
 from partc.plan.strategies import solve
 from tests.plan.shared_problems import draw_shared, layers, with_decode
@@ -74,6 +78,26 @@ def test_requests_in_flight_share_devices_and_links(strategy: str) -> None:
     together, apart = max(follow(case, 4)), max(follow(case, 4, "sequential"))
     assert alone < together <= apart == pytest.approx(4 * alone)
     assert together < 0.9 * apart  # one device computes while another waits for a message
+
+
+def test_a_build_of_other_groups_is_refused() -> None:
+    """What its placement says of stages and times is held against plan.json, with and without what-ifs."""
+    problem = with_decode(layers({"a": 1.0, "b": 2.0}, 2))
+    case = read_case(plan_json(problem, "galaxy"))
+
+    def built(of: Case) -> Build:
+        seconds = {f"{phase}_s": value for phase, value in of.predicted_s.items()}
+        role: Any = SimpleNamespace(placement=SimpleNamespace(stages=of.phases, predicted=seconds))
+        return Build(Path("build"), dict.fromkeys(problem.device_of, role))
+
+    changed = replace(case, problem=with_efficiency(problem, 0.5))
+    assert workflow(changed, built(case)) == planned_workflow(changed)
+    for strategy, message in (
+        ("megatron", "another time of a"),
+        ("sequence-parallel", "other blocks in prefill"),
+    ):
+        with pytest.raises(BundleError, match=message):
+            workflow(case, built(read_case(plan_json(problem, strategy))))
 
 
 def test_links_are_busy_as_the_limit_counts_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from partc.errors import BundleError
 from partc.format.placement import Stages
 from partc.format.program import Run
 from partc.format.reading import RECOMPILE
-from partc.format.role import Role, device_folders, load_role
+from partc.format.role import Role, read_roles
 from partc.plan.problem import Phase
 from partc.plan.simulate.case import Case, planned_workflow
 from partc.plan.simulate.script import Script, Workflow
@@ -42,16 +43,9 @@ def read_build(folder: Path) -> Build:
     Raises:
         BundleError: one is missing, damaged, or of another plan.
     """
-    found = [load_role(path) for path in device_folders(folder)]
-    if not found:
-        raise BundleError(
-            "not a build: no device has a build.json", where=str(folder), hint="give what partc compile wrote"
-        )
-    named = {role.device: role for role in found}
-    ring = found[0].ring
-    if set(found[0].addresses) != set(named) or len({role.plan_id for role in found}) > 1:
-        raise BundleError("the devices are not those of one plan", where=str(folder), hint=RECOMPILE)
-    return Build(folder, {device: named[device] for device in ring})
+    roles = read_roles(folder)
+    ring = next(iter(roles.values())).ring
+    return Build(folder, {device: roles[device] for device in ring})
 
 
 def workflow(case: Case, build: Build | None) -> Workflow:
@@ -76,6 +70,16 @@ def _check_group(build: Build, case: Case) -> None:
     planned = {name for stages in case.phases.values() for stage in stages for name in stage.devices}
     if planned != set(build.roles):
         raise _foreign(build, "has other devices")
+    placement = next(iter(build.roles.values())).placement
+    for phase, stages in case.phases.items():
+        built = placement.stages.get(phase, ())
+        if [(stage.submodules, stage.devices, stage.share) for stage in stages] != [
+            (stage.submodules, stage.devices, stage.share) for stage in built
+        ]:
+            raise _foreign(build, f"shares other blocks in {phase}")
+        seconds = placement.predicted.get(f"{phase}_s")
+        if seconds is not None and not math.isclose(seconds, case.predicted_s[phase], rel_tol=1e-6):
+            raise _foreign(build, f"predicts another time of a {phase} step")
 
 
 def build_workflow(build: Build, case: Case) -> Workflow:

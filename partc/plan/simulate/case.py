@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from partc.errors import InternalError, PlanError
@@ -34,6 +34,8 @@ class Case:
     """Those of the first phase, where some have several devices."""
     phases: Mapping[str, SharedStages] = field(default_factory=dict)
     """Phase -> its stages, where some have several devices."""
+    predicted_s: Mapping[str, float] = field(default_factory=dict)
+    """Phase -> seconds of a step, as plan.json predicts it."""
 
     def held(self, device: str) -> list[int]:
         """The sub-modules that a device holds, or holds a share of, in any phase."""
@@ -58,8 +60,9 @@ def read_case(plan: Mapping[str, Any], where: str = "plan.json") -> Case:
     check_plan(plan, where)
     stages, phases = read_stages(plan["answer"], where)
     case = Case(read_problem(plan["problem"], f"{where}: problem"), stages, phases)
-    check_predicted(plan, check_case(case, where), where)
-    return case
+    evaluation = check_case(case, where)
+    check_predicted(plan, evaluation, where)
+    return replace(case, predicted_s={entry.phase: entry.latency_s for entry in evaluation.phases})
 
 
 def check_case(case: Case, where: str = "plan.json") -> Evaluation:
