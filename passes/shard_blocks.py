@@ -22,7 +22,8 @@ class ShardBlocks(Pass):
     """Divide blocks by groups of heads and by columns (Galaxy, Eq. 1 and 2); what cannot be divided stays as it is.
 
     Weights become slices of references, caches hold the heads of their share. Sums are made in the order of the
-    shares. It stands in no pipeline yet: `split-graph` cannot give the shares to their devices.
+    shares. All shares stay in one graph, to be looked at and compared (`partc opt`): it stands in no pipeline, where
+    `split-graph` gives the shares of a plan to their devices (`passes.shards.pieces`).
     """
 
     name: ClassVar[str] = "shard-blocks"
@@ -33,7 +34,7 @@ class ShardBlocks(Pass):
     """Whole numbers, `3:2:1`: units are divided in proportion to them, in whole units."""
 
     def apply(self, module: Module, context: Context) -> bool:
-        """Rewrite the graph.
+        """Rewrite the graph; whether anything was divided.
 
         Raises:
             PlanError: `shares` is no list of numbers, or no block can be divided.

@@ -10,10 +10,12 @@ A sub-module with a `block` has a `tiling` wherever it has a `time_s`: in itself
 
 from __future__ import annotations
 
-from partc.config.section import Section
-from partc.plan.problem import Block, Tiling
+from typing import Final, cast, get_args
 
-UNITS = ("heads", "columns")
+from partc.config.section import Section
+from partc.plan.problem import Block, BlockUnits, Tiling
+
+UNITS: Final = get_args(BlockUnits)
 _PARTS = ("enter", "leave", "connect")
 _GATHERED = ("keys_bytes", "queries_bytes")
 
@@ -37,7 +39,8 @@ def read_block(part: Section) -> Block | None:
     memory = section.number("memory_bytes")
     if memory > part.number("memory_bytes", 0):
         raise section.error("the sub-module has less memory than its block", "memory_bytes")
-    return Block(section.choice("share", UNITS), section.whole("units", 1), memory, efficiency)
+    share = cast("BlockUnits", section.choice("share", UNITS))
+    return Block(share, section.whole("units", 1), memory, efficiency)
 
 
 def read_tiling(part: Section, *, needed: bool) -> Tiling | None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
+
+BlockUnits = Literal["heads", "columns"]
+"""What of a block is counted and divided: groups of heads of an attention, columns of an MLP."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,8 @@ class Shared:
 class Block:
     """The part of a sub-module that several devices may share: an attention by heads, or an MLP by columns."""
 
-    share: str
-    """`heads` or `columns`: the units of its shares."""
+    share: BlockUnits
+    """The units of its shares."""
     units: int
     """Shares are whole numbers of these: groups of heads that have keys of their own, or columns."""
     memory_bytes: float

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from partc.ir.graph import Constant, Graph, Node, State, Value, Weight
 from partc.ir.operators import ATTENTION, QUANTIZED_ATTENTION, QUANTIZED_MATMUL
+from partc.plan.problem import BlockUnits
 from passes.shards.rules import operands_of
 from passes.shards.units import Division, Refusal, Units, known, sizes_of
 
@@ -25,7 +26,7 @@ ATTENTIONS = (ATTENTION.name, QUANTIZED_ATTENTION.name)
 class Block:
     """A part of a graph that is a sum over units."""
 
-    kind: str
+    kind: BlockUnits
     """`heads` where attention is in it, else `columns`."""
     end: Node
     """The product that makes the sum."""
@@ -88,7 +89,7 @@ def _block(graph: Graph, end: Node, readers: dict[Value, list[Node]]) -> Block:
         value: Division(division.axis, tuple(number[units.find(unit)] for unit in division.units))
         for value, division in divided.items()
     }
-    kind = "heads" if any(node.op in ATTENTIONS for node in inside) else "columns"
+    kind: BlockUnits = "heads" if any(node.op in ATTENTIONS for node in inside) else "columns"
     return Block(kind, end, tuple(inside), numbered, len(order))
 
 

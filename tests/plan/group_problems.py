@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from partc.ir.plan import SharedStage, SharedStages
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Link, Problem
-from partc.plan.shared.evaluate import as_shared, evaluate_shared
+from partc.plan.shared.evaluate import evaluate_shared
 from tests.plan.shared_problems import layers, with_decode
 
 Slot = tuple[tuple[str, ...], int, int]
@@ -18,7 +18,7 @@ Slot = tuple[tuple[str, ...], int, int]
 
 
 def draw_small(seed: int) -> Problem:
-    """2-3 devices, 1-2 layers, 2-3 heads and 2-3 columns; links of every kind, some of them missing."""
+    """2-3 devices, 1-2 layers, 2-3 heads and 2-3 columns; some links and times are missing."""
     rng = random.Random(seed)
     names = "abc"[: rng.choice([2, 2, 3])]
     count = 1 if len(names) == 3 else rng.choice([1, 2])
@@ -44,7 +44,21 @@ def draw_small(seed: int) -> Problem:
         ),
         objective=rng.choice(["latency", "latency", "latency", "throughput"]),
     )
-    return with_decode(problem) if len(names) == 2 and rng.random() < 0.4 else problem
+    problem = with_decode(problem) if len(names) == 2 and rng.random() < 0.4 else problem
+    return _without_embedding(problem, names[-1]) if rng.random() < 0.2 else problem
+
+
+def _without_embedding(problem: Problem, name: str) -> Problem:
+    """One device has no time for what it could share with none: it may be a member all the same."""
+
+    def others(times: Mapping[str, float]) -> dict[str, float]:
+        return {device: seconds for device, seconds in times.items() if device != name}
+
+    first, *rest = problem.submodules
+    phases = tuple(
+        replace(phase, time_s=(others(phase.time_s[0]), *phase.time_s[1:])) for phase in problem.phases
+    )
+    return replace(problem, submodules=(replace(first, time_s=others(first.time_s)), *rest), phases=phases)
 
 
 def best_by_trying(problem: Problem) -> float | None:
@@ -111,7 +125,7 @@ def _exchanged(
             for j in range(begin, end):
                 block = problem.submodules[j].block
                 if block is None or len(group) == 1:
-                    stages += as_shared((SharedStage((j, j), group[:1]),))
+                    stages.append(SharedStage((j, j), group[:1]))
                 else:
                     kind = block.share
                     stages.append(SharedStage((j, j), group, kind, mine[kind], exchange))  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.shared.algorithm1 import algorithm1, apportion, excess
 from partc.plan.shared.capacity import Kind, Layers, layers_of
 from partc.plan.shared.eq5 import best_shares, eq5_seconds
-from partc.plan.shared.evaluate import as_shared, evaluate_plan, evaluate_shared
+from partc.plan.shared.evaluate import evaluate_plan, evaluate_shared
 from partc.plan.shared.make import by_units
 from partc.plan.strategies import solve
 from tests.bench.galaxy_gap import draw_layers
@@ -73,7 +73,7 @@ def test_one_block_of_two_devices_by_hand() -> None:
 
 def test_stages_of_one_device_are_valued_as_ever() -> None:
     problem = layers({"a": 1, "b": 2}, latency=0.1)
-    stages = as_shared(solve(problem).stages or ())
+    stages = tuple(SharedStage(one.submodules, one.devices) for one in solve(problem).stages or ())
     assert evaluate_shared(problem, {"step": stages}).value == pytest.approx(evaluate(problem, stages).value)
     ring = (SharedStage((0, 1), ("a",)), SharedStage((2, 3), ("b",)), SharedStage((4, 4), ("a",)))
     assert evaluate_shared(problem, {"step": ring}).value == pytest.approx(evaluate(problem, ring).value)

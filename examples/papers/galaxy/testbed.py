@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from examples.papers.galaxy.paper import BUDGETS, ENVIRONMENTS, EQUAL_BUDGET, FREQUENCY_MHZ, MODELS, Model
-from partc.plan.problem import Block, Device, Edge, Link, Problem, Submodule, Tiling
+from partc.plan.problem import Block, BlockUnits, Device, Edge, Link, Problem, Submodule, Tiling
 
 BYTES = 4
 """Size of a number on a link."""
@@ -92,7 +92,9 @@ def _blocks(model: Model, fit: Fit, speeds: dict[str, float], rows: int) -> tupl
     connect_s = PASSES * activation / BANDWIDTH
     layer_bytes = model.memory_bytes / model.layers
 
-    def block(share: str, units: int, part: float, steps: tuple[str, str, str], keys: float) -> Submodule:
+    def block(
+        share: BlockUnits, units: int, part: float, steps: tuple[str, str, str], keys: float
+    ) -> Submodule:
         operations = sum(work.get(step, 0.0) for step in steps)
         times = {name: operations / speed + connect_s for name, speed in speeds.items()}
         # One tiling for all boards: of a slower one a smaller part connects, of a time that is thousandths.

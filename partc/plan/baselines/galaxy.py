@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from partc.ir.plan import Exchange, Plan, SharedStages, infeasible_plan
+from partc.ir.plan import Plan, SharedStages, infeasible_plan
 from partc.plan.problem import Phase, Problem
 from partc.plan.shared.algorithm1 import algorithm1
 from partc.plan.shared.capacity import layers_of
+from partc.plan.shared.chains import EXCHANGES
 from partc.plan.shared.eq5 import best_shares
 from partc.plan.shared.make import by_units, choose_exchange, rows_of, valued_shares
 
 METHOD: Final = "Galaxy's Algorithm 1"
-_EXCHANGES: tuple[Exchange, ...] = ("tiles", "ring", "star")
 
 
 def plan_galaxy(problem: Problem) -> Plan:
@@ -36,7 +36,7 @@ def plan_galaxy(problem: Problem) -> Plan:
     by_kind = {kind.share: mine for kind, mine in zip(layers.kinds, shares, strict=True)}
 
     def stages(phase: Phase) -> SharedStages:
-        choices = _EXCHANGES if rows_of(phase) < len(layers.names) else _EXCHANGES[:1]
+        choices = EXCHANGES if rows_of(phase) < len(layers.names) else ("tiles",)
         return choose_exchange(
             problem, phase, lambda exchange: by_units(problem, layers.names, by_kind, exchange), choices
         )

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from partc.format.dims import cut_sizes
 from partc.ir.plan import Plan, SharedStage, SharedStages, infeasible_plan
 from partc.plan.problem import Phase, Problem
 from partc.plan.shared.capacity import able_devices, layers_of
-from partc.plan.shared.collectives import tile_rows
 from partc.plan.shared.make import by_rows, rows_of, stages_by, valued_shares
 
 METHOD: Final = "sequence parallelism"
@@ -30,6 +30,6 @@ def plan_sequence_parallel(problem: Problem) -> Plan:
         rows = rows_of(phase)
         if rows < len(names) <= most and names[0] == problem.source:
             return stages_by(problem, lambda j, _: SharedStage((j, j), (problem.source,)))
-        return by_rows(problem, names, tile_rows(rows, len(names)))
+        return by_rows(problem, names, cut_sizes(rows, len(names)))
 
     return valued_shares(problem, {phase.name: stages(phase) for phase in problem.steps}, METHOD)

@@ -11,13 +11,17 @@
 | `capacity.py` | blocks, capacities and budgets as Algorithm 1 sees them |
 | `algorithm1.py` | Algorithm 1: balanced shares, then shares that memory has room for |
 | `eq5.py` | the best shares by Eq. 5, exactly |
-| `exchanges.py` | gathers and sums, written out as instructions |
-| `work.py`, `programs.py`, `unit_programs.py` | the work of devices, and the programs that follow from it |
 | `make.py` | plans of given shares, each phase with the exchange that is priced lowest |
+| `chains.py` | plans in which one stage after the other has one device or a group of them |
+| `chain_bounds.py` | what no plan of a chain takes less than |
+| `best_chain.py` | the strategy `optimal-groups`: the best chain, and the proof |
+| `work.py` | the work of devices, unit by unit |
+| `programs.py`, `unit_programs.py` | the programs that follow from it: of a step, and of one unit |
+| `exchanges.py` | gathers and sums, written out as instructions |
 | `explain.py` | the explanation of a plan |
 
 Sources: S. Ye et al., *Galaxy: a resource-efficient collaborative edge AI system for in-situ transformer inference*,
-2024, sections III-B to III-D. The strategies themselves are in `partc.plan.baselines`.
+2024, sections III-B to III-D. Its own strategy and the baselines that it compares with are in `partc.plan.baselines`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ What the paper leaves open, and what stands here:
 - Units are whole numbers (heads, columns) and shares of V are not: the largest remainders are rounded up.
 - A device with room may be filled beyond its budget; only the recursion (line 19) sees that. It stays in the list then,
   and passes its own excess on to those that still have room.
+- Eq. 5 asks for less than the budget; here a device may be full to the last byte.
 - Line 18 removes a device that has given its excess from the list, so that it gets nothing back.
 - "MLP first" may fail where "attention first" would fit; nothing is tried again.
 - Eq. 5 has neither embeddings and head, nor caches, activations and buffers, nor links: the value of the shares, and

@@ -1,15 +1,15 @@
 """What no chain takes less than: a bound for its groups and borders, whatever the shares and exchanges.
 
-For K blocks of a group and any shares x (fractions of a kind's blocks, which sum to 1), three things hold for the step:
+For the blocks of a group and any shares x (fractions of a kind's blocks, which sum to 1):
 
 - a member is busy with its part, so long as all its parts take, and with what connects the blocks;
 - a sum needs the parts of all members, and its result goes to all of them. So from a member's part of a block to its
   part of the next one a value goes around: through all links of the ring (`ring` and `tiles`, but for the member that
   adds the only tile last), or to the first member and back (`star`). With `ring` and `star` that begins when its part
   is done, with `tiles` when a part of it is;
-- around the ring, from member to member, a tile of a sum and then one of what is gathered take 2 (D - 1) links for each
-  block, and between them lies what a member computes for all rows. There are D such ways through all blocks, and the
-  longest takes no less than their mean;
+- around the ring of D members a tile of a sum and then one of what is gathered take 2 (D - 1) links for each block (a
+  tile of rows with `tiles`, a slice of columns with `ring`), and between them lies what a member computes for all rows.
+  There are D such ways through all blocks, and the longest takes no less than their mean;
 - the least of max_i (c_i + Σ_k x_ik · t_ik) over x is, for any weights m of the members that sum to 1, no less than
   Σ_i m_i c_i + Σ_k min_i m_i t_ik; taken are weights in proportion to speed, for which that is exact where members
   differ by one factor each.
@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
+from partc.format.dims import cut_sizes
 from partc.ir.plan import Exchange
 from partc.plan.problem import Phase, Problem, Tiling
 from partc.plan.shared.chains import EXCHANGES, Chain, Group, Segment
-from partc.plan.shared.collectives import tile_rows
 
 
 class ChainBounds:
@@ -45,7 +45,7 @@ class ChainBounds:
         ]
 
     def cost(self, segments: Chain) -> float:
-        """No plan of this chain costs less; infinite where its weights do not fit into memory, or a time is missing."""
+        """No plan of this chain costs less; infinite where weights have no room, or a time that it needs is missing."""
         if any(not self._fits(segment) for segment in segments):
             return math.inf
         if self._problem.objective == "throughput":
@@ -85,10 +85,11 @@ class ChainBounds:
         """Seconds of a segment in a phase; with `busy` those of its busiest device."""
         phase, group = self._problem.steps[number], segment.group
         times = [[phase.time_s[j].get(name, math.inf) for j in segment.indices] for name in group]
-        if any(math.isinf(seconds) for mine in times for seconds in mine):
-            return math.inf
         if len(group) == 1:
             return sum(times[0])
+        shared = [j - segment.first for j in segment.indices if self._problem.submodules[j].block]
+        if math.isinf(sum(times[0])) or any(math.isinf(mine[j]) for mine in times for j in shared):
+            return math.inf
         work = _Work.of(self._problem, phase, segment, times)
         if busy:
             return work.least([work.alone[i] + work.tiled[i] for i in range(len(group))])
@@ -106,7 +107,7 @@ class ChainBounds:
         """The mean of the ways of tiles through all blocks but the last."""
         count, total = len(group), 0.0
         for tiling, least_s in zip(work.tilings[:-1], work.least_s, strict=False):
-            tile = min(tile_rows(tiling.rows, count)) / tiling.rows
+            tile = min(_tiles(tiling, count, exchange))
             if tile:
                 links = sum(self._message_s(way, tiling.activation_bytes * tile) for way in _ways(group))
                 products = tiling.enter + tiling.leave
@@ -123,9 +124,9 @@ class ChainBounds:
             both = (group[0], group[place]), (group[place], group[0])
             return sum(self._message_s(way, tiling.activation_bytes) for tiling in tilings for way in both)
         return sum(
-            self._message_s(way, tiling.activation_bytes * rows / tiling.rows)
+            self._message_s(way, tiling.activation_bytes * tile)
             for tiling in tilings
-            if (rows := _others_tile(tiling.rows, len(group), place))
+            if (tile := _others_tile(_tiles(tiling, len(group), exchange), place))
             for way in _ways(group)
         )
 
@@ -166,7 +167,7 @@ class _Work:
             whole=[sum(mine[j] * tiling.connect for j, _, tiling in shared[:-1]) for mine in times],
             tiled=[
                 sum(
-                    times[i][j] * tiling.connect * tile_rows(tiling.rows, count)[i] / tiling.rows
+                    times[i][j] * tiling.connect * cut_sizes(tiling.rows, count)[i] / tiling.rows
                     for j, _, tiling in shared[:-1]
                 )
                 for i in range(count)
@@ -195,6 +196,13 @@ def _ways(group: Group) -> list[tuple[str, str]]:
     return list(zip(group, (*group[1:], group[0]), strict=True))
 
 
-def _others_tile(rows: int, count: int, place: int) -> int:
-    """Rows of the largest tile that another member than this one adds last."""
-    return max(tile for number, tile in enumerate(tile_rows(rows, count)) if number != place)
+def _tiles(tiling: Tiling, count: int, exchange: Exchange) -> list[float]:
+    """The fractions of a sum that go around a ring: tiles of rows, or equal slices of columns."""
+    if exchange == "ring":
+        return [1 / count] * count
+    return [rows / tiling.rows for rows in cut_sizes(tiling.rows, count)]
+
+
+def _others_tile(tiles: Sequence[float], place: int) -> float:
+    """The largest tile that another member than this one adds last."""
+    return max(tile for number, tile in enumerate(tiles) if number != place)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, groupby
+from itertools import chain, combinations
 
-from msgspec.structs import replace
-
-from partc.format.placement import Share
 from partc.ir.plan import Exchange, SharedStage, SharedStages
 from partc.plan.problem import Problem
+from partc.plan.shared.make import merged
 
 EXCHANGES: tuple[Exchange, ...] = ("tiles", "ring", "star")
 Group = tuple[str, ...]
@@ -95,18 +93,15 @@ def stages_of_chain(
     problem: Problem, segments: Chain, shares: Sequence[Shares], exchanges: Sequence[Exchange]
 ) -> SharedStages:
     """The stages of a chain in one phase; `shares` and `exchanges` of its segments count where these are groups."""
-    single = [
+    return merged(
         _stage(problem, segment.group, mine, exchange, j)
         for segment, mine, exchange in zip(segments, shares, exchanges, strict=True)
         for j in segment.indices
-    ]
-    runs = (list(run) for _, run in groupby(single, key=lambda one: replace(one, submodules=(0, 0))))
-    return tuple(replace(run[0], submodules=(run[0].first, run[-1].last)) for run in runs)
+    )
 
 
 def _stage(problem: Problem, group: Group, shares: Shares, exchange: Exchange, j: int) -> SharedStage:
     block = problem.submodules[j].block
     if len(group) == 1 or block is None:
         return SharedStage((j, j), group[:1])
-    share: Share = "heads" if block.share == "heads" else "columns"
-    return SharedStage((j, j), group, share, shares[block.share], exchange)
+    return SharedStage((j, j), group, block.share, shares[block.share], exchange)

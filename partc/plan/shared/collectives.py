@@ -1,31 +1,26 @@
 """Gathers and sums among the devices of a stage: Galaxy, section III-D, Eq. 7-11, and the exchanges of decode.
 
-D devices hold one tile each: device i has rows rows·i//D to rows·(i+1)//D. All functions take and return the time at
-which each device is ready, in seconds from the start of the step. O(D²).
+D devices hold one tile each: device i has rows rows·i//D to rows·(i+1)//D (`partc.format.dims.cut_sizes`). All
+functions take and return the time at which each device is ready, in seconds from the start of the step. O(D²).
 
 A gather in a ring: device i hands every tile on to device i+1 as soon as it has it. With a product (Eq. 7, 8) it
 multiplies, in its step k = 0 … D-1, tile (i-k) mod D, while the next one arrives; the last step has no traffic.
 A sum in a ring (Eq. 9-11) is the mirror image: in its step k device i multiplies tile (i+D-1-k) mod D, adds what
 device i-1 made of it, and hands the sum on to i+1, or keeps it in the last step, where it is tile i. So every tile is
 summed in the order of the ring, whatever arrives first. A tile without rows (fewer rows than devices) is neither sent
-nor computed.
+nor computed. Where all devices get all rows of a sum, its tiles are slices of columns: of one row, too, each has some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partc.ir.plan import TILES
 from partc.plan.shared.lanes import Lanes
 
 Times = list[float]
 """A time for each device of a group, in the order of the ring."""
-
-
-def tile_rows(rows: int, count: int) -> list[int]:
-    """Rows of the tile of each of `count` devices; some have none where there are fewer rows than devices."""
-    return [rows * (i + 1) // count - rows * i // count for i in range(count)]
 
 
 @dataclass(frozen=True)
@@ -113,8 +108,9 @@ def reduce_scatter(ring: Ring, ready: Sequence[float], seconds: Sequence[float] 
 
 
 def all_reduce_ring(ring: Ring, ready: Sequence[float]) -> Times:
-    """The sum of all rows on all devices: a sum by tiles, then a gather of them."""
-    return gather(ring, reduce_scatter(ring, ready))
+    """The sum of all rows on all devices: a sum by slices of columns, as many as devices, then a gather of them."""
+    slices = replace(ring, rows=(1,) * len(ring.members))
+    return gather(slices, reduce_scatter(slices, ready))
 
 
 def all_reduce_star(ring: Ring, ready: Sequence[float]) -> Times:

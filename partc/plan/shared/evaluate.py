@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from partc.format.placement import Stages
 from partc.ir.plan import Plan, SharedStage, SharedStages
 from partc.plan.evaluate import Evaluation, evaluate, memory_violation, storage_violations, value_of
 from partc.plan.problem import Problem
@@ -87,8 +86,3 @@ def _missing_times(problem: Problem, phases: Mapping[str, SharedStages]) -> Iter
                 for name in stage.devices:
                     if name not in phase.time_s[j]:
                         yield f"{name} cannot run sub-module {j}"
-
-
-def as_shared(stages: Stages) -> SharedStages:
-    """The same stages as those of a plan in which some may have several devices."""
-    return tuple(SharedStage(stage.submodules, stage.devices, stage.share) for stage in stages)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Literal
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from partc.ir.plan import Exchange, Plan, SharedStage, SharedStages, infeasible_plan
 from partc.plan.problem import Block, Phase, Problem, Tiling
@@ -17,13 +17,17 @@ Share = Callable[[int, Block], SharedStage]
 
 
 def stages_by(problem: Problem, share: Share) -> SharedStages:
-    """The stages of a plan: neighbours that the same devices hold in the same way are one stage."""
-    single = [
+    """The stages of a plan, what has no block on the source."""
+    return merged(
         SharedStage((j, j), (problem.source,)) if part.block is None else share(j, part.block)
         for j, part in enumerate(problem.submodules)
-    ]
-    runs = (list(run) for _, run in groupby(single, key=lambda one: replace(one, submodules=(0, 0))))
-    return tuple(replace(run[0], submodules=(run[0].first, run[-1].last)) for run in runs)
+    )
+
+
+def merged(single: Iterable[SharedStage]) -> SharedStages:
+    """Stages of one sub-module each, in their order: neighbours that the same devices hold alike are one stage."""
+    runs = (list(run) for _, run in groupby(single, key=lambda one: structs.replace(one, submodules=(0, 0))))
+    return tuple(structs.replace(run[0], submodules=(run[0].first, run[-1].last)) for run in runs)
 
 
 def by_units(
@@ -32,8 +36,7 @@ def by_units(
     """Every block by its units; `shares`: `heads` and `columns` → units of each device."""
 
     def share(j: int, block: Block) -> SharedStage:
-        kind: Literal["heads", "columns"] = "heads" if block.share == "heads" else "columns"
-        return SharedStage((j, j), tuple(names), kind, tuple(shares[kind]), exchange)
+        return SharedStage((j, j), tuple(names), block.share, tuple(shares[block.share]), exchange)
 
     return stages_by(problem, share)
 
@@ -59,15 +62,13 @@ def choose_exchange(
 
     Where none is possible (a link is missing), those of the first.
     """
-    alone = {phase.name: make(choices[0])}
-    only = Problem(
-        "latency", problem.source, problem.devices, problem.submodules, problem.links, phases=(phase,)
-    )
     if len(choices) == 1:
-        return alone[phase.name]
-    found = [(evaluate_shared(only, {phase.name: make(choice)}).value, choice) for choice in choices]
-    priced = [(value, choice) for value, choice in found if value is not None]
-    return make(min(priced, key=lambda pair: pair[0])[1]) if priced else alone[phase.name]
+        return make(choices[0])
+    alone = replace(problem, objective="latency", phases=(phase,))
+    options = [make(choice) for choice in choices]
+    found = [(evaluate_shared(alone, {phase.name: stages}).value, stages) for stages in options]
+    priced = [(value, stages) for value, stages in found if value is not None]
+    return min(priced, key=lambda pair: pair[0])[1] if priced else options[0]
 
 
 def valued_shares(problem: Problem, phases: Mapping[str, SharedStages], method: str) -> Plan:

@@ -1,8 +1,9 @@
 """The memory and disk of every device of a plan in which stages may have several.
 
 A device holds its part of what a block divides, and all of the rest: norms, and activations at their peak, which are
-counted whole. Besides, the buffers of its links: with tiles and rings one tile on the way in and one on the way out;
-in a star a value from each of the others at the first device, and one at these.
+counted whole. Besides, the buffers of its links: with tiles and rings one tile on the way in and one on the way out,
+of rows or, in the sums of a ring, of columns; in a star a value from each of the others at the first device, and one
+at these.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
+from partc.format.dims import cut_sizes
 from partc.ir.plan import MemoryUse, SharedStage, SharedStages
 from partc.plan.problem import Phase, Problem
-from partc.plan.shared.collectives import tile_rows
 
 Held = dict[str, dict[int, Fraction]]
 """Device → sub-module → the most of its block that the device holds in any phase."""
@@ -77,9 +78,10 @@ def _buffer(phase: Phase, stage: SharedStage, place: int, j: int) -> float:
     count = len(stage.devices)
     if stage.exchange == "star":
         return tiling.activation_bytes * (count - 1 if place == 0 else 1)
-    tile = max(tile_rows(tiling.rows, count)) / tiling.rows
-    exchanged = tiling.keys_bytes / 2 if stage.share == "sequence" else tiling.activation_bytes
-    return 2 * tile * exchanged
+    tile = max(cut_sizes(tiling.rows, count)) / tiling.rows
+    if stage.share == "sequence":
+        return 2 * tile * tiling.keys_bytes / 2
+    return 2 * (1 / count if stage.exchange == "ring" else tile) * tiling.activation_bytes
 
 
 def disk_use(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[tuple[str, float]]:

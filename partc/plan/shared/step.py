@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from partc.format.dims import cut_sizes
 from partc.ir.plan import SharedStage, SharedStages, Timeline
 from partc.plan.problem import Block, Phase, Problem, Tiling
 from partc.plan.shared.collectives import (
@@ -28,7 +29,6 @@ from partc.plan.shared.collectives import (
     all_reduce_star,
     gather,
     reduce_scatter,
-    tile_rows,
 )
 from partc.plan.shared.lanes import Lanes
 from partc.plan.shared.timeline import timeline_of
@@ -195,7 +195,7 @@ def part_of(problem: Problem, phase: Phase, stage: SharedStage, j: int) -> Part:
     block, tiling = problem.submodules[j].block, phase.tilings[j]
     assert block is not None
     assert tiling is not None
-    rows = tuple(tile_rows(tiling.rows, len(stage.devices)))
+    rows = tuple(cut_sizes(tiling.rows, len(stage.devices)))
     units = rows if stage.share == "sequence" else stage.shares
     shares = tuple(unit / sum(units) for unit in units)
     times = tuple(phase.time_s[j][name] for name in stage.devices)
