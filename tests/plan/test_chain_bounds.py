@@ -11,6 +11,7 @@ import pytest
 from partc.ir.plan import Exchange
 from partc.plan.exact.solution import cost_of
 from partc.plan.problem import Problem
+from partc.plan.shared.algorithm1 import apportion
 from partc.plan.shared.chain_bounds import ChainBounds
 from partc.plan.shared.chains import EXCHANGES, Chain, Shares, chains, kinds_of, stages_of_chain
 from partc.plan.shared.evaluate import evaluate_shared
@@ -21,10 +22,15 @@ Draw = Callable[[int], Problem]
 
 
 def draw_shares(rng: random.Random, problem: Problem, segments: Chain) -> list[Shares]:
-    """Any units for each member of each group."""
+    """Any units for each member of each group; or those that keep all equally busy, which come near the bound."""
     found: list[Shares] = []
     for segment in segments:
         kinds = kinds_of(problem, segment) if len(segment.group) > 1 else {}
+        if rng.random() < 0.5:
+            times = problem.steps[0].time_s[1]
+            speeds = [1 / times[name] for name in segment.group]
+            found.append({kind: tuple(apportion(n, speeds)) for kind, n in kinds.items()})
+            continue
         cuts = {kind: sorted(rng.randint(0, n) for _ in segment.group[1:]) for kind, n in kinds.items()}
         found.append(
             {

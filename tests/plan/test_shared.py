@@ -88,6 +88,13 @@ def test_memory_is_divided_and_buffers_count() -> None:
     star = by_units(problem, "ab", {"heads": (3, 1), "columns": (4, 12)}, "star")
     use = {entry.device: entry.needed_bytes for entry in evaluate_shared(problem, {"step": star}).memory}
     assert use == {"a": 6 + 9 + 6 + 80, "b": 3 + 18 + 80}
+    # One row of 10 bytes on three: a star's first device has what both others send, a ring two slices of columns.
+    alike = layers({"a": 1, "b": 1, "c": 1}, 1, rows=1, heads=3)
+    kinds: tuple[tuple[Exchange, float, float], ...] = (("star", 20, 10), ("ring", 20 / 3, 20 / 3))
+    for exchange, first, other in kinds:
+        three = by_units(alike, "abc", {"heads": (1, 1, 1), "columns": (6, 6, 4)}, exchange)
+        needed = [entry.needed_bytes for entry in evaluate_shared(alike, {"step": three}).memory]
+        assert needed == pytest.approx([6 + 4 + 9 + first, 4 + 9 + other, 4 + 6 + other])
     # All weights on both, and tiles of keys of 40 bytes.
     rows = evaluate_plan(problem, solve(problem, "sequence-parallel"))
     assert {entry.device: entry.needed_bytes for entry in rows.memory} == {"a": 6 + 36 + 80, "b": 36 + 80}
