@@ -159,6 +159,8 @@ def _with_blocks(problem: Problem, module: Module, devices: DevicesConfig, where
 
 
 def _unshared_hint(module: Module) -> str:
+    if module.info.dtype != "f32":
+        return "write `dtype: float32` in model.yaml, or leave --strategy out"
     wanted = module.info.quantize
     if wanted is not None and wanted.weights == "int4":
         together = f"{wanted.block} columns of int4 have one scale and stay together"

@@ -73,6 +73,15 @@ def test_a_group_that_hurts_is_not_formed_and_its_cost_is_told() -> None:
     assert text.startswith("the best plan found with a group (a, b) takes ")
 
 
+def test_where_no_group_is_compared_it_says_so() -> None:
+    many = layers(dict.fromkeys("abcdefg", 1.0))
+    plan = solve(many, "optimal-groups")
+    assert plan.explain["shared"] == ["groups are looked for among up to 6 devices, and not among 7"]
+    assert plan.value is not None and plan.bound is None and plan.gap is None
+    apart = replace(layers({"a": 1, "b": 1}), links=())
+    assert solve(apart, "optimal-groups").explain["shared"] == ["no group was found that fits"]
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_group_may_be_one_stage_of_several() -> None:
     """Two slow devices share what neither has memory for beside the source."""

@@ -50,20 +50,32 @@ def plan_groups(problem: Problem) -> Plan:
         PlanError: there may be a plan with one device a stage, but none was found.
     """
     alone = plan_optimal(problem)
-    if not any(part.block for part in problem.submodules) or len(problem.able) > MOST_DEVICES:
+    if not any(part.block for part in problem.submodules):
         return alone
+    if len(problem.able) > MOST_DEVICES:
+        text = f"groups are looked for among up to {MOST_DEVICES} devices, and not among {len(problem.able)}"
+        return _noted(structs.replace(alone, bound=None, gap=None), text)
     most = cost_of(problem, alone.value) if alone.value is not None else math.inf
     search = ChainSearch(problem)
     search.run(most)
     least = min(search.bound_s, most if alone.bound is None else cost_of(problem, alone.bound))
     if search.best is None:
-        return alone if alone.value is None else _bounded(problem, alone, least)
+        return (
+            alone
+            if alone.value is None
+            else _noted(_bounded(problem, alone, least), "no group was found that fits")
+        )
     best = search.best.plan(problem)
     if alone.value is None or is_better(problem, best.value or 0.0, alone.value):
         return _bounded(problem, best, least)
     cost = compare(problem, best.value or 0.0, alone.value)
     text = f"the best plan found with a group ({search.best.in_words}) {cost}"
-    return structs.replace(_bounded(problem, alone, least), explain={**alone.explain, "shared": [text]})
+    return _noted(_bounded(problem, alone, least), text)
+
+
+def _noted(plan: Plan, text: str) -> Plan:
+    """The plan with one device a stage, and what there is to say of groups."""
+    return structs.replace(plan, explain={**plan.explain, "shared": [text]})
 
 
 def _bounded(problem: Problem, plan: Plan, least: float) -> Plan:
