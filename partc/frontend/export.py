@@ -26,8 +26,12 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.initialization import TORCH_INIT_FUNCTIONS
 
 from partc.errors import ModelError
+from partc.frontend.alignment import NotAlignedError, align_queries
+from partc.frontend.complex_pairs import complex_as_pairs
+from partc.frontend.sizes import simplify_sizes
 from partc.frontend.tracing import NotCausalError, Trace, TraceCache, register, tracing
 
 OPSET = 24
@@ -92,7 +96,8 @@ class _Wrapped(torch.nn.Module):
     ) -> Any:
         trace = Trace(position, index, length, self.buffer)
         self.seen(trace)
-        with tracing(trace), _last_rows_only(self.network, length, self.buffer is not None):
+        last_rows = _last_rows_only(self.network, length, self.buffer is not None)
+        with tracing(trace), complex_as_pairs(), last_rows:
             return self._outputs(self.network(**self._arguments(trace, input_ids, past, token_type_ids)))
 
     def _arguments(
@@ -174,12 +179,30 @@ def _fake_parameters(mode: FakeTensorMode) -> Iterator[None]:
         torch.nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
 
 
+@contextlib.contextmanager
+def _no_random_numbers() -> Iterator[None]:
+    """Nothing is drawn for fake tensors: they have no values, and some draws ask for them."""
+
+    def only_real(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def initialise(tensor: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+            return tensor if isinstance(tensor, FakeTensor) else function(tensor, *arguments, **options)
+
+        return initialise
+
+    before = dict(TORCH_INIT_FUNCTIONS)
+    TORCH_INIT_FUNCTIONS.update({name: only_real(function) for name, function in before.items()})
+    try:
+        yield
+    finally:
+        TORCH_INIT_FUNCTIONS.update(before)
+
+
 def build_fake(
     config: PretrainedConfig, task: str, dtype: torch.dtype, attention: str, mode: FakeTensorMode
 ) -> Any:
     """The model of a config with fake parameters and real buffers."""
     options = {"experts_implementation": "batched_mm"} if hasattr(config, "_experts_implementation") else {}
-    with _fake_parameters(mode):
+    with _fake_parameters(mode), _no_random_numbers():
         network = MODEL_CLASSES[task].from_config(
             config, attn_implementation=attention, dtype=dtype, **options
         )
@@ -214,17 +237,21 @@ def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes:
 
 def _reason(failures: Sequence[Exception]) -> str:
     """The failure that says most: one of ours, else that of the first way."""
-    ours = (error for error in failures if isinstance(error, _NotOursError | NotCausalError))
+    ours = (error for error in failures if isinstance(error, _OURS))
     error = next(ours, failures[0])
     if isinstance(error, GuardOnDataDependentSymNode):
         return "its code takes branches that depend on values"
     lines = [line for line in str(error.__cause__ or error).splitlines() if line.strip()]
-    kind = "" if isinstance(error, _NotOursError | NotCausalError) else f"{type(error).__name__}: "
+    kind = "" if isinstance(error, _OURS) else f"{type(error).__name__}: "
     return f"{kind}{lines[0][:300] if lines else ''}"
 
 
 class _NotOursError(Exception):
     """The trace went through, but not in the way that was asked for."""
+
+
+_OURS = (_NotOursError, NotAlignedError, NotCausalError)
+"""Reasons in our own words."""
 
 
 def _export(
@@ -247,7 +274,9 @@ def _export(
             prefer_deferred_runtime_asserts_over_guards=True,
         )
         _check_trace(traces[-1], task, attention)
-        _check_alignment(program, buffer)
+        if buffer is not None:
+            align_queries(program, buffer)
+        simplify_sizes(program)
         exported = torch.onnx.export(
             program, dynamo=True, optimize=False, verbose=False, opset_version=OPSET, external_data=False
         )
@@ -263,20 +292,6 @@ def _check_trace(trace: Trace, task: str, attention: str) -> None:
         )
     if attention == "partc" and trace.attentions == 0:
         raise _NotOursError("it does not use the attention interface")
-
-
-def _check_alignment(program: torch.export.ExportedProgram, buffer: int | None) -> None:
-    """Refuse a model of its own attention that takes its queries for the last rows of the keys.
-
-    That holds for a cache that grows, not for a buffer of fixed size; its sign is a slice from `buffer - sequence` on.
-    """
-    if buffer is None:
-        return
-    for node in program.graph.nodes:
-        start = node.args[2] if node.target is torch.ops.aten.slice.Tensor and len(node.args) > 2 else None
-        size = start.meta.get("val") if isinstance(start, torch.fx.Node) else None
-        if isinstance(size, torch.SymInt) and str(size.node.expr).startswith(f"{buffer} - "):
-            raise _NotOursError("its own attention takes the queries for the last rows of the cache")
 
 
 def _example(wrapped: _Wrapped, sizes: Sizes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

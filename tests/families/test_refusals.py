@@ -31,12 +31,10 @@ def test_a_model_without_a_cache_of_keys_is_refused(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
-def test_queries_at_the_end_of_the_keys_are_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    save_tiny(tiny_config("gpt_neo"), tmp_path)
+def test_a_model_that_keeps_nothing_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    save_tiny(tiny_config("openai-gpt"), tmp_path)
     capfd.readouterr()
-    with pytest.raises(ModelError, match="takes the queries for the last rows"):
+    with pytest.raises(ModelError, match="keeps no key-value cache"):
         _load(tmp_path)
     assert len(capfd.readouterr().err) < 500, "the exporter's chatter is not for users"
 

@@ -1,0 +1,62 @@
+"""Sizes in a traced program, made simpler while it is still known what may change and between which bounds.
+
+| in the program | becomes |
+|---|---|
+| a size that can have one value only, such as `max(0, 1 - sequence)` | that number |
+| `arange(past, past + sequence)` | `arange(sequence) + past`, whose size does not depend on the past |
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+
+
+def simplify_sizes(program: ExportedProgram) -> None:
+    """Rewrite the graph of `program` as the table above says; O(nodes²) where there are such ranges, else O(nodes)."""
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        _replace_single_value(node)
+        _replace_range(graph, node)
+    graph.eliminate_dead_code()
+    program.graph_module.recompile()
+
+
+def _size(value: object) -> torch.SymInt | None:
+    """The symbolic size that a node computes."""
+    size = value.meta.get("val") if isinstance(value, Node) else None
+    return size if isinstance(size, torch.SymInt) else None
+
+
+def _replace_single_value(node: Node) -> None:
+    size = _size(node)
+    if size is None:
+        return
+    bounds = size.node.shape_env.bound_sympy(size.node.expr)
+    if bounds.lower == bounds.upper:
+        node.replace_all_uses_with(int(bounds.lower))  # type: ignore[arg-type]
+
+
+def _replace_range(graph: Graph, node: Node) -> None:
+    """Give a range that begins at a symbolic size its own size, where some node has that."""
+    if getattr(node.target, "overloadpacket", None) is not torch.ops.aten.arange or len(node.args) < 2:
+        return
+    start, end = _size(node.args[0]), _size(node.args[1])
+    step = node.args[2] if len(node.args) > 2 else 1
+    if start is None or end is None or step != 1:
+        return
+    wanted = end.node.expr - start.node.expr
+    count = next(
+        (other for other in graph.nodes if (size := _size(other)) is not None and size.node.expr == wanted),
+        None,
+    )
+    if count is None:
+        return
+    with graph.inserting_before(node):
+        indices = graph.call_function(torch.ops.aten.arange.default, (count,), dict(node.kwargs))
+        shifted = graph.call_function(torch.ops.aten.add.Tensor, (indices, node.args[0]))
+    indices.meta.update(node.meta)
+    shifted.meta.update(node.meta)
+    node.replace_all_uses_with(shifted)
+    graph.erase_node(node)
