@@ -186,6 +186,7 @@ def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
         uniform_positions=info.uniform_positions,
         prompt_chunk=_prompt_chunk(parts, info),
         prefix_reuse=_prefix_reuse(parts),
+        step_requests=_step_requests(parts, info),
     )
 
 
@@ -239,6 +240,22 @@ def _prefix_reuse(parts: Sequence[EmittedPart]) -> bool:
     states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
     kinds = {state.kind for item in states for module in item.artifact.submodules for state in module.states}
     return kinds == {"rows"} and all(item.artifact.engine.chunked_prefill is not None for item in states)
+
+
+def _step_requests(parts: Sequence[EmittedPart], info: ModelInfo) -> int:
+    """The most requests of a shared step; 1 where a device would compute them one after the other."""
+    if not info.has_states or info.uniform_positions:
+        return 1
+    return min(info.max_requests, *(_most_rows(item) for item in parts))
+
+
+def _most_rows(item: EmittedPart) -> int:
+    """The most sequences of one token each that all sub-modules of a device have code for."""
+    engine = item.artifact.engine
+    if engine.kind != "plan" or engine.library is None:
+        return 1
+    functions = engine.library.functions.values()
+    return min((max(many for many, rows in each.entries if rows == 1) for each in functions), default=1)
 
 
 def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:

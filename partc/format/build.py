@@ -160,6 +160,9 @@ class Model(Data, frozen=True):
 
     prefix_reuse: bool = False
     """Whether a prompt may go on behind the rows of another: all states have rows, and engines take it in parts."""
+    step_requests: Positive = 1
+    """Requests of one sequence each whose tokens one step may compute, so that weights are read once for all of them;
+    1: every request has steps of its own."""
 
     @property
     def most_chunks(self) -> int:

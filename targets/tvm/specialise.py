@@ -22,6 +22,8 @@ from partc.pipeline.registry import load_passes
 from targets.rewrite import clone
 
 _PASSES = "canonicalize,infer-sizes"
+_SHARED = (2, 3, 4, 8, 16)
+"""Requests of a shared step that there is code for; steps of other numbers are made of these."""
 
 
 @dataclass(frozen=True, order=True)
@@ -37,13 +39,24 @@ class Entry:
         return f"b{self.batch}_s{self.sequence}"
 
 
+def shared_sizes(info: ModelInfo) -> tuple[int, ...]:
+    """The numbers of requests whose tokens a step may compute at once."""
+    if not info.has_states or info.uniform_positions:
+        return ()
+    return tuple(size for size in _SHARED if size <= info.max_requests)
+
+
 def entries_of(
-    graphs: Sequence[Graph], info: ModelInfo, batches: Sequence[int], chunks: Sequence[int]
+    graphs: Sequence[Graph],
+    info: ModelInfo,
+    batches: Sequence[int],
+    chunks: Sequence[int],
+    shared: Sequence[int] = (),
 ) -> list[Entry]:
     """The sizes of step that a device's library has code for, smallest first; a size that no input has is 1.
 
     Batches are one, the largest and those of `batches` between; steps are the largest, those of `chunks` below, and
-    for a model that generates one row.
+    for a model that generates one row. Steps of one row have those of `shared`, too.
     """
     found = {
         name
@@ -56,14 +69,19 @@ def entries_of(
     most = info.dims.get("sequence", info.max_sequence) if "sequence" in found else 1
     rows = {most, *(size for size in chunks if size < most), *([1] if info.has_states else [])}
     wide = {widest, *(size for size in batches if size < widest)}
-    return [Entry(batch, size) for batch in sorted(wide) for size in sorted(rows)]
+    together = {Entry(size, 1) for size in shared if "batch" in found}
+    return sorted({*together, *(Entry(batch, size) for batch in wide for size in rows)})
 
 
 def entries_by_graph(
-    part: Part, info: ModelInfo, batches: Sequence[int], chunks: Sequence[int]
+    part: Part,
+    info: ModelInfo,
+    batches: Sequence[int],
+    chunks: Sequence[int],
+    shared: Sequence[int] = (),
 ) -> dict[str, list[Entry]]:
     """The entries of every graph of a part: those of `entries_of`, and where it is called with tiles their sizes."""
-    whole = entries_of(part.graphs, info, batches, chunks)
+    whole = entries_of(part.graphs, info, batches, chunks, shared)
     items = [
         item
         for programs in (part.programs, *part.without.values())

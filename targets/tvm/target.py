@@ -27,7 +27,7 @@ from targets.tvm.machine import ARCHITECTURES, PROVIDERS, Machine, features_of_h
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.quantized import stored_bytes, write_quantized
-from targets.tvm.specialise import Entry, entries_by_graph, entries_of, outputs_of, specialise
+from targets.tvm.specialise import Entry, entries_by_graph, entries_of, outputs_of, shared_sizes, specialise
 from targets.tvm.toolchain import Toolchain, check_installed, find_toolchain
 from targets.tvm.widen import widen
 from targets.weights import Placed, write_weights
@@ -160,7 +160,7 @@ class TvmTarget(Target):
         from targets.tvm.link import verified
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
-        entries = entries_by_graph(part, info, self.batches, self.chunks)
+        entries = entries_by_graph(part, info, self.batches, self.chunks, self._shared(info))
         graphs = {
             graph.name: [_static(graph, info, one) for one in entries[graph.name]] for graph in part.graphs
         }
@@ -212,6 +212,10 @@ class TvmTarget(Target):
             toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": verified(self.machine)},
             peak_bytes=peak_bytes,
         )
+
+    def _shared(self, info: ModelInfo) -> tuple[int, ...]:
+        """Requests of a shared step that the library has code for; on a GPU they are computed one after the other."""
+        return () if self.machine.cuda else shared_sizes(info)
 
     def _build(
         self,

@@ -29,6 +29,7 @@ def roles_of(
     *,
     max_batch: int = 1,
     max_requests: int = 1,
+    step_requests: int = 1,
     prompt_chunk: int | None = None,
     types: Mapping[str, TensorType] = {},
     eos: tuple[int, ...] = (),
@@ -47,6 +48,7 @@ def roles_of(
         name="tiny", task="text-generation", dtype="float32", max_sequence=max_sequence, max_batch=max_batch,
         max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
         labels=None, prompt_chunk=prompt_chunk, prefix_reuse=True,
+        step_requests=step_requests,
     )  # fmt: skip
     devices = dict.fromkeys(device for each in (programs, *others) for device in each)
     placements = [placement_of(each, devices, predicted) for each in (programs, *others)]

@@ -48,6 +48,8 @@ class Ask:
     temperature: float = 0.0
     cancel_ms: int | None = None
     """The client cancels it so much later."""
+    alone: bool = False
+    """It shares no step, whatever the ring does."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Scenario:
     rejoin_s: float = 0.0
     load_ms: int = 0
     seed: int = 0
+    shared: bool = False
+    """Whether requests of one sequence share steps."""
 
     @property
     def conditions(self) -> Conditions:
@@ -114,16 +118,20 @@ class Outcome:
 
 
 @cache
-def _roles(ring: str) -> Mapping[str, Role]:
-    return roles_of(RINGS[ring], max_batch=2, max_requests=2, prompt_chunk=3, eos=(EOS,))
+def _roles(ring: str, shared: bool) -> Mapping[str, Role]:
+    slots, together = (8, 4) if shared else (2, 1)
+    programs = RINGS[ring]
+    return roles_of(
+        programs, max_batch=2, max_requests=slots, step_requests=together, prompt_chunk=3, eos=(EOS,)
+    )
 
 
 def _sampling(ask: Ask) -> Sampling:
     return Sampling(temperature=ask.temperature, seed=7)
 
 
-def _new_ring(name: str, **options: object) -> Ring:
-    roles = _roles(name)
+def _new_ring(name: str, *, shared: bool = False, **options: object) -> Ring:
+    roles = _roles(name, shared)
     return Ring(roles, lambda device: null_engine(roles[device]), **options)  # type: ignore[arg-type]
 
 
@@ -146,6 +154,7 @@ def play(scenario: Scenario, observe: Observer = unobserved) -> Outcome:
     """
     ring = _new_ring(
         scenario.ring,
+        shared=scenario.shared,
         conditions=scenario.conditions,
         seconds=partial(_seconds, scenario.compute_ms / 1000),
         rejoin_s=scenario.rejoin_s,
@@ -176,7 +185,9 @@ def _seconds(compute_s: float, device: str, work: Compute | Draw) -> float:
 
 
 def _ask(ring: Ring, ask: Ask, asked: dict[Ask, Answer]) -> None:
-    answer = asked[ask] = ring.client.submit(ask.prompts, ask.tokens, sampling=_sampling(ask))
+    answer = asked[ask] = ring.client.submit(
+        ask.prompts, ask.tokens, sampling=_sampling(ask), reuse=not ask.alone
+    )
     if ask.cancel_ms is not None:
         ring.clock.after(ask.cancel_ms / 1000, lambda: ring.client.cancel(answer))
 
@@ -232,12 +243,15 @@ def _check_healed(scenario: Scenario, ring: Ring) -> None:
     if gone:
         raise Violation(f"devices left: {gone}")
     prompts: Prompts = ((1, 2, 3, 4, 5),)
-    answer = ring.client.submit(prompts, 4)
-    ring.run(ring.clock.now + _HEAL_S, until=lambda: answer.done)
-    if answer.result is None:
-        raise Violation(f"the ring does not heal: {answer.problem}")
-    if answer.result.tokens != expected(scenario.ring, prompts, 4, 0.0):
-        raise Violation(f"the next request gets {answer.result.tokens}")
+    # A device whose connection broke may have a request that is over, until its slot is taken again.
+    count = _roles(scenario.ring, scenario.shared)[ring.source].model.max_requests if scenario.shared else 1
+    answers = [ring.client.submit(prompts, 4, reuse=scenario.shared) for _ in range(count)]
+    ring.run(ring.clock.now + _HEAL_S, until=lambda: all(answer.done for answer in answers))
+    for answer in answers:
+        if answer.result is None:
+            raise Violation(f"the ring does not heal: {answer.problem}")
+        if answer.result.tokens != expected(scenario.ring, prompts, 4, 0.0):
+            raise Violation(f"the next request gets {answer.result.tokens}")
 
 
 def _check_quiet(ring: Ring) -> None:
@@ -283,6 +297,37 @@ SCENARIOS = st.builds(
     compute_ms=st.sampled_from([1, 20, 100]),
     seed=st.integers(0, 2**32 - 1),
 )
+
+
+SHARED = st.builds(
+    Scenario,
+    ring=st.sampled_from(sorted(RINGS)),
+    asks=st.lists(
+        st.builds(
+            Ask,
+            at_ms=st.integers(0, 200),
+            prompts=st.tuples(_PROMPT),
+            tokens=st.integers(2, 12),
+            temperature=st.sampled_from([0.0, 1.0]),
+            cancel_ms=st.none() | st.integers(0, 600),
+            alone=st.sampled_from([False, False, True]),
+        ),
+        min_size=3,
+        max_size=9,
+        unique=True,
+    ).map(tuple),
+    faults=st.lists(_CUTS | _RESTARTS, max_size=3).map(tuple),
+    delay_ms=st.sampled_from([1, 10]),
+    jitter_ms=st.sampled_from([0, 10, 100]),
+    disorder=st.sampled_from([0.0, 0.3]),
+    repetition=st.sampled_from([0.0, 0.3]),
+    notice_ms=st.sampled_from([0, 100, 1000]),
+    compute_ms=st.sampled_from([1, 20]),
+    seed=st.integers(0, 2**32 - 1),
+    shared=st.just(True),
+    rejoin_s=st.sampled_from([0.0, 10.0]),
+)
+"""Requests of one sequence that overlap, in rings in which they share steps."""
 
 
 def calm(scenario: Scenario) -> Scenario:

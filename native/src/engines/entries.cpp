@@ -97,7 +97,10 @@ Entries::Entries(const build::Build& build) : build_(build), types_(types_of(bui
   };
   for (const auto& [name, functions] : build.engine.library->functions) {
     for (const Entry& entry : functions.entries) {
-      if (entry.first <= most("batch") && entry.second <= most("sequence")) continue;
+      // Steps that requests share, which this runner takes none of, may have more sequences.
+      const std::uint64_t widest =
+          entry.second == 1 ? std::max(most("batch"), build.model.step_requests) : most("batch");
+      if (entry.first <= widest && entry.second <= most("sequence")) continue;
       throw bundle_error("engine.library.functions: " + name + " has an entry [" + std::to_string(entry.first) +
                              ", " + std::to_string(entry.second) + "], which `dims` do not allow",
                          std::string(BUILD_FILE), kRecompile);
@@ -155,8 +158,9 @@ Entry Entries::entry_for(const build::Submodule& module, const Dims& dims) const
   const std::uint64_t batch = of_step("batch"), rows = of_step("sequence");
   std::vector<Entry> entries = build_.engine.library->functions.at(module.name).entries;
   std::ranges::sort(entries);
+  const std::uint64_t* most = build_.dims.find("batch");
   for (const Entry& entry : entries)
-    if (entry.first >= batch && entry.second >= rows) return entry;
+    if ((!most || entry.first <= *most) && entry.first >= batch && entry.second >= rows) return entry;
   throw run_error(module.name + " has no code for " + std::to_string(batch) + " sequences of " +
                       std::to_string(rows) + " tokens",
                   module.file, "send less at once, or compile with a larger max_sequence and max_batch");

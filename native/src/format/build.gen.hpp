@@ -69,6 +69,7 @@ struct Model {
   bool uniform_positions = false;
   std::optional<std::uint64_t> prompt_chunk{};
   bool prefix_reuse = false;
+  std::uint64_t step_requests = 1;
   bool operator==(const Model&) const = default;
 };
 

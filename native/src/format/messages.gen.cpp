@@ -197,7 +197,7 @@ void fields(Visitor& visit, Is<RingStatus> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Hello> auto& item) {
-  visit.begin(Form::map, 8, "hello");
+  visit.begin(Form::map, 9, "hello");
   visit("v", item.v, Need::optional, least_2_most_2);
   visit("name", item.name, Need::required, anything);
   visit("session", item.session, Need::required, anything);
@@ -206,6 +206,7 @@ void fields(Visitor& visit, Is<Hello> auto& item) {
   visit("epoch", item.epoch, Need::required, most_4611686018427387904);
   visit("incarnation", item.incarnation, Need::required, anything);
   visit("address", item.address, Need::optional, longest_300);
+  visit("shares", item.shares, Need::optional, anything);
 }
 
 template <class Visitor>

@@ -179,6 +179,7 @@ struct Hello {
   std::uint64_t epoch{};
   std::uint64_t incarnation{};
   std::string address = "";
+  bool shares = false;
   bool operator==(const Hello&) const = default;
 };
 

@@ -29,6 +29,8 @@ class Hello(Message, frozen=True, kw_only=True):
     address: fields.Address = ""
     """HOST:PORT at which the sender can be reached; empty: as the placement says. A phone that returns has another
     one."""
+    shares: bool = False
+    """Whether its runner takes steps of several requests; the source makes none unless all devices of the ring do."""
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -68,7 +70,8 @@ class Data(Message, frozen=True, kw_only=True):
     dims: dict[str, Count]
     """Size of every symbol in this step."""
     rows: Annotated[tuple[Row, ...], Meta(min_length=1)]
-    """Sequences of the step; today all belong to one request, and their rows follow each other."""
+    """Sequences of the step: those of one request, whose rows follow each other, or one each of several requests that
+    generate."""
     values: Tensors
     open: tuple[Opening, ...] = ()
     """One entry for each request whose step 0 this is."""

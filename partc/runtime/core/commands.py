@@ -34,6 +34,8 @@ class Compute(Struct, frozen=True):
     dims: Mapping[str, int]
     resets: bool
     """Whether the states of the slot begin anew before, for sizes `dims`."""
+    others: tuple[int, ...] = ()
+    """The slots of the other requests of a shared step: each has one sequence, behind that of `slot`."""
 
 
 class Draw(Struct, frozen=True):
@@ -48,6 +50,8 @@ class Draw(Struct, frozen=True):
     sampling: Sampling
     positions: Sequence[int]
     """(batch,) index in its sequence that each new token will have."""
+    others: tuple[Sampling, ...] = ()
+    """The choice of the other requests of a shared step, which have a row each behind the first one's."""
 
 
 class Load(Struct, frozen=True):

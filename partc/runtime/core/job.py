@@ -55,6 +55,8 @@ class Job:
     tokens: list[list[int]] = field(default_factory=list)
     finish: list[str] = field(default_factory=list)
     """The reason for each sequence's end: `stop` or `length`; empty while it goes on."""
+    shares: bool = False
+    """Whether it may share steps with others: one sequence, whose client does not ask that it is computed as alone."""
     reusable: tuple[int, ...] = ()
     """The prompt, where its rows may be those of an earlier request, and those of a later one; else empty."""
     reuse: Reuse | None = None
@@ -120,6 +122,11 @@ class Job:
     def reached(self) -> int:
         """Steps that are over: their values are known."""
         return len(self.prompt) - 1 + len(self.drawn) if self.drawn else 0
+
+    @property
+    def is_at_token(self) -> bool:
+        """Whether its next step makes a token, and nothing else comes before that."""
+        return bool(self.drawn) and self.next_step >= len(self.prompt) and self.next_step + 1 >= self.reached
 
     def stands_since(self, now: float) -> float:
         """Since when the request stands still: `now`, or an earlier time if no token has come since."""
@@ -254,6 +261,8 @@ def _fill_prompts(job: Job, submit: Submit, role: Role) -> None:
     job.stop = frozenset((*ends, *submit.stop))
     job.tokens = [[] for _ in submit.prompts]
     job.finish = ["" for _ in submit.prompts]
+    likely = submit.sampling.likely
+    job.shares = submit.reuse and len(submit.prompts) == 1 and not submit.trace and not likely
     if submit.reuse and role.model.prefix_reuse and len(submit.prompts) == 1:
         job.reusable = submit.prompts[0]
     _fill_known(job, submit, role)

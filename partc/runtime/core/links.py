@@ -242,6 +242,7 @@ class Links:
             epoch=role.epoch,
             incarnation=self.incarnation,
             address=self.address,
+            shares=role.model.step_requests > 1,
         )
 
     def _new_in(self, name: str) -> _Incoming:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_timing
 from enum import Enum
 from typing import assert_never
 
@@ -47,7 +48,7 @@ from partc.format.role import Role
 from partc.format.status import SAMPLE
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
-from partc.runtime.core.step import MOST_FORCED, Step
+from partc.runtime.core.step import MOST_FORCED, Step, apart
 from partc.runtime.core.timings import Timing
 
 Key = tuple[str, tuple[str, ...]]
@@ -127,6 +128,8 @@ class Request:
     _timing: Timing = field(default_factory=lambda: Timing(0, 0))
     _ready_since: float = 0.0
     _waiting_since: float | None = None
+    _mates: Sequence[Request] = ()
+    """The other requests of a shared step, in the order of their rows."""
     _reuse: Reuse | None = None
     """Rows of an earlier request that step 0 goes on behind."""
     _resets: bool = True
@@ -153,6 +156,28 @@ class Request:
     def begin_behind(self, reuse: Reuse | None) -> None:
         """Go on behind rows that the slot has, before the first step."""
         self._reuse, self._resets = reuse, reuse is None
+
+    def share(self, step: Step, mates: Sequence[Request]) -> None:
+        """Take the other requests of a step that is about to begin here; all of them rest meanwhile.
+
+        Raises:
+            RunError: one of them is not at that step.
+        """
+        for request, own in zip((self, *mates), apart(step), strict=True):
+            if request.state is not State.IDLE or request._mates:
+                message = f"request {request.number} has a step under way, and cannot share one"
+                raise RunError(message, cause="refused")
+            request._check_follows(own)
+        self._mates = mates
+
+    def shares_with(self, number: int) -> bool:
+        """Whether it computes a step under way that another request shares."""
+        return any(mate.number == number for mate in self._mates)
+
+    @property
+    def shares(self) -> bool:
+        """Whether the step under way is that of several requests."""
+        return bool(self._mates)
 
     def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> None:
         """Start a step whose inputs are here (on the source), once the last one is over.
@@ -224,6 +249,7 @@ class Request:
         """End, wherever it is."""
         self.state = State.CLOSED
         self._values.clear()
+        self._mates = ()
         self._inbox.clear()
         self._queued.clear()
         self._early.clear()
@@ -260,7 +286,7 @@ class Request:
         return step
 
     def _start(self, step: Step, inputs: Mapping[str, Array], now: float) -> None:
-        self._check_follows(step)
+        self._check_follows(apart(step)[0])
         self._step, self._phase, self._at = step, step.phase, 0
         script, phase = self.script, step.phase
         self._program, self._dead = script.role.programs[phase], script.dead[phase]
@@ -276,6 +302,7 @@ class Request:
             self.state, self._waiting_since = State.WAITING, self.idle_since if step.step else now
 
     def _check_follows(self, step: Step) -> None:
+        """Hold a step of this request alone against those before; raises RunError."""
         kept = () if self._reuse is None else (self._reuse.rows,)
         position = self.position(step.step) if step.step else kept or step.position
         fits = step.step == self.steps and position == step.position
@@ -341,7 +368,8 @@ class Request:
             if not module.states and self._makes_nothing(run, dims):
                 return
         self.state = State.COMPUTING
-        actions.append(Compute(run.submodule, self.slot, arrays, dims, self._resets))
+        slots = tuple([mate.slot for mate in self._mates])
+        actions.append(Compute(run.submodule, self.slot, arrays, dims, self._resets, slots))
         self._resets = False
 
     def _makes_nothing(self, run: Run, dims: Mapping[str, int]) -> bool:
@@ -367,7 +395,7 @@ class Request:
         logits = as_float32(self._values[name], self.script.role.types[name].dtype)
         if logits.ndim != 3 or logits.shape[1] != 1:
             raise InternalError(f"logits have the shape {logits.shape}, not (batch, 1, vocabulary)")
-        return Draw(logits[:, 0, :], self.sampling, step.end)
+        return Draw(logits[:, 0, :], self.sampling, step.end, tuple([mate.sampling for mate in self._mates]))
 
     def _pass(self, dead: Sequence[frozenset[str]]) -> None:
         """Go to the next instruction; values that nothing uses any more are let go."""
@@ -381,6 +409,9 @@ class Request:
         self.timings.append(self._timing)
         self._step, self.state, self.idle_since = None, State.IDLE, now
         self.steps = step.step + 1
+        for mate, own in zip(self._mates, step.others, strict=True):
+            mate._shared(own.step, self._timing, now)
+        self._mates = ()
         if step.phase in ("prefill", CHUNK):
             self._ends.append(step.end)
         if self._queued:
@@ -392,6 +423,12 @@ class Request:
         if emitted:
             actions.append(Emitted(step, emitted))
         return actions
+
+    def _shared(self, step: int, timing: Timing, now: float) -> None:
+        """A step is over that another request has computed for this one, too; each counts all of its time."""
+        number = max(0, step + 1 - len(self._ends))
+        self.timings.append(replace_timing(timing, request=self.number, step=number))
+        self.steps, self._phase, self.idle_since = step + 1, "decode", now
 
     def _is_early(self, step: Step, under_way: Step) -> bool:
         """Whether a message belongs to a later step that may be known already."""

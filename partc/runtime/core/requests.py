@@ -98,6 +98,11 @@ class Requests:
         return ("", "") if self._computing is None else self._computing.works_at
 
     @property
+    def is_shared(self) -> bool:
+        """Whether the engine works for several requests at once."""
+        return self._computing is not None and self._computing.shares
+
+    @property
     def in_flight(self) -> int:
         """Requests that are open."""
         return len(self._open)
@@ -111,6 +116,7 @@ class Requests:
         """Start a step whose inputs are here (on the source), once the request's last one is over here."""
         try:
             request = self._open.get(step.request) or self._admit(step, now)
+            self._gather(request, step)
             before = request.state
             request.begin(step, inputs, now)
         except RunError as error:
@@ -129,6 +135,8 @@ class Requests:
                 if not self.opens or step.opening is None or self._is_over(step):
                     return []
                 request = self._admit(step, now)
+            if not self._gather(request, step):
+                return []
             before = request.state
             actions = request.deliver(peer, step, values, now)
         except RunError as error:
@@ -167,6 +175,7 @@ class Requests:
         self.next_request = max(self.next_request, number + 1)
         self._closed.append(number)
         request = self._open.pop(number, None)
+        self._drop_shared(number)
         if request is not None:
             request.close()
             return whole_steps(request.timings)
@@ -238,10 +247,32 @@ class Requests:
         self.next_request = max(self.next_request, step.request + 1)
         return request
 
+    def _gather(self, request: Request, step: Step) -> bool:
+        """Bring the requests of a shared step together before it begins; whether all of them are open.
+
+        Raises:
+            RunError: one of them is not at that step.
+        """
+        mates = [self._open.get(member.request) for member in step.others]
+        if None in mates:
+            return False
+        if mates and not request.shares:
+            request.share(step, [mate for mate in mates if mate is not None])
+        return True
+
+    def _drop_shared(self, number: int) -> None:
+        """End a request whose step under way an ended one shares: the source ends one of them with all others only.
+
+        Its rows would be written into the slot of a later request.
+        """
+        for leader in [request for request in self._open.values() if request.shares_with(number)]:
+            self._open.pop(leader.number).close()
+
     def _overtake(self, slot: int) -> None:
         """End the request that has a slot; its timings are kept until its end is told of."""
         request = self._open.pop(self._slots.get(slot, -1), None)
         if request is not None:
+            self._drop_shared(request.number)
             request.close()
             self._overtaken[slot] = request
 

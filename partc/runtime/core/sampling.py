@@ -16,8 +16,19 @@ from partc.format.dtypes import Array
 from partc.format.message_parts import Sampling
 
 
-def drawn(logits: npt.NDArray[np.float32], sampling: Sampling, positions: Sequence[int]) -> tuple[Array, ...]:
-    """The results of a draw: the tokens and, where they are wanted, those that are likely, and how likely they are."""
+def drawn(
+    logits: npt.NDArray[np.float32],
+    sampling: Sampling,
+    positions: Sequence[int],
+    others: Sequence[Sampling] = (),
+) -> tuple[Array, ...]:
+    """The results of a draw: the tokens and, where they are wanted, those that are likely, and how likely they are.
+
+    With `others`, every row is the first one of a request of its own, and is drawn as that alone.
+    """
+    if others:
+        rows = enumerate((sampling, *others))
+        return (np.concatenate([sample(logits[row : row + 1], own, positions[row:]) for row, own in rows]),)
     tokens = sample(logits, sampling, positions)
     return (tokens, *likely(logits, tokens, sampling.likely)) if sampling.likely else (tokens,)
 

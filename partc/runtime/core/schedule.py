@@ -43,8 +43,9 @@ from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.orphans import Ending, Orphans, missed, unknown
 from partc.runtime.core.patience import Cut, Patience, Rejoin, lost_twice, not_joined
+from partc.runtime.core.sharing import Sharing
 from partc.runtime.core.slots import Slots
-from partc.runtime.core.step import Step, announced
+from partc.runtime.core.step import Step, announced, apart, shared
 
 _MOST_QUEUED = 1024
 _REPORT_S = 1.0
@@ -80,12 +81,14 @@ class Schedule:
     _untold: list[Send] = field(default_factory=list)
     """Tokens that clients are to be told of."""
     _slots: Slots = field(init=False)
+    sharing: Sharing = field(init=False)
     patience: Patience = field(init=False)
     _asked_at: float = 0.0
     _look_again: float | None = 0.0
 
     def __post_init__(self) -> None:
         self._slots = Slots(self.role.model.max_requests)
+        self.sharing = Sharing(self.role)
         self._orphans, self._rejoin = Orphans(self.linger_s), Rejoin(self.rejoin_s)
         self._cut = Cut(max(self.floor_s, self.rejoin_s))
         self.adopt(self.role)
@@ -98,7 +101,7 @@ class Schedule:
 
     def adopt(self, role: Role) -> None:
         """Another placement is in force."""
-        self.role = role
+        self.role = self.sharing.role = role
         self._slots.forget()
         self.patience = Patience(role, self.floor_s)
 
@@ -142,11 +145,12 @@ class Schedule:
     @property
     def first_number(self) -> int:
         """Requests below this number are over."""
-        return min(self._running, default=self.next_number)
+        return min((*self._running, *self.sharing.numbers()), default=self.next_number)
 
     def hold(self, *, at_once: bool) -> None:
         """Requests stop at their step boundaries, or where they are."""
         self.held = True
+        self.sharing.hold(at_once=at_once)
         for job in self._running.values() if at_once else ():
             job.in_flight = False
 
@@ -156,6 +160,7 @@ class Schedule:
 
     def rewind(self, watermark: Callable[[int], int]) -> tuple[tuple[Resumption, ...], int]:
         """Every running request goes on from its watermark; and how many steps that repeats."""
+        self.sharing.hold(at_once=True)
         steps = {job: min(job.reached, watermark(job.number)) for job in self._running.values()}
         repeated = sum(job.reached - step for job, step in steps.items())
         return tuple(job.rewind(step, self.role) for job, step in steps.items()), repeated
@@ -164,15 +169,22 @@ class Schedule:
         """Requests go on from where they stand."""
         self.held = False
         self.whole(now)
+        yield from self._let_go()
         for job in self._running.values():
             if not job.in_flight:
                 yield from self._begin(job, now)
+        yield from self._begin_due(now)
         yield from self.pump(now)
 
     def fail(self, failed: Failed, now: float) -> Iterator[Action]:
         """End what a failure concerns; failures of requests that are over are ignored."""
-        for number, job in list(self._running.items()):
-            if failed.concerns(number):
+        concerned = [job for number, job in self._running.items() if failed.concerns(number)]
+        together = [mate for job in concerned for mate in self.sharing.of(job.number)]
+        ended = set(self.sharing.numbers())
+        if failed.request in ended:
+            together += self.sharing.of(failed.request)
+        for job in dict.fromkeys((*together, *concerned)):
+            if job.number in self._running:
                 yield from self._fail(job, failed.error, now)
 
     # -- clients
@@ -236,12 +248,22 @@ class Schedule:
 
     def moved(self, number: int, now: float) -> None:
         """A request made progress."""
-        job = self._running.get(number)
-        if job is not None:
+        alone = self._running.get(number)
+        for job in self.sharing.of(number) or (() if alone is None else (alone,)):
             job.progress.moved(now)
 
     def emitted(self, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
         """A step has brought its values."""
+        self.sharing.over(step.request)
+        for row, own in enumerate(apart(step)):
+            given = {name: array[row : row + 1] for name, array in values.items()} if step.others else values
+            yield from self._emitted(own, given, now)
+        yield from self._let_go()
+        yield from self._begin_due(now)
+        yield from self.pump(now)
+
+    def _emitted(self, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
+        """The values of a request."""
         job = self._running.get(step.request)
         if job is None:
             return
@@ -368,11 +390,33 @@ class Schedule:
             raise RunError(message, hint="send it again later", cause="refused")
 
     def _begin(self, job: Job, now: float) -> Iterator[Action]:
-        """Begin the steps that lead to the next token: one, or several parts of a prompt, or known ones."""
+        """Begin the steps that lead to the next token: one, or several parts of a prompt, or known ones.
+
+        A step of a single token may be one of several requests: `_begin_due` begins it.
+        """
+        if self.sharing.serves(job):
+            self.sharing.add(job)
+            return
         job.started = now
         job.progress.moved(now)
         for step, inputs in job.calls():
             yield Begin(step, inputs)
+
+    def _begin_due(self, now: float) -> Iterator[Action]:
+        """Begin steps of the requests that are due, as many as the ring has stages."""
+        while not self.held and (jobs := self.sharing.take()):
+            for job in jobs:
+                job.started = now
+                job.progress.moved(now)
+            calls = [next(job.calls()) for job in jobs]
+            inputs = {name: np.concatenate([given[name] for _, given in calls]) for name in calls[0][1]}
+            yield Begin(shared([step for step, _ in calls]), inputs)
+
+    def _let_go(self) -> Iterator[Action]:
+        """Free the slots of requests that have ended while others computed with them."""
+        for job in self.sharing.freed():
+            self._slots.give(job.slot, job.number, ())
+            yield End(job.number, report=False)
 
     def _finish(self, job: Job, now: float) -> Iterator[Action]:
         """All tokens are out: the slot is free for the next request while the devices report."""
@@ -412,11 +456,17 @@ class Schedule:
         yield from self.tell()
         if job in self._waiting:
             self._waiting.remove(job)
+        elif self.sharing.end(job):
+            del self._running[job.number]
         else:
+            for mate in self.sharing.of(job.number):
+                self.sharing.over(mate.number)
+            yield from self._let_go()
             self._release(job)
             self._reporting.pop(job.number, None)
             yield End(job.number, report=False)
         yield from self._end(job, (Error(ticket=job.ticket, problem=Problem.of(error)), ()), now)
+        yield from self._begin_due(now)
         yield from self.pump(now)
 
     def _most_awaited(self, job: Job) -> float:

@@ -159,6 +159,7 @@ class Source:
 
     def greeted(self, hello: Hello, now: float) -> Iterator[Action]:
         """A device is connected."""
+        self.schedule.sharing.greeted(hello.name, hello.shares)
         if not self.changes.remembers(hello.name, hello.incarnation):
             self._unready.pop(hello.name, None)  # its former life lacked that link
             self.schedule.forget_rows()

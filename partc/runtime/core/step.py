@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.build import TensorType
@@ -19,8 +20,20 @@ MOST_FORCED = 8
 """Steps with known results that a request may have under way; the last of them is waited for."""
 
 
+class Member(Struct, frozen=True):
+    """A request that has one row in a step that it shares."""
+
+    request: int
+    slot: int
+    step: int
+
+
 class Step(Struct, frozen=True):
-    """A step of a request: a prompt, a part of one, or a token."""
+    """A step of a request: a prompt, a part of one, or a token; or a token of each of several requests.
+
+    A shared step bears the number of its first request. The others have a row each behind the first one's, of their own
+    slots and at their own positions.
+    """
 
     request: int
     """Counts up at the source; never used twice."""
@@ -41,6 +54,18 @@ class Step(Struct, frozen=True):
     """Present in step 0 alone."""
     likely: tuple[tuple[Likely, ...], ...] = ()
     """Per sequence the probabilities of its token and of others; present once it is drawn, where they are wanted."""
+    others: tuple[Member, ...] = ()
+    """The other requests that share the step; it is one of decode then."""
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The requests that it belongs to, in the order of their rows if there are several."""
+        return (Member(self.request, self.slot, self.step), *self.others)
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The slots of these."""
+        return (self.slot, *(other.slot for other in self.others))
 
     @property
     def end(self) -> tuple[int, ...]:
@@ -49,13 +74,51 @@ class Step(Struct, frozen=True):
 
     def same_as(self, other: Step) -> bool:
         """Whether two devices mean the same step; only the first messages of step 0 have an opening."""
-        return (self.step, self.slot, self.dims, self.position, self.length) == (
-            other.step, other.slot, other.dims, other.position, other.length,
+        return (self.step, self.slot, self.dims, self.position, self.length, self.others) == (
+            other.step, other.slot, other.dims, other.position, other.length, other.others,
         )  # fmt: skip
+
+
+def shared(steps: Sequence[Step]) -> Step:
+    """One step of the tokens of several requests."""
+    first = steps[0]
+    return replace(
+        first,
+        dims={**first.dims, "batch": len(steps)},
+        position=tuple([step.position[0] for step in steps]),
+        length=tuple([step.length[0] for step in steps]),
+        others=tuple([step.members[0] for step in steps[1:]]),
+    )
+
+
+def apart(step: Step) -> list[Step]:
+    """The steps that `shared` made one of; the step itself where it is one request's."""
+    if not step.others:
+        return [step]
+    return [
+        replace(
+            step,
+            request=member.request,
+            slot=member.slot,
+            step=member.step,
+            dims={**step.dims, "batch": 1},
+            position=step.position[row : row + 1],
+            length=step.length[row : row + 1],
+            others=(),
+        )
+        for row, member in enumerate(step.members)
+    ]
 
 
 def rows_of(step: Step, max_batch: int) -> tuple[Row, ...]:
     """The rows of a step as they travel; one row for the task `graph`."""
+    if step.others:
+        return tuple(
+            [
+                Row(member.request, member.slot * max_batch, member.step, position, length)
+                for member, position, length in zip(step.members, step.position, step.length, strict=True)
+            ]
+        )
     first = step.slot * max_batch
     places = zip(step.position, step.length, strict=True) if step.position else ((0, 0),)
     return tuple(
@@ -70,10 +133,12 @@ def step_of(data: Data, role: Role) -> Step:
     """The step that a message belongs to.
 
     Raises:
-        RunError: its rows are not those of one request.
+        RunError: its rows are neither those of one request nor one each of several.
     """
     rows, most = data.rows, role.model.max_batch
     first = rows[0]
+    if role.model.step_requests > 1 and rows[-1].request != first.request:
+        return _shared_step_of(data, role)
     slot = first.row // most
     for index, row in enumerate(rows):
         if (row.request, row.step, row.row) != (first.request, first.step, slot * most + index):
@@ -88,6 +153,31 @@ def step_of(data: Data, role: Role) -> Step:
     length = tuple([row.length for row in rows]) if has_rows else ()
     return Step(
         first.request, slot, first.step, data.phase, data.dims, position, length, opening, data.likely
+    )
+
+
+def _shared_step_of(data: Data, role: Role) -> Step:
+    rows, most = data.rows, role.model.max_batch
+    if data.phase != "decode" or data.open or data.likely or len(rows) > role.model.step_requests:
+        raise RunError(f"{len(rows)} requests do not share a step of {data.phase!r} in this build")
+    slots = [row.row // most for row in rows]
+    for row, slot in zip(rows, slots, strict=True):
+        if row.row != slot * most or slot >= role.model.max_requests:
+            raise RunError(f"row {row.row} is not the first of a slot")
+        if not row.step:
+            raise RunError(f"the step that opens request {row.request} is shared")
+    if len({row.request for row in rows}) < len(rows) or len(set(slots)) < len(rows):
+        raise RunError("a request or a slot has two rows of a shared step")
+    members = [Member(row.request, slot, row.step) for row, slot in zip(rows, slots, strict=True)]
+    return Step(
+        request=members[0].request,
+        slot=members[0].slot,
+        step=members[0].step,
+        phase=data.phase,
+        dims=data.dims,
+        position=tuple([row.position for row in rows]),
+        length=tuple([row.length for row in rows]),
+        others=tuple(members[1:]),
     )
 
 
@@ -112,7 +202,7 @@ def check_step(step: Step, role: Role) -> None:
     if (step.step == 0) != (step.opening is not None):
         raise RunError("a request is opened by its step 0, and by no other")
     for name, size in step.dims.items():
-        most = role.dims.get(name)
+        most = role.model.step_requests if step.others and name == "batch" else role.dims.get(name)
         if most is None or size > most:
             raise RunError(f"{name} is {size}, at most {most or 0} is planned for")
     if role.has_step_inputs:
@@ -121,7 +211,8 @@ def check_step(step: Step, role: Role) -> None:
 
 def _check_rows(step: Step, role: Role) -> None:
     rows, new = step.dims.get("batch", 1), step.dims.get("sequence", 1)
-    if not len(step.position) == len(step.length) == rows or rows > role.model.max_batch:
+    limit = role.model.step_requests if step.others else role.model.max_batch
+    if not len(step.position) == len(step.length) == rows or rows > limit:
         raise RunError(f"{rows} sequences with {len(step.position)} positions and {len(step.length)} lengths")
     most = role.model.max_sequence
     for position, length in zip(step.position, step.length, strict=True):

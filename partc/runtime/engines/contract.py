@@ -7,6 +7,7 @@ An engine computes the sub-modules of one device. It holds the states of all slo
 | `load`, `release` | a sub-module is there, or its memory is given back |
 | `reset` | a request begins in a slot |
 | `run` | one sub-module, one step of one slot |
+| `run_shared` | one sub-module, a step of one row in each of several slots |
 | `read_rows`, `write_rows` | rows of a state leave the engine, and come back into this or another one |
 
 The engine may be made by one thread and used by others. All calls but `load` and `release` come one after the other,
@@ -67,6 +68,24 @@ class Engine(Protocol):
 
         Raises:
             RunError: the engine failed, or has no code for these sizes.
+        """
+
+    def run_shared(
+        self, submodule: str, slots: Sequence[int], inputs: Sequence[Array], dims: Mapping[str, int]
+    ) -> list[Array]:
+        """Compute a token of several requests at once: as `run`, but row i belongs to the one sequence of `slots[i]`.
+
+        Args:
+            submodule: its name in the build.
+            slots: two or more, each once; every one has a request of one sequence.
+            inputs: in the order of the build, with a row for each slot.
+            dims: the sizes of the step; `batch` is the number of slots, and `sequence` 1.
+
+        Returns:
+            As `run`, with a row for each slot.
+
+        Raises:
+            RunError: the engine failed.
         """
 
     def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:

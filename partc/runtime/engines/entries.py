@@ -76,13 +76,16 @@ class Entries:
     def __init__(self, role: Role, options: LibraryOptions) -> None:
         """Reads nothing but the build.
 
+        Entries of a single token may have as many sequences as requests that share a step, where these are more.
+
         Raises:
             BundleError: an entry is larger than states are.
         """
         most = tuple(role.dims.get(symbol, math.inf) for symbol in ("batch", "sequence"))
         for name, functions in options.functions.items():
             for entry in functions.entries:
-                if entry[0] > most[0] or entry[1] > most[1]:
+                widest = max(most[0], role.model.step_requests) if entry[1] == 1 else most[0]
+                if entry[0] > widest or entry[1] > most[1]:
                     message = f"engine.library.functions: {name} has an entry {list(entry)}, which `dims` do not allow"
                     raise BundleError(message, where=BUILD_FILE, hint=RECOMPILE)
         self._types = role.types
@@ -104,12 +107,21 @@ class Entries:
             found = self._sizes[key] = self._new(module, dims)
         return found
 
+    def exactly(self, module: Submodule, entry: Entry, dims: Mapping[str, int]) -> Sizes:
+        """The sizes of a step in an entry that the caller names."""
+        key = (module.name, entry, *dims.items())
+        if key not in self._sizes:
+            self._sizes[key] = self._spans(module, entry, dims)
+        return self._sizes[key]
+
     def sizes(self, entry: Entry) -> dict[str, int]:
         """The value of every symbol in the functions of an entry."""
         return {**self._dims, "batch": entry[0], "sequence": entry[1]}
 
     def _new(self, module: Submodule, dims: Mapping[str, int]) -> Sizes:
-        entry = self._entry_for(module, dims)
+        return self._spans(module, self._entry_for(module, dims), dims)
+
+    def _spans(self, module: Submodule, entry: Entry, dims: Mapping[str, int]) -> Sizes:
         wide = self.sizes(entry)
         inputs, outputs = (
             [_span(self._types[name], wide, dims) for name in names]
@@ -122,7 +134,7 @@ class Entries:
         found = {symbol for kind in kinds for dim in kind.shape for symbol in symbols(dim)}
         batch, rows = (dims.get(symbol, 1) if symbol in found else 1 for symbol in ("batch", "sequence"))
         for entry in sorted(self._functions[module.name].entries):
-            if entry[0] >= batch and entry[1] >= rows:
+            if self._dims.get("batch", math.inf) >= entry[0] >= batch and entry[1] >= rows:
                 return entry
         raise RunError(
             f"{module.name} has no code for {batch} sequences of {rows} tokens",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from partc.format.build import Submodule
 from partc.format.dtypes import DTYPES, Array
 from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
+from partc.runtime.engines.shared_steps import run_apart
 from partc.runtime.engines.states import States
 
 
@@ -52,6 +54,13 @@ class NullEngine:
         for state in states:
             _write(state, positions, dims.get("sequence", 1), mark)
         return [self._filled(name, mark + index, dims) for index, name in enumerate(module.outputs)]
+
+    def run_shared(
+        self, submodule: str, slots: Sequence[int], inputs: Sequence[Array], dims: Mapping[str, int]
+    ) -> list[Array]:
+        """See `Engine`; one slot after the other."""
+        module = loaded(submodule, self._loaded)
+        return run_apart(module, self._role.types, slots, inputs, dims, partial(self.run, submodule))
 
     def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
         """See `Engine`."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
 from partc.runtime.engines.huge_pages import give_back
 from partc.runtime.engines.ort_session import Session, check_provider, load_session
+from partc.runtime.engines.shared_steps import run_apart
 from partc.runtime.engines.states import States
 
 _STAYS_BELOW_BYTES = 1 << 20
@@ -115,6 +117,13 @@ class OrtEngine:
             message = f"{submodule} failed in onnxruntime: {error}"
             raise RunError(message, where=module.file, hint=RECOMPILE) from error
         return outputs
+
+    def run_shared(
+        self, submodule: str, slots: Sequence[int], inputs: Sequence[Array], dims: Mapping[str, int]
+    ) -> list[Array]:
+        """See `Engine`; one slot after the other."""
+        module = loaded(submodule, self._loaded).module
+        return run_apart(module, self._types, slots, inputs, dims, partial(self.run, submodule))
 
     def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
         """See `Engine`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from partc.format.kernel_plan import KernelTensor
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
-from partc.runtime.engines.entries import Entries, Entry, function_name
+from partc.runtime.engines.entries import Entries, Entry, Sizes, function_name
 from partc.runtime.engines.memory import aligned_zeros
 from partc.runtime.engines.plan_frame import Frame, KernelError
 from partc.runtime.engines.plan_library import Library, plan_file
+from partc.runtime.engines.plan_shared import shared_calls
+from partc.runtime.engines.shared_steps import run_in_groups
 from partc.runtime.engines.states import States
 from partc.runtime.engines.weights import Weights, read_into_large_pages
 
@@ -54,6 +57,12 @@ class PlanEngine:
         self._states = States(role.dims, role.model.max_requests)
         self._inputs: dict[tuple[str, Entry], list[Array]] = {}
         self._calls: dict[tuple[str, int, Entry], _Call] = {}
+        self._is_shared = role.model.step_requests > 1
+        self._together: dict[str, list[int]] = {}
+        """Sub-module → requests of a step that there is code for."""
+        self._shared: dict[tuple[str, int], _Call] = {}
+        """(sub-module, requests) → their step; it is pointed to their states."""
+        self._places: dict[tuple[str, int], list[int]] = {}
 
     def load(self, submodule: str) -> None:
         """See `Engine`; sub-modules of one library open it once."""
@@ -70,6 +79,7 @@ class PlanEngine:
         self._weights.add(module, names)
         self._libraries[module.file] = library
         self._states.add(module)
+        self._prepare_shared(module)
         self._modules[submodule] = module
 
     def release(self, submodule: str) -> None:
@@ -77,7 +87,7 @@ class PlanEngine:
         module = self._modules.pop(submodule, None)
         if module is None:
             return
-        tables: tuple[dict[Any, Any], ...] = (self._calls, self._inputs)
+        tables: tuple[dict[Any, Any], ...] = (self._calls, self._inputs, self._shared, self._places)
         for table in tables:
             for key in [key for key in list(table) if key[0] == submodule]:
                 del table[key]
@@ -95,13 +105,46 @@ class PlanEngine:
         module = loaded(submodule, self._modules)
         sizes = self._entries.of(module, dims)
         call = self._calls.get((submodule, slot, sizes.entry)) or self._prepare(module, slot, sizes.entry)
+        return self._run(module, call, sizes, inputs)
+
+    def run_shared(
+        self, submodule: str, slots: Sequence[int], inputs: Sequence[Array], dims: Mapping[str, int]
+    ) -> list[Array]:
+        """See `Engine`; in steps of as many requests as there is code for."""
+        module = loaded(submodule, self._modules)
+        run = partial(self._run_together, module, dims)
+        return run_in_groups(
+            module, self._role.types, self._groups(submodule, len(slots)), slots, inputs, run
+        )
+
+    def _groups(self, submodule: str, count: int) -> list[int]:
+        """How many requests each step has: the most that there is code for, then the most of the rest."""
+        have = self._together[submodule]
+        groups: list[int] = []
+        while count:
+            groups.append(max(size for size in have if size <= count))
+            count -= groups[-1]
+        return groups
+
+    def _run_together(
+        self, module: Submodule, dims: Mapping[str, int], slots: Sequence[int], inputs: Sequence[Array]
+    ) -> list[Array]:
+        own = {**dims, "batch": len(slots)}
+        if len(slots) == 1:
+            return self.run(module.name, slots[0], inputs, own)
+        call = self._shared[module.name, len(slots)]
+        if module.states:
+            call.frame.point([self._addresses(module, slot) for slot in slots], len(module.inputs))
+        return self._run(module, call, self._entries.exactly(module, (len(slots), 1), own), inputs)
+
+    def _run(self, module: Submodule, call: _Call, sizes: Sizes, inputs: Sequence[Array]) -> list[Array]:
         for array, buffer, span in zip(inputs, call.inputs, sizes.inputs, strict=True):
             span.fill(buffer, array)
         try:
             call.frame.run()
         except KernelError as error:
             raise RunError(
-                f"{submodule}: there is not enough memory for the kernel {error}",
+                f"{module.name}: there is not enough memory for the kernel {error}",
                 where=module.file,
                 hint="end other programs, or compile with a smaller max_sequence",
             ) from None
@@ -130,6 +173,32 @@ class PlanEngine:
         frame = Frame(library, function, [*inputs, *states, *self._weights.of(module.name)])
         call = self._calls[module.name, slot, entry] = _Call(frame, inputs)
         return call
+
+    def _addresses(self, module: Submodule, slot: int) -> list[int]:
+        """Where the states of a slot lie, in the order of parameters; `reset` does not move them."""
+        key = (module.name, slot)
+        if key not in self._places:
+            held = self._states.of(*key)
+            self._places[key] = [int(held[state.name].ctypes.data) for state in module.states]
+        return self._places[key]
+
+    def _prepare_shared(self, module: Submodule) -> None:
+        """Everything for steps of several requests, of the sizes that there is code for."""
+        library, first = self._libraries[module.file], len(module.inputs)
+        self._together[module.name] = [1]
+        one = library.plan.functions.get(function_name(module.name, (1, 1)))
+        for entry in self._functions[module.name].entries:
+            if one is None or entry[0] == 1 or entry[1] != 1 or not self._is_shared:
+                continue
+            many = library.plan.functions[function_name(module.name, entry)]
+            states = range(first, first + len(module.states))
+            calls = shared_calls(library.plan, one, many, states, entry[0])
+            if calls is None:
+                continue
+            inputs = self._inputs_of(module, entry)
+            parameters = [*inputs, *[None] * len(states), *self._weights.of(module.name)]
+            self._shared[module.name, entry[0]] = _Call(Frame(library, many, parameters, calls), inputs)
+            self._together[module.name].append(entry[0])
 
     def _inputs_of(self, module: Submodule, entry: Entry) -> list[Array]:
         """The same for every slot: one step runs at a time."""

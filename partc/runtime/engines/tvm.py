@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
 from partc.runtime.engines.entries import Entries, Entry, function_name
 from partc.runtime.engines.memory import aligned_zeros
+from partc.runtime.engines.shared_steps import run_apart
 from partc.runtime.engines.states import States, put_rows, rows_of
 from partc.runtime.engines.tvm_memory import Buffer
 from partc.runtime.engines.tvm_runtime import open_library, start_runtime
@@ -108,6 +110,13 @@ class TvmEngine:
             message = f"{submodule} failed in TVM: {error}"
             raise RunError(message, where=module.file, hint=RECOMPILE) from error
         return [span.cut(output, copied=False) for output, span in zip(outputs, sizes.outputs, strict=True)]
+
+    def run_shared(
+        self, submodule: str, slots: Sequence[int], inputs: Sequence[Array], dims: Mapping[str, int]
+    ) -> list[Array]:
+        """See `Engine`; one slot after the other."""
+        module = loaded(submodule, self._modules)
+        return run_apart(module, self._role.types, slots, inputs, dims, partial(self.run, submodule))
 
     def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
         """See `Engine`."""

@@ -7,6 +7,7 @@ from collections import deque
 from typing import assert_never
 
 from partc.errors import RunError
+from partc.format.dtypes import Array
 from partc.runtime.core.commands import Compute, Draw, Load, ReadRows, Release, Reset, WriteRows
 from partc.runtime.core.events import Computed, ComputeFailed, RowsRead
 from partc.runtime.core.sampling import drawn
@@ -81,11 +82,18 @@ def _computed(work: Compute, engine: Engine) -> Computed:
     if work.resets:
         engine.reset(work.slot, work.dims)
     began = time.monotonic()
-    made = engine.run(work.submodule, work.slot, work.inputs, work.dims)
+    made = computed(work, engine)
     return Computed(made, time.monotonic() - began)
+
+
+def computed(work: Compute, engine: Engine) -> list[Array]:
+    """The outputs of a sub-module, for one request or for several that share the step."""
+    if work.others:
+        return engine.run_shared(work.submodule, (work.slot, *work.others), work.inputs, work.dims)
+    return engine.run(work.submodule, work.slot, work.inputs, work.dims)
 
 
 def _drawn(work: Draw) -> Computed:
     began = time.monotonic()
-    values = drawn(work.logits, work.sampling, work.positions)
+    values = drawn(work.logits, work.sampling, work.positions, work.others)
     return Computed(values, time.monotonic() - began)

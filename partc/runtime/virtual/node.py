@@ -158,9 +158,12 @@ class Node:
 
     def _result(self, work: Compute | Draw) -> Sequence[Array]:
         if isinstance(work, Draw):
-            return drawn(work.logits, work.sampling, work.positions)
+            return drawn(work.logits, work.sampling, work.positions, work.others)
         if work.resets:
             self._engine.reset(work.slot, work.dims)
+        if work.others:
+            slots = (work.slot, *work.others)
+            return self._engine.run_shared(work.submodule, slots, work.inputs, work.dims)
         return self._engine.run(work.submodule, work.slot, work.inputs, work.dims)
 
     def _arm(self) -> None:
