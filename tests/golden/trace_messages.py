@@ -72,6 +72,7 @@ _SIMPLE = {
     "session": 1, "incarnation": 1, "next": 0, "next_request": 0, "earlier": False, "token": 0, "computing": False,
     "sampling": Sampling(), "stop": (), "ignore_eos": False, "trace": False, "report": False, "values": (),
     "elapsed_s": 0.0, "doing": "", "info": {}, "columns": ("step",), "max_new_tokens": 1, "v": 2, "address": "",
+    "shares": False,
     "known": (), "replayed": 0, "mismatches": 0, "have": (), "holders": {}, "addresses": {}, "requests": (),
     "begin": 0, "part": 0, "parts": 1, "row": 0, "position": 0, "from_step": 0, "stands_still": False, "waits": True,
     "ends": False, "reason": "", "likely": (), "reuse": False,

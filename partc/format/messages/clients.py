@@ -32,7 +32,8 @@ class Submit(Message, frozen=True, kw_only=True):
     """Tokens of each sequence that are known already: they are computed, but not told again."""
     reuse: bool = False
     """Whether rows of an earlier request that began alike may be used, and later requests may use those of this one.
-    Then the call shapes of the prompt depend on what ran before, and near ties may fall otherwise."""
+    Then the call shapes of the prompt depend on what ran before, and near ties may fall otherwise. Its tokens may be
+    computed in steps that other requests share, too."""
 
 
 class Token(Message, frozen=True, kw_only=True):

@@ -25,9 +25,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from partc.errors import InternalError, RunError
-from partc.format.dims import cut_sizes
 from partc.format.dtypes import DTYPES, Array, as_float32
-from partc.format.message_parts import Likely, Resumption, Reuse, Sampling
+from partc.format.message_parts import Resumption, Reuse, Sampling
 from partc.format.program import (
     CHUNK,
     REPLAY,
@@ -50,6 +49,7 @@ from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
 from partc.runtime.core.step import MOST_FORCED, Step, apart
 from partc.runtime.core.timings import Timing
+from partc.runtime.core.values import cut, last_uses, likely, total_of
 
 Key = tuple[str, tuple[str, ...]]
 """Sender and names of a message: the names tell the messages of one sender in a step apart."""
@@ -86,7 +86,7 @@ class Script:
         awaits = {phase: [item.awaits for item in program] for phase, program in role.programs.items()}
         most = max(sum(map(len, messages)) for messages in awaits.values())
         steps = MOST_FORCED + role.model.most_chunks
-        dead = {phase: _last_uses(program) for phase, program in role.programs.items()}
+        dead = {phase: last_uses(program) for phase, program in role.programs.items()}
         return cls(role, dead, awaits, steps, steps * most)
 
 
@@ -238,7 +238,7 @@ class Request:
         if not isinstance(instruction, Run | Sample):
             raise InternalError(f"{instruction} computes nothing")
         if isinstance(instruction, Sample) and len(values) > 1:
-            self._step = replace(self._under_way, likely=_likely(*values[1:]))
+            self._step = replace(self._under_way, likely=likely(*values[1:]))
             values = values[:1]
         self._values.update(zip(instruction.writes, values, strict=True))
         self._timing.compute_s += seconds
@@ -347,9 +347,9 @@ class Request:
                 self.state = State.COMPUTING
                 actions.append(self._draw(name, step))
             case Add(terms=names, total=total):
-                values[total] = _sum([values[name] for name in names])
+                values[total] = total_of([values[name] for name in names])
             case Cut(whole=name, parts=names, axis=axis):
-                values.update(zip(names, _cut(values[name], len(names), axis), strict=True))
+                values.update(zip(names, cut(values[name], len(names), axis), strict=True))
             case Join(parts=names, whole=name, axis=axis):
                 values[name] = np.concatenate([values[part] for part in names], axis)
             case Emit(values=names):
@@ -434,28 +434,3 @@ class Request:
         """Whether a message belongs to a later step that may be known already."""
         ahead = step.step - under_way.step
         return 0 < ahead <= self.script.most_steps and len(self._early) < self.script.most_early
-
-
-def _last_uses(program: Program) -> list[frozenset[str]]:
-    last: dict[str, int] = {name: index for index, item in enumerate(program) for name in item.reads}
-    return [frozenset(name for name, at in last.items() if at == index) for index in range(len(program))]
-
-
-def _likely(ids: Array, logprobs: Array) -> tuple[tuple[Likely, ...], ...]:
-    """Both (batch, likely), as they travel."""
-    rows = zip(ids.tolist(), logprobs.tolist(), strict=True)
-    return tuple([tuple(map(Likely, *row)) for row in rows])
-
-
-def _sum(terms: Sequence[Array]) -> Array:
-    """Their sum in float32, from the first to the last; none of them is changed."""
-    total = terms[0].copy()
-    for term in terms[1:]:
-        total += term
-    return total
-
-
-def _cut(whole: Array, count: int, axis: int) -> list[Array]:
-    """`count` parts of a value, each without gaps."""
-    ends = np.cumsum(cut_sizes(whole.shape[axis], count))[:-1]
-    return [np.ascontiguousarray(part) for part in np.split(whole, ends, axis)]

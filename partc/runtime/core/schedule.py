@@ -21,22 +21,11 @@ import numpy as np
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
-from partc.format.frames import to_frame
 from partc.format.message_parts import Problem, Reached, Resumption
-from partc.format.messages import (
-    Cancel,
-    Crossed,
-    Error,
-    Ping,
-    Result,
-    Resume,
-    Stats,
-    Submit,
-    Timings,
-    Trace,
-)
+from partc.format.messages import Cancel, Crossed, Error, Ping, Resume, Submit, Timings
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed, Stalled
+from partc.runtime.core.answers import result_of, stats_of, trace_of
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import GENERATION
@@ -45,7 +34,7 @@ from partc.runtime.core.orphans import Ending, Orphans, missed, unknown
 from partc.runtime.core.patience import Cut, Patience, Rejoin, lost_twice, not_joined
 from partc.runtime.core.sharing import Sharing
 from partc.runtime.core.slots import Slots
-from partc.runtime.core.step import Step, announced, apart, shared
+from partc.runtime.core.step import Step, apart
 
 _MOST_QUEUED = 1024
 _REPORT_S = 1.0
@@ -167,25 +156,19 @@ class Schedule:
 
     def go_on(self, now: float) -> Iterator[Action]:
         """Requests go on from where they stand."""
-        self.held = False
+        self.held = self.sharing.held = False
         self.whole(now)
         yield from self._let_go()
         for job in self._running.values():
             if not job.in_flight:
                 yield from self._begin(job, now)
-        yield from self._begin_due(now)
+        yield from self.sharing.begin(now)
         yield from self.pump(now)
 
     def fail(self, failed: Failed, now: float) -> Iterator[Action]:
         """End what a failure concerns; failures of requests that are over are ignored."""
-        concerned = [job for number, job in self._running.items() if failed.concerns(number)]
-        together = [mate for job in concerned for mate in self.sharing.of(job.number)]
-        ended = set(self.sharing.numbers())
-        if failed.request in ended:
-            together += self.sharing.of(failed.request)
-        for job in dict.fromkeys((*together, *concerned)):
-            if job.number in self._running:
-                yield from self._fail(job, failed.error, now)
+        for job in self.sharing.concerned(failed, self._running.values()):
+            yield from self._fail(job, failed.error, now)
 
     # -- clients
 
@@ -259,7 +242,7 @@ class Schedule:
             given = {name: array[row : row + 1] for name, array in values.items()} if step.others else values
             yield from self._emitted(own, given, now)
         yield from self._let_go()
-        yield from self._begin_due(now)
+        yield from self.sharing.begin(now)
         yield from self.pump(now)
 
     def _emitted(self, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
@@ -308,11 +291,8 @@ class Schedule:
         job = self._reporting.get(message.request)
         if job is None:
             return
-        stats = Stats(
-            ticket=job.ticket, device=message.device, columns=message.columns, values=message.values
-        )
         if job.origin is not None:
-            yield Send(job.origin, stats, frames)
+            yield Send(job.origin, stats_of(job, message), frames)
         job.reports.discard(message.device)
         if not job.reports:
             yield from self._answer(job, now)
@@ -322,14 +302,7 @@ class Schedule:
         # The last ones may come behind the last token.
         job = self._running.get(message.request) or self._reporting.get(message.request)
         if job is not None and job.origin is not None and job.is_news(message):
-            trace = Trace(
-                ticket=job.ticket,
-                device=message.device,
-                peer=message.peer,
-                step=message.step,
-                values=message.values,
-            )
-            yield Send(job.origin, trace, frames)
+            yield Send(job.origin, trace_of(job, message), frames)
 
     # -- liveness
 
@@ -390,10 +363,7 @@ class Schedule:
             raise RunError(message, hint="send it again later", cause="refused")
 
     def _begin(self, job: Job, now: float) -> Iterator[Action]:
-        """Begin the steps that lead to the next token: one, or several parts of a prompt, or known ones.
-
-        A step of a single token may be one of several requests: `_begin_due` begins it.
-        """
+        """Begin the steps that lead to the next token: one, maybe a shared one, parts of a prompt, or known ones."""
         if self.sharing.serves(job):
             self.sharing.add(job)
             return
@@ -401,16 +371,6 @@ class Schedule:
         job.progress.moved(now)
         for step, inputs in job.calls():
             yield Begin(step, inputs)
-
-    def _begin_due(self, now: float) -> Iterator[Action]:
-        """Begin steps of the requests that are due, as many as the ring has stages."""
-        while not self.held and (jobs := self.sharing.take()):
-            for job in jobs:
-                job.started = now
-                job.progress.moved(now)
-            calls = [next(job.calls()) for job in jobs]
-            inputs = {name: np.concatenate([given[name] for _, given in calls]) for name in calls[0][1]}
-            yield Begin(shared([step for step, _ in calls]), inputs)
 
     def _let_go(self) -> Iterator[Action]:
         """Free the slots of requests that have ended while others computed with them."""
@@ -433,17 +393,7 @@ class Schedule:
 
     def _answer(self, job: Job, now: float) -> Iterator[Send]:
         self._reporting.pop(job.number, None)
-        result = Result(
-            ticket=job.ticket,
-            tokens=tuple(map(tuple, job.tokens)),
-            finish=tuple(job.finish),
-            elapsed_s=max(0.0, now - job.submitted),
-            replayed=job.replayed,
-            mismatches=job.mismatches,
-            reused=0 if job.reuse is None else job.reuse.rows,
-            values=announced(job.outputs.items(), self.role.types),
-        )
-        yield from self._end(job, (result, [to_frame(array) for array in job.outputs.values()]), now)
+        yield from self._end(job, result_of(job, self.role.types, now), now)
 
     def _end(self, job: Job, ending: Ending, now: float) -> Iterator[Send]:
         """Tell the client, and keep it in case the client is away; outputs may be too large for that."""
@@ -466,7 +416,7 @@ class Schedule:
             self._reporting.pop(job.number, None)
             yield End(job.number, report=False)
         yield from self._end(job, (Error(ticket=job.ticket, problem=Problem.of(error)), ()), now)
-        yield from self._begin_due(now)
+        yield from self.sharing.begin(now)
         yield from self.pump(now)
 
     def _most_awaited(self, job: Job) -> float:

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from partc.format.role import Role
+from partc.runtime.core.actions import Begin, Failed
 from partc.runtime.core.job import Job
+from partc.runtime.core.step import shared
 
 
 @dataclass(slots=True)
@@ -22,6 +26,8 @@ class Sharing:
     """The requests that may share steps."""
 
     role: Role
+    held: bool = False
+    """Whether no step begins."""
     _takers: set[str] = field(default_factory=set)
     """Devices whose runners take shared steps."""
     _due: deque[Job] = field(default_factory=deque)
@@ -54,7 +60,17 @@ class Sharing:
         if job in self._due:
             self._due.remove(job)
 
-    def take(self) -> list[Job]:
+    def begin(self, now: float) -> Iterator[Begin]:
+        """Begin steps of the requests that are due, as many as the ring has stages."""
+        while not self.held and (jobs := self._take()):
+            for job in jobs:
+                job.started = now
+                job.progress.moved(now)
+            calls = [next(job.calls()) for job in jobs]
+            inputs = {name: np.concatenate([given[name] for _, given in calls]) for name in calls[0][1]}
+            yield Begin(shared([step for step, _ in calls]), inputs)
+
+    def _take(self) -> list[Job]:
         """The requests of the next step, which is under way from now on; none: enough are."""
         stages = len(self.role.ring)
         if not self._due or len(self._flights) >= stages:
@@ -80,9 +96,18 @@ class Sharing:
 
     def hold(self, *, at_once: bool) -> None:
         """No step begins any more; `at_once`: those under way are lost."""
+        self.held = True
         self._due.clear()
         if at_once:
             self._flights.clear()
+
+    def concerned(self, failed: Failed, running: Iterable[Job]) -> list[Job]:
+        """The running requests that a failure ends: whoever shares a step with one ends with it."""
+        found: dict[int, Job] = {}
+        for job in (*running, *self._ended):
+            if failed.concerns(job.number):
+                found |= {mate.number: mate for mate in (*self.of(job.number), job)}
+        return [job for job in found.values() if job not in self._ended]
 
     def end(self, job: Job) -> bool:
         """A request ends; whether others go on with it in a step, so that its slot must wait for that."""

@@ -19,6 +19,7 @@ from partc.format.dtypes import Array
 from partc.format.role import Role, load_role
 from partc.pipeline.registry import load_target
 from partc.runtime.engines.contract import Engine, load_engine, make_engine
+from partc.runtime.engines.plan import PlanEngine
 from tests.bundle.tiny import KV, MAX, SIZE, WIDTH, module, write_checkpoint
 from tests.runtime.returning import returning_model
 from tests.targets.virtual_machine import as_on_gpu, stand_in_for_gpu
@@ -115,6 +116,33 @@ def test_rows_that_were_read_and_written_elsewhere_go_on_as_if_nothing_had_happe
     copied(first, second, rows=5)
     for position in (5, 6):
         np.testing.assert_array_equal(step(second, 1, position), step(first, 0, position))
+
+
+def test_a_shared_step_is_that_of_each_request_alone(device: Device) -> None:
+    """Two requests at different positions, in any order of their slots."""
+    alone, engine = device.engine(), device.engine()
+    for each in (alone, engine):
+        for slot, count in ((0, 1), (1, 4)):
+            each.reset(slot, {"batch": 1, "sequence": 4})
+            step(each, slot, 0, rows=count, batch=1)
+    for slots, positions in (((1, 0), (4, 1)), ((0, 1), (2, 5))):
+        rows = [step(alone, slot, at, batch=1) for slot, at in zip(slots, positions, strict=True)]
+        hidden = [
+            np.random.default_rng(at).standard_normal((1, 1, WIDTH)).astype(np.float32) for at in positions
+        ]
+        inputs = [np.concatenate(hidden), np.array(positions), np.ones(2, np.int64)]
+        (made,) = engine.run_shared(PART, slots, inputs, {"batch": 2, "sequence": 1})
+        np.testing.assert_array_equal(made, np.concatenate(rows))
+
+
+def test_steps_on_processors_are_computed_at_once(device: Device) -> None:
+    """Else the test above would compare steps alone with steps alone."""
+    engine = device.engine()
+    if isinstance(engine, PlanEngine):
+        assert engine._together == {PART: [1, 2]}
+        assert device.role.model.step_requests == 2
+    else:
+        assert device.role.engine.kind != "plan"
 
 
 def test_a_row_that_is_left_out_shows(engine: Engine) -> None:

@@ -1,0 +1,43 @@
+"""Messages of the source to a client about its request, and how they end it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from partc.format.build import TensorType
+from partc.format.frames import to_frame
+from partc.format.messages import Crossed, Result, Stats, Timings, Trace
+from partc.runtime.core.job import Job
+from partc.runtime.core.orphans import Ending
+from partc.runtime.core.step import announced
+
+
+def result_of(job: Job, types: Mapping[str, TensorType], now: float) -> Ending:
+    """The result of a request that is over, and its frames."""
+    result = Result(
+        ticket=job.ticket,
+        tokens=tuple(map(tuple, job.tokens)),
+        finish=tuple(job.finish),
+        elapsed_s=max(0.0, now - job.submitted),
+        replayed=job.replayed,
+        mismatches=job.mismatches,
+        reused=0 if job.reuse is None else job.reuse.rows,
+        values=announced(job.outputs.items(), types),
+    )
+    return result, [to_frame(array) for array in job.outputs.values()]
+
+
+def stats_of(job: Job, message: Timings) -> Stats:
+    """The times of a request on a device."""
+    return Stats(ticket=job.ticket, device=message.device, columns=message.columns, values=message.values)
+
+
+def trace_of(job: Job, message: Crossed) -> Trace:
+    """Tensors that a device received."""
+    return Trace(
+        ticket=job.ticket,
+        device=message.device,
+        peer=message.peer,
+        step=message.step,
+        values=message.values,
+    )
