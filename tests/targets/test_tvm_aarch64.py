@@ -18,7 +18,7 @@ from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
 from partc.runtime.engines import plan
-from partc.runtime.engines.plan_frame import Frame
+from partc.runtime.engines.plan_frame import Call, Frame
 from partc.runtime.engines.plan_library import Library
 from partc.verify.reference import open_reference
 from tests.families.check import save_tiny, simplified
@@ -55,8 +55,14 @@ class Compared(Frame):
     errors: dict[str, float]
     """Function → largest error of its outputs and states."""
 
-    def __init__(self, library: Library, function: KernelFunction, parameters: Sequence[Array]) -> None:
-        super().__init__(library, function, parameters)
+    def __init__(
+        self,
+        library: Library,
+        function: KernelFunction,
+        parameters: Sequence[Array],
+        calls: Sequence[Call] | None = None,
+    ) -> None:
+        super().__init__(library, function, parameters, calls)
         self._own = library.path, parameters
         self._name = next(name for name, found in library.plan.functions.items() if found is function)
 
