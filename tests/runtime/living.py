@@ -1,7 +1,8 @@
 """Rings that live: devices vanish, come back, forget and are relieved, and the tokens stay those of a quiet ring.
 
 Every device has all pieces, so that any placement can follow on any other. A life is all that chance decides: run
-twice, it goes the same way, bit for bit. `python -m tests.runtime.living SEED` prints every event of one.
+twice, it goes the same way, bit for bit. `python -m tests.runtime.living SEED` prints every event of one, `SEED shared`
+of the one whose requests share steps.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from functools import cache, partial
 
 from msgspec.structs import replace
@@ -83,6 +85,8 @@ class Life:
     has_contingencies: bool
     is_mirrored: bool
     seed: int
+    is_shared: bool = False
+    """Whether requests of one sequence share steps."""
 
     @property
     def stands_s(self) -> float:
@@ -123,6 +127,14 @@ def life(seed: int) -> Life:
         is_mirrored=rng.random() < 0.5,
         seed=seed,
     )
+
+
+def shared_life(seed: int) -> Life:
+    """The life of a seed with more requests, which share steps as far as they are of one sequence."""
+    rng = random.Random(-1 - seed)
+    asks = [_ask(rng) for _ in range(rng.randint(3, 9))]
+    alone = [dataclass_replace(ask, prompts=ask.prompts[:1]) if rng.random() < 0.9 else ask for ask in asks]
+    return dataclass_replace(life(seed), asks=tuple(alone), is_shared=True)
 
 
 def _ask(rng: random.Random) -> Ask:
@@ -206,17 +218,19 @@ def _mirrors(assignment: Assignment) -> dict[str, str]:
 
 
 @cache
-def plain_roles() -> Mapping[str, Role]:
+def plain_roles(shared: bool = False) -> Mapping[str, Role]:
     """The roles of all devices with nothing but their own pieces."""
+    slots, together = (8, 4) if shared else (2, 1)
     return roles_of(
-        programs_of(BASE), max_batch=2, max_requests=2, prompt_chunk=16, eos=(3,), max_sequence=LENGTH
-    )
+        programs_of(BASE), max_batch=2, max_requests=slots, step_requests=together, prompt_chunk=16, eos=(3,),
+        max_sequence=LENGTH,
+    )  # fmt: skip
 
 
 @cache
-def roles(mirrored: bool = False) -> Mapping[str, Role]:
+def roles(mirrored: bool = False, shared: bool = False) -> Mapping[str, Role]:
     """The roles of all devices in the base placement; each has all pieces."""
-    plain = plain_roles()
+    plain = plain_roles(shared)
     pieces = {module.name: module for role in plain.values() for module in role.build.submodules}
     values = {name: kind for role in plain.values() for name, kind in role.build.values.items()}
     every = tuple(pieces[name] for name in sorted(pieces))
@@ -231,7 +245,7 @@ def roles(mirrored: bool = False) -> Mapping[str, Role]:
 
 def new_ring(life: Life | None = None, observe: Observer = unobserved) -> Ring:
     """The ring of a life; None: a quiet one."""
-    made = roles(life is not None and life.is_mirrored)
+    made = roles() if life is None else roles(life.is_mirrored, life.is_shared)
     if life is None:
         return Ring(made, lambda name: null_engine(made[name]))
     return Ring(
@@ -274,7 +288,7 @@ def play(life: Life, observe: Observer = unobserved) -> Counter[str]:
     ring = new_ring(life, observe)
     asked: dict[Ask, Answer] = {}
     for ask in life.asks:
-        ring.clock.at(ask.at_s, partial(_submit, ring, ask, asked))
+        ring.clock.at(ask.at_s, partial(_submit, ring, ask, asked, life.is_shared))
     for fault in life.faults:
         ring.clock.at(fault.at_s, partial(_do, ring, fault))
     ring.run(life.last_s)
@@ -311,12 +325,17 @@ def _check_healed(ring: Ring) -> None:
     ring.run(ring.clock.now + _END_S, until=lambda: answer.done)
     if answer.result is None or answer.result.tokens != expected(prompts, 3, 0.0):
         raise Violation(f"the next request: {answer.result or answer.problem}")
+    source = ring.nodes[ring.source].device.source
+    assert source is not None
+    schedule = source.schedule
+    if len(schedule._slots._free) != schedule.role.model.max_requests:
+        raise Violation(f"free slots {schedule._slots._free}, running {schedule.jobs()}")
 
 
-def _submit(ring: Ring, ask: Ask, asked: dict[Ask, Answer]) -> None:
+def _submit(ring: Ring, ask: Ask, asked: dict[Ask, Answer], shares: bool) -> None:
     if ask not in asked:
         sampling = Sampling(temperature=ask.temperature, seed=7)
-        asked[ask] = ring.client.submit(ask.prompts, ask.tokens, sampling=sampling)
+        asked[ask] = ring.client.submit(ask.prompts, ask.tokens, sampling=sampling, reuse=shares)
 
 
 def _do(ring: Ring, fault: Fault) -> None:
@@ -385,5 +404,6 @@ def _print(now: float, device: str, event: Event, commands: Sequence[Command]) -
 
 
 if __name__ == "__main__":
-    print(life(int(sys.argv[1])))
-    print(play(life(int(sys.argv[1])), _print))
+    chosen = (shared_life if sys.argv[2:] == ["shared"] else life)(int(sys.argv[1]))
+    print(chosen)
+    print(play(chosen, _print))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
-from tests.runtime.living import life, play
+from tests.runtime.living import Life, life, play, shared_life
 from tests.runtime.mutants import caught_at, mutants
 from tests.runtime.scenarios import described
 
@@ -15,13 +16,14 @@ _SLOW = ("highest row", "watermark in rows", "forced steps without a bound")
 """Mutants that take more than a thousand seeds."""
 
 
-def _play(seeds: range) -> Counter[str]:
+def _play(seeds: range, kind: Callable[[int], Life] = life) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         try:
-            counts += play(life(seed))
+            counts += play(kind(seed))
         except Exception as error:
-            pytest.fail(f"seed {seed}: {error} (python -m tests.runtime.living {seed})")
+            again = f"python -m tests.runtime.living {seed}{' shared' if kind is shared_life else ''}"
+            pytest.fail(f"seed {seed}: {error} ({again})")
     return counts
 
 
@@ -29,6 +31,18 @@ def _play(seeds: range) -> Counter[str]:
 def test_tokens_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + _EACH))
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
+
+
+@pytest.mark.parametrize("first", [0, 50])
+def test_tokens_of_shared_steps_stay_right_whatever_happens(first: int) -> None:
+    counts = _play(range(first, first + 50), shared_life)
+    assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(100, 10_000, 100))
+def test_tokens_of_shared_steps_stay_right_over_many_lives(first: int) -> None:
+    _play(range(first, first + 100), shared_life)
 
 
 @pytest.mark.soak

@@ -13,8 +13,10 @@ from partc.format.role import Role
 from partc.runtime.core.commands import Command, Compute
 from partc.runtime.core.events import Event
 from partc.runtime.virtual.ring import Ring
+from tests.runtime.living import Ask, Fault, Life
+from tests.runtime.living import play as live
 from tests.runtime.roles import LOCAL, THREE, Programs, both, null_engine, roles_of
-from tests.runtime.scenarios import SHARED, Scenario, calm, play
+from tests.runtime.scenarios import CALM, SHARED, Scenario, calm, play
 
 ONE: Programs = {"a": both("run p0 (position, input_ids) -> (logits)\nsample logits -> token\nemit token")}
 
@@ -121,3 +123,17 @@ def test_a_long_prompt_does_not_hold_up_the_others() -> None:
     watched.ring.run(100.0, until=lambda: bool(late.tokens))
     parts = 13
     assert len(first.tokens) - before >= parts - 2
+
+
+def test_requests_go_on_sharing_steps_behind_a_move() -> None:
+    """All have the rows of their steps, so that nothing is computed again, and the next step is a shared one."""
+    asks = tuple(Ask(0.1 * at, ((5, 6, 7 + at),), 50, 0.0) for at in range(8))
+    move = Fault(1.0, "move", "b", assignment=("a", "c", "c", "b", "b", "d"))
+    wide: list[tuple[float, int]] = []
+
+    def observe(now: float, device: str, event: Event, commands: Sequence[Command]) -> None:
+        wide.extend((now, len(each.others)) for each in commands if isinstance(each, Compute) and each.others)
+
+    counts = live(Life(asks, (move,), CALM, 0.02, 0.0, False, False, 0, is_shared=True), observe)
+    assert (counts["moves"], counts["results"], counts["replayed"]) == (1, 8, 0)
+    assert min(wide)[0] < 1.0 < 1.2 < max(wide)[0]

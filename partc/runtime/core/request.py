@@ -164,7 +164,7 @@ class Request:
             RunError: one of them is not at that step.
         """
         for request, own in zip((self, *mates), apart(step), strict=True):
-            if request.state is not State.IDLE or request._mates:
+            if request._step is not None:
                 message = f"request {request.number} has a step under way, and cannot share one"
                 raise RunError(message, cause="refused")
             request._check_follows(own)
@@ -303,13 +303,17 @@ class Request:
 
     def _check_follows(self, step: Step) -> None:
         """Hold a step of this request alone against those before; raises RunError."""
-        kept = () if self._reuse is None else (self._reuse.rows,)
-        position = self.position(step.step) if step.step else kept or step.position
-        fits = step.step == self.steps and position == step.position
+        fits = step.step == self.steps and step.position == self._position_of(step)
         in_turn = (step.phase in ("decode", REPLAY)) == (self._phase not in ("", CHUNK))
         if not (fits and step.slot == self.slot and in_turn):
             message = f"step {step.step} of request {self.number} does not follow its step {self.steps - 1}"
             raise RunError(message, cause="refused")
+
+    def _position_of(self, step: Step) -> tuple[int, ...]:
+        """Where the next step of this request must begin; the first may begin anywhere, unless rows are kept."""
+        if step.step:
+            return self.position(step.step)
+        return step.position if self._reuse is None else (self._reuse.rows,)
 
     def _step_inputs(self, step: Step) -> dict[str, Array]:
         if not self.script.role.has_step_inputs:

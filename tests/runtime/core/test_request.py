@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from partc.errors import InternalError, RunError
-from partc.format.message_parts import Sampling
+from partc.format.message_parts import Resumption, Sampling
 from partc.format.program import Message, parse_program
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
 from partc.runtime.core.request import Request, Script, State
+from partc.runtime.core.step import Step, shared
 from tests.runtime.bundles import HIDDEN, VOCABULARY
 from tests.runtime.core.roles import GREEDY, changed, hidden, ids_of, roles, step_of
 from tests.runtime.returning import returning_model
@@ -214,6 +215,54 @@ def test_a_step_that_does_not_follow_leaves_room_for_the_one_that_does() -> None
     (command,) = advance(request)
     assert isinstance(command, Compute)
     assert (command.dims, command.inputs[1].tolist()) == (longer.dims, [3])
+
+
+def resumed(number: int, step: int, phase: str = "decode") -> Request:
+    """A request behind a prompt of three tokens, in another placement."""
+    ends = ((3,),) if step else ()
+    return Request.resumed(
+        Script.of(roles()["b"]), Resumption(number, number, GREEDY, False, step, phase, ends), (), 0.0
+    )
+
+
+def test_requests_that_were_resumed_share_a_step() -> None:
+    first, second = resumed(0, 2), resumed(1, 4)
+    step = shared([step_of(0, 2), step_of(1, 4)])
+    first.share(step, [second])
+    assert first.shares
+    first.deliver("a", step, {"hidden_1": np.zeros((2, 1, HIDDEN), np.float32)}, 1.0)
+    (command,) = advance(first)
+    assert isinstance(command, Compute)
+    assert (command.slot, command.others, command.inputs[1].tolist()) == (0, (1,), [4, 6])
+    compute(first, "hidden_2")
+    (sent,) = advance(first)
+    assert isinstance(sent, Forward)
+    assert (first.steps, second.steps, first.shares) == (3, 5, False)
+
+
+@pytest.mark.parametrize(
+    ("second", "step", "message"),
+    [
+        (resumed(1, 4), step_of(1, 3), "step 3 of request 1 does not follow its step 3"),
+        (resumed(1, 4), step_of(1, 4, off=1), "does not follow"),
+        (resumed(1, 4), step_of(1, 4, slot=0), "does not follow"),
+        (resumed(1, 1, "chunk"), step_of(1, 1), "does not follow"),
+        (resumed(1, 0), step_of(1, 1), "does not follow"),
+    ],
+)
+def test_a_request_that_is_not_at_its_step_shares_none(second: Request, step: Step, message: str) -> None:
+    first = resumed(0, 2)
+    with pytest.raises(RunError, match=message) as caught:
+        first.share(shared([step_of(0, 2), step]), [second])
+    assert caught.value.cause == "refused"
+    assert not first.shares
+
+
+def test_a_request_whose_step_is_under_way_shares_none() -> None:
+    first, second = resumed(0, 2), resumed(1, 4)
+    second.deliver("a", step_of(1, 4), hidden("hidden_1", 1), 1.0)
+    with pytest.raises(RunError, match="request 1 has a step under way"):
+        first.share(shared([step_of(0, 2), step_of(1, 4)]), [second])
 
 
 def test_logits_are_drawn_from_at_the_place_of_the_new_token() -> None:
