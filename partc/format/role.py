@@ -226,18 +226,20 @@ def read_roles(build_dir: Path) -> dict[str, Role]:
     """The roles of all devices of a build, by name.
 
     Raises:
-        BundleError: it is no build, or the folder of a device is missing, damaged or of another build.
+        BundleError: it is no build, or the folder of a device in the ring is missing, or one is damaged or of another
+            build.
     """
     source = source_role(build_dir)
     roles = {role.device: role for role in map(load_role, device_folders(build_dir))}
     foreign = [name for name, role in roles.items() if role.plan_id != source.plan_id]
-    if missing := [name for name in source.addresses if name not in roles]:
+    if missing := [name for name in source.ring if name not in roles]:
         text = f"the folder of {missing[0]} is missing: the devices are not those of one plan"
     elif foreign:
         text = f"the folder of {foreign[0]} is of another build than that of {source.device}"
     else:
         return roles
-    raise BundleError(text, where=str(build_dir / "devices" / (missing or foreign)[0]), hint=RECOMPILE)
+    hint = "copy the folders of one build to all devices, or compile again"
+    raise BundleError(text, where=str(build_dir / "devices" / (missing or foreign)[0]), hint=hint)
 
 
 def device_folders(build_dir: Path) -> list[Path]:

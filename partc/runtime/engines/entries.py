@@ -76,7 +76,7 @@ class Entries:
     def __init__(self, role: Role, options: LibraryOptions) -> None:
         """Reads nothing but the build.
 
-        Entries of a single token may have as many sequences as requests that share a step, where these are more.
+        Entries of a single token may have as many sequences as there are requests, which could share a step.
 
         Raises:
             BundleError: an entry is larger than states are.
@@ -84,7 +84,7 @@ class Entries:
         most = tuple(role.dims.get(symbol, math.inf) for symbol in ("batch", "sequence"))
         for name, functions in options.functions.items():
             for entry in functions.entries:
-                widest = max(most[0], role.model.step_requests) if entry[1] == 1 else most[0]
+                widest = max(most[0], role.model.max_requests) if entry[1] == 1 else most[0]
                 if entry[0] > widest or entry[1] > most[1]:
                     message = f"engine.library.functions: {name} has an entry {list(entry)}, which `dims` do not allow"
                     raise BundleError(message, where=BUILD_FILE, hint=RECOMPILE)
