@@ -1,4 +1,8 @@
-"""`find-cuts`: the nodes before which the graph may be cut (LinguaLinked Eq. 1)."""
+"""`find-cuts`: the nodes before which the graph may be cut (LinguaLinked Eq. 1).
+
+Pictures and sound stay on the source (EdgeShard, Eq. 4), whatever the rule: where a model of transformers takes
+them, nothing is cut before they are embedded.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import ClassVar
 from partc.errors import UserError
 from partc.ir.flow import free_nodes, light_nodes, schedule, widths
 from partc.ir.graph import Graph, Module, Node
+from partc.ir.privacy import behind_raw
 from partc.ir.view import view
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
@@ -28,7 +33,10 @@ class FindCuts(Pass):
 
     def apply(self, module: Module, context: Context) -> bool:
         """Set `module.candidates`."""
-        found = find_cuts(module.graph, self.rule)
+        graph = module.graph
+        found = find_cuts(graph, self.rule)
+        if module.info.task != "graph":  # what an ONNX graph takes, nobody says
+            found = behind_raw(graph, schedule(graph, free_nodes(graph)), found)
         changed = found != module.candidates
         module.candidates = found
         return changed

@@ -27,6 +27,7 @@ from partc.bundle.describe import (
     describe_placement,
     weights_bytes,
 )
+from partc.bundle.preprocessor import copy_preprocessor, preprocessor_files
 from partc.bundle.resume import RECORDS, DeviceTensors, Earlier, inputs_hash, new_record, write_record
 from partc.bundle.runners import copy_runner
 from partc.bundle.tensors import fingerprint
@@ -125,7 +126,8 @@ def _emit(
     progress: Progress,
 ) -> EmittedPart:
     is_source = module.parts is not None and part is module.parts[0]
-    extra = fingerprint(module.info, tokenizer_files(module.info)) if is_source else []
+    sources = [*tokenizer_files(module.info), *preprocessor_files(module)]
+    extra = fingerprint(module.info, sources) if is_source else []
     inputs = inputs_hash(part, module.info, target, extra)
     folder = workspace.folder / "devices" / part.device
     record = earlier.take_over(folder, inputs, progress)
@@ -135,6 +137,7 @@ def _emit(
         artifact = target.emit(part, module.info, folder, progress, tensors)
         if is_source:
             copy_tokenizer(module.info, folder)
+            copy_preprocessor(module, folder)
         record = new_record(folder, inputs, artifact, tensors.places)
     write_record(workspace.folder, part.device, record)
     return EmittedPart(part, target, record.artifact, record.files)

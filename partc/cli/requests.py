@@ -14,21 +14,31 @@ from partc.format.plain_files import utf8
 
 if TYPE_CHECKING:
     from partc.format.dtypes import Array
+    from partc.format.role import Role
     from partc.runtime.client.client import Prompts
 
 
-def check_task(task: str, has_prompts: bool, has_tensors: bool) -> None:
-    """Refuse what a model of this task does not take, before anything is started.
+def check_task(role: Role, has_prompts: bool, has_tensors: bool) -> None:
+    """Refuse what a model does not take, before anything is started.
 
     Raises:
-        RunError: prompts for a graph, or tensors for a model that generates text.
+        RunError: prompts for a model without tokens, or tensors for one that generates text.
     """
-    if has_prompts and task == "graph":
+    if has_prompts and not role.takes_tokens:
         raise RunError(
-            "this model takes tensors, not prompts", where="--prompt", hint="give --input FILE.npz"
+            "this model takes tensors, not prompts", where="--prompt", hint=f"give {media_option(role)}"
         )
-    if has_tensors and task == "text-generation":
+    if has_tensors and role.model.task == "text-generation":
         raise RunError("this model takes prompts, not tensors", where="--input", hint="give --prompt TEXT")
+
+
+def media_option(role: Role) -> str:
+    """The option of `partc run` for what a model takes instead of tokens."""
+    if "pixel_values" in role.inputs:
+        return "--image FILE"
+    if {"input_values", "input_features"} & set(role.inputs):
+        return "--audio FILE"
+    return "--input FILE.npz"
 
 
 def check_tokens(count: int, max_sequence: int) -> None:

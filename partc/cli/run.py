@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         'partc run build --prompt "One" --prompt "Two" --temperature 0.8 --seed 7',
         "echo Once | partc run build --prompt - --json",
         "partc run build --input inputs.npz --output outputs.npz",
+        "partc run build --image photo.jpg",
     ),
 )
 @click.argument("build", type=FILE, default="build")
@@ -50,6 +51,22 @@ if TYPE_CHECKING:
     type=FILE,
     metavar="FILE.npz",
     help="Tensors by name, for a model that takes tensors.",
+)
+@click.option(
+    "--image",
+    "images",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="A picture, for a model that takes pictures. Repeatable.",
+)
+@click.option(
+    "--audio",
+    "sounds",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="A sound, for a model that takes sound. Repeatable.",
 )
 @click.option(
     "--output",
@@ -81,7 +98,11 @@ if TYPE_CHECKING:
     help="Draw among the most likely tokens whose probabilities add up to P.",
 )
 @click.option("--seed", metavar="N", default=0, show_default=True, help="Equal seeds draw equal tokens.")
-@click.option("--batch", is_flag=True, help="Send all prompts as one request instead of one request each.")
+@click.option(
+    "--batch",
+    is_flag=True,
+    help="Send all prompts, pictures or sounds as one request, not one each.",
+)
 @click.option(
     "--stream/--no-stream",
     default=True,
@@ -127,6 +148,8 @@ def run_command(
     prompts: tuple[str, ...],
     token_ids: tuple[str, ...],
     tensors: Path | None,
+    images: tuple[Path, ...],
+    sounds: tuple[Path, ...],
     output: Path | None,
     tokens: int | None,
     temperature: float,
@@ -152,28 +175,31 @@ def run_command(
     """
     from partc.cli.balance import balanced
     from partc.cli.load import load_build
+    from partc.cli.media import read_media
     from partc.cli.places import check_file
     from partc.cli.requests import check_task, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
     from partc.format.message_parts import Sampling
     from partc.runtime.client.launch import LocalSettings
 
+    given = (*prompts, *token_ids, *images, *sounds)
     refuse(
-        not prompts and not token_ids and tensors is None,
-        "nothing to run: give --prompt, --token-ids or --input",
+        not given and tensors is None,
+        "nothing to run: give --prompt, --token-ids, --image, --audio or --input",
     )
     _check_local(connect, rejoin, runner)
     role = load_build(build)
     model = role.model
-    check_task(model.task, bool(prompts or token_ids), tensors is not None)
+    check_task(role, bool(prompts or token_ids), tensors is not None)
     asked = read_prompts(prompts, token_ids, batch, model.vocab_size)
     shown = prompt_texts(asked) if sys.stdout.isatty() and not as_json else []
-    inputs = read_tensors(tensors) if tensors is not None else None
+    inputs = [read_tensors(tensors)] if tensors is not None else []
+    inputs += read_media(images, sounds, batch, role, build)
     sampling = Sampling(temperature, top_k, top_p, seed)
     count = _new_tokens(model, tokens)
     if output is not None:
         check_file(output, "--output")
-    live = stream and not as_json and len(asked) == 1 and inputs is None and not batch
+    live = stream and not as_json and len(asked) == 1 and not inputs and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
     settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner)
@@ -241,7 +267,7 @@ def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterat
 def _generate(
     client: Client,
     asked: Sequence[Prompts],
-    inputs: Mapping[str, Array] | None,
+    inputs: Sequence[Mapping[str, Array]],
     tokens: int,
     sampling: Sampling,
     listen: Callable[[Tokens], None] | None,
@@ -250,8 +276,7 @@ def _generate(
     requests = [
         client.submit(prompts, max_new_tokens=tokens, sampling=sampling, on_token=listen) for prompts in asked
     ]
-    if inputs is not None:
-        requests.append(client.submit(inputs=inputs))
+    requests += [client.submit(inputs=arrays) for arrays in inputs]
     client.wait(requests)
     return [request.result() for request in requests]
 

@@ -184,7 +184,7 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> 
     from partc.serve.server import RingSettings
 
     role = load_build(build)
-    if role.model.task not in ("text-generation", "feature-extraction"):
+    if role.model.task not in ("text-generation", "feature-extraction") or not role.takes_tokens:
         message = f"this model neither generates text nor embeds it: {role.model.task}"
         raise RunError(message, where=str(build), hint="partc run computes its outputs")
     opener = (

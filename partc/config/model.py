@@ -14,7 +14,14 @@ from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
 from partc.ir.quantization import Quantization
 
-TASKS = ("text-generation", "text-classification", "feature-extraction", "graph")
+TASKS = (
+    "text-generation",
+    "text-classification",
+    "feature-extraction",
+    "image-classification",
+    "audio-classification",
+    "graph",
+)
 DTYPES = ("float32", "float16", "bfloat16")
 _KEYS = (
     "model",
@@ -26,6 +33,8 @@ _KEYS = (
     "max_requests",
     "workload",
     "dims",
+    "image_size",
+    "samples",
 )
 _IN_QUANTIZE = {key: f"write `quantize: {{{key}: …}}`" for key in QUANTIZE_KEYS}
 """Key → the place where it belongs."""
@@ -128,6 +137,10 @@ class ModelConfig:
     workload: Workload = field(default_factory=Workload)
     dims: Mapping[str, int] = field(default_factory=dict)
     """Largest value of each symbolic size of an ONNX graph."""
+    image_size: tuple[int, int] | None = None
+    """Height and width of pictures, in pixels; None: as the model's config says."""
+    samples: int | None = None
+    """Length of a piece of sound, in samples."""
     sequence_place: str = field(default="max_sequence", compare=False)
     """The place of max_sequence in the file, for messages."""
     auto_batch: bool = False
@@ -197,7 +210,24 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         max_requests=top.whole("max_requests", 4),
         workload=_workload(top, task, longest, largest),
         dims=_dims(top, is_onnx),
+        image_size=_image_size(top),
+        samples=top.whole("samples", 1) if "samples" in top else None,
     )
+
+
+def _image_size(top: Section) -> tuple[int, int] | None:
+    value = top.data.get("image_size")
+    if value is None:
+        return None
+    sides = value if isinstance(value, list) else [value, value]
+    whole = [side for side in sides if type(side) is int and side > 0]
+    if len(sides) != 2 or len(whole) != 2:
+        raise top.error(
+            f"expected a whole number or [height, width], found {describe(value)}",
+            "image_size",
+            hint="write `image_size: 224`, in pixels",
+        )
+    return whole[0], whole[1]
 
 
 def _source(top: Section, folder: Path) -> ModelSource:

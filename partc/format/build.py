@@ -43,7 +43,9 @@ Shape = Annotated[
     tuple[Size, ...],
     Meta(description="Size of each axis: a number, or an expression of the symbols in `dims`."),
 ]
-Task = Annotated[str, Meta(pattern="^(text-generation|text-classification|feature-extraction|graph)$")]
+Task = Annotated[
+    str, Meta(pattern="^((text|image|audio)-classification|text-generation|feature-extraction|graph)$")
+]
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from msgspec import inspect as types
 _PATTERNS = {
     r"^[0-9a-f]{64}$": "is_sha256",
     r"^[a-z][a-z0-9_]*$(?!\n)": "is_device_name",
-    r"^(text-generation|text-classification|feature-extraction|graph)$": "is_task",
+    r"^((text|image|audio)-classification|text-generation|feature-extraction|graph)$": "is_task",
     r"^[a-z0-9_]+(-[a-z0-9_]+)+$": "is_platform",
     r"^(prefill|decode)$": "is_phase",
     r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)": "is_identifier",

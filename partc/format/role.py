@@ -135,6 +135,11 @@ class Role:
         """Whether there are step inputs (every task but `graph`)."""
         return self.model.task != "graph"
 
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether a request brings token ids; else a picture, a sound, or what an ONNX graph takes."""
+        return "input_ids" in self.inputs and self.has_step_inputs
+
     @cached_property
     def inputs(self) -> Mapping[str, TensorType]:
         """Tensors of a request, given on the source."""

@@ -12,7 +12,7 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir
@@ -21,7 +21,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from transformers import (
     AutoModel,
+    AutoModelForAudioClassification,
     AutoModelForCausalLM,
+    AutoModelForImageClassification,
     AutoModelForSequenceClassification,
     PretrainedConfig,
     PreTrainedModel,
@@ -32,6 +34,7 @@ from partc.errors import ModelError
 from partc.frontend.alignment import NotAlignedError, align_queries
 from partc.frontend.complex_pairs import complex_as_pairs
 from partc.frontend.sizes import simplify_sizes
+from partc.frontend.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
 from partc.frontend.tracing import NotCausalError, Trace, TraceCache, register, tracing
 
 OPSET = 24
@@ -41,6 +44,8 @@ MODEL_CLASSES: dict[str, Any] = {
     "text-generation": AutoModelForCausalLM,
     "text-classification": AutoModelForSequenceClassification,
     "feature-extraction": AutoModel,
+    "image-classification": AutoModelForImageClassification,
+    "audio-classification": AutoModelForAudioClassification,
 }
 
 
@@ -55,6 +60,8 @@ class Exported:
     """Fake parameters and real buffers by the names of the graph's initializers."""
     outputs: tuple[str, ...]
     """Names of the graph's outputs, in order."""
+    tensor: TensorInput | None = None
+    """The tensor that it takes instead of token ids."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ class Sizes:
 
     max_sequence: int
     max_batch: int
+    tensor: TensorSizes = field(default_factory=TensorSizes)
 
 
 class _Wrapped(torch.nn.Module):
@@ -98,7 +106,8 @@ class _Wrapped(torch.nn.Module):
         self.seen(trace)
         last_rows = _last_rows_only(self.network, length, self.buffer is not None)
         with tracing(trace), complex_as_pairs(), last_rows:
-            return self._outputs(self.network(**self._arguments(trace, input_ids, past, token_type_ids)))
+            result = self.network(**self._arguments(trace, input_ids, past, token_type_ids))
+            return outputs_of(result, self.outputs)
 
     def _arguments(
         self, trace: Trace, input_ids: torch.Tensor, past: torch.Tensor, token_type_ids: Any
@@ -123,12 +132,6 @@ class _Wrapped(torch.nn.Module):
             for key, value in arguments.items()
             if key in self.accepted or (known and key != "position_ids")
         }
-
-    def _outputs(self, result: Any) -> dict[str, torch.Tensor]:
-        names = ("logits",) if "logits" in result else ("last_hidden_state", "pooler_output")
-        found = {name: result[name] for name in names if result.get(name) is not None}
-        self.outputs[:] = found
-        return found
 
 
 @contextlib.contextmanager
@@ -222,6 +225,8 @@ def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes:
     for attention, pass_mask in (("partc", False), ("partc", True), ("eager", False), ("eager", True)):
         try:
             return _export(config, task, dtype, sizes, attention, pass_mask)
+        except ModelError:
+            raise
         except Exception as error:  # whatever a model's own code raises while it is traced
             failures.append(error)
             if isinstance(error, NotCausalError):
@@ -262,8 +267,14 @@ def _export(
     traces: list[Trace] = []
     outputs: list[str] = []
     buffer = sizes.max_sequence if task == "text-generation" else None
-    wrapped = _Wrapped(network, buffer, pass_mask, traces.append, outputs)
-    arguments, dynamic = _example(wrapped, sizes)
+    tensor = tensor_input(type(network), config, sizes.tensor)
+    wrapped: _Wrapped | WrappedTensors
+    if tensor is None:
+        wrapped = _Wrapped(network, buffer, pass_mask, traces.append, outputs)
+        arguments, dynamic = _example(wrapped, sizes)
+    else:
+        wrapped = WrappedTensors(network, tensor, traces.append, outputs)
+        arguments, dynamic = wrapped.example(sizes.max_batch)
     with torch.no_grad(), _quiet():
         program = torch.export.export(
             wrapped,
@@ -282,7 +293,7 @@ def _export(
         )
     assert exported is not None
     tensors = {**dict(wrapped.named_parameters(remove_duplicate=False)), **dict(wrapped.named_buffers())}
-    return Exported(exported.model, network, tensors, tuple(outputs))
+    return Exported(exported.model, network, tensors, tuple(outputs), tensor)
 
 
 def _check_trace(trace: Trace, task: str, attention: str) -> None:

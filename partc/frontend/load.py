@@ -22,6 +22,7 @@ from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
 from partc.frontend.safetensors import StoredTensor
 from partc.frontend.source import Source, open_source
+from partc.frontend.tensors import VALUES, TensorSizes
 from partc.ir.effects import updates
 from partc.ir.graph import Graph, ModelInfo, Module, Node
 from partc.ir.types import BY_LONG
@@ -49,12 +50,29 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
     stored = read_index(source.folder) if source.folder is not None else {}
     progress("trace model", 1, 3)
     dtype = getattr(torch, config.dtype)
-    exported = export_model(source.config, config.task, dtype, Sizes(config.max_sequence, config.max_batch))
+    sizes = Sizes(config.max_sequence, config.max_batch, TensorSizes(config.image_size, config.samples))
+    exported = export_model(source.config, config.task, dtype, sizes)
     progress("import graph", 2, 3)
     graph = _graph(exported, source, stored)
     uniform = replace_past(graph)
     progress("import graph", 3, 3)
-    return Module(replace(_info(config, source), uniform_positions=uniform), graph)
+    info = replace(_info(config, source), uniform_positions=uniform)
+    return Module(info if exported.tensor is None else _without_tokens(info), graph)
+
+
+def _without_tokens(info: ModelInfo) -> ModelInfo:
+    """The facts about a model that takes a tensor: every step has one row, since there is no sequence of tokens."""
+    return replace(
+        info,
+        max_sequence=1,
+        prompt=1,
+        generate=1,
+        dims={"batch": info.max_batch},
+        vocab_size=None,
+        eos_token_ids=(),
+        bos_token_id=None,
+        pad_token_id=None,
+    )
 
 
 def _check_sequence(model: PretrainedConfig, config: ModelConfig) -> None:
@@ -104,6 +122,9 @@ def _graph(exported: Exported, source: Source, stored: Mapping[str, StoredTensor
     graph = import_onnx(proto, lambda name: sources.get(name.removeprefix(_PREFIX)), symbols, scopes)
     for value, name in zip(graph.outputs, exported.outputs, strict=True):
         value.name = name
+    for given in graph.inputs:
+        if exported.tensor is not None and given.name == VALUES:
+            given.name = exported.tensor.name
     _rename(graph)
     graph.name = str(exported.network.config.model_type)
     return graph
@@ -189,7 +210,7 @@ def _symbols(graph: onnx_ir.Graph) -> dict[str, str]:
 def _info(config: ModelConfig, source: Source) -> ModelInfo:
     model = source.config
     eos, bos, pad = _special_tokens(source)
-    classifier = config.task == "text-classification"
+    classifier = config.task.endswith("-classification")
     text = model.get_text_config()
     return ModelInfo(
         name=config.name,

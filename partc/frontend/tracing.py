@@ -20,7 +20,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
+    AttentionMaskInterface,
+    bidirectional_mask_function,
+)
 
 from partc.ir.operators import ATTENTION, UPDATE_STATE
 from partc.ir.operators.attention import Visibility
@@ -53,6 +57,8 @@ class Trace:
     """i64[batch]: valid new tokens."""
     buffer: int | None
     """Rows of a cache (max_sequence); None where there are no caches."""
+    has_tokens: bool = True
+    """Whether the model reads token ids, of which `length` are valid; else it takes a picture or a sound."""
     kinds: dict[int, tuple[torch.Tensor, Visibility]] = field(default_factory=dict)
     """id of a mask tensor → the tensor (kept alive) and its kind."""
     attentions: int = 0
@@ -101,7 +107,9 @@ def _attention(
     if bias is not None:
         mask = bias if mask is None else torch.where(mask, bias, torch.finfo(bias.dtype).min)
     batch, heads, sequence, width = query.shape
-    inputs = [query, key, value, trace.position, mask, s_aux]
+    # Where all keys are seen, no place counts; and windows of pictures have rows of their own in the batch.
+    position = trace.position if kind.hides or trace.has_tokens else None
+    inputs = [query, key, value, position, mask, s_aux]
     while inputs[-1] is None:
         inputs.pop()
     attributes: dict[str, Any] = {
@@ -147,6 +155,8 @@ def _mask(
     A tensor whose kind is known is not read by `_attention`, so nothing of it is left in the graph.
     """
     trace = _CURRENT.get()
+    if not trace.has_tokens:
+        return _mask_of_tensor(mask_function, attention_mask, others["q_length"], others["kv_length"])
     keys = trace.buffer or others["kv_length"]
     query = (trace.position[:, None] + trace.index[None, :])[:, None, :, None]
     key = (torch.arange(keys) if trace.buffer else trace.index)[None, None, None, :]
@@ -161,10 +171,24 @@ def _mask(
     return seen
 
 
-def _additive_mask(*, dtype: torch.dtype = torch.float32, **others: Any) -> torch.Tensor:
+def _mask_of_tensor(
+    mask_function: Callable[..., Any], attention_mask: torch.Tensor | None, queries: int, keys: int
+) -> torch.Tensor | None:
+    """The mask of a model that takes no tokens: bool [batch, 1, queries, keys]; None where it hides nothing."""
+    padding = None if attention_mask is None else attention_mask[:, None, None, :].to(torch.bool)
+    if mask_function is bidirectional_mask_function:
+        return padding
+    query, key = torch.arange(queries)[None, None, :, None], torch.arange(keys)[None, None, None, :]
+    seen = _broadcast(mask_function, torch.zeros(1, 1, 1, 1, dtype=torch.int64), query, key)
+    return seen if padding is None else seen & padding
+
+
+def _additive_mask(*, dtype: torch.dtype = torch.float32, **others: Any) -> torch.Tensor | None:
     """The same for models that add the mask to their scores."""
     seen = _mask(**others)
     trace = _CURRENT.get()
+    if seen is None:
+        return None
     if trace.buffer is not None and trace.kinds.get(id(seen), (seen, None))[1] is LOOKS_AHEAD:
         raise NotCausalError
     return torch.where(

@@ -1,6 +1,6 @@
 """Element types, sizes and small contents of one node's outputs, in every sample.
 
-Concrete sizes go through ONNX's own shape inference and small tensors through ONNX's reference, so no operator
+Concrete sizes go through ONNX's own shape inference and small tensors through ONNX's reference, so hardly an operator
 of the standard needs a rule here; those of the `partc` domain have theirs in `partc.ir.operators`.
 """
 
@@ -25,6 +25,9 @@ from partc.ir.weights import Array
 
 MAX_CONTENT_ELEMENTS = 256
 """Tensors of more elements are never looked into."""
+
+_LIKE_FIRST = frozenset(("GroupNormalization",))
+"""Operators of the standard whose result is like the first operand, but which ONNX infers nothing for."""
 
 TypedShapes = tuple[str, tuple[Sizes, ...]]
 """Element type of a tensor, and its shape in every sample."""
@@ -194,6 +197,9 @@ def _size_contents(node: Node, shape: Sizes) -> Array:
 
 def _standard(node: Node, operands: Sequence[Fact | None], sample: int, opset: int) -> list[TypedSizes]:
     """Element types and shapes that ONNX's own inference finds for one sample."""
+    first = operands[0] if operands else None
+    if node.op in _LIKE_FIRST and first is not None:
+        return [(first.dtype, first.shapes[sample])]
     names = ["" if fact is None else f"i{index}" for index, fact in enumerate(operands)]
     outputs = [f"o{index}" for index in range(len(node.outputs))]
     types: dict[str, onnx.TypeProto] = {}

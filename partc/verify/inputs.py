@@ -54,7 +54,7 @@ def built_in_prompts(model: Model, room: int) -> list[list[int]]:
 
 def built_in_requests(role: Role) -> list[StepRequest]:
     """Requests to a model that does not generate."""
-    if role.model.task == "graph":
+    if not role.takes_tokens:
         drawn = [_drawn(role, seed) for seed in range(3)]
         return [
             StepRequest(f"random input {number + 1}", values, values) for number, values in enumerate(drawn)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from partc.cli.requests import check_task, check_tokens, default_tokens, prompt_texts, read_prompts
 from partc.errors import RunError, UserError
+from partc.format.role import Role
 
 
 def test_each_prompt_is_a_request() -> None:
@@ -66,11 +69,21 @@ def test_more_tokens_than_fit(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "has_prompts", "has_tensors"), [("graph", True, False), ("text-generation", False, True)]
+    ("given", "has_prompts", "has_tensors", "hint"),
+    [
+        ("x", True, False, "give --input FILE.npz"),
+        ("pixel_values", True, False, "give --image FILE"),
+        ("input_features", True, False, "give --audio FILE"),
+        ("input_ids", False, True, "give --prompt TEXT"),
+    ],
 )
-def test_what_a_model_does_not_take(task: str, has_prompts: bool, has_tensors: bool) -> None:
-    with pytest.raises(RunError, match="this model takes"):
-        check_task(task, has_prompts, has_tensors)
+def test_what_a_model_does_not_take(given: str, has_prompts: bool, has_tensors: bool, hint: str) -> None:
+    takes_tokens = given == "input_ids"
+    model = SimpleNamespace(task="text-generation" if takes_tokens else "graph")
+    role = cast("Role", SimpleNamespace(takes_tokens=takes_tokens, inputs={given: None}, model=model))
+    with pytest.raises(RunError, match="this model takes") as caught:
+        check_task(role, has_prompts, has_tensors)
+    assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize(("max_sequence", "tokens"), [(512, 64), (128, 64), (16, 8), (1, 1)])

@@ -28,7 +28,8 @@ bool is_device_name(std::string_view text) {
 
 bool is_task(std::string_view text) {
   text = without_line_end(text);
-  return text == "text-generation" || text == "text-classification" || text == "feature-extraction" || text == "graph";
+  return text == "text-generation" || text == "text-classification" || text == "image-classification" ||
+         text == "audio-classification" || text == "feature-extraction" || text == "graph";
 }
 
 bool is_platform(std::string_view text) {

@@ -29,7 +29,7 @@ def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, role: Role)
         RunError: naming the prompt and the limit.
     """
     model = role.model
-    if model.task == "graph":
+    if not role.takes_tokens:
         raise RunError("this model takes tensors, not prompts", hint="Client.run")
     if not 1 <= len(prompts) <= model.max_batch:
         hint = "send fewer at once, or compile with a larger max_batch"

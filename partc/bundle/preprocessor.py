@@ -1,0 +1,33 @@
+"""What turns a picture or a sound into the model's tensor goes to the source device alone: no other one sees either."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from partc.ir.graph import Module
+from partc.ir.privacy import is_raw_input
+
+FOLDER = "preprocessor"
+"""Folder of these files on the source device."""
+_OWN = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+_CONFIG = "config.json"
+"""Old preprocessors do not say what they are: transformers then goes by the model's type."""
+
+
+def preprocessor_files(module: Module) -> list[str]:
+    """The files in the model folder, by name; none for token ids, for a graph and for random weights."""
+    info = module.info
+    takes = any(is_raw_input(value) for value in module.graph.inputs)
+    if not takes or info.task == "graph" or info.random is not None:
+        return []
+    own = [name for name in _OWN if (Path(info.folder) / name).is_file()]
+    return [*own, _CONFIG] if own else []
+
+
+def copy_preprocessor(module: Module, folder: Path) -> None:
+    """Copy the files to `folder`/preprocessor; links (hub snapshots) are resolved."""
+    for name in preprocessor_files(module):
+        copy = folder / FOLDER / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(module.info.folder) / name, copy)

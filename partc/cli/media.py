@@ -1,0 +1,196 @@
+"""Pictures and sound of `partc run` as tensors, by the checkpoint's own preprocessor (extra `vision`)."""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partc.cli.requests import media_option
+from partc.errors import RunError
+
+if TYPE_CHECKING:
+    from partc.format.dtypes import Array
+    from partc.format.role import Role
+
+FOLDER = "preprocessor"
+"""Folder of the preprocessor's files on the source device."""
+_INSTALL = "pip install 'partc[vision]'"
+_SCALES = {1: 128.0, 2: 32768.0, 4: 2147483648.0}
+"""Bytes of a sample → the value that stands for 1.0."""
+
+
+def read_media(
+    images: Sequence[Path], sounds: Sequence[Path], batch: bool, role: Role, build: Path
+) -> list[dict[str, Array]]:
+    """The inputs of the requests for pictures and sounds: one each, or with `batch` all in one.
+
+    Raises:
+        RunError: see `read_pictures` and `read_sounds`.
+    """
+    frames = "pixel_values" in role.inputs and len(role.inputs["pixel_values"].shape) == 5
+    together = batch or frames  # the pictures are the frames of one video
+    pictures = [images] if together and images else [[file] for file in images]
+    pieces = [sounds] if batch and sounds else [[file] for file in sounds]
+    return [read_pictures(some, role, build) for some in pictures] + [
+        read_sounds(some, role, build) for some in pieces
+    ]
+
+
+def read_pictures(files: Sequence[Path], role: Role, build: Path) -> dict[str, Array]:
+    """The inputs of one request for these pictures: [pictures, channels, height, width], or of a video its frames.
+
+    Raises:
+        RunError: the model takes no pictures, one cannot be read, or the extra or the preprocessor is missing.
+    """
+    name, shape = _input_of(role, "pixel_values", "--image")
+    process = _processor(build, role, "AutoImageProcessor")
+    pictures = [_picture(file) for file in files]
+    if len(shape) == 5:  # the pictures are the frames of one video
+        arrays = np.asarray(process(pictures, return_tensors="np")[name])
+        return {name: _fitting(arrays.reshape(-1, *arrays.shape[-4:]), shape, "--image")}
+    arrays = np.concatenate([np.asarray(process(one, return_tensors="np")[name]) for one in pictures])
+    return {name: _fitting(arrays, shape, "--image")}
+
+
+def read_sounds(files: Sequence[Path], role: Role, build: Path) -> dict[str, Array]:
+    """The inputs of one request for these pieces of sound, padded with silence to the length of the build.
+
+    Raises:
+        RunError: as `read_pictures`, or a piece is too long or has another sampling rate than the model.
+    """
+    name, shape = _input_of(role, "input_values", "--audio", "input_features")
+    process = _processor(build, role, "AutoFeatureExtractor")
+    rate = int(process.sampling_rate)
+    options: dict[str, Any] = {"sampling_rate": rate, "return_tensors": "np"}
+    if len(shape) == 2:
+        options |= {"padding": "max_length", "max_length": shape[1]}
+    arrays = []
+    for file in files:
+        sound = _sound(file, rate)
+        _check_length(file, len(sound), process, shape)
+        arrays.append(np.asarray(process(sound, **options)[name]))
+    return {name: _fitting(np.concatenate(arrays), shape, "--audio")}
+
+
+def _input_of(role: Role, name: str, option: str, other: str = "") -> tuple[str, tuple[int, ...]]:
+    """The tensor that the model takes, its batch as 0."""
+    found = next((known for known in (name, other) if known in role.inputs), None)
+    if found is None:
+        needed = "--prompt TEXT" if role.takes_tokens else media_option(role)
+        raise RunError(f"this model takes {', '.join(role.inputs)}", where=option, hint=f"give {needed}")
+    shape = role.inputs[found].shape
+    return found, tuple(size if isinstance(size, int) else 0 for size in shape)
+
+
+def _processor(build: Path, role: Role, kind: str) -> Any:
+    folder = build / "devices" / role.source / FOLDER
+    if not folder.is_dir():
+        raise RunError(
+            "the build has no preprocessor: the model has no preprocessor_config.json",
+            where=str(build),
+            hint="prepare the tensor yourself and give it: --input FILE.npz",
+        )
+    try:
+        import transformers
+    except ImportError as error:
+        raise RunError("transformers is not installed", where=str(folder), hint=_INSTALL) from error
+    transformers.utils.logging.set_verbosity_error()
+    try:
+        return getattr(transformers, kind).from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True
+        )
+    except ImportError as error:  # transformers names the package that this preprocessor needs
+        needed = " ".join(str(error).split()).partition(". ")[0]
+        raise RunError(needed, where=str(folder), hint=f"install that package, or {_INSTALL}") from error
+    except Exception as error:  # whatever transformers raises for a config that it cannot read
+        message = f"transformers cannot make the preprocessor: {' '.join(str(error).split())[:200]}"
+        raise RunError(message, where=str(folder), hint="give the tensor itself: --input FILE.npz") from error
+
+
+def _picture(file: Path) -> Any:
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise RunError("pillow is not installed", where=str(file), hint=_INSTALL) from error
+    _check_file(file)
+    try:
+        with Image.open(file) as picture:
+            return picture.convert("RGB")
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        raise RunError("not a picture", where=str(file), hint="give a JPEG, PNG or WebP file") from error
+
+
+def _sound(file: Path, rate: int) -> Array:
+    """Samples in -1 … 1 of a piece of sound, its channels averaged."""
+    _check_file(file)
+    samples, found = _wave(file) if file.suffix.lower() == ".wav" else _other_sound(file)
+    if found != rate:
+        raise RunError(
+            f"it has {found} samples a second, and the model takes {rate}",
+            where=str(file),
+            hint=f"convert it: ffmpeg -i {file.name} -ar {rate} -ac 1 converted.wav",
+        )
+    return np.asarray(samples.mean(axis=1), np.float32)
+
+
+def _wave(file: Path) -> tuple[Array, int]:
+    """[samples, channels] of a .wav file, and its sampling rate; formats that Python does not read go to soundfile."""
+    try:
+        with wave.open(str(file), "rb") as stream:
+            width, channels = stream.getsampwidth(), stream.getnchannels()
+            data, rate = stream.readframes(stream.getnframes()), stream.getframerate()
+    except (wave.Error, EOFError):
+        return _other_sound(file)
+    if width not in _SCALES:
+        return _other_sound(file)
+    if width == 1:  # the only unsigned one
+        numbers = np.frombuffer(data, np.uint8).astype(np.float64) - 128
+    else:
+        numbers = np.frombuffer(data, f"<i{width}").astype(np.float64)
+    return (numbers / _SCALES[width]).reshape(-1, channels), rate
+
+
+def _other_sound(file: Path) -> tuple[Array, int]:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: its library of C is missing
+        raise RunError("soundfile is not installed", where=str(file), hint=_INSTALL) from error
+    try:
+        samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
+    except Exception as error:  # soundfile raises RuntimeErrors of its own
+        raise RunError("not a sound", where=str(file), hint="give a WAV, FLAC or OGG file") from error
+    return samples, int(rate)
+
+
+def _check_file(file: Path) -> None:
+    if not file.is_file():
+        raise RunError("no such file", where=str(file), hint="give the file of a picture or of a sound")
+
+
+def _check_length(file: Path, samples: int, process: Any, shape: tuple[int, ...]) -> None:
+    """Refuse silence of no length, and what would be cut off."""
+    most = shape[1] if len(shape) == 2 else getattr(process, "n_samples", None)
+    if not samples:
+        raise RunError("there is no sound in it", where=str(file), hint="give a longer recording")
+    if most is not None and samples > most:
+        raise RunError(
+            f"{samples} samples are more than the {most} that the build takes",
+            where=str(file),
+            hint="cut it into pieces, or compile with a larger `samples` in model.yaml",
+        )
+
+
+def _fitting(array: Array, shape: tuple[int, ...], option: str) -> Array:
+    """The array as float32, where it has the sizes of the build."""
+    if array.shape[1:] != shape[1:]:
+        key = "image_size" if option == "--image" else "samples"
+        raise RunError(
+            f"the preprocessor makes {list(array.shape[1:])}, and the build takes {list(shape[1:])}",
+            where=option,
+            hint=f"write `{key}` in model.yaml as the preprocessor has it, and compile again",
+        )
+    return np.ascontiguousarray(array, np.float32)

@@ -1,0 +1,22 @@
+"""Encoders of pictures and sound, cut in three: what comes out is what transformers computes, and no picture leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.families.tensors import FAMILIES, check_tensors
+
+pytestmark = [pytest.mark.hf, pytest.mark.ort]
+
+QUICK = ("vit", "swin", "convnext", "wav2vec2", "whisper")
+"""One of each kind: tokens of patches, windows of them, no attention, sound, and features of sound."""
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FAMILIES]
+)
+def test_family(family: str, tmp_path: Path) -> None:
+    result = check_tensors(family, tmp_path)
+    assert result.counts, result
