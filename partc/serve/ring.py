@@ -80,6 +80,13 @@ class Job:
     """Times that it was submitted."""
     is_cancelled: bool = False
 
+    @property
+    def finish(self) -> str:
+        """The reason for its end, `stop` or `length`, once its last token has come; before that empty."""
+        if self.tokens and self.tokens[-1] in self.stop:
+            return "stop"
+        return "length" if len(self.tokens) >= self.max_new_tokens > 0 else ""
+
 
 class Owner(Protocol):
     """Who has rings. All methods are called in the event loop."""
@@ -173,7 +180,7 @@ class RingThread:
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it has not read what wakes it anyway
+        with contextlib.suppress(OSError):  # it has not read what wakes it anyway, or has ended
             self._waker.send(b"\0")
 
     # What follows runs in the thread.
@@ -261,8 +268,12 @@ class RingThread:
         for place in _emptied(self._places):
             self._call(place.on_end, reason)
         for job in self._jobs:
+            if self._ending.is_set() and job.request is not None:
+                job.lives -= 1  # the ring was not lost: its requests may begin again however often they did
             if job.request is None and not job.is_cancelled:
                 self._call(self._owner.job_waits, self, job, reason)
+            elif job.finish:
+                self._end(job, _complete(job))
             elif _may_begin_again(job):
                 job.request = None
                 self.begun_again += 1
@@ -346,9 +357,9 @@ class RingThread:
             outcome = None if job.request is None else job.request.outcome
             if outcome is None:
                 continue
-            if isinstance(outcome, Result):
+            if isinstance(outcome, Result) or job.finish:
                 self._jobs.remove(job)
-                self._end(job, outcome)
+                self._end(job, outcome if isinstance(outcome, Result) else _complete(job))
             elif _is_source_lost(outcome) and _may_begin_again(job):
                 job.request = None
                 self.begun_again += 1
@@ -393,4 +404,12 @@ def _is_source_lost(outcome: PartcError) -> bool:
 
 
 def _may_begin_again(job: Job) -> bool:
-    return not (job.is_cancelled or job.lives > 1 or len(job.tokens) >= job.max_new_tokens > 0)
+    return not (job.is_cancelled or job.lives > 1)
+
+
+def _complete(job: Job) -> Result:
+    """The result of a request whose ring was lost between its last token and its end."""
+    return Result(
+        prompts=[job.prompt], tokens=[job.tokens], texts=[], finish=[job.finish], outputs={}, elapsed_s=0.0, timings={},
+        trace=[],
+    )  # fmt: skip

@@ -136,7 +136,8 @@ class Rings:
             return
         self._places[job] = ring
         ring.jobs.add(job)
-        ring.prompts.append(job.prompt)
+        if job.reuses:
+            ring.prompts.append(job.prompt)
         ring.thread.submit(job)
 
     def cancel(self, job: Job) -> None:
@@ -176,6 +177,7 @@ class Rings:
             for job in waiting:
                 self.submit(job)
         else:
+            ring.prompts.clear()  # its rows may be gone
             for job in thread.withdrawn():
                 self._again(job, error)
         if not ring.is_leaving:
