@@ -133,6 +133,12 @@ class Fleet:
             hint = "partc fleet down, then partc fleet up; or leave `door` as it was"
             raise ConfigError(f"the door runs with other settings: {place}", where="door", hint=hint)
         known: Mapping[str, DoorRing] = _asked(door.rings)
+        for name in (
+            known.keys() - wanted.keys()
+        ):  # first, since others may have their devices and addresses now
+            tell(f"ring {name}: ends")
+            _asked(lambda name=name: door.remove.remote(name, grace_s), grace_s + _KEEPER_S)
+            self._replace(RingPosts(known[name], ()), tell)
         for name, posts in wanted.items():
             if name in known and known[name] == posts.door and _kept(posts):
                 continue
@@ -142,16 +148,11 @@ class Fleet:
             self._replace(posts, tell)
             _asked(lambda ring=posts.door: door.open.remote(ring))
             _await_ring(door, name, tell)
-        for name in set(known) - set(wanted):
-            tell(f"ring {name}: ends")
-            _asked(lambda name=name: door.remove.remote(name, grace_s), grace_s + _KEEPER_S)
-            self._replace(RingPosts(known[name], ()), tell)
 
     def _replace(self, posts: RingPosts, tell: Tell) -> None:
         """Keepers as they are wanted, in place of those that the ring has."""
-        for name in _names():
-            if name.startswith(f"keeper/{posts.door.name}/"):
-                _kill(name)
+        for name in _keepers_of(posts.door.name):
+            _kill(name)
         started = [(post, _keep(post)) for post in posts.keepers]
         for post, keeper in started:
             _asked(keeper.post, _KEEPER_S)
@@ -179,7 +180,9 @@ def _check_resources(wanted: Mapping[str, RingPosts]) -> None:
 
 
 def _kept(posts: RingPosts) -> bool:
-    """Whether all keepers of a ring do what is wanted; one that is away counts as such: Ray brings it back."""
+    """Whether a ring has the keepers that are wanted, and no other; one that is away counts: Ray brings it back."""
+    if set(_keepers_of(posts.door.name)) != {post.name for post in posts.keepers}:
+        return False
     for post in posts.keepers:
         keeper = _actor(post.name)
         if keeper is None:
@@ -229,6 +232,10 @@ def _names() -> list[str]:
     return [
         name for name in list_named_actors(all_namespaces=False) if name == DOOR or name.startswith("keeper/")
     ]
+
+
+def _keepers_of(ring: str) -> list[str]:
+    return [name for name in _names() if name.startswith(f"keeper/{ring}/")]
 
 
 def _actor(name: str) -> Any:

@@ -87,7 +87,7 @@ class Door:
     def remove(self, name: str, grace_s: float) -> None:
         """Take a ring away when its requests have ended; those that have not by then begin again at another."""
         self._call(self._server.remove(name, grace_s))
-        del self._rings[name]
+        self._rings.pop(name, None)
         self._keep()
 
     def end(self) -> None:

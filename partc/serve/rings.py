@@ -121,8 +121,8 @@ class Rings:
             await asyncio.sleep(_LOOK_S)
         await asyncio.to_thread(ring.thread.close)
         await asyncio.sleep(0)  # what the thread has told is heard
-        self._begun_again += ring.thread.begun_again
-        del self._rings[name]
+        if self._rings.pop(name, None) is not None:  # else somebody else has removed it meanwhile
+            self._begun_again += ring.thread.begun_again
 
     def submit(self, job: Job) -> None:
         """Begin a job as soon as a ring takes it."""
