@@ -231,8 +231,14 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
         eos_token_ids=eos,
         bos_token_id=bos,
         pad_token_id=pad,
-        labels=tuple(model.id2label[i] for i in sorted(model.id2label)) if classifier else None,
+        labels=_labels(model) if classifier else None,
     )
+
+
+def _labels(model: PretrainedConfig) -> tuple[str, ...] | None:
+    """The names of the classes; None where a config of several parts does not say them."""
+    names = getattr(model, "id2label", None)
+    return tuple(names[i] for i in sorted(names)) if names else None
 
 
 def _special_tokens(source: Source) -> tuple[tuple[int, ...], int | None, int | None]:

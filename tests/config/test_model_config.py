@@ -58,6 +58,12 @@ def test_every_key(folder: Path) -> None:
     assert load(folder, text) == expected
 
 
+@pytest.mark.parametrize(("text", "size"), [("224", (224, 224)), ("[480, 640]", (480, 640))])
+def test_sizes_of_pictures_and_sound(folder: Path, text: str, size: tuple[int, int]) -> None:
+    config = load(folder, f"model: org/name\ntask: image-classification\nimage_size: {text}\nsamples: 800\n")
+    assert (config.image_size, config.samples) == (size, 800)
+
+
 def test_other_sources(folder: Path) -> None:
     random = load(folder, "model: {config: {model_type: llama, hidden_size: 64}, seed: 3}\n")
     assert random.model == RandomModel({"model_type": "llama", "hidden_size": 64}, 3)
@@ -125,6 +131,11 @@ def test_default_workload_fits_a_short_sequence(folder: Path) -> None:
         ("model: ./storyteller\nworkload: {prompt: 500}\nmax_sequence: 400\n", "longer than max_sequence"),
         ("model: ./storyteller\nworkload: {prompts: 5}\n", "unknown key `prompts`"),
         ("model: ./storyteller\ndims: {n: 4}\n", "belongs to ONNX"),
+        *(
+            (f"model: ./storyteller\nimage_size: {value}\n", r"expected a whole number or \[height, width\]")
+            for value in ("0", "[4]", "[4, 0]", "[1, 2, 3]", "true", "[true, 4]", "large", "{height: 3}")
+        ),
+        ("model: ./storyteller\nsamples: 0\n", "at least 1"),
         ("model: ./storyteller\ntrust_remote_code: true\n", "never run"),
         ("model: {config: {model_type: x, auto_map: {a: b}}}\n", "never run"),
         ("model: ./storyteller\nmodel: ./storyteller\n", "model.yaml:2: the key `model` is given twice"),

@@ -1,6 +1,8 @@
-"""`make families`: which causal language models of transformers compile, and compute the same tokens.
+"""`make families`: which models of transformers compile, and compute the same.
 
-    python -m tests.families [FAMILY …] [--target ort | tvm] [--quantize int8 | int4] [--markdown docs/families.md]
+    python -m tests.families [FAMILY …] [--tensors] [--target ort | tvm] [--quantize int8 | int4] [--markdown FILE]
+
+They are the causal language models; with `--tensors` the encoders of pictures and sound of `tests/families/tensors.py`.
 
 Every family gets a process of its own, so that one which crashes or hangs ends nothing else. Prints a line a family,
 then the counts; `--json FILE` writes the results, `--markdown FILE` the section of this run in the page. Exit code 1
@@ -40,17 +42,19 @@ def main() -> int:
         "--target", choices=("ort", "tvm"), default="ort", help="of all devices (default ort)"
     )
     parser.add_argument("--quantize", choices=("int8", "int4"), help="compare with the uncut model in this")
+    parser.add_argument("--tensors", action="store_true", help="encoders of pictures and sound instead")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write them into this page")
     parser.add_argument("--jobs", type=int, default=2, help="families at once (default 2)")
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="seconds a family may take")
     parser.add_argument("--least", type=int, default=75, help="families that must count (default 75)")
     options = parser.parse_args()
-    kind = Kind(options.target, options.quantize)
+    kind = Kind(options.target, options.quantize, options.tensors)
     _load_libraries()
+    from tests.families.tensors import FAMILIES
     from tests.families.tiny import causal_families
 
-    families = options.families or causal_families()
+    families = options.families or (list(FAMILIES) if options.tensors else causal_families())
     outcomes = []
     with ThreadPoolExecutor(options.jobs) as pool:
         for outcome in pool.map(lambda family: _supervised(family, kind, options.limit), families):
@@ -75,7 +79,8 @@ def _load_libraries() -> None:
     """Import what every child needs once, before the first fork."""
     import torch
 
-    import tests.families.check  # noqa: F401
+    import tests.families.check
+    import tests.families.tensors  # noqa: F401
 
     torch.set_num_threads(1)
     logging.disable(logging.ERROR)
@@ -107,6 +112,27 @@ def _child(family: str, kind: Kind, sender: Connection) -> None:
 
 
 def _verdict(family: str, kind: Kind) -> tuple[str, str]:
+    return _verdict_of_tensors(family, kind) if kind.tensors else _verdict_of_tokens(family, kind)
+
+
+def _verdict_of_tensors(family: str, kind: Kind) -> tuple[str, str]:
+    from partc.errors import UserError
+    from tests.families.tensors import check_tensors
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            result = check_tensors(family, Path(folder), kind.target, kind.quantize)
+        except UserError as error:
+            return "refused", _line(error)
+        except Exception as error:
+            return "crashed", _line(error)
+    weak = [name for name, changed in result.controls.items() if not changed]
+    if result.counts:
+        return "counts", f"error {result.error:.1e}; controls: {', '.join(result.controls)}"
+    return ("weak", f"unchanged without: {', '.join(weak)}") if weak else ("differs", result.detail)
+
+
+def _verdict_of_tokens(family: str, kind: Kind) -> tuple[str, str]:
     from partc.errors import UserError
     from tests.families.tiny import computes, tiny_config, tiny_model
 

@@ -19,6 +19,15 @@ _QUANTIZED = (
     "logits, and spoiled weights the tokens."
 )
 
+_TENSORS = (
+    "give the outputs of transformers for a batch of two: outputs and every value that crosses a link are within\n"
+    "1e-4 of the largest value, nothing of the picture or of the sound crosses one, and all negative controls pass."
+)
+_QUANTIZED_TENSORS = (
+    "give the outputs of the uncut model of the same quantisation for a batch of two, within 1e-4 of the largest\n"
+    "value; nothing of the picture or of the sound crosses a link, and all negative controls pass."
+)
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -27,17 +36,29 @@ class Kind:
     target: str
     quantize: str | None = None
     """int8, int4 or None."""
+    tensors: bool = False
+    """Encoders of pictures and sound instead of causal language models."""
 
     @property
     def title(self) -> str:
-        """`tvm, int4`."""
-        return f"{self.target}, {self.quantize}" if self.quantize else self.target
+        """`Target tvm, int4`."""
+        kind = "Pictures and sound, target" if self.tensors else "Target"
+        return f"{kind} {self.target}, {self.quantize}" if self.quantize else f"{kind} {self.target}"
 
     @property
     def command(self) -> str:
         """The command that writes the section."""
+        kind = " --tensors" if self.tensors else ""
         target = "" if self.target == "ort" else f" --target {self.target}"
-        return f"python -m tests.families{target}" + (f" --quantize {self.quantize}" if self.quantize else "")
+        quantize = f" --quantize {self.quantize}" if self.quantize else ""
+        return f"python -m tests.families{kind}{target}{quantize}"
+
+    @property
+    def proof(self) -> str:
+        """What counts."""
+        if self.tensors:
+            return _QUANTIZED_TENSORS if self.quantize else _TENSORS
+        return _QUANTIZED if self.quantize else _PROOF[self.target]
 
 
 @dataclass(frozen=True)
@@ -55,11 +76,11 @@ def section(kind: Kind, outcomes: Sequence[Outcome]) -> str:
     """The section of a run: the families that count in one paragraph, the rest with reasons."""
     counted = [f"`{outcome.family}`" for outcome in outcomes if outcome.verdict == "counts"]
     made = sum(outcome.verdict != "cannot be made tiny" for outcome in outcomes)
-    text = f"""## Target {kind.title}
+    text = f"""## {kind.title}
 
 Written by `{kind.command} --markdown docs/families.md`. Of {len(outcomes)} families, {made} can be made tiny from a
 configuration; {len(counted)} of those are compiled for three devices with no code of their own, and
-{_QUANTIZED if kind.quantize else _PROOF[kind.target]}
+{kind.proof}
 
 {", ".join(counted)}.
 """
