@@ -8,7 +8,8 @@
   requests in flight go back to the owner, to begin again with the tokens that they had, once |
 | ended | gives back those that may begin again, and ends the others with an error |
 
-Sampling draws by seed and position, so a request that begins again gets the tokens that it would have had.
+Sampling draws by seed and position, so a request that begins again gets the tokens that it would have had, but for near
+ties: the tokens that it had are a part of its prompt then.
 """
 
 from __future__ import annotations

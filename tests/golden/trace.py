@@ -9,6 +9,7 @@ prose                 the point of the case
 ~~~trace              the lines below; `pytest tests/golden --update-golden` rewrites the commands among them
 
 setting := "max_batch" N | "max_requests" N           1
+         | "step_requests" N                           1
          | "prompt_chunk" N                            none
          | "patience" N | "rejoin" N | "linger" N      seconds: 5, 0, 0
          | "first_request" N                           1
@@ -257,13 +258,17 @@ class _Player:
             case Compute(submodule=name, slot=slot, inputs=inputs, resets=resets):
                 arrays = zip(self.role.submodules[name].inputs, inputs, strict=True)
                 named = {"slot": str(slot)} if slot else {}
+                if command.others:
+                    named["others"] = print_value(command.others)
                 return "compute " + print_call(
                     name, print_values(arrays), named | ({"resets": "true"} if resets else {})
                 )
-            case Draw(sampling=sampling, positions=positions):
+            case Draw(sampling=sampling, positions=positions, others=others):
                 named = {"positions": print_value(positions)}
                 if sampling != Sampling():
                     named["sampling"] = print_value(difference(sampling, Sampling()))
+                if others:
+                    named["others"] = print_value([difference(other, Sampling()) for other in others])
                 return "draw " + print_call("logits", (), named)
             case ReadSensors():
                 return "sensors"

@@ -3,6 +3,7 @@
 | field | value where it is not written |
 | --- | --- |
 | `name`, `device` | the sender of the message |
+| `shares` | of a device: whether the build has shared steps |
 | `session`, `incarnation` | 1 |
 | `plan`, `epoch` | those of the device's role, as it starts |
 | `placement` | the compiled one under the message's epoch; names are those of the file's placements |
@@ -45,9 +46,11 @@ from partc.format.message_parts import (
     TensorSpec,
 )
 from partc.format.messages import (
+    CLIENT,
     AnyMessage,
     Commit,
     Data,
+    Hello,
     Message,
     Place,
     Prepare,
@@ -72,7 +75,6 @@ _SIMPLE = {
     "session": 1, "incarnation": 1, "next": 0, "next_request": 0, "earlier": False, "token": 0, "computing": False,
     "sampling": Sampling(), "stop": (), "ignore_eos": False, "trace": False, "report": False, "values": (),
     "elapsed_s": 0.0, "doing": "", "info": {}, "columns": ("step",), "max_new_tokens": 1, "v": 2, "address": "",
-    "shares": False,
     "known": (), "replayed": 0, "mismatches": 0, "have": (), "holders": {}, "addresses": {}, "requests": (),
     "begin": 0, "part": 0, "parts": 1, "row": 0, "position": 0, "from_step": 0, "stands_still": False, "waits": True,
     "ends": False, "reason": "", "likely": (), "reuse": False,
@@ -314,6 +316,8 @@ def _defaults(kind: type[Message], setting: Setting, sender: str, epoch: int) ->
         known.pop("token", None)
     if kind is Prepared:
         known["problem"] = None
+    if kind is Hello:
+        known["shares"] = role.model.step_requests > 1 and known["name"] != CLIENT
     if kind is Want:
         known["end"] = 0
     return {key: known[key] for key in kind.__struct_fields__ if key in known}

@@ -15,7 +15,7 @@ from tests.runtime.roles import Programs, chain, placement_of, roles_of
 
 COMPILED = "compiled"
 """Name of the placement with which the device starts."""
-_LIMITS = ("max_batch", "max_requests", "prompt_chunk")
+_LIMITS = ("max_batch", "max_requests", "step_requests", "prompt_chunk")
 _STARTS = {
     "patience": "patience_s", "first_request": "first_request", "rejoin": "rejoin_s", "linger": "linger_s",
 }  # fmt: skip

@@ -97,9 +97,9 @@ Entries::Entries(const build::Build& build) : build_(build), types_(types_of(bui
   };
   for (const auto& [name, functions] : build.engine.library->functions) {
     for (const Entry& entry : functions.entries) {
-      // Steps that requests share, which this runner takes none of, may have more sequences.
+      // Steps of a token may have as many sequences as there are requests, for runners that take shared steps.
       const std::uint64_t widest =
-          entry.second == 1 ? std::max(most("batch"), build.model.step_requests) : most("batch");
+          entry.second == 1 ? std::max(most("batch"), build.model.max_requests) : most("batch");
       if (entry.first <= widest && entry.second <= most("sequence")) continue;
       throw bundle_error("engine.library.functions: " + name + " has an entry [" + std::to_string(entry.first) +
                              ", " + std::to_string(entry.second) + "], which `dims` do not allow",

@@ -5,15 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from partc.errors import RunError
-from partc.format.message_parts import Opening, Row, Sampling, TensorSpec
+from partc.format.message_parts import Likely, Opening, Row, Sampling, TensorSpec
 from partc.format.messages import Data
 from partc.format.role import Role
-from partc.runtime.core.step import Step, check_sizes, check_specs, check_step, rows_of, step_of
+from partc.runtime.core.step import (
+    Step,
+    apart,
+    check_sizes,
+    check_specs,
+    check_step,
+    rows_of,
+    shared,
+    step_of,
+)
 from tests.runtime.bundles import HIDDEN, LENGTH
-from tests.runtime.core.roles import graph, roles
+from tests.runtime.core.roles import changed, graph, roles
 
 OPENING = Opening(7, Sampling(seed=5), True)
 STEP = Step(7, 1, 0, "prefill", {"batch": 2, "sequence": 3}, (0, 0), (3, 1), OPENING)
@@ -71,6 +81,88 @@ def test_a_step_of_tensors_has_one_row() -> None:
 def test_rows_that_are_not_one_request_s(role: Role, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RunError, match=message):
         step_of(data_of(STEP, **changes), role)
+
+
+# -- rows of several requests
+
+TOKEN = Step(7, 1, 4, "decode", {"batch": 1, "sequence": 1}, (6,), (1,))
+OTHERS = (
+    replace(TOKEN, request=9, slot=0, step=1, position=(3,)),
+    replace(TOKEN, request=8, slot=2, position=(5,)),
+)
+
+
+@pytest.fixture
+def sharing(role: Role) -> Role:
+    """Three sequences a request, three requests, and three of them in a step."""
+    return changed(role, model=structs.replace(role.model, max_requests=3, step_requests=3))
+
+
+def test_a_shared_step_round_trips(sharing: Role) -> None:
+    """Each request has the first row of its slot."""
+    step = shared([TOKEN, *OTHERS])
+    rows = (Row(7, 3, 4, 6, 1), Row(9, 0, 1, 3, 1), Row(8, 6, 4, 5, 1))
+    assert rows_of(step, 3) == rows
+    assert step_of(data_of(step), sharing) == step
+    assert apart(step) == [TOKEN, *OTHERS]
+    assert (step.slots, step.end, step.dims["batch"]) == ((1, 0, 2), (7, 4, 6), 3)
+    check_step(step, sharing)
+
+
+def test_a_step_that_nobody_shares_is_its_request_s() -> None:
+    assert shared([TOKEN]) == TOKEN
+    assert apart(TOKEN) == [TOKEN]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"phase": "prefill"}, "do not share a step of 'prefill'"),
+        ({"open": (OPENING,)}, "do not share a step"),
+        ({"likely": ((Likely(1, -0.5),),) * 3}, "do not share a step"),
+        (
+            {"rows": tuple(Row(request, 3 * request, 4, 6, 1) for request in range(4))},
+            "4 requests do not share",
+        ),
+        ({"rows": (Row(7, 3, 4, 6, 1), Row(8, 1, 4, 5, 1))}, "row 1 is not the first of a slot"),
+        ({"rows": (Row(7, 3, 4, 6, 1), Row(8, 9, 4, 5, 1))}, "row 9 is not the first of a slot"),
+        ({"rows": (Row(7, 3, 4, 6, 1), Row(8, 0, 0, 0, 1))}, "the step that opens request 8 is shared"),
+        ({"rows": (Row(7, 3, 4, 6, 1), Row(8, 3, 4, 5, 1))}, "a request or a slot has two rows"),
+        (
+            {"rows": (Row(7, 3, 4, 6, 1), Row(7, 0, 4, 5, 1), Row(8, 6, 4, 5, 1))},
+            "a request or a slot has two rows",
+        ),
+    ],
+)
+def test_rows_that_share_no_step(sharing: Role, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        step_of(data_of(shared([TOKEN, *OTHERS]), **changes), sharing)
+
+
+def test_steps_are_shared_where_the_build_says_so(role: Role) -> None:
+    with pytest.raises(RunError, match="row 0 of step 1 does not belong to request 7"):
+        step_of(data_of(shared([TOKEN, OTHERS[0]])), role)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dims": {"batch": 4, "sequence": 1}}, "batch is 4, at most 3"),
+        ({"dims": {"batch": 2, "sequence": 1}}, "2 sequences with 3 positions and 3 lengths"),
+        ({"position": (6, 3)}, "3 sequences with 2 positions"),
+        ({"position": (6, LENGTH, 5)}, f"1 of 1 tokens at position {LENGTH}"),
+        ({"length": (1, 0, 1)}, "0 of 1 tokens"),
+    ],
+)
+def test_sizes_of_a_shared_step(sharing: Role, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        check_step(replace(shared([TOKEN, *OTHERS]), **changes), sharing)
+
+
+def test_two_devices_mean_other_shared_steps() -> None:
+    step = shared([TOKEN, *OTHERS])
+    assert step.same_as(shared([TOKEN, *OTHERS]))
+    assert not step.same_as(shared([TOKEN, replace(OTHERS[0], request=6), OTHERS[1]]))
 
 
 # -- steps
