@@ -94,8 +94,8 @@ _BODY_BYTES_PER_TOKEN = 64
     "--linger",
     type=seconds,
     metavar="SECONDS",
-    default=30.0,
-    help="How long requests wait for a source that is out of reach.  [default: 30]",
+    help="How long requests wait for a source that is out of reach.  [default: 30; with several rings 0: another one "
+    "takes them over]",
 )
 @click.option(
     "--insecure", is_flag=True, help="Neither keys nor encryption in the ring; loopback addresses only."
@@ -119,7 +119,7 @@ def serve_command(
     max_body: int | None,
     allow_moves: bool,
     runner: Runner | None,
-    linger: float,
+    linger: float | None,
     insecure: bool,
     as_json: bool,
 ) -> None:
@@ -132,6 +132,7 @@ def serve_command(
     import asyncio
 
     from partc.runtime.client.launch import LocalSettings
+    from partc.runtime.core.liveness import LINGER_S
     from partc.serve.access import Limits, read_keys
     from partc.serve.server import Server, ServerSettings
 
@@ -142,6 +143,8 @@ def serve_command(
         len(addresses) not in (0, len(builds)),
         f"{len(builds)} builds and {len(addresses)} times --connect: give one for each",
     )
+    if linger is None:
+        linger = LINGER_S if len(builds) == 1 else 0.0
     local = LocalSettings(insecure, linger_s=linger, runner=runner)
     rings = [
         _ring(name, build, connect, local)

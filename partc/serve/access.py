@@ -114,7 +114,7 @@ async def read_bytes(request: Request, most_bytes: int) -> bytes:
     """The body of a request.
 
     Raises:
-        ApiError: it is too large, or does not come.
+        ApiError: it is too large, compressed, or does not come.
     """
     data, seen = bytearray(), 0
     try:
@@ -133,6 +133,12 @@ async def read_bytes(request: Request, most_bytes: int) -> bytes:
     if seen > most_bytes:
         message = f"the body has more than {most_bytes} bytes"
         raise ApiError(message, status=413, code="body_too_large", headers={"connection": "close"})
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        message = f"the body is encoded as {encoding}: send it as it is, without Content-Encoding"
+        raise ApiError(
+            message, status=415, code="unsupported_encoding", headers={"accept-encoding": "identity"}
+        )
     return bytes(data)
 
 

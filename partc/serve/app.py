@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -243,7 +244,7 @@ class Endpoint:
         except TimeoutError:
             self.metrics.requests["timeout"] += 1
             raise too_slow(self.limits.request_s) from None
-        except ApiError:
+        except Exception:
             self.metrics.requests["failed"] += 1
             raise
         self.metrics.requests["cancelled" if outcome is None else "ok"] += 1
@@ -285,8 +286,9 @@ class Endpoint:
         turns = [self.tokenizer.token(text) for text in self.chat.ends] if is_chat else []
         return frozenset([*self.role.model.eos_token_ids, *(token for token in turns if token is not None)])
 
-    def _check_name(self, name: str) -> None:
-        if name != self.name:
+    def _check_name(self, name: str | None) -> None:
+        """Refuse another model; a request without a name means the one that is there."""
+        if name not in (None, self.name):
             message = f"the model `{name}` does not exist: this server has `{self.name}`"
             raise ApiError(message, status=404, param="model", code="model_not_found")
 
@@ -325,6 +327,10 @@ class Stream:
         except ApiError as error:
             outcome = "failed"
             await _send_text(send, event(error.body()))
+        except Exception:
+            outcome = "failed"
+            traceback.print_exc()
+            await _send_text(send, event(_bug().body()))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return outcome
 
@@ -387,8 +393,12 @@ async def _on_error(request: Request, error: PartcError) -> Response:
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     """The traceback goes to the server's stderr, and none of it to a client."""
+    return error_response(_bug())
+
+
+def _bug() -> ApiError:
     message = "this is a bug of partc; the server's output has the details"
-    return error_response(ApiError(message, status=500, kind="server_error", code="internal_error"))
+    return ApiError(message, status=500, kind="server_error", code="internal_error")
 
 
 async def _on_http_error(request: Request, error: HTTPException) -> Response:

@@ -41,7 +41,8 @@ class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What both kinds of completions have in common."""
 
-    model: str
+    model: str | None = None
+    """It may be left out: a server has one."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Meta(ge=1, le=MOST_CHOICES)] | None = None
@@ -165,8 +166,8 @@ class CompletionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True
 class EmbeddingBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`POST /v1/embeddings`."""
 
-    model: str
     input: Texts
+    model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Positive | None = None
     user: str | None = None

@@ -18,6 +18,7 @@ import contextlib
 import socket
 import sys
 import threading
+import traceback
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -294,13 +295,24 @@ class RingThread:
         while not self._ending.is_set():
             watching = self._watch(client, watching)
             self._obey(client)
-            client.listen(_LISTEN_S)
+            self._listen(client)
             self._drain()
             self._settle()
             self._check(opened)
         for job in self._jobs:
             if job.request is not None and not job.request.done:
                 job.request.cancel()
+
+    def _listen(self, client: Client) -> None:
+        """Handle what comes. A bug in what belongs to one request has ended that one, and the others go on."""
+        try:
+            client.listen(_LISTEN_S)
+        except PartcError:
+            raise
+        except Exception:
+            if not any(job.request is not None and job.request.done for job in self._jobs):
+                raise
+            traceback.print_exc()
 
     def _watch(self, client: Client, watching: bytes | None) -> bytes | None:
         if watching is None and self._on_status is not None:
@@ -345,6 +357,10 @@ class RingThread:
                 raise
             self._jobs.remove(job)
             self._end(job, error)
+        except Exception as error:
+            traceback.print_exc()
+            self._jobs.remove(job)
+            self._end(job, RunError(f"the request could not be sent: {error!r}", cause="bug"))
 
     def _token(self, job: Job, tokens: Tokens) -> None:
         (token,) = tokens.tokens

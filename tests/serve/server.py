@@ -109,9 +109,9 @@ def events(text: str) -> list[Any]:
 
 
 @contextmanager
-def serving(build: Path, *options: str, ready: bool = True) -> Iterator[Server]:
+def serving(build: Path, *options: str, ready: bool = True, program: str = "partc.cli") -> Iterator[Server]:
     """`partc serve` until the block ends, with the template beside the build."""
-    command = [sys.executable, "-P", "-m", "partc.cli", "serve", str(build), "--port", "0", "--json"]
+    command = [sys.executable, "-P", "-m", program, "serve", str(build), "--port", "0", "--json"]
     command += ["--chat-template", str(build.parent / "template.jinja"), *options]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}

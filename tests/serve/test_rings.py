@@ -14,6 +14,8 @@ import pytest
 
 from partc.errors import ConfigError
 from partc.format.message_parts import Sampling
+from partc.runtime.client.launch import launch_local
+from partc.runtime.core.liveness import LINGER_S
 from partc.serve.ring import Job
 from tests.serve.server import MODEL, Server, await_state, serving
 
@@ -48,6 +50,33 @@ def test_a_request_goes_on_at_another_ring(build: Path, other: Path) -> None:
         (answer,) = answers
         assert (answer["usage"], answer["choices"][0]["finish_reason"]) == (expected["usage"], "length")
         assert server.metric("partc_begun_again_total") == 1
+
+
+def test_another_ring_takes_over_at_once(build: Path, other: Path) -> None:
+    """Nobody waits for a source on the network that may come back, since there is another one."""
+    answers: list[Any] = []
+    with (
+        launch_local(build, restart=False) as first,
+        launch_local(other, restart=False) as second,
+        serving(
+            build, str(other), "--connect", first.source, "--connect", second.source, ready=False
+        ) as server,
+    ):
+        for _ in "12":
+            await_state(server.process, "ready")
+        threads = [threading.Thread(target=lambda: answers.append(_ask(server))) for _ in "12"]
+        for thread in threads:
+            thread.start()
+        while server.metric("partc_generated_tokens_total") < 40:
+            pass
+        os.kill(first.pids["a"], signal.SIGKILL)
+        killed = time.monotonic()
+        assert await_state(server.process, "lost")["ring"] == build.name
+        for thread in threads:
+            thread.join(60)
+        assert time.monotonic() - killed < LINGER_S / 2
+        assert len(answers) == 2
+        assert server.metric("partc_begun_again_total") >= 1
 
 
 def test_requests_at_once_are_spread_over_the_rings(build: Path, other: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import socket
@@ -212,6 +213,32 @@ def test_what_is_not_there_says_so(server: Server, path: str) -> None:
     status, answer = server.post(path, {})
     assert (status, answer["error"]["code"]) == (404, "not_found")
     assert server.get(CHAT)[0] == 405
+
+
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("identity", 200), ("br, gzip", 415)])
+def test_a_compressed_body_is_refused(server: Server, encoding: str, status: int) -> None:
+    data = json.dumps({"prompt": "abc", "max_tokens": 1}).encode()
+    connection = _open(server)
+    headers = {"Content-Encoding": encoding}
+    connection.request("POST", "/v1/completions", gzip.compress(data) if status == 415 else data, headers)
+    answer = connection.getresponse()
+    told = json.load(answer)
+    connection.close()
+    assert answer.status == status
+    if status == 415:
+        assert told["error"]["code"] == "unsupported_encoding"
+        assert encoding in told["error"]["message"]
+
+
+def test_the_model_may_be_left_out(server: Server) -> None:
+    for path, body in (("/v1/completions", {"prompt": "abc"}), (CHAT, {"messages": MESSAGES})):
+        status, answer = server.post(path, {"max_tokens": 1, **body})
+        assert (status, answer["model"]) == (200, MODEL)
+        status, answer = server.post(path, {"max_tokens": 1, "model": "another", **body})
+        assert (status, answer["error"]["code"]) == (404, "model_not_found")
+        (missing,) = body
+        status, answer = server.post(path, {"max_tokens": 1})
+        assert (status, answer["error"]["param"]) == (400, missing)
 
 
 def test_a_body_that_is_too_large(server: Server) -> None:

@@ -360,7 +360,7 @@ class Client(Connection):
             case Token(ticket=ticket) | Stats(ticket=ticket) | Trace(ticket=ticket) | Ended(ticket=ticket):
                 request = self._requests.get(ticket)
                 if request is not None:
-                    self._of_request(request, message, frames)
+                    self._try_request(request, message, frames)
             case Error(ticket=ticket, problem=problem):
                 request = self._requests.get(ticket)
                 if request is not None:
@@ -378,6 +378,17 @@ class Client(Connection):
             case _:
                 assert_never(message)
 
+    def _try_request(
+        self, request: Request, message: Token | Stats | Trace | Ended, frames: Sequence[memoryview]
+    ) -> None:
+        """Handle what came for a request. Where that fails, the request ends, and the others go on."""
+        try:
+            self._of_request(request, message, frames)
+        except BaseException as error:
+            request.cancel()
+            self._end(request, RunError(f"the request was cancelled: {error!r} was raised", cause="bug"))
+            raise
+
     def _of_request(
         self, request: Request, message: Token | Stats | Trace | Ended, frames: Sequence[memoryview]
     ) -> None:
@@ -388,7 +399,7 @@ class Client(Connection):
                 assert step == request.steps, f"token {step} came, {request.steps} is awaited"
                 texts = request.take(message)
                 if request.on_token is not None:
-                    self._call(request, Tokens(message.step, list(message.tokens), texts, message.likely))
+                    request.on_token(Tokens(message.step, list(message.tokens), texts, message.likely))
             case Stats(device=device, columns=columns, values=specs):
                 request.timings[device] = Timings(columns, next(iter(join_tensors(specs, frames).values())))
             case Trace(device=device, peer=peer, step=step, values=specs):
@@ -397,16 +408,6 @@ class Client(Connection):
                 self._end(request, request.finish(message, frames))
             case _:
                 assert_never(message)
-
-    def _call(self, request: Request, tokens: Tokens) -> None:
-        """Its own code may fail; then the request ends, and the others go on."""
-        assert request.on_token is not None
-        try:
-            request.on_token(tokens)
-        except BaseException as error:
-            request.cancel()
-            self._end(request, RunError(f"the request was cancelled: on_token raised {error!r}"))
-            raise
 
     def _placed(self, ticket: bytes, outcome: Placed | PartcError) -> None:
         placing = self._placings.pop(ticket, None)
