@@ -2,8 +2,8 @@
 
     python -m tests.bench.speed.gguf_file CHECKPOINT OUT.gguf [Q8_0|Q4_0|Q4_K_S|IQ4_NL]
 
-Written for the random Llamas of this bench: no tokenizer, so the vocabulary is a dummy. Needs the packages gguf and
-llama-cpp-python.
+Written for the random Llamas of this bench: the vocabulary means nothing, and is there since llama.cpp's server wants
+one. Needs the packages gguf and, for formats that are not float32, llama-cpp-python; `llama-quantize` does the same.
 """
 
 from __future__ import annotations
@@ -79,7 +79,21 @@ def _add_settings(writer: Any, config: dict[str, Any]) -> None:
     writer.add_rope_freq_base(rope_theta(config))
     writer.add_vocab_size(config["vocab_size"])
     writer.add_file_type(0)
-    writer.add_tokenizer_model("no_vocab")
+    _add_vocabulary(writer, config["vocab_size"])
+
+
+def _add_vocabulary(writer: Any, size: int) -> None:
+    """Three special tokens, one for each byte, and words that are numbers: SentencePiece's order, which is Llama's."""
+    special, byte = ["<unk>", "<s>", "</s>"], [f"<0x{value:02X}>" for value in range(256)]
+    words = [f"\u2581{number}" for number in range(len(special) + len(byte), size)]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([*special, *byte, *words])
+    writer.add_token_scores([0.0] * size)
+    writer.add_token_types([2, 3, 3, *[6] * len(byte), *[1] * len(words)])  # unknown, control, byte, normal
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(False)
 
 
 def rope_theta(config: dict[str, Any]) -> float:
