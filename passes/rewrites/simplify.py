@@ -153,6 +153,19 @@ def _slice(node: Node, inferred: Inferred) -> Value | None:
     return node.inputs[0] if forward and _keeps_shape(node, inferred) else None
 
 
+def _concat(node: Node, inferred: Inferred) -> Value | None:
+    """Without parts that are empty, and of one part nothing."""
+    kept = [value for value in node.inputs if not _is_empty(value, node.attributes.get("axis"), inferred)]
+    if kept:
+        node.inputs = kept
+    return _single(node, inferred)
+
+
+def _is_empty(value: Value | None, axis: object, inferred: Inferred) -> bool:
+    shape = None if value is None else inferred.shape(value)
+    return shape is not None and isinstance(axis, int) and shape[axis] == 0
+
+
 def _single(node: Node, inferred: Inferred) -> Value | None:
     """`Concat` of one, `Split` into one."""
     return node.inputs[0] if len(node.outputs) == 1 and _keeps_shape(node, inferred) else None
@@ -234,7 +247,7 @@ RULES: dict[str, Callable[[Node, Inferred], Value | None]] = {
     "Expand": _same_shape,
     "Tile": _same_shape,
     "Slice": _slice,
-    "Concat": _single,
+    "Concat": _concat,
     "Split": _single,
     "Add": _neutral(0, commutes=True),
     "Sub": _neutral(0, commutes=False),
