@@ -45,9 +45,9 @@ def print_results(
     if streamed and results[0].tokens:
         click.echo()
         return
-    many = sum(max(1, len(result.prompts)) for result in results) > 1
-    for number, (result, row) in enumerate(_rows(results), start=1):
-        if many:
+    rows = list(_rows(results, labels))
+    for number, (result, row) in enumerate(rows, start=1):
+        if len(rows) > 1:
             click.secho(f"[{number}]", bold=True)
         if result.texts and prompts:
             click.secho(prompts[number - 1], nl=False, dim=True)
@@ -72,10 +72,11 @@ def print_limits(results: Sequence[Result], max_sequence: int) -> None:
     click.echo(f"  hint: {more}", err=True)
 
 
-def _rows(results: Sequence[Result]) -> Iterator[tuple[Result, int]]:
-    """Every sequence of every request; a request of tensors is one."""
+def _rows(results: Sequence[Result], labels: Labels = None) -> Iterator[tuple[Result, int]]:
+    """Every sequence of every request, and every picture with labels; another request of tensors is one."""
     for result in results:
-        for row in range(max(1, len(result.tokens or result.prompts))):
+        classified = result.outputs.get("logits", ()) if labels else ()
+        for row in range(max(1, len(result.tokens or result.prompts or classified))):
             yield result, row
 
 
@@ -104,7 +105,11 @@ def results_json(results: Sequence[Result], labels: Labels, timing: bool = False
     return {
         "labels": list(labels) if labels else None,
         "requests": [
-            {**_result_json(result), **({"timings": _timings_json(result)} if timing else {})}
+            {
+                **_result_json(result),
+                **_scores_json(result, labels),
+                **({"timings": _timings_json(result)} if timing else {}),
+            }
             for result in results
         ],
     }
@@ -119,6 +124,17 @@ def _result_json(result: Result) -> dict[str, Any]:
         "outputs": {name: array.tolist() for name, array in result.outputs.items()},
         "elapsed_s": result.elapsed_s,
     }
+
+
+def _scores_json(result: Result, labels: Labels) -> dict[str, Any]:
+    """For each sequence or picture its labels by falling probability; nothing where there are no labels.
+
+    They are a list as transformers' pipelines give one: ImageNet has two classes of the same name.
+    """
+    if not labels or "logits" not in result.outputs:
+        return {}
+    rows = [_scores(row, labels) for row in result.outputs["logits"]]
+    return {"scores": [[{"label": label, "score": score} for label, score in row] for row in rows]}
 
 
 def _timings_json(result: Result) -> dict[str, dict[str, list[float]]]:

@@ -135,7 +135,8 @@ class Model(Data, frozen=True):
     name: str
     """Name of the model, for people."""
     task: Task
-    """`text-generation`, `text-classification`, `feature-extraction` or `graph`."""
+    """`text-generation`, `text-classification`, `image-classification`, `audio-classification`, `feature-extraction`
+    or `graph`."""
     dtype: DType
     """Element type of weights and activations, before quantisation."""
     max_sequence: Positive

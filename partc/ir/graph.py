@@ -179,7 +179,7 @@ class ModelInfo:
 
     name: str
     task: str
-    """text-generation | text-classification | feature-extraction | graph."""
+    """text-generation | (text | image | audio)-classification | feature-extraction | graph."""
     folder: str = "."
     """The folder of the weight files; weight references are relative to it."""
     random: Mapping[str, Any] | None = None

@@ -153,6 +153,13 @@ def _slice(node: Node, inferred: Inferred) -> Value | None:
     return node.inputs[0] if forward and _keeps_shape(node, inferred) else None
 
 
+def _resize(node: Node, inferred: Inferred) -> Value | None:
+    """To the sizes that there are, given as sizes: scales may round to them. Not where a region is cut out."""
+    crops = node.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    has_sizes = len(node.inputs) > 3 and node.inputs[3] is not None
+    return node.inputs[0] if has_sizes and not crops and _keeps_shape(node, inferred) else None
+
+
 def _concat(node: Node, inferred: Inferred) -> Value | None:
     """Without parts that are empty, and of one part nothing."""
     kept = [value for value in node.inputs if not _is_empty(value, node.attributes.get("axis"), inferred)]
@@ -247,6 +254,7 @@ RULES: dict[str, Callable[[Node, Inferred], Value | None]] = {
     "Expand": _same_shape,
     "Tile": _same_shape,
     "Slice": _slice,
+    "Resize": _resize,
     "Concat": _concat,
     "Split": _single,
     "Add": _neutral(0, commutes=True),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from partc.cli.results import print_limits, print_results, print_tokens
+from partc.cli.results import print_limits, print_results, print_tokens, results_json
 from partc.runtime.client.results import Result, Tokens
 
 
@@ -15,6 +16,20 @@ def _result(tokens: int, finish: str, prompt: int = 4) -> Result:
 def test_prompts_stand_before_their_continuation(capsys: pytest.CaptureFixture[str]) -> None:
     print_results([_result(3, "stop")] * 2, None, streamed=False, prompts=["One", "Two"])
     assert capsys.readouterr().out == "[1]\nOne the end\n[2]\nTwo the end\n"
+
+
+def test_every_picture_of_a_batch_has_its_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    logits = np.log(np.array([[0.25, 0.75], [0.5, 0.5]], np.float32))
+    result = Result([], [], [], [], {"logits": logits}, 0.1, {}, [])
+    print_results([result], ["cat", "dog"], streamed=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "[1]", " 75.0%  dog", " 25.0%  cat", "[2]", " 50.0%  cat", " 50.0%  dog"
+    ]  # fmt: skip
+    (request,) = results_json([result], ["cat", "dog"])["requests"]
+    found = [[one["label"] for one in scores] for scores in request["scores"]]
+    assert found == [["dog", "cat"], ["cat", "dog"]]
+    assert request["scores"][0][0]["score"] == pytest.approx(0.75)
+    assert "scores" not in results_json([result], None)["requests"][0]
 
 
 def test_a_stream_begins_with_its_prompt(capsys: pytest.CaptureFixture[str]) -> None:

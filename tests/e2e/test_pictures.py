@@ -48,6 +48,9 @@ def test_a_picture_is_classified(
         right = AutoModelForImageClassification.from_pretrained("checkpoint")(**pixels).logits.numpy()
     assert answer["labels"] == ["LABEL_0", "LABEL_1", "LABEL_2"]
     np.testing.assert_allclose(answer["requests"][0]["outputs"]["logits"], right, atol=1e-4)
+    best = answer["requests"][0]["scores"][0][0]
+    assert best["label"] == f"LABEL_{right.argmax()}"
+    assert best["score"] == pytest.approx(np.exp(right.max()) / np.exp(right).sum(), abs=1e-4)
     assert run(["verify", "build"]) == 0
     assert "outputs equal" in capsys.readouterr().out
     assert run(["run", "build", "--prompt", "text"]) != 0
