@@ -122,6 +122,9 @@ class TransformersReference(Reference):
         tensors: dict[str, Any] = {
             name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in inputs.items()
         }
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point():  # not every model casts its pictures or its sound
+                tensors[name] = tensor.to(self.network.dtype)
         if self.task == "text-generation":
             tensors["use_cache"] = False
         return tensors

@@ -10,8 +10,8 @@ from tests.families.tensors import FAMILIES, check_tensors
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 
-QUICK = ("vit", "swin", "convnext", "wav2vec2", "whisper")
-"""One of each kind: tokens of patches, windows of them, no attention, sound, and features of sound."""
+QUICK = ("swin", "convnext", "wav2vec2")
+"""Windows of patches, no attention, sound; `tests/e2e/test_pictures.py` has patches alone."""
 
 
 @pytest.mark.parametrize(
