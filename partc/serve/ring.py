@@ -139,6 +139,8 @@ class RingThread:
         self._on_status: Callable[[RingStatus], None] | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ring", daemon=True)
+        self._held: list[Callable[[], None]] | None = None
+        """Calls that wait until all that came is handled; None: they do not wait."""
         self._stood = False
         """Whether the ring ever stood: else the server cannot begin, and ends."""
         self.begun_again = 0
@@ -304,7 +306,11 @@ class RingThread:
                 job.request.cancel()
 
     def _listen(self, client: Client) -> None:
-        """Handle what comes. A bug in what belongs to one request has ended that one, and the others go on."""
+        """Handle what comes. A bug in what belongs to one request has ended that one, and the others go on.
+
+        The event loop is woken once for all of it: that takes longer than what it does with a token.
+        """
+        self._held = []
         try:
             client.listen(_LISTEN_S)
         except PartcError:
@@ -313,6 +319,10 @@ class RingThread:
             if not any(job.request is not None and job.request.done for job in self._jobs):
                 raise
             traceback.print_exc()
+        finally:
+            held, self._held = self._held, None
+            if held:
+                self._call(_call_each, held)
 
     def _watch(self, client: Client, watching: bytes | None) -> bytes | None:
         if watching is None and self._on_status is not None:
@@ -400,8 +410,17 @@ class RingThread:
             self._call(on_status, ring)
 
     def _call(self, function: Callable[..., None], *values: object) -> None:
+        """Call it in the event loop."""
+        if self._held is not None:
+            self._held.append(partial(function, *values))
+            return
         with contextlib.suppress(RuntimeError):  # the event loop has ended, and nobody waits any more
             self._loop.call_soon_threadsafe(function, *values)
+
+
+def _call_each(functions: Sequence[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
 
 
 def _emptied(queue: deque[_T]) -> Iterator[_T]:

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -44,20 +46,14 @@ def main() -> None:
     options = _options()
     watch = Watch()
     builds = {options.build.name: options.build} if options.build else {
-        ring: build(options.folder, ring, options.slots) for ring in options.rings
+        ring: build(options.folder, ring, options.slots, options.threads) for ring in options.rings
     }  # fmt: skip
     with ExitStack() as stack:
         servers = {name: stack.enter_context(partc_server(path)) for name, path in builds.items()}
         if options.llama_server:
             model = source_role(next(iter(builds.values()))).model
             servers[LLAMA] = stack.enter_context(
-                llama_server(
-                    options.llama_server,
-                    options.gguf,
-                    model.max_requests,
-                    model.max_sequence,
-                    model.vocab_size or 256,
-                )
+                llama_server(options.llama_server, options.gguf, model, options.threads)
             )
         found = _rounds(servers, options)
         turns = {name: _second_turn(servers[name], options.turn) for name in builds if options.turn}
@@ -79,11 +75,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True, help="for builds")
     parser.add_argument("--build", type=Path, help="serve this one alone")
     parser.add_argument(
-        "--rings", nargs="+", choices=RINGS, default=list(RINGS), help="rings to serve (both)"
+        "--rings", nargs="+", choices=RINGS, default=list(RINGS), help="rings to serve (all)"
     )
     parser.add_argument("--llama-server", type=Path, metavar="PATH", help="the program llama-server")
     parser.add_argument("--gguf", type=Path, metavar="FILE", help="its model")
     parser.add_argument("--slots", type=int, default=16, help="requests at once (16)")
+    cores = os.cpu_count() or 1
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=cores,
+        help="of one device and of llama.cpp; a ring has one each (all cores)",
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16], help="clients at once (1 4 16)")
     parser.add_argument("--rounds", type=int, default=3, help="(3)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each load that count (8)")
@@ -164,10 +167,10 @@ def _figures(rounds: Sequence[Seen]) -> dict[str, float]:
     first = [taken for seen in rounds for taken in seen.first_s]
     between = [taken for seen in rounds for taken in seen.between_s]
     return {
-        "first_ms_median": _ms(statistics.median(first)),
-        "first_ms_99": _ms(_high(first)),
-        "between_ms_median": _ms(statistics.median(between)),
-        "between_ms_99": _ms(_high(between)),
+        "first_ms_median": _ms(_at(first, 0.5)),
+        "first_ms_99": _ms(_at(first, 0.99)),
+        "between_ms_median": _ms(_at(between, 0.5)),
+        "between_ms_99": _ms(_at(between, 0.99)),
         "most_over_least": round(max(max(seen.tokens) / max(1, min(seen.tokens)) for seen in rounds), 2),
     }
 
@@ -187,8 +190,10 @@ def _spread(values: Sequence[float], digits: int) -> str:
     return f"{statistics.median(values):.{digits}f} [{least:.{digits}f} – {most:.{digits}f}]"
 
 
-def _high(values: Sequence[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(0.99 * len(values)))]
+def _at(values: Sequence[float], share: float) -> float:
+    """The value that this share of all is below; not a number where there is none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
 
 
 def _ms(seconds: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from partc.format.build import Model
 from partc.format.role import source_role
 from tests.bench.serving.streams import Endpoint
 
@@ -36,22 +36,22 @@ def partc_server(build: Path) -> Iterator[Endpoint]:
 
 
 @contextmanager
-def llama_server(program: Path, gguf: Path, slots: int, context: int, vocabulary: int) -> Iterator[Endpoint]:
-    """llama.cpp's server with so many slots of `context` tokens, on all cores; all else is its default.
+def llama_server(program: Path, gguf: Path, model: Model, threads: int) -> Iterator[Endpoint]:
+    """llama.cpp's server with as many slots for as many tokens as a build; all else is its default.
 
     But it keeps no copies of prompts besides its slots, which would only cost time here.
     """
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     command = [str(program), "--model", str(gguf), "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--parallel", str(slots), "--ctx-size", str(slots * context), "--cache-ram", "0"]
-    command += ["--threads", str(os.cpu_count() or 1)]
+    command += ["--parallel", str(model.max_requests), "--cache-ram", "0"]
+    command += ["--ctx-size", str(model.max_requests * model.max_sequence), "--threads", str(threads)]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
         try:
             url = f"http://127.0.0.1:{port}"
             _await_health(url, process)
-            yield Endpoint(url, vocabulary, {"model": "any", "ignore_eos": True})
+            yield Endpoint(url, model.vocab_size or 256, {"model": "any", "ignore_eos": True})
         finally:
             process.terminate()
 
