@@ -74,9 +74,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--folder", type=Path, required=True, help="for builds")
     parser.add_argument("--build", type=Path, help="serve this one alone")
-    parser.add_argument(
-        "--rings", nargs="+", choices=RINGS, default=list(RINGS), help="rings to serve (all)"
-    )
+    parser.add_argument("--rings", nargs="+", choices=RINGS, default=list(RINGS), help="rings to serve (all)")
     parser.add_argument("--llama-server", type=Path, metavar="PATH", help="the program llama-server")
     parser.add_argument("--gguf", type=Path, metavar="FILE", help="its model")
     parser.add_argument("--slots", type=int, default=16, help="requests at once (16)")
