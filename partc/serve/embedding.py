@@ -12,10 +12,10 @@ from partc.format.dtypes import Array
 from partc.format.message_parts import Sampling
 from partc.runtime.client.results import Result
 from partc.serve.errors import api_error
+from partc.serve.job import Job
 from partc.serve.metrics import Metrics
 from partc.serve.pooling import Pooling
 from partc.serve.replies import Json
-from partc.serve.ring import Job
 from partc.serve.rings import Rings
 
 HIDDEN = "last_hidden_state"

@@ -16,9 +16,9 @@ from partc.runtime.client.results import Result
 from partc.runtime.client.text import Tokenizer
 from partc.serve.answer import Answer, Piece, StopSearch
 from partc.serve.errors import ApiError, api_error
+from partc.serve.job import Job
 from partc.serve.metrics import Metrics
 from partc.serve.replies import DONE, KEEP_ALIVE, Json, Shape, event
-from partc.serve.ring import Job
 from partc.serve.rings import Rings
 
 KEEP_ALIVE_S = 10.0

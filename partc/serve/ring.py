@@ -23,18 +23,17 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol, TypeVar
 
 from partc.errors import PartcError, RunError
-from partc.format.message_parts import Likely, Sampling
 from partc.format.placement import Placement
 from partc.format.status import RingStatus
 from partc.runtime.client.client import Client
 from partc.runtime.client.placing import Answered
-from partc.runtime.client.request import Request
 from partc.runtime.client.results import Result, Tokens
+from partc.serve.job import Job
 
 _T = TypeVar("_T")
 State = Literal["starting", "ready", "lost", "ended"]
@@ -60,34 +59,6 @@ _MOST_PAUSE_S = 30.0
 _LISTEN_S = 1.0
 _STATUS_S = 1.0
 """Time between two states of the ring, while somebody watches."""
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One sequence to generate, or to encode. `on_token` and `on_end` are called in the event loop."""
-
-    prompt: Sequence[int]
-    max_new_tokens: int
-    sampling: Sampling
-    stop: Sequence[int]
-    on_token: Callable[[int, Sequence[Likely]], None]
-    """With the token come its own probability and those of others, where `sampling.likely` asks for them."""
-    on_end: Callable[[Result | PartcError], None]
-    reuses: bool = False
-    """Whether rows of an earlier request that began alike may be used, and later ones may use those of this one."""
-    tokens: list[int] = field(default_factory=list)
-    """Those that have come; the ring's thread alone touches this and what follows."""
-    request: Request | None = None
-    lives: int = 0
-    """Times that it was submitted."""
-    is_cancelled: bool = False
-
-    @property
-    def finish(self) -> str:
-        """The reason for its end, `stop` or `length`, once its last token has come; before that empty."""
-        if self.tokens and self.tokens[-1] in self.stop:
-            return "stop"
-        return "length" if len(self.tokens) >= self.max_new_tokens > 0 else ""
 
 
 class Owner(Protocol):

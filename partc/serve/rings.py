@@ -18,7 +18,8 @@ from partc.format.placement import Placement
 from partc.format.status import RingStatus
 from partc.runtime.client.placing import Answered
 from partc.runtime.client.results import Result
-from partc.serve.ring import Job, Opener, RingThread, State
+from partc.serve.job import Job
+from partc.serve.ring import Opener, RingThread, State
 
 OnState = Callable[[str, State, PartcError | None], None]
 """Called with the name of a ring, its state, and the reason."""

@@ -13,7 +13,8 @@ import pytest
 from partc.errors import PartcError, RunError
 from partc.format.message_parts import Sampling
 from partc.runtime.client.results import Result, Tokens
-from partc.serve.ring import Job, Opened, RingThread, State
+from partc.serve.job import Job
+from partc.serve.ring import Opened, RingThread, State
 
 pytestmark = pytest.mark.serve
 LOST = RunError("the source closed its connection", cause="lost-peer")

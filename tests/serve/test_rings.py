@@ -16,7 +16,7 @@ from partc.errors import ConfigError
 from partc.format.message_parts import Sampling
 from partc.runtime.client.launch import launch_local
 from partc.runtime.core.liveness import LINGER_S
-from partc.serve.ring import Job
+from partc.serve.job import Job
 from tests.serve.server import MODEL, Server, await_state, serving
 
 pytestmark = pytest.mark.serve
