@@ -138,13 +138,15 @@ class Reached(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Held(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """`[request, submodule, steps]`: the rows of so many steps, without a gap, lie in a sub-module's states."""
+    """`[request, submodule, steps, exact]`: the rows of so many steps, without a gap, lie in a sub-module's states."""
 
     request: Count
     submodule: str
     """Its name."""
     steps: Count
     """The watermark."""
+    exact: bool = False
+    """Whether it can go on from there or from the first step alone, since a step rewrites states as a whole."""
 
 
 class Resumption(Struct, frozen=True, forbid_unknown_fields=True):

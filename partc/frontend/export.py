@@ -33,6 +33,7 @@ from transformers.initialization import TORCH_INIT_FUNCTIONS
 from partc.errors import ModelError
 from partc.frontend.alignment import NotAlignedError, align_queries
 from partc.frontend.complex_pairs import complex_as_pairs
+from partc.frontend.recurrent import StateLostError, recurrences
 from partc.frontend.sizes import simplify_sizes
 from partc.frontend.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
 from partc.frontend.tracing import NotCausalError, Trace, TraceCache, register, tracing
@@ -105,7 +106,8 @@ class _Wrapped(torch.nn.Module):
         trace = Trace(position, index, length, self.buffer)
         self.seen(trace)
         last_rows = _last_rows_only(self.network, length, self.buffer is not None)
-        with tracing(trace), complex_as_pairs(), last_rows:
+        states = recurrences(self.network, trace.recurrence if self.buffer is not None else None)
+        with tracing(trace), states, complex_as_pairs(), last_rows:
             result = self.network(**self._arguments(trace, input_ids, past, token_type_ids))
             return outputs_of(result, self.outputs)
 
@@ -115,7 +117,8 @@ class _Wrapped(torch.nn.Module):
         arguments: dict[str, Any] = {"input_ids": input_ids}
         if self.buffer is not None:
             layers = _layer_count(self.network.config)
-            arguments |= {"past_key_values": TraceCache(layers, past), "use_cache": True}
+            name = "cache_params" if "cache_params" in self.accepted else "past_key_values"
+            arguments |= {name: TraceCache(layers, past), "use_cache": True}
         else:
             arguments["attention_mask"] = (trace.index[None, :] < trace.length[:, None]).to(torch.int64)
             if "use_cache" in self.accepted:
@@ -255,7 +258,7 @@ class _NotOursError(Exception):
     """The trace went through, but not in the way that was asked for."""
 
 
-_OURS = (_NotOursError, NotAlignedError, NotCausalError)
+_OURS = (_NotOursError, NotAlignedError, NotCausalError, StateLostError)
 """Reasons in our own words."""
 
 
@@ -297,11 +300,11 @@ def _export(
 
 
 def _check_trace(trace: Trace, task: str, attention: str) -> None:
-    if task == "text-generation" and trace.updates == 0:
+    if task == "text-generation" and trace.updates == 0 and not trace.recurrence.states:
         raise _NotOursError(
-            "it keeps no key-value cache that partc can hold (a recurrent or bidirectional model)"
+            "it keeps no cache and no state that partc can hold (a bidirectional model, or a cache of its own)"
         )
-    if attention == "partc" and trace.attentions == 0:
+    if attention == "partc" and trace.attentions == 0 and trace.updates:
         raise _NotOursError("it does not use the attention interface")
 
 

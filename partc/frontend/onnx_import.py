@@ -15,7 +15,8 @@ from onnx_graphsurgeon.logger import G_LOGGER
 from partc.errors import ModelError
 from partc.format.dims import Dim, Shape
 from partc.ir.graph import Attribute, Constant, Graph, Input, Node, State, Value, Weight
-from partc.ir.operators import UPDATE_STATE
+from partc.ir.operators import OPERATORS
+from partc.ir.operators.operator import StateWrite
 from partc.ir.types import BY_NUMPY, BY_ONNX
 from partc.ir.weights import Array, WeightExpr
 
@@ -40,7 +41,7 @@ def import_onnx(
     """The graph of `model`; O(nodes).
 
     Args:
-        model: any ONNX model without control flow; `partc.UpdateState` nodes name their state in an attribute.
+        model: any ONNX model without control flow; nodes of ours that change a state name it in the attribute `state`.
         source_of: finds the reference of an initializer.
         symbols: names for the model's symbolic sizes (`s57` → `batch`).
         scopes: where nodes come from in the source model, by the name of their first output.
@@ -104,8 +105,8 @@ class _Importer:
         outputs = [self._output(tensor, node, index) for index, tensor in enumerate(node.outputs)]
         attributes = {key: _attribute(value, node, key) for key, value in node.attrs.items()}
         op = f"{node.domain}.{node.op}" if node.domain not in (None, "", "ai.onnx") else node.op
-        if op == UPDATE_STATE.name:
-            inputs.insert(0, self._state(str(attributes.pop("state")), outputs[0]))
+        for write in OPERATORS[op].writes if op in OPERATORS else ():
+            inputs.insert(write.operand, self._state(str(attributes.pop("state")), outputs, write))
         return Node(op, inputs, outputs, attributes, scope=self.scopes.get(outputs[0].name, ""))
 
     def _output(self, tensor: gs.Tensor, node: gs.Node, index: int) -> Value:
@@ -113,9 +114,10 @@ class _Importer:
             return Value(f"{node.outputs[0].name}.unused{index}")
         return self._value(tensor)
 
-    def _state(self, name: str, output: Value) -> State:
+    def _state(self, name: str, outputs: list[Value], write: StateWrite) -> State:
         if name not in self.states:
-            self.states[name] = State(name, output.dtype, output.shape)
+            new = outputs[write.result]
+            self.states[name] = State(name, new.dtype, new.shape, kind=write.kind)
         return self.states[name]
 
     def _shape(self, shape: Any, input_name: str = "") -> Shape | None:

@@ -26,6 +26,7 @@ from transformers.masking_utils import (
     bidirectional_mask_function,
 )
 
+from partc.frontend.recurrent import Recurrence
 from partc.ir.operators import ATTENTION, UPDATE_STATE
 from partc.ir.operators.attention import Visibility
 from partc.ir.operators.operator import Operator
@@ -63,6 +64,11 @@ class Trace:
     """id of a mask tensor → the tensor (kept alive) and its kind."""
     attentions: int = 0
     updates: int = 0
+    """Caches that were written to."""
+    recurrence: Recurrence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.recurrence = Recurrence(self.length)
 
 
 _CURRENT: ContextVar[Trace] = ContextVar("partc_trace")
@@ -294,7 +300,35 @@ class TraceLayer(CacheLayerMixin):
 
 
 class TraceCache(Cache):
-    """One `TraceLayer` for every layer that a model may ask for."""
+    """One `TraceLayer` for every layer that a model may ask for; it denies that it has states of the other kind."""
 
     def __init__(self, layers: int, past: torch.Tensor) -> None:
         super().__init__(layers=[TraceLayer(index, past) for index in range(layers)])
+
+    def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
+        """No: see `partc.frontend.recurrent`."""
+        return False
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        """No."""
+        return False
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> None:
+        """None."""
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> None:
+        """None; but the recurrences that follow are those of this layer."""
+        _CURRENT.get().recurrence.begin_scan(layer_idx)
+
+    def update_conv_state(
+        self, conv_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
+    ) -> torch.Tensor:
+        """The rows [batch, channels, sequence] as they are, for the convolution that follows."""
+        return _CURRENT.get().recurrence.begin_convolution(conv_states, layer_idx, state_idx)
+
+    def update_recurrent_state(
+        self, recurrent_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
+    ) -> torch.Tensor:
+        """The state as it is: the operator that made it has kept it."""
+        _CURRENT.get().recurrence.end_scan(layer_idx)
+        return recurrent_states

@@ -16,6 +16,7 @@ RANDOM_OPERATORS = frozenset(
 STATE_WRITES: Mapping[str, tuple[StateWrite, ...]] = {
     **{operator.name: operator.writes for operator in OPERATORS.values() if operator.writes},
     "TensorScatter": (StateWrite(operand=0, result=0),),
+    "com.microsoft.LinearAttention": (StateWrite(operand=3, result=1),),
     "com.microsoft.GroupQueryAttention": (StateWrite(operand=3, result=1), StateWrite(operand=4, result=2)),
 }
 """Operator → what it changes where that operand is a state; those of other domains are what targets lower ours to."""

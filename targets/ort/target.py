@@ -14,6 +14,8 @@ from partc.ir.effects import updated_states
 from partc.ir.graph import Constant, Graph, ModelInfo, Node, Part, Value, Weight
 from partc.ir.operators import (
     ATTENTION,
+    CAUSAL_CONV,
+    LINEAR_ATTENTION,
     QUANTIZE_ROWS,
     QUANTIZED_ATTENTION,
     QUANTIZED_MATMUL,
@@ -32,6 +34,7 @@ from targets.ort.lower_quantized import (
     may_take_blocks,
     quantized_lowerings,
 )
+from targets.ort.lower_recurrent import lower_causal_conv, lower_linear_attention
 from targets.ort.lower_swish import lower_swish
 from targets.ort.lower_update_state import lower_update_state
 from targets.ort.providers import PROVIDERS, find_provider
@@ -42,6 +45,8 @@ from targets.weights import Placed, write_weights
 LOWERINGS: Mapping[str, Lowering] = {
     UPDATE_STATE.name: lower_update_state,
     ATTENTION.name: lower_attention,
+    CAUSAL_CONV.name: lower_causal_conv,
+    LINEAR_ATTENTION.name: lower_linear_attention,
     "Swish": lower_swish,
 }
 """Operator → what writes it in operators that onnxruntime has; the others stay as they are."""

@@ -210,6 +210,14 @@ class FunctionBuilder:
         function = self._module.kernel(make, sizes)
         return self.emit(relax.op.call_tir_inplace(function, list(operands), [0], result))
 
+    def update_and_call(
+        self, make: Kernel, operands: Sequence[Expr], results: Sequence[Any], *sizes: Any
+    ) -> tuple[Expr, Expr]:
+        """The first operand, which the kernel changes in place, and a new tensor; `results` are their Relax types."""
+        function = self._module.kernel(make, sizes)
+        both = self.emit(relax.op.call_tir_inplace(function, list(operands), [0, -1], list(results)))
+        return self.emit(relax.TupleGetItem(both, 0)), self.emit(relax.TupleGetItem(both, 1))
+
     def call_block(self, callee: Any, block: Block) -> None:
         """Call the function of a block."""
         results = self.emit(relax.Call(callee, [self.expr(value) for value in block.inputs]))

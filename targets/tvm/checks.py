@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from partc.errors import ConfigError, UserError
 from partc.ir.graph import Graph, Node, Value, Weight
-from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.operators import (
+    CAUSAL_CONV,
+    LINEAR_ATTENTION,
+    QUANTIZED_EXPERTS,
+    QUANTIZED_GATHER,
+    QUANTIZED_MATMUL,
+)
 from partc.ir.panels import BLOCK
 from partc.ir.weights import Step
 from targets.tvm.machine import Machine
@@ -16,6 +22,7 @@ if TYPE_CHECKING:
     from targets.tvm.builder import Expr, FunctionBuilder
 
 QUANTIZED = tuple(operator.name for operator in (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS))
+RECURRENT = (CAUSAL_CONV.name, LINEAR_ATTENTION.name)
 _STORED = frozenset(("u8", "i8"))
 _OTHER_TARGET = "use `target: ort` for this device"
 
@@ -34,6 +41,8 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
 
 def refusal_of(node: Node, machine: Machine) -> UserError | None:
     """Why there is no code for a node on a machine, whatever its sizes; None where there may be some."""
+    if node.op in RECURRENT and machine.cuda is not None:
+        return _refused(node, f"the tvm target has no code for {node.op} on a GPU", _OTHER_TARGET)
     return _quantized_refusal(node, machine) if node.op in QUANTIZED else None
 
 
@@ -103,20 +112,21 @@ def check_forms(graphs: Sequence[Graph]) -> None:
     from targets.tvm.operators import OPERATORS
     from targets.tvm.quantized import OPERATORS as QUANTIZED_OPERATORS
 
-    emitters = {**OPERATORS, **dict.fromkeys(QUANTIZED_OPERATORS, _of_any_form)}
+    of_any_form = dict.fromkeys((*QUANTIZED_OPERATORS, *RECURRENT), _of_any_form)
+    emitters = {**OPERATORS, **of_any_form}
     builder = ModuleBuilder(emitters, frozenset())
     for number, graph in enumerate(graphs):
         builder.add(f"graph_{number}", graph, [*graph.inputs, *graph.states(), *graph.weights()])
 
 
-def _of_any_form(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+def _of_any_form(b: FunctionBuilder, node: Node, operands: list[Expr]) -> list[Expr]:
     """A stand-in for kernels that have every form: results of the right types."""
     from tvm import relax
 
     from targets.tvm.builder import type_of
 
-    kind = type_of(node.outputs[0])
-    return relax.op.zeros(kind.shape, kind.dtype)
+    kinds = map(type_of, node.outputs)
+    return [relax.op.zeros(kind.shape, kind.dtype) for kind in kinds]
 
 
 def _refused(node: Node, message: str, hint: str) -> UserError:

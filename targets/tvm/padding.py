@@ -61,7 +61,7 @@ def check_states(graph: Graph) -> None:
     for state in graph.states():
         nodes = readers.get(state, [])
         updated = [node for node in nodes if state in updates(node)]
-        dropped = [node for node in updated if updates(node)[state] not in read]
+        dropped = [node for node in updated if not read & {*node.outputs}]
         if len(nodes) != 1 or nodes != updated or dropped or state in graph.outputs:
             what = "is updated, and nobody reads it then" if dropped else "is read beside its update"
             raise UserError(

@@ -22,7 +22,7 @@ import numpy as np
 
 from partc.ir.effects import is_buffer
 from partc.ir.graph import Attribute, Constant, Graph, Node, Value, Weight
-from partc.ir.operators import ATTENTION, QUANTIZED_ATTENTION, UPDATE_STATE
+from partc.ir.operators import ATTENTION, CAUSAL_CONV, QUANTIZED_ATTENTION, UPDATE_STATE
 from partc.ir.types import BY_SHORT, HALF
 from partc.ir.weights import Step
 from targets.rewrite import Rewriter
@@ -135,6 +135,7 @@ _STAY: Mapping[str, Container[int]] = {
     "Gemm": (1,),
     ATTENTION.name: (1, 2),
     QUANTIZED_ATTENTION.name: (3, 4),
+    CAUSAL_CONV.name: (0,),
     UPDATE_STATE.name: (0,),
     **dict.fromkeys(QUANTIZED, range(1, sys.maxsize)),
 }

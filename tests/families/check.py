@@ -1,7 +1,7 @@
 """One model family, the whole way: a tiny checkpoint on disk, compiled, run as a ring, compared with transformers.
 
-A tiny random model can hide a fault, so a family counts only after three negative controls, each a wrong compile whose
-tokens must differ: no attention at all, no window (where the model has one), positions of decode steps one too high.
+A tiny random model can hide a fault, so a family counts only after negative controls, each a wrong compile or a wrong
+engine whose tokens must differ: `CONTROLS`, as far as the model has what they spoil.
 """
 
 from __future__ import annotations
@@ -123,12 +123,18 @@ def check_family(
         if fault := _fault(ring, prompts, expected, reference):
             return Result(family, parameters, False, {}, f"shares {name}: {fault}")
     devices = devices_file(folder, 3, (target,))
-    spoilt = CONTROLS | ({"share": with_a_share_twice} if shares else {})
+    module = parse_module(text)
+    spoilt = {name: control.mutate for name, control in CONTROLS.items() if control.applies(module)}
+    spoilt |= {"share": with_a_share_twice} if shares else {}
     wrong = {
         name: _tokens(text, folder / name, devices, prompts, mutate) != expected
         for name, mutate in spoilt.items()
-        if controls and (name != "window" or _has_window(parse_module(text)))
+        if controls
     }
+    if controls and _has_whole_states(module):
+        mixed = DirectRing(folder / f"build{cuts[0]}", one_slot=True)
+        found = mixed.generate_together([[prompt] for prompt in prompts], TOKENS)
+        wrong["slot"] = [batch[0] for batch in found] != expected
     return Result(family, parameters, True, wrong)
 
 
@@ -213,6 +219,24 @@ def _has_window(module: Module) -> bool:
     return any(node.attributes.get("window") or node.attributes.get("chunk") for node in attentions)
 
 
+def _has(module: Module, op: str) -> bool:
+    return any(node.op == op for node in module.graph.nodes)
+
+
+def _has_attention(module: Module) -> bool:
+    return _has(module, "partc.UpdateState")
+
+
+def _has_whole_states(module: Module) -> bool:
+    return any(state.kind == "whole" for state in module.graph.states())
+
+
+def _has_positions(module: Module) -> bool:
+    """Whether anything but caches and attentions reads the position: rotary tables, learned positions, ALiBi."""
+    readers = (node for node in module.graph.nodes if node.op != "Shape" and not node.op.startswith("partc."))
+    return any(value.name == "position" for node in readers for value in node.operands)
+
+
 def _no_attention(module: Module) -> None:
     """Every value that a cache keeps is zero, so attention adds nothing."""
     for node in list(module.graph.nodes):
@@ -246,9 +270,50 @@ def _shifted(module: Module) -> None:
     graph.nodes[:0] = [later, one, moved]
 
 
-CONTROLS: dict[str, Callable[[Module], None]] = {
-    "attention": _no_attention,
-    "window": _no_window,
-    "position": _shifted,
+def _no_memory(module: Module) -> None:
+    """Nothing stays of a recurrent state from one token to the next."""
+    for node in list(module.graph.nodes):
+        if node.op == "partc.LinearAttention":
+            decay = node.operand(4)
+            floor = Constant(f"{decay.name}.floor", "f32", (), array=np.array(-1e9, np.float32))
+            _replace(
+                module, node, 4, Node("Add", [decay, floor], [Value(f"{decay.name}.all", "f32", decay.shape)])
+            )
+
+
+def _late(module: Module) -> None:
+    """Convolutions see every row one step later."""
+    for node in list(module.graph.nodes):
+        if node.op == "partc.CausalConv":
+            weight = node.operand(2)
+            assert weight.shape is not None
+            columns = np.array([*range(1, int(weight.shape[1])), 0])
+            places = Constant(f"{weight.name}.places", "i64", columns.shape, array=columns)
+            late = Value(f"{weight.name}.late", weight.dtype, weight.shape)
+            _replace(module, node, 2, Node("Gather", [weight, places], [late], {"axis": 1}))
+
+
+def _replace(module: Module, reader: Node, place: int, node: Node) -> None:
+    """Let `reader` read what `node` makes at an operand's place."""
+    nodes = module.graph.nodes
+    nodes.insert(nodes.index(reader), node)
+    reader.inputs[place] = node.outputs[0]
+
+
+@dataclass(frozen=True)
+class Control:
+    """A way to spoil a compile that the comparison must notice."""
+
+    mutate: Callable[[Module], None]
+    applies: Callable[[Module], bool]
+    """Whether the model has what it spoils."""
+
+
+CONTROLS = {
+    "attention": Control(_no_attention, _has_attention),
+    "window": Control(_no_window, _has_window),
+    "position": Control(_shifted, _has_positions),
+    "memory": Control(_no_memory, lambda module: _has(module, "partc.LinearAttention")),
+    "convolution": Control(_late, lambda module: _has(module, "partc.CausalConv")),
 }
-"""Ways to spoil a compile that the comparison must notice."""
+"""Besides, requests in flight share the states of one slot, where a model has some that a step rewrites as a whole."""

@@ -123,7 +123,7 @@ def _difference(cut: DirectRing, uncut: DirectRing, prompts: list[list[int]], ri
 
 def _changes(tiny: Tiny, text: str, control: str, uncut: DirectRing, right: list[list[int]]) -> bool:
     """Whether a wrong compile gives other tokens, or other logits by far."""
-    wrong = tiny.ring(text, control, 3, CONTROLS[control])
+    wrong = tiny.ring(text, control, 3, CONTROLS[control].mutate)
     return generate(wrong, sample_prompts(97)) != right or largest_error(wrong, uncut) > QUANTIZED_TOLERANCE
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.format.role import Role, load_role
 from partc.runtime.client.results import Crossing
-from partc.runtime.engines.contract import load_engine
+from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.virtual.client import Answer
 from partc.runtime.virtual.ring import Ring
 
@@ -26,8 +27,12 @@ _LIMIT_S = 60.0
 class DirectRing:
     """All devices of a build."""
 
-    def __init__(self, build: Path, prompt_chunk: int | None = None) -> None:
-        """`prompt_chunk` stands instead of the build's: tokens of a prompt that go through the ring at once."""
+    def __init__(self, build: Path, prompt_chunk: int | None = None, *, one_slot: bool = False) -> None:
+        """Open it.
+
+        `prompt_chunk` stands instead of the build's: tokens of a prompt that go through the ring at once. With
+        `one_slot` all requests use the states of slot 0, as a wrong engine would.
+        """
         self.build = build
         folders = {path.parent.name: path.parent for path in sorted(build.glob("devices/*/build.json"))}
         self.roles: dict[str, Role] = {
@@ -38,7 +43,8 @@ class DirectRing:
         self.requests = 0
         """Requests so far; the first one is number 1."""
         self.source = next(iter(self.roles.values())).source
-        self._ring = Ring(self.roles, lambda name: load_engine(self.roles[name], folders[name]))
+        kind = _OneSlot if one_slot else lambda engine: engine
+        self._ring = Ring(self.roles, lambda name: kind(load_engine(self.roles[name], folders[name])))
 
     def outputs(self, inputs: Mapping[str, Array], lengths: Sequence[int] = ()) -> Mapping[str, Array]:
         """The outputs of a model that does not generate; `lengths` are the valid tokens of each row."""
@@ -74,6 +80,20 @@ class DirectRing:
             if answer.result is None:
                 raise RunError("the ring hangs", cause="stalled")
         return answers
+
+
+class _OneSlot:
+    """An engine that computes every request in slot 0."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
+        """See `Engine`."""
+        return self._engine.run(submodule, 0, inputs, dims)
 
 
 def _in_chunks(role: Role, size: int | None) -> Role:

@@ -88,8 +88,53 @@ SIZES: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
     "seq_length": 256,
+    "state_size": 16,
+    "mamba_d_state": 16,
+    "mamba_d_head": 16,
+    "mamba_headdim": 16,
+    "mamba_head_dim": 16,
+    "mamba_n_heads": 8,
+    "mamba_num_heads": 8,
+    "n_mamba_heads": 8,
+    "ssm_state_size": 16,
+    "mamba_chunk_size": 8,
+    "mamba_d_ssm": 128,
+    "chunk_size": 8,
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
 }
 """Key of a config → its value in a tiny model."""
+
+_LINEAR = {"layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"]}
+_SHORT = {"layer_types": ["conv", "conv", "full_attention", "conv"]}
+_NO_LIMIT = {"time_step_min": 1e-30}
+"""transformers limits time steps in prompts, and not in single tokens."""
+
+FURTHER: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [2]},
+    "dots1": {"n_shared_experts": 1},
+    "granitemoehybrid": {"layer_types": ["mamba", "mamba", "attention", "mamba"]},
+    "jamba": {"attn_layer_period": 4, "attn_layer_offset": 2},
+    "lfm2": _SHORT,
+    "lfm2_moe": _SHORT | {"num_dense_layers": 1},
+    "lfm3": _SHORT,
+    "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 2},
+    "nemotron_h": _NO_LIMIT,
+    "qwen4_exp": _LINEAR,
+    "qwen4_exp_text": _LINEAR,
+    "zamba2": {
+        "layers_block_type": ["linear_attention", "linear_attention", "hybrid", "linear_attention"],
+        "layer_types": None,
+        "head_dim": None,
+        "num_key_value_heads": None,
+    }
+    | _NO_LIMIT,
+    "zaya": {"num_experts_per_tok": 1},
+}
+"""Keys of families whose layers are of several kinds, or whose sizes must fit together: each kind has a layer.
+None: the key is left out."""
 
 
 def causal_families() -> list[str]:
@@ -119,6 +164,8 @@ def tiny_config(family: str) -> dict[str, Any]:
         fields |= {"num_key_value_heads": 4, "head_dim": fields.get("qk_rope_head_dim", 8)}
     if "attention_types" in known:
         fields["attention_types"] = [[["global", "local"], layers // 2]]
+    fields |= FURTHER.get(family, {})
+    fields = {key: value for key, value in fields.items() if value is not None}
     return {"model_type": text.model_type if text is not default else family, **fields}
 
 

@@ -16,7 +16,16 @@ from partc.errors import InternalError
 from partc.format.dims import evaluate, symbols
 from partc.ir.effects import STATE_WRITES
 from partc.ir.graph import Graph, Input, ModelInfo, Node, State, Value
-from partc.ir.operators import ATTENTION, DOMAIN, OPERATORS, QUANTIZED_MATMUL, UPDATE_STATE, Operator
+from partc.ir.operators import (
+    ATTENTION,
+    CAUSAL_CONV,
+    DOMAIN,
+    LINEAR_ATTENTION,
+    OPERATORS,
+    QUANTIZED_MATMUL,
+    UPDATE_STATE,
+    Operator,
+)
 from partc.ir.operators.document import document
 from partc.ir.operators.operator import TYPES, MismatchError, Signature, Tensor, TypedSizes
 from partc.ir.quantization import dequantize
@@ -64,7 +73,10 @@ def calls(draw: Any, operator: Operator) -> tuple[Signature, list[Array | None],
     """Operands and attributes that fit a signature of the operator."""
     signature = draw(st.sampled_from(operator.signatures))
     numbers: dict[str, int] = {"half": HALF, "d": draw(SIZES), "kv_heads": draw(SIZES)}
-    numbers["heads"] = numbers["kv_heads"] * draw(SIZES) if "kv_heads" in str(signature) else draw(SIZES)
+    numbers["groups"] = draw(SIZES)
+    shared = next((name for name in ("kv_heads", "groups") if name in str(signature)), None)
+    numbers["heads"] = draw(SIZES) * (numbers[shared] if shared else 1)
+    numbers["kernel"] = 1 + draw(SIZES)
     numbers["blocks"] = draw(SIZES)
     numbers["K"] = (
         draw(st.integers(1, 2 * HALF * numbers["blocks"])) if signature.where.get("bits") == 4 else 3
@@ -93,7 +105,7 @@ def _array(
         if dim == "...":
             shape += leading
         else:
-            size = numbers.setdefault(name, draw(SIZES))
+            size = evaluate(name, numbers) if "-" in name else numbers.setdefault(name, draw(SIZES))
             shape.append(1 if one and draw(st.booleans()) else size)
     allowed = TYPES.get(tensor.dtype, (tensor.dtype,))
     kind = "f32" if "f32" in allowed and tensor.dtype in "TC" else draw(st.sampled_from(allowed))
@@ -312,6 +324,39 @@ def test_rows_behind_the_end_of_a_cache_are_not_written(rng: np.random.Generator
     np.testing.assert_array_equal(full[1, :, 4:], new[1, :, :1])
     np.testing.assert_array_equal(full[0, :, [0, 3, 4]], state[0, :, [0, 3, 4]])
     np.testing.assert_array_equal(full[1, :, :4], state[1, :, :4])
+
+
+@pytest.mark.parametrize("shift", [0, 1, 5])
+def test_a_convolution_is_that_of_the_whole_sequence(shift: int, rng: np.random.Generator) -> None:
+    rows, weight, bias = rng.standard_normal((9, 3)), rng.standard_normal((3, 4)), rng.standard_normal(3)
+    before = np.concatenate([np.zeros((3, 3)), rows])
+    expected = np.stack([(before[s : s + 4].T * weight).sum(1) + bias for s in range(9)])
+    given = np.concatenate([rows[shift:], np.full((2, 3), np.nan)])[None]
+    state, length = before[None, shift : shift + 3], np.array([9 - shift])
+    out, last = CAUSAL_CONV.reference([state, given, weight, length, bias], {})
+    np.testing.assert_allclose(out[0, : 9 - shift], expected[shift:])
+    np.testing.assert_array_equal(last[0], rows[6:])
+
+
+@pytest.mark.parametrize("delta", [False, True], ids=["", "beta"])
+@pytest.mark.parametrize("channels", [1, 4], ids=["decay of a head", "decay of a channel"])
+def test_a_linear_attention_is_its_definition(delta: bool, channels: int, rng: np.random.Generator) -> None:
+    heads, groups, rows, valid = 6, 2, 5, 3
+    q, k = (rng.standard_normal((1, rows, groups, 4)) for _ in range(2))
+    v, state = rng.standard_normal((1, rows, heads, 3)), rng.standard_normal((1, heads, 4, 3))
+    decay, beta = -rng.random((1, rows, heads, channels)), rng.random((1, rows, heads))
+    out, last = LINEAR_ATTENTION.reference(
+        [state, q, k, v, decay, np.array([valid]), beta if delta else None], {"scale": 0.5}
+    )
+    for h in range(heads):
+        held = state[0, h].copy()
+        for s in range(valid):
+            key, query = k[0, s, h // 3], q[0, s, h // 3]
+            held = np.diag(np.exp(np.broadcast_to(decay[0, s, h], 4))) @ held
+            new = beta[0, s, h] * (v[0, s, h] - held.T @ key) if delta else v[0, s, h]
+            held = held + np.outer(key, new)
+            np.testing.assert_allclose(out[0, s, h], 0.5 * held.T @ query)
+        np.testing.assert_allclose(last[0, h], held)
 
 
 def test_a_quantised_product_leaves_out_what_fills_up_a_block(rng: np.random.Generator) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 from partc.format.dtypes import Array
 from partc.ir.operators import (
     ATTENTION,
+    CAUSAL_CONV,
+    LINEAR_ATTENTION,
     QUANTIZE_ROWS,
     QUANTIZED_ATTENTION,
     QUANTIZED_EXPERTS,
@@ -33,7 +35,7 @@ class Cases:
     tolerance: float = 1e-5
     """Largest difference, as a part of the largest number of the result."""
     outputs: dict[str, str] = field(default_factory=dict)
-    """Output → what of it counts: `rows` on axis 2, rows of a `cache` on axis 2, or `all`."""
+    """Output → what of it counts: `rows` on axis 2, rows of a `cache` on axis 2, `tokens` on axis 1, or `all`."""
 
     def add(self, line: str) -> None:
         """A line, once."""
@@ -136,6 +138,45 @@ def _update_state() -> Cases:
         found.lines.append(f"%full.{heads}: {kind} = partc.UpdateState(%cache.{heads}, {new}, {position})")
         found.result(kind, f"Neg(%full.{heads})", "cache")
     return found
+
+
+def _causal_conv() -> Cases:
+    found = Cases()
+    length = found.input("length", "i64[batch]")
+    for channels, kernel, bias in ((6, 4, True), (5, 2, False), (16, 4, False)):
+        x = found.input(f"c{channels}", f"f32[batch, sequence, {channels}]")
+        weight = found.input(f"taps{channels}", f"f32[{channels}, {kernel}]")
+        more = f", {found.input(f'bias{channels}', f'f32[{channels}]')}" if bias else ""
+        state = f"f32[batch, {kernel - 1}, {channels}]"
+        operands = f"%rows.{channels}, {x}, {weight}, {length}{more}"
+        _remembering(found, str(channels), "rows", x, state, f"partc.CausalConv({operands})")
+    return found
+
+
+def _linear_attention() -> Cases:
+    found = Cases()
+    length = found.input("length", "i64[batch]")
+    for heads, groups, k, v, channels, beta in (
+        (4, 4, 8, 8, 1, True), (4, 2, 8, 16, 8, True), (4, 2, 16, 8, 1, False), (12, 1, 6, 1, 6, False),
+    ):  # fmt: skip
+        name = f"{heads}_{groups}_{k}_{v}_{channels}"
+        query, key = (found.input(f"{what}{name}", f"f32[batch, sequence, {groups}, {k}]") for what in "qk")
+        value = found.input(f"v{name}", f"f32[batch, sequence, {heads}, {v}]")
+        decay = found.input(f"decay{name}", f"f32[batch, sequence, {heads}, {channels}]")
+        more = f", {found.input(f'beta{name}', f'f32[batch, sequence, {heads}]')}" if beta else ""
+        operands = f"%past.{name}, {query}, {key}, {value}, {decay}, {length}{more}"
+        call = f"partc.LinearAttention({operands}) {{scale = 0.7}}"
+        _remembering(found, name, "past", value, f"f32[batch, {heads}, {k}, {v}]", call)
+    return found
+
+
+def _remembering(found: Cases, name: str, state: str, like: str, kind: str, call: str) -> None:
+    """A node with a state of the second kind: its result, which has the type of the input `like`, and what it keeps."""
+    found.lines.append(f"state %{state}.{name}: {kind} whole")
+    result = next(line.partition(": ")[2] for line in found.lines if line.startswith(f"input {like}:"))
+    found.lines.append(f"%out.{name}: {result}, %last.{name}: {kind} = {call}")
+    found.result(result, f"Neg(%out.{name})", "tokens")
+    found.result(kind, f"Neg(%last.{name})", "all")
 
 
 def _quantize_rows() -> Cases:
@@ -255,6 +296,8 @@ def _attributes(rule: Mapping[str, float]) -> str:
 CASES: Mapping[str, Callable[[], Cases]] = {
     ATTENTION.name: _attention,
     UPDATE_STATE.name: _update_state,
+    CAUSAL_CONV.name: _causal_conv,
+    LINEAR_ATTENTION.name: _linear_attention,
     QUANTIZE_ROWS.name: _quantize_rows,
     QUANTIZED_ATTENTION.name: _quantized_attention,
     QUANTIZED_MATMUL.name: _quantized_matmul,
@@ -304,6 +347,10 @@ def inputs_of(lines: list[str], step: OneStep, rng: np.random.Generator) -> Iter
 def _values(name: str, kind: str, shape: list[int], step: OneStep, rng: np.random.Generator) -> Array:
     if name == "position":
         return np.array(step.position, np.int64)
+    if name == "length":
+        return np.array(step.length, np.int64)
+    if name.startswith("decay"):
+        return -np.abs(rng.standard_normal(shape)).astype(np.float32)
     if name == "there":
         return np.arange(step.rows)[None, None, None, :] < np.array(step.length)[:, None, None, None]
     if kind.startswith("bool"):

@@ -10,6 +10,7 @@ import pytest
 
 from partc.errors import UserError
 from partc.format.dtypes import Array
+from partc.ir.effects import updates
 from partc.ir.graph import Module, Node, Weight
 from partc.ir.operators import OPERATORS
 from partc.pipeline.registry import TARGETS, load_target
@@ -70,6 +71,8 @@ def _compare(
             error = _error(found[name], expected[name], counts, step)
             assert error <= cases.tolerance, f"{step.name}, {call}: {error}"
             for what, wrong in _spoiled(nodes[name], operator, reference):
+                if _is_of_a_state(nodes[name]) and np.array_equal(wrong, expected[name]):
+                    continue  # queries do not change a state, and lengths no rows but those behind them
                 is_unnoticed = _error(found[name], wrong, counts, step) <= 2 * cases.tolerance + 1e-3
                 unnoticed[f"{call} with {what}"] = unnoticed.get(f"{call} with {what}", True) and is_unnoticed
     assert unnoticed
@@ -87,8 +90,11 @@ def _error(found: Array, expected: Array, counts: str, step: OneStep) -> float:
     assert found.dtype == expected.dtype
     worst = 0.0
     for b, (start, length) in enumerate(zip(step.position, step.length, strict=True)):
-        end = {"rows": length, "cache": start + length, "all": None}[counts]
-        got, right = (a if end is None else a[b, :, :end] for a in (found, expected))
+        end = {"rows": length, "tokens": length, "cache": start + length, "all": None}[counts]
+        is_first = counts == "tokens"
+        got, right = (
+            a if end is None else a[b, :end] if is_first else a[b, :, :end] for a in (found, expected)
+        )
         largest = max(np.abs(got).max(), np.abs(right).max())
         worst = max(worst, float(np.abs(got - right).max() / largest))
     return worst
@@ -100,14 +106,24 @@ def _spoiled(end: Node, operator: str, reference: Reference) -> Iterator[tuple[s
     node = end if end.op == operator else first
     assert node is not None
     operands = reference.read[node]
+    place_read = 0 if node is end else node.outputs.index(end.operand(0))
+
+    def result(found: list[Array]) -> Array:
+        return found[0] if node is end else reference.evaluate(end, [found[place_read]])[0]
+
     for what, attributes in _other_attributes(node):
-        yield what, reference.evaluate(with_attributes(node, attributes), operands)[0]
+        yield what, result(reference.evaluate(with_attributes(node, attributes), operands))
     for place, array in enumerate(operands):
         if array is None or array.size == 1:
             continue
         other = [*operands[:place], _other(node, place, array), *operands[place + 1 :]]
-        wrong, *_ = reference.evaluate(node, other)
-        yield f"another operand {place}", wrong if node is end else reference.evaluate(end, [wrong])[0]
+        yield f"another operand {place}", result(reference.evaluate(node, other))
+
+
+def _is_of_a_state(end: Node) -> bool:
+    """Whether it shows a result of a node that rewrites a state as a whole."""
+    made = end.operand(0).producer
+    return made is not None and any(state.kind == "whole" for state in updates(made))
 
 
 def _other_attributes(node: Node) -> Iterator[tuple[str, dict[str, int | float]]]:

@@ -133,8 +133,8 @@ struct Adopt {
   RolePtr role;
   /// Device → incarnation.
   Map<std::string, std::uint64_t> participants;
-  /// (device, request, sub-module) → steps whose rows are there.
-  Map<std::tuple<std::string, std::uint64_t, std::string>, std::uint64_t> have;
+  /// (device, request, sub-module) → what is there.
+  Map<std::tuple<std::string, std::uint64_t, std::string>, messages::Held> have;
   std::optional<Wish> wish;
   /// Time for which requests stood still, seconds.
   double stopped_s = 0.0;

@@ -298,7 +298,7 @@ void Changes::commit(const Change& change, double now, Actions& out) {
   }
   Adopt adopt{role, change.asked, {}, change.wish, stopped_s};
   for (const auto& [device, prepared] : change.prepared) {
-    for (const messages::Held& held : prepared.have) adopt.have.set({device, held.request, held.submodule}, held.steps);
+    for (const messages::Held& held : prepared.have) adopt.have.set({device, held.request, held.submodule}, held);
   }
   out.push_back(std::move(adopt));
 }

@@ -53,7 +53,9 @@ std::vector<messages::Held> Requests::held(const Names& submodules) const {
   std::vector<messages::Held> found;
   for (const auto& [number, request] : open_) {
     if (request->steps == 0) continue;
-    for (const std::string& name : submodules) found.push_back({number, name, request->steps});
+    for (const std::string& name : submodules) {
+      found.push_back({number, name, request->steps, build::rewrites(*script->role->submodules.at(name))});
+    }
   }
   return found;
 }

@@ -7,17 +7,19 @@
 namespace partc::core {
 namespace {
 
-/// Steps whose rows the owners of all sub-modules have; O(sub-modules).
+/// The step from which the owners of all sub-modules can go on; O(sub-modules).
 std::uint64_t watermark(const Adopt& adopt, std::uint64_t request) {
   std::optional<std::uint64_t> least;
+  std::uint64_t exact = 0;
   for (const auto& [device, names] : adopt.role->all_running) {
     for (const std::string& name : names) {
-      const std::uint64_t* steps = adopt.have.find({device, request, name});
-      const std::uint64_t found = steps == nullptr ? 0 : *steps;
+      const messages::Held* held = adopt.have.find({device, request, name});
+      const std::uint64_t found = held == nullptr ? 0 : held->steps;
       least = std::min(least.value_or(found), found);
+      if (held != nullptr && held->exact) exact = std::max(exact, found);
     }
   }
-  return least.value_or(0);
+  return exact > least.value_or(0) ? 0 : least.value_or(0);
 }
 
 }  // namespace

@@ -286,10 +286,10 @@ void Transfer::fetch(const messages::Reached& reached, const std::string& submod
     if (fresh.holder == role_->device()) from_copy(fetches_.at(key), out);
   }
   Fetch& fetch = fetches_.at(key);
-  const std::vector<build::State>& states = role_->submodules.at(submodule)->states;
-  if (states.empty()) {
+  const build::Submodule& piece = *role_->submodules.at(submodule);
+  if (piece.states.empty()) {
     fetch.have = reached.step;  // there is nothing to fetch
-  } else if (std::ranges::any_of(states, [](const build::State& state) { return state.kind == "whole"; })) {
+  } else if (build::rewrites(piece)) {
     fetch.given_up = true;  // it is that of one step alone
   }
   if (!fetch.done()) ask(fetch, out);

@@ -94,10 +94,11 @@ void fields(Visitor& visit, Is<Reached> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Held> auto& item) {
-  visit.begin(Form::array, 3, "");
+  visit.begin(Form::array, 4, "");
   visit("request", item.request, Need::required, anything);
   visit("submodule", item.submodule, Need::required, anything);
   visit("steps", item.steps, Need::required, anything);
+  visit("exact", item.exact, Need::optional, anything);
 }
 
 template <class Visitor>

@@ -65,11 +65,12 @@ struct Reached {
   bool operator==(const Reached&) const = default;
 };
 
-/// `[request, submodule, steps]`: the rows of so many steps, without a gap, lie in a sub-module's states.
+/// `[request, submodule, steps, exact]`: the rows of so many steps, without a gap, lie in a sub-module's states.
 struct Held {
   std::uint64_t request{};
   std::string submodule{};
   std::uint64_t steps{};
+  bool exact = false;
   bool operator==(const Held&) const = default;
 };
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from partc.ir.operators.attention import ATTENTION
+from partc.ir.operators.causal_conv import CAUSAL_CONV
+from partc.ir.operators.linear_attention import LINEAR_ATTENTION
 from partc.ir.operators.operator import Operator
 from partc.ir.operators.quantize_rows import QUANTIZE_ROWS
 from partc.ir.operators.quantized_attention import QUANTIZED_ATTENTION
@@ -24,6 +26,7 @@ OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for operator in (
         *(ATTENTION, UPDATE_STATE, QUANTIZE_ROWS, QUANTIZED_ATTENTION),
+        *(CAUSAL_CONV, LINEAR_ATTENTION),
         *(QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS),
     )
 }
@@ -31,7 +34,9 @@ OPERATORS: Mapping[str, Operator] = {
 
 __all__ = [
     "ATTENTION",
+    "CAUSAL_CONV",
     "DOMAIN",
+    "LINEAR_ATTENTION",
     "OPERATORS",
     "QUANTIZED_ATTENTION",
     "QUANTIZED_EXPERTS",

@@ -2,16 +2,17 @@
 
 A signature names sizes: `query T[batch, heads, rows, d]`. A name stands for the same number wherever it occurs, `T`,
 `I`, `M` and `C` for the same element type (`TYPES`). `...` is any number of leading sizes, `1` is 1, `1|keys` is 1 or
-`keys`, and a result may compute: `2*blocks*half`. The sizes of results, the checks of operands, the room of states and
-the text of docs/operators.md all follow from it.
+`keys`, and a size may be computed from others: `2*blocks*half`, `kernel-1`. The sizes of results, the checks of
+operands, the room of states and the text of docs/operators.md all follow from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from partc.format.dims import evaluate
+from partc.format.dims import evaluate, symbols
 from partc.ir.graph import Attribute, Node, State, Value
 from partc.ir.weights import Array
 from partc.ir.workload import Step
@@ -110,6 +111,7 @@ class Signature:
                 found.bind(tensor, operand)
             elif not tensor.optional and place != absent:
                 raise MismatchError(f"its operand {tensor.name} is missing")
+        found.check_computed()
         return found
 
 
@@ -120,16 +122,31 @@ class _Bindings:
         self.numbers: dict[str, int] = {}
         self._types: dict[str, str] = {}
         self._leading: Sizes | None = None
+        self._computed: list[tuple[Tensor, TypedSizes, str, int]] = []
+        """Sizes that follow from others: the tensor, the operand, the expression and the size that it has."""
 
     def bind(self, tensor: Tensor, operand: TypedSizes) -> None:
         """Take what `operand` says of the names of `tensor`."""
         dtype, shape = operand
         if not self._fits(tensor, dtype, shape):
-            known = ", ".join(f"{name} = {n}" for name, n in self.numbers.items() if name in tensor.sizes)
-            raise MismatchError(
-                f"its operand {tensor.name} is {dtype}{list(shape)}, not {tensor.dtype}[{tensor.sizes}]"
-                + (f" with {known}" if known else "")
-            )
+            raise self._mismatch(tensor, operand)
+        plain = tensor.dims[1:] if tensor.dims[0] == "..." else tensor.dims
+        sizes = zip(plain, shape[len(shape) - len(plain) :], strict=True)
+        self._computed += [(tensor, operand, dim, size) for dim, size in sizes if _is_computed(dim)]
+
+    def check_computed(self) -> None:
+        """Make sure of the sizes that follow from others, once all operands are bound."""
+        for tensor, operand, dim, size in self._computed:
+            if symbols(dim) <= self.numbers.keys() and evaluate(dim, self.numbers) != size:
+                raise self._mismatch(tensor, operand)
+
+    def _mismatch(self, tensor: Tensor, operand: TypedSizes) -> MismatchError:
+        dtype, shape = operand
+        known = ", ".join(f"{name} = {n}" for name, n in self.numbers.items() if name in tensor.sizes)
+        return MismatchError(
+            f"its operand {tensor.name} is {dtype}{list(shape)}, not {tensor.dtype}[{tensor.sizes}]"
+            + (f" with {known}" if known else "")
+        )
 
     def _fits(self, tensor: Tensor, dtype: str, shape: Sizes) -> bool:
         allowed = TYPES.get(tensor.dtype, (tensor.dtype,))
@@ -149,6 +166,8 @@ class _Bindings:
             return True
         if name == "1":
             return size == 1
+        if _is_computed(dim):
+            return True
         return self.numbers.setdefault(name, size) == size
 
     def dtype(self, tensor: Tensor) -> str:
@@ -161,6 +180,10 @@ class _Bindings:
             return (*leading, *(evaluate(dim, self.numbers) for dim in dims if dim != "..."))
         except KeyError as error:
             raise MismatchError(f"the size {error} of {tensor.name} is not known") from error
+
+
+def _is_computed(dim: str) -> bool:
+    return any(sign in dim for sign in "+-*/")
 
 
 @dataclass(frozen=True)
@@ -182,6 +205,8 @@ class StateWrite:
     """Place of the state among the operands."""
     result: int
     """Place of its new contents among the results."""
+    kind: Literal["rows", "whole"] = "rows"
+    """What a step writes of it, as `State.kind`."""
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,11 @@ class Rows:
     """The caches of one sub-module."""
 
     token_bytes: float
-    """Bytes that a token adds, of all sequences of a step; a state that each step rewrites counts as a whole."""
+    """Bytes that a token adds, of all sequences of a step."""
     all_bytes: float
     """Bytes of all of them, of all requests in flight."""
+    rewritten: bool = False
+    """Whether a step rewrites some of them as a whole, so that a copy would be that of one step alone."""
 
 
 def choose_mirrors(
@@ -77,9 +79,15 @@ def choose_mirrors(
 def _wanted(
     problem: Problem, stages: Stages, losses: Sequence[Loss], rows: Sequence[Rows]
 ) -> Iterator[Mirror]:
-    """Each part of a device that another one would take, with what keeping its rows there costs."""
+    """Each part of a device that another one would take, with what keeping its rows there costs.
+
+    Where a device has states that each step rewrites, requests begin again after its loss, and rows would be of no use.
+    """
     owners = devices_of(stages)
+    begin_again = {owners[j] for j, cache in enumerate(rows) if cache.rewritten}
     for loss in losses:
+        if loss.device in begin_again:
+            continue
         parts: dict[str, list[int]] = {}
         for j, holder in enumerate(loss.assignment or ()):
             if owners[j] == loss.device and rows[j].all_bytes:

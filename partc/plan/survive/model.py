@@ -76,12 +76,13 @@ def _rows(info: ModelInfo, submodule: Submodule) -> Rows:
     states = {value for node in submodule.nodes for value in node.operands if isinstance(value, State)}
     step, largest = workload(info)[-1].sizes, {**info.dims, "batch": info.max_batch}
     return Rows(
-        token_bytes=sum(state.bytes(step) / _steps_in(state) for state in states),
+        token_bytes=sum(state.bytes(step) / _tokens_in(state) for state in states if state.kind == "rows"),
         all_bytes=sum(state.bytes(largest) for state in states) * info.max_requests,
+        rewritten=any(state.kind == "whole" for state in states),
     )
 
 
-def _steps_in(state: State) -> int:
-    """The number of tokens that a state has room for; 1 where every step rewrites it."""
-    positions = (state.shape or ())[_ROWS_AXIS] if state.kind == "rows" else 1
+def _tokens_in(state: State) -> int:
+    """The number of tokens that a cache has room for."""
+    positions = (state.shape or ())[_ROWS_AXIS]
     return positions if isinstance(positions, int) else 1

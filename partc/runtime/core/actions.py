@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
+from partc.format.message_parts import Held
 from partc.format.messages import AnyMessage, Hello, Message
 from partc.format.placement import Placement
 from partc.format.role import Role
@@ -193,8 +194,8 @@ class Adopt(Struct, frozen=True):
     """Role of the source."""
     participants: Mapping[str, int]
     """Device → incarnation."""
-    have: Mapping[tuple[str, int, str], int]
-    """(device, request, sub-module) → steps whose rows are there."""
+    have: Mapping[tuple[str, int, str], Held]
+    """(device, request, sub-module) → what is there."""
     wish: Wish | None
     stopped_s: float
     """Time for which requests stood still, seconds."""

@@ -366,7 +366,7 @@ class Changes:
         for name, incarnation in change.asked.items():
             self.members[name] = Member(incarnation, change.epoch, change.role.placement_digest)
         have = {
-            (device, held.request, held.submodule): held.steps
+            (device, held.request, held.submodule): held
             for device, prepared in change.prepared.items()
             for held in prepared.have
         }

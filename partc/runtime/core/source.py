@@ -258,6 +258,8 @@ class Source:
 
 
 def _watermark(adopt: Adopt, request: int) -> int:
-    """Steps whose rows the owners of all sub-modules have; O(sub-modules)."""
+    """The step from which the owners of all sub-modules can go on; O(sub-modules)."""
     owners = adopt.role.placement.running.items()
-    return min(adopt.have.get((device, request, name), 0) for device, names in owners for name in names)
+    have = [adopt.have.get((device, request, name)) for device, names in owners for name in names]
+    least = min(0 if held is None else held.steps for held in have)
+    return 0 if any(held is not None and held.exact and held.steps > least for held in have) else least

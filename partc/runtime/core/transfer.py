@@ -289,7 +289,7 @@ class Transfer:
         states = self.role.submodules[submodule].states
         if not states:
             fetch.have = reached.step  # there is nothing to fetch
-        elif any(state.kind == "whole" for state in states):
+        elif self.role.submodules[submodule].rewrites:
             fetch.given_up = True  # it is that of one step alone
         if not fetch.done:
             yield from self._ask(fetch)

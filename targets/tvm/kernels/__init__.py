@@ -12,6 +12,7 @@ operators is overlaid with. A kernel says in its docstring how many bytes it mov
 | `gather.py`, `quantized_gather.py` | rows of tables that lie in panels |
 | `attention.py`, `attention_sizes.py` | attention; its sizes, tasks and tiles |
 | `update_state.py`, `cache_rows.py` | new rows into caches; the same rows in 8 bits |
+| `recurrent.py` | causal convolutions and linear attention, whose states are rewritten as a whole |
 | `rotary.py`, `normalise.py`, `activate.py` | rotary embedding, norms, activation functions |
 | `vector.py`, `script.py` | what all share: functions of vectors; kernels written by Python that runs |
 | `instructions/` | sums of products of bytes for each instruction set, and the choice of one |
@@ -23,7 +24,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from partc.ir.operators import QUANTIZE_ROWS, UPDATE_STATE
+from partc.ir.operators import CAUSAL_CONV, LINEAR_ATTENTION, QUANTIZE_ROWS, UPDATE_STATE
 from targets.tvm.builder import Emitter
 from targets.tvm.kernels.activate import activation
 from targets.tvm.kernels.attention import attention, quantized_attention
@@ -34,14 +35,17 @@ from targets.tvm.kernels.instructions import instructions_of
 from targets.tvm.kernels.matmul import gated_product, matmul, product_plus, products
 from targets.tvm.kernels.normalise import layer_normalization, rms_normalization
 from targets.tvm.kernels.quantized import quantized_operators
+from targets.tvm.kernels.recurrent import causal_conv, linear_attention
 from targets.tvm.kernels.rotary import rotary_embedding
 from targets.tvm.kernels.update_state import panels, update_panels, update_state
 from targets.tvm.machine import Machine
 from targets.tvm.panels import PANEL_ATTENTION, PANEL_QUANTIZED_ATTENTION, PANELS, UPDATE_PANELS
 
 _PLAIN: Mapping[str, Emitter] = {
+    CAUSAL_CONV.name: causal_conv,
     "Gelu": activation,
     "LayerNormalization": layer_normalization,
+    LINEAR_ATTENTION.name: linear_attention,
     "RMSNormalization": rms_normalization,
     "RotaryEmbedding": rotary_embedding,
     "Swish": activation,

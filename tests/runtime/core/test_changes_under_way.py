@@ -45,7 +45,10 @@ def test_preparing_all_are_prepared_for_what_makes_good_a_loss() -> None:
     (adopt,) = changes.prepared("b", prepared(1, 9, Held(40, "p1", 2)), False, 4.0)
     assert isinstance(adopt, Adopt)
     assert adopt.role.placement == compiled(epoch=1)
-    assert (adopt.participants, adopt.have) == ({"a": 1, "b": 9, "c": 3}, {("b", 40, "p1"): 2})
+    assert (adopt.participants, adopt.have) == (
+        {"a": 1, "b": 9, "c": 3},
+        {("b", 40, "p1"): Held(40, "p1", 2)},
+    )
     assert (adopt.wish, adopt.stopped_s) == (None, 3.0)
     assert changes.state is State.SETTLED
     assert changes.remembers("b", 9)

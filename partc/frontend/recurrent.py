@@ -1,0 +1,247 @@
+"""States that a step rewrites as a whole, as transformers models see them while they are traced.
+
+Models with convolutions or linear attention ask their cache for a state, and branch: without one they compute a prompt,
+with one and a single token a step. Our cache always answers that it has none, so that one program comes out for any
+number of tokens; the functions that a prompt goes through are replaced by operators which have the state
+(`partc.CausalConv`, `partc.LinearAttention`). transformers has no registry of these functions: they are found by name
+in the modules of a model's code. A model whose code calls others is refused, since its trace would forget its past.
+
+Where a model limits the time steps of Mamba 2 in prompts but not in single tokens, the single token is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers.activations import ACT2FN
+
+from partc.ir.operators import CAUSAL_CONV, LINEAR_ATTENTION
+from partc.ir.operators.operator import Operator
+
+
+class StateLostError(Exception):
+    """A model's code computes with a state in a function that is not replaced."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"its code computes {what} in a way that partc does not know")
+
+
+@dataclass
+class Recurrence:
+    """What a trace has seen of convolutions and recurrences so far."""
+
+    length: torch.Tensor
+    """i64[batch]: valid new tokens."""
+    layer: int = 0
+    """The layer that asked last for its recurrent state."""
+    scans: int = 0
+    """Recurrences of that layer since: some models compute one a head."""
+    unfinished: tuple[torch.Tensor, str] | None = None
+    """Rows that a model told its cache and has not convolved yet, and the name of their state."""
+    states: set[str] = field(default_factory=set)
+    """Names of all states."""
+
+    def begin_convolution(self, rows: torch.Tensor, layer: int, number: int) -> torch.Tensor:
+        """Take `rows` [batch, channels, sequence] for the convolution that follows; they come back as they are."""
+        self.check()
+        name = f"cache.{layer}.convolution"
+        self.unfinished = rows, f"{name}.{number}" if number else name
+        return rows
+
+    def begin_scan(self, layer: int) -> None:
+        """The recurrences that follow are those of `layer`."""
+        self.layer, self.scans = layer, 0
+
+    def end_scan(self, layer: int) -> None:
+        """The layer is through with its recurrences.
+
+        Raises:
+            StateLostError: there were none.
+        """
+        if self.layer != layer or not self.scans:
+            raise StateLostError("a recurrent state")
+
+    def check(self) -> None:
+        """Make sure that all rows that a cache was told of were convolved.
+
+        Raises:
+            StateLostError: they were not.
+        """
+        if self.unfinished is not None:
+            raise StateLostError("a convolution")
+
+    def convolve(self, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """The convolution of the unfinished rows, [batch, channels, sequence]; `weight` is [channels, kernel]."""
+        assert self.unfinished is not None
+        (rows, name), self.unfinished = self.unfinished, None
+        x = rows.to(weight.dtype).transpose(1, 2)
+        batch, _, channels = x.shape
+        last = (batch, weight.shape[-1] - 1, channels)
+        out, _ = self._stateful(CAUSAL_CONV, name, [x, weight, self.length, bias], {}, (x, last))
+        return out.transpose(1, 2)
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        decay: torch.Tensor,
+        beta: torch.Tensor | None = None,
+        scale: float = 1.0,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`partc.LinearAttention` with the next state of the layer: [batch, sequence, heads, v], and that state."""
+        name = f"cache.{self.layer}.recurrent" + (f".{self.scans}" if self.scans else "")
+        self.scans += 1
+        batch, _, heads, width = value.shape
+        inputs = [each.float() for each in (query, key, value, decay)]
+        last = (batch, heads, key.shape[-1], width)
+        rate = None if beta is None else beta.float()
+        operands = [*inputs, self.length, rate]
+        return self._stateful(LINEAR_ATTENTION, name, operands, {"scale": scale}, (inputs[2], last))
+
+    def _stateful(
+        self,
+        operator: Operator,
+        state: str,
+        inputs: list[torch.Tensor | None],
+        attributes: Mapping[str, float],
+        results: tuple[torch.Tensor, tuple[Any, ...]],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A node with a state; `results` are a tensor like its first result, and the sizes of the state."""
+        self.states.add(state)
+        like, last = results
+        while inputs[-1] is None:
+            inputs.pop()
+        out, new = torch.onnx.ops.symbolic_multi_out(
+            operator.name.replace(".", "::"),
+            inputs,
+            {**attributes, "state": state},
+            dtypes=[like.dtype, like.dtype],
+            shapes=[tuple(like.shape), last],
+            version=1,
+        )
+        return out, new
+
+
+_CURRENT: ContextVar[Recurrence] = ContextVar("partc_recurrence")
+
+
+@contextlib.contextmanager
+def recurrences(network: torch.nn.Module, recurrence: Recurrence | None) -> Iterator[None]:
+    """Let the replaced functions of the model's code work for `recurrence`; None: they stay as they are.
+
+    Raises:
+        StateLostError: at the end, where a convolution was begun that no known function computed.
+    """
+    if recurrence is None:
+        yield
+        return
+    token = _CURRENT.set(recurrence)
+    modules = {sys.modules[type(module).__module__] for module in network.modules()}
+    own = [module for module in modules if module.__name__.startswith("transformers.models.")]
+    before = [
+        (module, name, vars(module)[name]) for module in own for name in _REPLACED if name in vars(module)
+    ]
+    for module, name, function in before:
+        setattr(module, name, _replacement(_REPLACED[name], function))
+    try:
+        yield
+        recurrence.check()
+    finally:
+        for module, name, function in before:
+            setattr(module, name, function)
+        _CURRENT.reset(token)
+
+
+def _replacement(
+    ours: Callable[[Recurrence, dict[str, Any]], Any], theirs: Callable[..., Any]
+) -> Callable[..., Any]:
+    signature = inspect.signature(theirs)
+
+    def replaced(*arguments: Any, **options: Any) -> Any:
+        bound = signature.bind(*arguments, **options)
+        bound.apply_defaults()
+        return ours(_CURRENT.get(), bound.arguments)
+
+    return replaced
+
+
+def _convolution(recurrence: Recurrence, given: dict[str, Any]) -> torch.Tensor:
+    """`causal_conv1d_fn`: rows [batch, channels, sequence]."""
+    rows, activation = given["hidden_states"], given["activation"]
+    if recurrence.unfinished is None or recurrence.unfinished[0] is not rows:
+        raise StateLostError("a convolution")
+    out = recurrence.convolve(given["weight"], given["bias"]).to(rows.dtype)
+    return out if activation is None else ACT2FN[activation](out)
+
+
+def _selective_scan(recurrence: Recurrence, given: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """`mamba_selective_scan` (Mamba 1): every channel is a head with one value, and all share a key and a query.
+
+    hidden_states, dt and z are [batch, channels, sequence], A is [channels, n], B and C are [batch, n, sequence].
+    """
+    x, dt = given["hidden_states"], given["dt"]
+    if given["delta_bias"] is not None:
+        dt = dt + given["delta_bias"].to(dt.dtype)[..., None]
+    if given["delta_softplus"]:
+        dt = functional.softplus(dt)
+    query, key = (given[name].transpose(1, 2)[:, :, None] for name in ("C", "B"))
+    step = dt.transpose(1, 2)[..., None]
+    value = step * x.transpose(1, 2)[..., None].float()
+    out, last = recurrence.attend(query, key, value, step * given["A"])
+    out = out.squeeze(-1).transpose(1, 2).to(x.dtype)
+    if given["D"] is not None:
+        out = out + x * given["D"][None, :, None]
+    if given["z"] is not None:
+        out = out * functional.silu(given["z"])
+    return out, last
+
+
+def _chunk_scan(recurrence: Recurrence, given: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """`mamba2_chunk_scan` (Mamba 2, SSD).
+
+    hidden_states is [batch, sequence, heads, v], dt [batch, sequence, heads], B and C [batch, sequence, groups, k].
+    """
+    x, dt = given["hidden_states"].float(), given["dt"]
+    if given["dt_bias"] is not None:
+        dt = dt + given["dt_bias"].to(dt.dtype)
+    if given["dt_softplus"]:
+        dt = functional.softplus(dt)
+    dt = dt.float()[..., None]
+    out, last = recurrence.attend(given["C"], given["B"], x * dt, dt * given["A"].float()[:, None])
+    if given["D"] is not None:
+        out = out + x * given["D"][:, None]
+    return out.to(given["hidden_states"].dtype), last
+
+
+def _delta_rule(recurrence: Recurrence, given: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gated delta rule, with a decay a head or a key channel.
+
+    query and key are [batch, sequence, groups, k], value [batch, sequence, heads, v], beta [batch, sequence, heads],
+    g [batch, sequence, heads] or [batch, sequence, heads, k].
+    """
+    query, key, decay = given["query"].float(), given["key"].float(), given["g"]
+    if given["use_qk_l2norm_in_kernel"]:
+        query, key = (each * torch.rsqrt((each * each).sum(-1, keepdim=True) + 1e-6) for each in (query, key))
+    if decay.ndim == 3:
+        decay = decay[..., None]
+    out, last = recurrence.attend(query, key, given["value"], decay, given["beta"], key.shape[-1] ** -0.5)
+    return out.to(given["query"].dtype), last
+
+
+_REPLACED: Mapping[str, Callable[[Recurrence, dict[str, Any]], Any]] = {
+    "causal_conv1d_fn": _convolution,
+    "mamba_selective_scan": _selective_scan,
+    "mamba2_chunk_scan": _chunk_scan,
+    "torch_chunk_gated_delta_rule": _delta_rule,
+    "chunk_kimi_delta_attention": _delta_rule,
+}
+"""Function of transformers' modules → ours. The new states are for the cache alone, which does not look at them."""
