@@ -334,7 +334,8 @@ def test_a_convolution_is_that_of_the_whole_sequence(shift: int, rng: np.random.
     given = np.concatenate([rows[shift:], np.full((2, 3), np.nan)])[None]
     state, length = before[None, shift : shift + 3], np.array([9 - shift])
     out, last = CAUSAL_CONV.reference([state, given, weight, length, bias], {})
-    np.testing.assert_allclose(out[0, : 9 - shift], expected[shift:])
+    found: Array = out[0, : 9 - shift]
+    np.testing.assert_allclose(found, expected[shift:])
     np.testing.assert_array_equal(last[0], rows[6:])
 
 
