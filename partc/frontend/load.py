@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from transformers import GenerationConfig, PretrainedConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, GenerationConfig, PretrainedConfig
 
 from partc.config.model import ModelConfig, OnnxFile
 from partc.errors import ModelError
@@ -44,6 +44,7 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
     assert not isinstance(config.model, OnnxFile)
     progress("read config", 0, 3)
     source = open_source(config.model)
+    _check_architecture(source, config)
     _check_sequence(source.config, config)
     _check_rotation(source.config, config)
     # Before the long work, so that a damaged checkpoint is said at once.
@@ -72,6 +73,28 @@ def _without_tokens(info: ModelInfo) -> ModelInfo:
         eos_token_ids=(),
         bos_token_id=None,
         pad_token_id=None,
+    )
+
+
+def _check_architecture(source: Source, config: ModelConfig) -> None:
+    """Refuse to generate text with an encoder-decoder: its decoder alone is a model that nobody trained.
+
+    A checkpoint that holds the decoder as a model of its own (`BartForCausalLM`) says so in `architectures`.
+    """
+    model = source.config
+    if config.task != "text-generation" or not getattr(model, "is_encoder_decoder", False):
+        return
+    names = model.architectures or ()
+    decoder = any(name.endswith("ForCausalLM") for name in names)
+    if decoder or (not names and type(model) in MODEL_FOR_CAUSAL_LM_MAPPING):
+        return
+    raise ModelError(
+        f"{model.model_type} is an encoder-decoder, and partc generates text with decoders only: "
+        "it has no cache of the source's keys and values yet",
+        where=f"{source.folder / 'config.json'}, is_encoder_decoder"
+        if source.folder
+        else "model.config.model_type",
+        hint="use a decoder (a model whose architecture ends in ForCausalLM, such as LlamaForCausalLM)",
     )
 
 

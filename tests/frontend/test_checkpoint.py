@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import CONFIG_MAPPING
 
 from partc.bundle.tensors import open_tensors
 from partc.config.model import CheckpointFolder, ModelConfig
@@ -112,3 +113,13 @@ def test_pickles_are_never_opened(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
     with pytest.raises(ModelError, match="pickle"):
         _load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart"])
+def test_an_encoder_decoder_is_refused_by_that_name(kind: str, tmp_path: Path) -> None:
+    """Its decoder has tensors of its own, so without the refusal the message would be one about tensors."""
+    config = CONFIG_MAPPING[kind](architectures=[f"{kind.title()}ForConditionalGeneration"])
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=f"{kind} is an encoder-decoder") as error:
+        _load(tmp_path)
+    assert "config.json, is_encoder_decoder" in str(error.value)
