@@ -41,6 +41,9 @@ from partc.frontend.tracing import NotCausalError, Trace, TraceCache, register, 
 OPSET = 24
 """Standard operators of exported graphs: the first version that has all of TensorScatter, Swish and RotaryEmbedding."""
 
+_OWN_CACHES = {"state"}
+"""Arguments by which models take states that are no cache of transformers."""
+
 MODEL_CLASSES: dict[str, Any] = {
     "text-generation": AutoModelForCausalLM,
     "text-classification": AutoModelForSequenceClassification,
@@ -118,7 +121,8 @@ class _Wrapped(torch.nn.Module):
         if self.buffer is not None:
             layers = _layer_count(self.network.config)
             name = "cache_params" if "cache_params" in self.accepted else "past_key_values"
-            arguments |= {name: TraceCache(layers, past), "use_cache": True}
+            # Models with a cache of their own kind are traced as if they had none.
+            arguments |= {name: TraceCache(layers, past), "use_cache": not self.accepted & _OWN_CACHES}
         else:
             arguments["attention_mask"] = (trace.index[None, :] < trace.length[:, None]).to(torch.int64)
             if "use_cache" in self.accepted:
@@ -232,7 +236,7 @@ def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes:
             raise
         except Exception as error:  # whatever a model's own code raises while it is traced
             failures.append(error)
-            if isinstance(error, NotCausalError):
+            if isinstance(error, NotCausalError | StateLostError):
                 break
         if task != "text-generation" and pass_mask is False and attention == "eager":
             break

@@ -6,6 +6,9 @@ number of tokens; the functions that a prompt goes through are replaced by opera
 (`partc.CausalConv`, `partc.LinearAttention`). transformers has no registry of these functions: they are found by name
 in the modules of a model's code. A model whose code calls others is refused, since its trace would forget its past.
 
+Older models ask no cache. Their convolutions are `torch.nn.Conv1d` that fill up in front, and `ZeroPad2d` that shift
+rows by one: these become `partc.CausalConv` as well. They are traced as if they had no state.
+
 Where a model limits the time steps of Mamba 2 in prompts but not in single tokens, the single token is followed.
 """
 
@@ -49,6 +52,11 @@ class Recurrence:
     states: set[str] = field(default_factory=set)
     """Names of all states."""
 
+    @property
+    def next_layer(self) -> int:
+        """A number for a recurrence that does not tell its layer."""
+        return len(self.states)
+
     def begin_convolution(self, rows: torch.Tensor, layer: int, number: int) -> torch.Tensor:
         """Take `rows` [batch, channels, sequence] for the convolution that follows; they come back as they are."""
         self.check()
@@ -82,11 +90,21 @@ class Recurrence:
         """The convolution of the unfinished rows, [batch, channels, sequence]; `weight` is [channels, kernel]."""
         assert self.unfinished is not None
         (rows, name), self.unfinished = self.unfinished, None
-        x = rows.to(weight.dtype).transpose(1, 2)
+        return self.filter(name, rows.to(weight.dtype).transpose(1, 2), weight, bias).transpose(1, 2)
+
+    def filter(
+        self, state: str, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """`partc.CausalConv` of rows [batch, sequence, channels] with the state of that name."""
         batch, _, channels = x.shape
         last = (batch, weight.shape[-1] - 1, channels)
-        out, _ = self._stateful(CAUSAL_CONV, name, [x, weight, self.length, bias], {}, (x, last))
-        return out.transpose(1, 2)
+        out, _ = self._stateful(CAUSAL_CONV, state, [x, weight, self.length, bias], {}, (x, last))
+        return out
+
+    def shift(self, state: str, rows: torch.Tensor) -> torch.Tensor:
+        """Rows [batch, sequence, channels], each in the place of the next one."""
+        before = torch.tensor([1.0, 0.0], dtype=rows.dtype).expand(rows.shape[-1], 2)
+        return self.filter(state, rows, before)
 
     def attend(
         self,
@@ -146,19 +164,47 @@ def recurrences(network: torch.nn.Module, recurrence: Recurrence | None) -> Iter
         return
     token = _CURRENT.set(recurrence)
     modules = {sys.modules[type(module).__module__] for module in network.modules()}
-    own = [module for module in modules if module.__name__.startswith("transformers.models.")]
+    places: list[Any] = [module for module in modules if module.__name__.startswith("transformers.models.")]
+    places += {type(module) for module in network.modules()}
     before = [
-        (module, name, vars(module)[name]) for module in own for name in _REPLACED if name in vars(module)
+        (place, name, vars(place)[name]) for place in places for name in REPLACED if name in vars(place)
     ]
-    for module, name, function in before:
-        setattr(module, name, _replacement(_REPLACED[name], function))
+    for place, name, function in before:
+        setattr(place, name, _replacement(REPLACED[name], function))
+    filters = {module: ours for name, module in network.named_modules() if (ours := _filter_of(name, module))}
+    for module, forward in filters.items():
+        module.forward = forward
     try:
         yield
         recurrence.check()
     finally:
-        for module, name, function in before:
-            setattr(module, name, function)
+        for module in filters:
+            del module.forward
+        for place, name, function in before:
+            setattr(place, name, function)
         _CURRENT.reset(token)
+
+
+def _filter_of(name: str, module: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """What stands for a module that sees earlier rows without a cache; None: it is no such module."""
+    match module:
+        case torch.nn.ZeroPad2d(padding=(0, 0, 1, -1)):
+            return lambda rows: _CURRENT.get().shift(f"{name}.rows", rows)
+        case torch.nn.Conv1d(stride=(1,), dilation=(1,), padding_mode="zeros") if _is_causal(module):
+            weight, bias = module.weight, module.bias
+
+            def convolve(rows: torch.Tensor) -> torch.Tensor:
+                found = _CURRENT.get().filter(f"{name}.rows", rows.transpose(1, 2), weight.squeeze(1), bias)
+                return found.transpose(1, 2)
+
+            return convolve
+    return None
+
+
+def _is_causal(module: torch.nn.Conv1d) -> bool:
+    """Whether it has weights for each channel, and fills up by all rows but one: what is too much is cut off behind."""
+    is_by_channel = module.groups == module.in_channels == module.out_channels
+    return is_by_channel and module.padding == (module.kernel_size[0] - 1,) and module.kernel_size[0] > 1
 
 
 def _replacement(
@@ -237,11 +283,44 @@ def _delta_rule(recurrence: Recurrence, given: dict[str, Any]) -> tuple[torch.Te
     return out.to(given["query"].dtype), last
 
 
-_REPLACED: Mapping[str, Callable[[Recurrence, dict[str, Any]], Any]] = {
+def _wkv(recurrence: Recurrence, given: dict[str, Any]) -> tuple[torch.Tensor, None]:
+    """`rwkv_linear_attention` (RWKV 4): a weighted mean of all values, where the present one has a weight of its own.
+
+    key and value are [batch, sequence, channels], time_decay and time_first [channels]. Every channel is a head that
+    sums value · eᵏ and eᵏ, and is read before the present row comes in: the sums are those of rows shifted by one.
+    Theirs subtracts the largest k so far from all; ours needs k below 88, the logarithm of what float32 can hold.
+    """
+    key, value = given["key"].float(), given["value"].float()
+    weight = torch.exp(key)[..., None]
+    rows = torch.cat([weight * value[..., None], weight], -1)
+    before = recurrence.shift(f"cache.{recurrence.next_layer}.shifted", rows.flatten(2)).reshape(rows.shape)
+    recurrence.begin_scan(recurrence.next_layer)
+    one = torch.ones((*key.shape[:2], 1, 1))
+    decay = -torch.exp(given["time_decay"].float())[:, None].expand(*key.shape, 1)
+    sums, _ = recurrence.attend(one, one, before, decay)
+    sums = sums + rows * torch.exp(given["time_first"].float())[:, None]
+    return (sums[..., 0] / sums[..., 1]).to(given["key"].dtype), None
+
+
+def _gated_sum(recurrence: Recurrence, given: dict[str, Any]) -> tuple[torch.Tensor, None]:
+    """`_rnn_scan` (RG-LRU): every channel is a head with one number; hidden_states is [batch, sequence, channels]."""
+    rows, gate = given["hidden_states"], given["recurrent_gate"] * ~given["reset"]
+    recurrence.begin_scan(recurrence.next_layer)
+    one = torch.ones((*rows.shape[:2], 1, 1))
+    out, _ = recurrence.attend(one, one, rows[..., None], torch.log(gate.float())[..., None])
+    return out.squeeze(-1).to(rows.dtype), None
+
+
+REPLACED: Mapping[str, Callable[[Recurrence, dict[str, Any]], Any]] = {
     "causal_conv1d_fn": _convolution,
     "mamba_selective_scan": _selective_scan,
     "mamba2_chunk_scan": _chunk_scan,
     "torch_chunk_gated_delta_rule": _delta_rule,
     "chunk_kimi_delta_attention": _delta_rule,
+    "rwkv_linear_attention": _wkv,
+    "_rnn_scan": _gated_sum,
 }
-"""Function of transformers' modules → ours. The new states are for the cache alone, which does not look at them."""
+"""Function of transformers' modules, or method of their classes → ours.
+
+The new states are for the cache alone, which does not look at them.
+"""

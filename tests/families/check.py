@@ -275,9 +275,9 @@ def _no_memory(module: Module) -> None:
     for node in list(module.graph.nodes):
         if node.op == "partc.LinearAttention":
             decay = node.operand(4)
-            floor = Constant(f"{decay.name}.floor", "f32", (), array=np.array(-1e9, np.float32))
+            floor = Constant(f"{node.name}.floor", "f32", (), array=np.array(-1e9, np.float32))
             _replace(
-                module, node, 4, Node("Add", [decay, floor], [Value(f"{decay.name}.all", "f32", decay.shape)])
+                module, node, 4, Node("Add", [decay, floor], [Value(f"{node.name}.all", "f32", decay.shape)])
             )
 
 
@@ -288,8 +288,8 @@ def _late(module: Module) -> None:
             weight = node.operand(2)
             assert weight.shape is not None
             columns = np.array([*range(1, int(weight.shape[1])), 0])
-            places = Constant(f"{weight.name}.places", "i64", columns.shape, array=columns)
-            late = Value(f"{weight.name}.late", weight.dtype, weight.shape)
+            places = Constant(f"{node.name}.places", "i64", columns.shape, array=columns)
+            late = Value(f"{node.name}.late", weight.dtype, weight.shape)
             _replace(module, node, 2, Node("Gather", [weight, places], [late], {"axis": 1}))
 
 
