@@ -128,11 +128,6 @@ class Submodule(Data, frozen=True):
     covers: tuple[Count, Count] | None = None
     """First and last of the plan's sub-modules that it computes; null: not known."""
 
-    @property
-    def rewrites(self) -> bool:
-        """Whether a step rewrites states as a whole, so that nothing can go on from an earlier one."""
-        return any(state.kind == "whole" for state in self.states)
-
 
 class Model(Data, frozen=True):
     """Facts of the whole model."""

@@ -155,6 +155,10 @@ class Role:
         """Name → file that the engine can compute."""
         return {submodule.name: submodule for submodule in self.build.submodules}
 
+    def rewrites(self, submodule: str) -> bool:
+        """Whether a step rewrites states of a sub-module as a whole, so that nothing can go on from an earlier one."""
+        return any(state.kind == "whole" for state in self.submodules[submodule].states)
+
     @cached_property
     def programs(self) -> Mapping[str, Program]:
         """Phase → program of this device; empty ones where it is not in the ring.

@@ -113,6 +113,8 @@ def _attention(
     if bias is not None:
         mask = bias if mask is None else torch.where(mask, bias, torch.finfo(bias.dtype).min)
     batch, heads, sequence, width = query.shape
+    if others.get("indices") is not None:
+        mask = _only_chosen(mask, others["indices"], key.shape[2])
     # Where all keys are seen, no place counts; and windows of pictures have rows of their own in the batch.
     position = trace.position if kind.hides or trace.has_tokens else None
     inputs = [query, key, value, position, mask, s_aux]
@@ -134,6 +136,17 @@ def _attention(
         version=1,
     )
     return output.transpose(1, 2).contiguous(), None
+
+
+def _only_chosen(mask: torch.Tensor | None, indices: torch.Tensor, keys: int) -> torch.Tensor:
+    """The mask without the keys that an indexer did not choose; `indices` is [batch, sequence, chosen]."""
+    none = torch.zeros((*indices.shape[:2], keys), dtype=torch.bool)
+    chosen = none.scatter(-1, indices.long(), True)[:, None]
+    if mask is None:
+        return chosen
+    return (
+        mask & chosen if mask.dtype == torch.bool else torch.where(chosen, mask, torch.finfo(mask.dtype).min)
+    )
 
 
 def _symbolic_name(operator: Operator) -> str:
@@ -285,6 +298,10 @@ class TraceLayer(CacheLayerMixin):
         """Write new rows; returns both whole buffers."""
         _CURRENT.get().updates += 1
         return self._write("key", key_states), self._write("value", value_states)
+
+    def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
+        """Write new keys [batch, sequence, d] of an indexer, which chooses what attention sees; returns all of them."""
+        return self._write("indexer", indexer_key_states[:, None])[:, 0]
 
     def _write(self, kind: str, new: torch.Tensor) -> torch.Tensor:
         trace = _CURRENT.get()

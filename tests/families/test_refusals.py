@@ -25,8 +25,8 @@ def test_a_bidirectional_model_is_no_decoder(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
-def test_a_model_without_a_cache_of_keys_is_refused(tmp_path: Path) -> None:
-    save_tiny(tiny_config("rwkv"), tmp_path)
+def test_a_model_with_a_cache_of_its_own_is_refused(tmp_path: Path) -> None:
+    save_tiny(tiny_config("minimax"), tmp_path)
     with pytest.raises(ModelError, match="cannot be traced as text-generation"):
         _load(tmp_path)
 
@@ -34,7 +34,7 @@ def test_a_model_without_a_cache_of_keys_is_refused(tmp_path: Path) -> None:
 def test_a_model_that_keeps_nothing_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     save_tiny(tiny_config("openai-gpt"), tmp_path)
     capfd.readouterr()
-    with pytest.raises(ModelError, match="keeps no key-value cache"):
+    with pytest.raises(ModelError, match="keeps no cache and no state"):
         _load(tmp_path)
     assert len(capfd.readouterr().err) < 500, "the exporter's chatter is not for users"
 

@@ -90,8 +90,8 @@ class Requests:
         """The watermarks of sub-modules that this device runs."""
         for number, request in self._open.items():
             if request.steps:
-                known = self.script.role.submodules
-                yield from (Held(number, name, request.steps, known[name].rewrites) for name in submodules)
+                rewrites = self.script.role.rewrites
+                yield from (Held(number, name, request.steps, rewrites(name)) for name in submodules)
 
     @property
     def works_at(self) -> tuple[str, str]:

@@ -289,7 +289,7 @@ class Transfer:
         states = self.role.submodules[submodule].states
         if not states:
             fetch.have = reached.step  # there is nothing to fetch
-        elif self.role.submodules[submodule].rewrites:
+        elif self.role.rewrites(submodule):
             fetch.given_up = True  # it is that of one step alone
         if not fetch.done:
             yield from self._ask(fetch)
