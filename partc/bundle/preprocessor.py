@@ -1,15 +1,14 @@
-"""What turns a picture or a sound into the model's tensor goes to the source device alone: no other one sees either."""
+"""A checkpoint's preprocessor goes to the source device alone: no other one sees a picture or a sound."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+from partc.format.files import PREPROCESSOR_FOLDER
 from partc.ir.graph import Module
 from partc.ir.privacy import is_raw_input
 
-FOLDER = "preprocessor"
-"""Folder of these files on the source device."""
 _OWN = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 _CONFIG = "config.json"
 """Old preprocessors do not say what they are: transformers then goes by the model's type."""
@@ -28,6 +27,6 @@ def preprocessor_files(module: Module) -> list[str]:
 def copy_preprocessor(module: Module, folder: Path) -> None:
     """Copy the files to `folder`/preprocessor; links (hub snapshots) are resolved."""
     for name in preprocessor_files(module):
-        copy = folder / FOLDER / name
+        copy = folder / PREPROCESSOR_FOLDER / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(module.info.folder) / name, copy)

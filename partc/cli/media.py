@@ -11,13 +11,12 @@ import numpy as np
 
 from partc.cli.requests import media_option
 from partc.errors import RunError
+from partc.format.files import PREPROCESSOR_FOLDER
 
 if TYPE_CHECKING:
     from partc.format.dtypes import Array
     from partc.format.role import Role
 
-FOLDER = "preprocessor"
-"""Folder of the preprocessor's files on the source device."""
 _INSTALL = "pip install 'partc[vision]'"
 _SCALES = {1: 128.0, 2: 32768.0, 4: 2147483648.0}
 """Bytes of a sample → the value that stands for 1.0."""
@@ -87,7 +86,7 @@ def _input_of(role: Role, name: str, option: str, other: str = "") -> tuple[str,
 
 
 def _processor(build: Path, role: Role, kind: str) -> Any:
-    folder = build / "devices" / role.source / FOLDER
+    folder = build / "devices" / role.source / PREPROCESSOR_FOLDER
     if not folder.is_dir():
         raise RunError(
             "the build has no preprocessor: the model has no preprocessor_config.json",

@@ -199,7 +199,7 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> 
 
 
 def _move(build: Path, ring: RingStatus, text: str, device: str) -> Move:
-    """What a move of sub-modules changes."""
+    """The move of a range of sub-modules to a device, and all that it changes."""
     from partc.balance.artifacts import read_artifacts
     from partc.balance.by_hand import change_to, range_of
     from partc.balance.ring import moved_text

@@ -13,6 +13,8 @@ from partc.format.placement import PLACEMENT_FILE
 from partc.format.reading import RECOMPILE, refuse_link, unreadable
 
 KEYS_FOLDER = "keys"
+PREPROCESSOR_FOLDER = "preprocessor"
+"""Folder, on the source device, of what turns a picture or a sound into the model's tensor."""
 RUNNER_FILE = "partc-runner"
 """The native runner, where the folder has one: what a build is does not depend on it."""
 PLACEMENTS_FOLDER = "placements"

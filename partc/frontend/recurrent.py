@@ -26,6 +26,7 @@ import torch
 from torch.nn import functional
 from transformers.activations import ACT2FN
 
+from partc.frontend.own_operators import symbolic_name
 from partc.ir.operators import CAUSAL_CONV, LINEAR_ATTENTION
 from partc.ir.operators.operator import Operator
 
@@ -39,7 +40,7 @@ class StateLostError(Exception):
 
 @dataclass
 class Recurrence:
-    """What a trace has seen of convolutions and recurrences so far."""
+    """The convolutions and recurrences that a trace has met so far."""
 
     length: torch.Tensor
     """i64[batch]: valid new tokens."""
@@ -139,7 +140,7 @@ class Recurrence:
         while inputs[-1] is None:
             inputs.pop()
         out, new = torch.onnx.ops.symbolic_multi_out(
-            operator.name.replace(".", "::"),
+            symbolic_name(operator),
             inputs,
             {**attributes, "state": state},
             dtypes=[like.dtype, like.dtype],
@@ -186,7 +187,7 @@ def recurrences(network: torch.nn.Module, recurrence: Recurrence | None) -> Iter
 
 
 def _filter_of(name: str, module: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """What stands for a module that sees earlier rows without a cache; None: it is no such module."""
+    """The stand-in for a module that sees earlier rows without a cache; None: it is no such module."""
     match module:
         case torch.nn.ZeroPad2d(padding=(0, 0, 1, -1)):
             return lambda rows: _CURRENT.get().shift(f"{name}.rows", rows)

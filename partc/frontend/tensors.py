@@ -47,7 +47,7 @@ class TensorInput:
     name: str
     """`pixel_values`, `input_values` or `input_features`."""
     shape: tuple[int, ...]
-    """Of one picture or piece of sound: without the batch."""
+    """The sizes of one picture or piece of sound, without the batch."""
 
 
 def tensor_input(

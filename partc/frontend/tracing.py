@@ -26,10 +26,10 @@ from transformers.masking_utils import (
     bidirectional_mask_function,
 )
 
+from partc.frontend.own_operators import symbolic_name
 from partc.frontend.recurrent import Recurrence
 from partc.ir.operators import ATTENTION, UPDATE_STATE
 from partc.ir.operators.attention import Visibility
-from partc.ir.operators.operator import Operator
 
 PROBED_QUERIES = 64
 """Rows of a mask that are compared with a named kind before it is believed to be that kind."""
@@ -128,7 +128,7 @@ def _attention(
         "softcap": float(softcap or 0.0),
     }
     output = torch.onnx.ops.symbolic(
-        _symbolic_name(ATTENTION),
+        symbolic_name(ATTENTION),
         inputs,
         attributes,
         dtype=query.dtype,
@@ -147,11 +147,6 @@ def _only_chosen(mask: torch.Tensor | None, indices: torch.Tensor, keys: int) ->
     return (
         mask & chosen if mask.dtype == torch.bool else torch.where(chosen, mask, torch.finfo(mask.dtype).min)
     )
-
-
-def _symbolic_name(operator: Operator) -> str:
-    """The name of an operator as torch wants it: `partc::Attention`."""
-    return operator.name.replace(".", "::")
 
 
 def _kind_of(
@@ -307,7 +302,7 @@ class TraceLayer(CacheLayerMixin):
         trace = _CURRENT.get()
         batch, heads, _, width = new.shape
         return torch.onnx.ops.symbolic(
-            _symbolic_name(UPDATE_STATE),
+            symbolic_name(UPDATE_STATE),
             [new, trace.position],
             {"state": f"cache.{self.layer}.{kind}"},
             dtype=new.dtype,

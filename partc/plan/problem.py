@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 BlockUnits = Literal["heads", "columns"]
-"""What of a block is counted and divided: groups of heads of an attention, columns of an MLP."""
+"""The parts of a block that are counted and divided: groups of heads of an attention, columns of an MLP."""
 
 
 @dataclass(frozen=True)

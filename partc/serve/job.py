@@ -20,7 +20,7 @@ class Job:
     sampling: Sampling
     stop: Sequence[int]
     on_token: Callable[[int, Sequence[Likely]], None]
-    """With the token come its own probability and those of others, where `sampling.likely` asks for them."""
+    """The token comes with its own probability and those of others where `sampling.likely` asks for them."""
     on_end: Callable[[Result | PartcError], None]
     reuses: bool = False
     """Whether rows of an earlier request that began alike may be used, and later ones may use those of this one."""

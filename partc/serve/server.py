@@ -95,7 +95,7 @@ class RingSettings:
     planned: PlannedOf
     """For those who look at the ring."""
     mover: Mover | None = None
-    """For those who may move its sub-modules; None: nobody may."""
+    """The function that works out moves of its sub-modules; None: nobody may move them."""
 
 
 class Server:

@@ -154,7 +154,7 @@ def _slice(node: Node, inferred: Inferred) -> Value | None:
 
 
 def _resize(node: Node, inferred: Inferred) -> Value | None:
-    """To the sizes that there are, given as sizes: scales may round to them. Not where a region is cut out."""
+    """A Resize to the sizes it was given, if there are any: scales may round to them. Not where a region is cut out."""
     crops = node.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     has_sizes = len(node.inputs) > 3 and node.inputs[3] is not None
     return node.inputs[0] if has_sizes and not crops and _keeps_shape(node, inferred) else None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from partc.errors import InternalError
-from partc.format.dims import evaluate
+from partc.format.dims import element_count
 from partc.ir.graph import Node, State, Value
 from partc.ir.operators import LINEAR_ATTENTION
 from targets.ort.steps import axis_length, counting
@@ -118,9 +116,5 @@ def _only(r: Rewriter, valid: Value, value: Value, more: int) -> Value:
 def _joined(r: Rewriter, value: Value) -> Value:
     """[batch, rows, heads, d] as [batch, rows, heads * d]."""
     assert value.shape is not None
-    width = _product(value.shape[2:])
+    width = element_count(value.shape[2:], {})
     return r.op("Reshape", [value, r.integers(0, 0, width)], value.dtype, (*value.shape[:2], width), "joined")
-
-
-def _product(sizes: Sequence[int | str]) -> int:
-    return int(np.prod([evaluate(size, {}) for size in sizes]))

@@ -11,9 +11,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from partc.cli.media import FOLDER, read_media, read_pictures, read_sounds
+from partc.cli.media import read_media, read_pictures, read_sounds
 from partc.errors import RunError
 from partc.format.build import TensorType
+from partc.format.files import PREPROCESSOR_FOLDER
 from partc.format.role import Role
 
 pytestmark = pytest.mark.hf
@@ -31,7 +32,7 @@ def role(name: str, *shape: int) -> Role:
 
 def build(folder: Path, preprocessor: dict[str, Any]) -> Path:
     """A build that has a preprocessor and nothing else."""
-    place = folder / "devices" / "a" / FOLDER
+    place = folder / "devices" / "a" / PREPROCESSOR_FOLDER
     place.mkdir(parents=True)
     (place / "preprocessor_config.json").write_text(json.dumps(preprocessor))
     return folder

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from pathlib import Path
 
 import pytest
 
 from partc.cli.main import run
-from partc.format.message_parts import Sampling
-from partc.runtime.client.launch import launch_local
+from tests.e2e.kills import TOKENS, drawn
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 
@@ -39,7 +36,6 @@ devices:
 links:
   default: {bandwidth: 1 Gbit/s, latency: 1 ms}
 """
-TOKENS = 24
 
 
 @pytest.fixture(scope="module")
@@ -50,27 +46,6 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = [str(folder / "model.yaml"), "--target", str(folder / "devices.yaml")]
     assert run(["compile", *files, "-o", str(folder / "build")]) == 0
     return folder / "build"
-
-
-def drawn(build: Path, victim: str | None = None, at: int = 6, seed: int = 5) -> tuple[tuple[int, ...], ...]:
-    """The tokens of a request; `victim` is killed behind token `at`."""
-    with launch_local(build, restart=False) as ring, ring.client() as client:
-        count = 0
-
-        def on_token(tokens: object) -> None:
-            nonlocal count
-            count += 1
-            if victim and count == at:
-                os.kill(ring.pids[victim], signal.SIGKILL)
-
-        request = client.submit(
-            [list(range(3, 14))],
-            max_new_tokens=TOKENS,
-            sampling=Sampling(temperature=1.0, seed=seed),
-            ignore_eos=True,
-            on_token=on_token,
-        )
-        return tuple(map(tuple, request.result().tokens))
 
 
 def test_verify(build: Path) -> None:

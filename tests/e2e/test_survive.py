@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -13,10 +11,9 @@ import pytest
 from partc.cli.main import run
 from partc.format.contingencies import contingency_file, load_contingencies
 from partc.format.files import verify_files
-from partc.format.message_parts import Sampling
 from partc.format.placement import PLACEMENT_FILE
 from partc.format.role import device_folders, load_role
-from partc.runtime.client.launch import launch_local
+from tests.e2e.kills import drawn
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 
@@ -94,26 +91,7 @@ def test_each_loss_leaves_the_same_tokens(
 def test_a_killed_device_takes_no_token_with_it(build: Path, lost: str) -> None:
     """Nobody starts it again: the others go over to the placement without it."""
 
-    def drawn(victim: str | None) -> tuple[tuple[int, ...], ...]:
-        with launch_local(build, restart=False) as ring, ring.client() as client:
-            count = 0
-
-            def on_token(tokens: object) -> None:
-                nonlocal count
-                count += 1
-                if victim and count == 6:
-                    os.kill(ring.pids[victim], signal.SIGKILL)
-
-            request = client.submit(
-                [list(range(3, 14))],
-                max_new_tokens=24,
-                sampling=Sampling(temperature=1.0, seed=5),
-                ignore_eos=True,
-                on_token=on_token,
-            )
-            return tuple(map(tuple, request.result().tokens))
-
-    assert drawn(lost) == drawn(None)
+    assert drawn(build, lost) == drawn(build)
 
 
 def test_tokens_are_those_of_a_build_that_survives_nothing(

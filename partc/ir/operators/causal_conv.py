@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from partc.ir.graph import Node
+from partc.ir.operators.costs import all_bytes, no_scratch
 from partc.ir.operators.operator import Operator, Signature, StateWrite, Tensor
-from partc.ir.operators.quantized import no_scratch
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 
@@ -18,12 +18,6 @@ def _flops(node: Node, step: Step) -> int:
     x, weight = node.operand(1), node.operand(2)
     assert weight.shape is not None
     return 2 * x.elements(step.sizes) * int(weight.shape[-1])
-
-
-def _moved_bytes(node: Node, step: Step) -> int:
-    """The state, read and written, the other operands and the rows of the result."""
-    values = (*node.operands, *node.outputs)
-    return sum(value.bytes(step.sizes) for value in values)
 
 
 def _reference(operands: Sequence[Array | None], attributes: Mapping[str, int | float]) -> list[Array]:
@@ -63,7 +57,7 @@ out[b, s, c] = bias[c] + sum over k of weight[c, k] * seen[b, s + k, c]
 last[b, j]   = seen[b, length[b] + j]""",
     writes=(StateWrite(operand=0, result=1, kind="whole"),),
     flops=_flops,
-    moved_bytes=_moved_bytes,
+    moved_bytes=all_bytes,
     scratch_bytes=no_scratch,
     reference=_reference,
 )

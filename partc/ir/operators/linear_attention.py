@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from partc.ir.graph import Node
+from partc.ir.operators.costs import all_bytes, no_scratch
 from partc.ir.operators.operator import AttributeSpec, Operator, Signature, StateWrite, Tensor
-from partc.ir.operators.quantized import no_scratch
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 
@@ -39,12 +39,6 @@ def _flops(node: Node, step: Step) -> int:
     assert state.shape is not None
     per_row = value.elements(step.sizes) * int(state.shape[-2])
     return (8 if has_beta(node) else 5) * per_row
-
-
-def _moved_bytes(node: Node, step: Step) -> int:
-    """The state, read and written, the other operands and the rows of the result."""
-    values = (*node.operands, *node.outputs)
-    return sum(value.bytes(step.sizes) for value in values)
 
 
 def _there(operand: Array | None) -> Any:
@@ -102,7 +96,7 @@ for every row s in order, from S = state[b, h], g = h // (heads / groups):
 rows from length[b] on leave S alone; last[b, h] is the S behind the last row""",
     writes=(StateWrite(operand=0, result=1, kind="whole"),),
     flops=_flops,
-    moved_bytes=_moved_bytes,
+    moved_bytes=all_bytes,
     scratch_bytes=no_scratch,
     reference=_reference,
 )

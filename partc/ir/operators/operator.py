@@ -206,7 +206,7 @@ class StateWrite:
     result: int
     """Place of its new contents among the results."""
     kind: Literal["rows", "whole"] = "rows"
-    """What a step writes of it, as `State.kind`."""
+    """The part of it that a step writes, as `State.kind`."""
 
 
 @dataclass(frozen=True)

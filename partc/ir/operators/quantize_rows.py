@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from partc.ir.graph import Node
+from partc.ir.operators.costs import all_bytes, no_scratch
 from partc.ir.operators.operator import Operator, Signature, Tensor
-from partc.ir.operators.quantized import no_scratch
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 
@@ -19,11 +19,6 @@ LEAST = 1e-30
 def _flops(node: Node, step: Step) -> int:
     """A comparison, a product and a rounding for every number."""
     return 3 * node.operand(0).elements(step.sizes)
-
-
-def _moved_bytes(node: Node, step: Step) -> int:
-    """Operand and results."""
-    return sum(value.bytes(step.sizes) for value in (*node.operands, *node.outputs))
 
 
 def _reference(operands: Sequence[Array | None], attributes: Mapping[str, int | float]) -> list[Array]:
@@ -53,7 +48,7 @@ scales[..., 0] = (largest |x[..., c]| of the row) / 127
 data[..., c]   = round(x[..., c] / scales[..., 0]), halves to even; 0 in a row of zeros""",
     writes=(),
     flops=_flops,
-    moved_bytes=_moved_bytes,
+    moved_bytes=all_bytes,
     scratch_bytes=no_scratch,
     reference=_reference,
 )

@@ -34,8 +34,3 @@ def product_flops(node: Node, step: Step) -> int:
     x = node.operand(0)
     assert x.shape is not None
     return 2 * node.outputs[0].elements(step.sizes) * evaluate(x.shape[-1], step.sizes)
-
-
-def no_scratch(node: Node, step: Step) -> int:
-    """None."""
-    return 0

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from partc.ir.graph import Node
+from partc.ir.operators.costs import no_scratch
 from partc.ir.operators.operator import Operator, Signature, Tensor
-from partc.ir.operators.quantized import ATTRIBUTES, FORMS, no_scratch, product_flops
+from partc.ir.operators.quantized import ATTRIBUTES, FORMS, product_flops
 from partc.ir.operators.quantized_matmul import product
 from partc.ir.weights import Array
 from partc.ir.workload import Step

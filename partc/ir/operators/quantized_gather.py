@@ -8,8 +8,9 @@ import numpy as np
 
 from partc.format.dims import evaluate
 from partc.ir.graph import Node
+from partc.ir.operators.costs import no_scratch
 from partc.ir.operators.operator import Operator, Signature, Tensor
-from partc.ir.operators.quantized import ATTRIBUTES, FORMS, matrix_of, no_scratch
+from partc.ir.operators.quantized import ATTRIBUTES, FORMS, matrix_of
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 

@@ -13,7 +13,7 @@ from partc.format.program import Program
 
 
 def last_uses(program: Program) -> list[frozenset[str]]:
-    """Per instruction, the values that nothing after it uses."""
+    """For each instruction, the values that nothing after it uses."""
     last: dict[str, int] = {name: index for index, item in enumerate(program) for name in item.reads}
     return [frozenset(name for name, at in last.items() if at == index) for index in range(len(program))]
 

@@ -82,7 +82,7 @@ class Engine(Protocol):
             dims: the sizes of the step; `batch` is the number of slots, and `sequence` 1.
 
         Returns:
-            As `run`, with a row for each slot.
+            The outputs as those of `run`, with a row for each slot.
 
         Raises:
             RunError: the engine failed.

@@ -41,7 +41,7 @@ class Operand(NamedTuple):
     offset: int = 0
     """Bytes from where the place begins."""
     row: int | None = None
-    """Of a shared step: number of the request whose state it is; None: it is no state, or no step is shared."""
+    """In a shared step, the number of the request whose state it is; None: it is no state, or no step is shared."""
 
 
 Call = tuple[str, Sequence[Operand]]
@@ -166,7 +166,7 @@ class Frame:
 
 
 def operands_of(plan: KernelPlan, call: KernelCall) -> list[Operand]:
-    """What a call of a plan is made with."""
+    """The operands of a call of a plan."""
     parameters = plan.kernels[call.kernel].parameters
     return [
         Operand(place, KernelTensor(parameter.dtype, parameter.shape))

@@ -45,7 +45,7 @@ def linear_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> li
     sizes = (batch, rows, heads, groups, k, width, input_shape(node, 4)[3] > 1)
     types = [type_of(node.outputs[1]), type_of(node.outputs[0])]
     make = attend_by_rows if width == 1 else attend_by_columns
-    beta = operands[6] if has_beta(node) else relax.const(np.zeros((batch, rows, heads), np.float32))
+    beta = operands[6] if has_beta(node) else relax.const(np.zeros((1, 1, 1), np.float32))
     last, out = b.update_and_call(
         make, [*operands[:6], beta], types, *sizes, has_beta(node), decimal(node, "scale", 1.0)
     )
@@ -103,6 +103,7 @@ def attend_by_columns(
 ) -> Any:
     """A thread takes blocks of a head: all its k rows, 16 columns. Rows behind `length` give zeros."""
     W, SHARED, D = math.gcd(V, LANES), H // G, K if by_channel else 1
+    RATES = (B, S, H) if delta else (1, 1, 1)
     loop = loop_of(8 * B * S * H * K * V)
 
     @T.prim_func(private=True, s_tir=True)
@@ -113,7 +114,7 @@ def attend_by_columns(
         value: T.Buffer((B, S, H, V), "float32"),
         decay: T.Buffer((B, S, H, D), "float32"),
         length: T.Buffer((B,), "int64"),
-        beta: T.Buffer((B, S, H), "float32"),
+        beta: T.Buffer(RATES, "float32"),
         out: T.Buffer((B, S, H, V), "float32"),
     ):
         for part in loop(B * H * (V // W)):
@@ -158,6 +159,7 @@ def attend_by_rows(
 ) -> Any:
     """The same for heads of one column, whose k numbers lie side by side (Mamba 1); a thread takes heads."""
     W, SHARED, D = math.gcd(K, LANES), H // G, K if by_channel else 1
+    RATES = (B, S, H) if delta else (1, 1, 1)
     loop = loop_of(8 * B * S * H * K)
 
     @T.prim_func(private=True, s_tir=True)
@@ -168,7 +170,7 @@ def attend_by_rows(
         value: T.Buffer((B, S, H, V), "float32"),
         decay: T.Buffer((B, S, H, D), "float32"),
         length: T.Buffer((B,), "int64"),
-        beta: T.Buffer((B, S, H), "float32"),
+        beta: T.Buffer(RATES, "float32"),
         out: T.Buffer((B, S, H, V), "float32"),
     ):
         for head in loop(B * H):
