@@ -103,7 +103,7 @@ def local_cluster(resources: Sequence[Sequence[str]]) -> Iterator[LocalCluster]:
     Raises:
         RunError: a node does not start.
     """
-    port = free_port()
+    [port] = free_ports(1)
     cluster = LocalCluster(f"127.0.0.1:{port}", [])
     with ExitStack() as stack:
         folder = Path(
@@ -136,11 +136,13 @@ def _command(index: int, options: Sequence[str]) -> list[str]:
 def write_demo(folder: Path, builds: Sequence[Path], port: int) -> Path:
     """fleet.yaml with a ring for each build, on loopback addresses of their own; its path."""
     rings = {}
-    for index, build in enumerate(builds, 1):
+    folders = [device_folders(build) for build in builds]
+    ports = iter(free_ports(sum(map(len, folders))))
+    for index, (build, devices_of_build) in enumerate(zip(builds, folders, strict=True), 1):
         name = ring_name(index)
         devices = {
-            device.name: {"resource": f"{name}_{device.name}", "address": f"127.0.0.1:{free_port()}"}
-            for device in device_folders(build)
+            device.name: {"resource": f"{name}_{device.name}", "address": f"127.0.0.1:{next(ports)}"}
+            for device in devices_of_build
         }
         rings[name] = {"build": str(build.resolve()), "devices": devices}
     path = folder / "fleet.yaml"
@@ -153,8 +155,8 @@ def ring_name(index: int) -> str:
     return f"ring{index}"
 
 
-def free_port() -> int:
-    """A port of loopback that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Different ports of loopback that nobody has now: all are held until the last is found."""
+    with ExitStack() as held:
+        servers = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(server.getsockname()[1]) for server in servers]

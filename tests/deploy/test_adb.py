@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from partc.cli.main import run
 from partc.deploy.adb import AdbSettings, Phone, adb_commands
 from partc.errors import BundleError, ConfigError
+from partc.fleet.demo import free_ports
 from partc.format.files import RUNNER_FILE
 from partc.format.placement import PLACEMENT_FILE
 from partc.runtime.client.client import Client
@@ -75,14 +75,8 @@ def phone(tmp_path: Path) -> Iterator[Path]:
             os.kill(int(file.read_text()), signal.SIGTERM)
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def test_a_ring_of_phones(build: Path, adb: Path, phone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    at = {name: f"127.0.0.1:{free_port()}" for name in "abc"}
+    at = {name: f"127.0.0.1:{port}" for name, port in zip("abc", free_ports(3), strict=True)}
     peers = [word for name, address in at.items() for word in ("--peer", f"{name}={address}")]
     options = ["--to", "adb", "--folder", str(phone), *peers]
     assert run(["deploy", str(build), *options, "--phone", "a", "--phone", "b=XYZ", "--phone", "c"]) == 0

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from partc.cli.main import run
+from partc.fleet.demo import free_ports
 from partc.format.files import RUNNER_FILE
 from partc.format.placement import PLACEMENT_FILE
 from partc.runtime.client.client import Client
@@ -58,17 +58,11 @@ esac
 JOURNAL = '#!/bin/sh\nname=${2#partc-runner@}\ncat "$HOST/$name.log"\n'
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @pytest.fixture
 def build(tmp_path: Path) -> Path:
     """Three devices at ports of this machine; the native runner of each is the one in Python by another name."""
     made = language_model("null").write(tmp_path / "build")
-    addresses = {name: f"127.0.0.1:{free_port()}" for name in "abc"}
+    addresses = {name: f"127.0.0.1:{port}" for name, port in zip("abc", free_ports(3), strict=True)}
     for name in "abc":
         folder = made / "devices" / name
         (folder / RUNNER_FILE).write_text(

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from partc.fleet.demo import free_ports
 from partc.format.messages import Placed
 from partc.format.placement import Placement, Stages, stages_of
 from partc.runtime.client import keeper
@@ -224,13 +225,16 @@ EPISODES = {
 
 
 @contextmanager
-def ground(build: Path, episode: Episode, ports: Iterator[int]) -> Iterator[Ground]:
-    """A ring to disturb; `ports` are free ones for devices behind forwarders."""
+def ground(build: Path, episode: Episode) -> Iterator[Ground]:
+    """A ring to disturb."""
     keeper.MOST_DEATHS = 1_000_000  # of trials, not of a fault
     promises = read_promises(build)
     with ExitStack() as stack:
         _, *others = promises.artifacts.builds
-        listen = {name: f"127.0.0.1:{next(ports)}" for name in others} if episode.has_links else {}
+        behind = others if episode.has_links else []
+        listen = {
+            name: f"127.0.0.1:{port}" for name, port in zip(behind, free_ports(len(behind)), strict=True)
+        }
         links = {name: stack.enter_context(Forwarder(address)) for name, address in listen.items()}
         throttle = Throttle(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         options: dict[str, Any] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +82,6 @@ class Field:
         self._expected: dict[int, Sequence[int]] = {}
         self._stack = ExitStack()
         self._ground: Ground | None = None
-        self._ports = free_ports()
 
     def trial(self, trial: Trial) -> Outcome:
         """Make a trial."""
@@ -112,7 +110,7 @@ class Field:
 
     def _place(self) -> Ground:
         if self._ground is None:
-            self._ground = self._stack.enter_context(ground(self._bundle, self._episode, self._ports))
+            self._ground = self._stack.enter_context(ground(self._bundle, self._episode))
             if self._memory:
                 self._stack.enter_context(self._watched(self._ground))
         return self._ground
@@ -222,11 +220,3 @@ def recovery_s(arrivals: Sequence[float], began: float) -> float:
     """From the disturbance to the end of the longest wait that ends after it."""
     waits = [(later - max(sooner, began), later) for sooner, later in pairwise(arrivals) if later > began]
     return max(waits, default=(0.0, began))[1] - began
-
-
-def free_ports() -> Iterator[int]:
-    """Ports that were free when they were asked for."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = int(server.getsockname()[1])
-        yield port
