@@ -12,6 +12,7 @@ from partc.pipeline.contract import Context, Pass
 from passes.rewrites.fold_constants import fold_constants
 from passes.rewrites.fold_weights import fold_weights
 from passes.rewrites.merge_duplicates import merge_duplicates
+from passes.rewrites.narrow_masks import narrow_masks
 from passes.rewrites.rebuild_sizes import rebuild_sizes
 from passes.rewrites.simplify import simplify
 from passes.rewrites.split_sequences import split_sequences
@@ -56,5 +57,6 @@ def _sweep(module: Module, inference: SizeInference, max_constant_bytes: int) ->
     changed |= rebuild_sizes(graph, inferred)
     changed |= simplify(graph, inferred)
     changed |= fold_weights(graph, inferred)
+    changed |= narrow_masks(graph)
     changed |= drop_dead(graph)
     return changed

@@ -131,7 +131,7 @@ def activation_counts(graph: Graph, submodules: Sequence[Submodule]) -> list[int
     """For every cut how many activations cross it (`partc.ir.flow` says what counts); entry 0 is no cut."""
     free = free_nodes(graph)
     order = [node for submodule in submodules for node in submodule.nodes if node not in free]
-    width = widths(order, light_nodes(graph, free))
+    width = widths(graph, order, light_nodes(graph, free))
     home = homes(submodules)
     first = {home[node]: place for place, node in reversed(list(enumerate(order)))}
     return [width[first[submodule.index]] if submodule.index else 0 for submodule in submodules]

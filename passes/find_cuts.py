@@ -70,7 +70,7 @@ def frontier_candidates(graph: Graph) -> list[Node]:
     light = light_nodes(graph, free)
     order = schedule(graph, free)
     eq1 = set(eq1_candidates(graph))
-    places = zip(order, widths(order, light), strict=True)
+    places = zip(order, widths(graph, order, light), strict=True)
     return [
         node for node, width in places if node not in light and width <= 1 and (width == 1 or node in eq1)
     ]

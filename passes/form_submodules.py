@@ -55,7 +55,7 @@ def layers(graph: Graph, candidates: Iterable[Node]) -> dict[Node, int]:
     chosen = set(candidates)
     level: dict[Node, int] = {}
     floor = highest = 0
-    for node, width in zip(order, widths(order, light_nodes(graph, free)), strict=True):
+    for node, width in zip(order, widths(graph, order, light_nodes(graph, free)), strict=True):
         makers = (value.producer for value in node.operands)
         own = max((level[maker] for maker in makers if maker in level), default=0)
         if node in chosen and width <= 1:

@@ -28,6 +28,7 @@ from partc.ir.graph import (
     Weight,
     dims_of,
 )
+from partc.ir.once import once_nodes, once_values
 from partc.ir.types import HALF
 from partc.ir.weights import Join, Leaf, WeightExpr, leaves, print_expr
 from partc.ir.weights import Step as Transform
@@ -75,15 +76,37 @@ def profile_submodules(
     needs = [_leaves_of(submodule, shared) for submodule in submodules]
     users = Counter(key for need in needs for key in {_identity(v) for v in need if isinstance(v, Weight)})
     crossing = {step.name: crossing_bytes(graph, submodules, step) for step in workload(info)}
+    once = once_nodes(graph)
+    remembered = _remembered(submodules, once_values(graph), largest(info, "prefill"))
     profiles = []
     for submodule, need in zip(submodules, needs, strict=True):
-        costs = {step.name: _phase_cost(info, submodule, kept, step, stored) for step in workload(info)}
+        costs = {
+            step.name: _phase_cost(info, _nodes_in(submodule, step, once), kept, step, stored)
+            for step in workload(info)
+        }
         phases = {
             name: replace(cost, crossing_bytes=crossing[name][submodule.index])
             for name, cost in costs.items()
         }
-        profiles.append(_sizes(info, need, users, phases, stored))
+        sizes = _sizes(info, need, users, phases, stored)
+        own = remembered[submodule.index] * info.max_requests
+        profiles.append(replace(sizes, state_bytes=sizes.state_bytes + own))
     return profiles
+
+
+def _nodes_in(submodule: Submodule, step: Step, once: Set[Node]) -> list[Node]:
+    """The nodes that a step computes: behind the first one, not those that are computed once a request."""
+    return [node for node in submodule.nodes if step.name != "decode" or node not in once]
+
+
+def _remembered(submodules: Sequence[Submodule], once: Set[Value], step: Step) -> list[int]:
+    """For every sub-module the bytes of what it reads in every step and only the first one makes."""
+    makers = {value.producer for value in once}
+    read = [
+        {value for node in submodule.nodes if node not in makers for value in node.operands if value in once}
+        for submodule in submodules
+    ]
+    return [sum(value.bytes(step.sizes) for value in values) for values in read]
 
 
 def _plain(weight: Weight) -> int:
@@ -173,14 +196,11 @@ def _without_layout(expr: WeightExpr) -> WeightExpr:
 
 
 def _phase_cost(
-    info: ModelInfo, submodule: Submodule, kept: Set[Value], step: Step, stored: Stored
+    info: ModelInfo, nodes: Sequence[Node], kept: Set[Value], step: Step, stored: Stored
 ) -> PhaseCost:
-    costs = [node_cost(node, step) for node in submodule.nodes]
-    moved = sum(
-        _moved(node, cost.moved_bytes, step, stored)
-        for node, cost in zip(submodule.nodes, costs, strict=True)
-    )
-    peak = peak_bytes(submodule.nodes, kept, largest(info, step.name))
+    costs = [node_cost(node, step) for node in nodes]
+    moved = sum(_moved(node, cost.moved_bytes, step, stored) for node, cost in zip(nodes, costs, strict=True))
+    peak = peak_bytes(nodes, kept, largest(info, step.name))
     return PhaseCost(sum(c.flops for c in costs), moved, peak)
 
 
@@ -233,8 +253,11 @@ def _root(value: Value) -> Value:
 def crossing_bytes(graph: Graph, submodules: Sequence[Submodule], step: Step) -> list[int]:
     """For every sub-module the bytes that cross the cut before it, whoever reads them; O(V + E)."""
     home = homes(submodules)
+    known = once_values(graph) if step.name == "decode" else ()
     change = [0] * (len(submodules) + 1)
     for value, readers in graph.consumers().items():
+        if value in known:
+            continue
         made = maker_of(value, home)
         last = max((home.get(node, -1) for node in readers), default=-1)
         if made is not None and last > made:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from partc.config.devices import load_devices
 from partc.errors import PlanError
 from partc.format.placement import Stage, Stages
-from partc.format.program import Program, Run, Sample
+from partc.format.program import ONCE, Keep, Program, Run, Sample
 from partc.ir.edit import Names
 from partc.ir.equality import same_parts
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Module, Node, Part, Value
+from partc.ir.once import is_of_request, once_nodes, once_values
 from partc.ir.plan import PlanFile, losses_of
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
@@ -65,6 +66,13 @@ class Flow:
     """Stage → values that later stages of the same device read."""
     results: dict[int, list[Value]]
     """Stage → outputs of the whole graph that it has."""
+    once: frozenset[Value] = frozenset()
+    """The values that only the first step of a request makes."""
+
+    def later(self) -> Flow:
+        """The flow of the steps behind the first one."""
+        left = {ends: [v for v in values if v not in self.once] for ends, values in self.messages.items()}
+        return replace(self, messages={ends: values for ends, values in left.items() if values})
 
     def received(self, place: int) -> list[Value]:
         """The values that a stage is sent, in the order of the senders."""
@@ -97,44 +105,115 @@ def split(module: Module) -> list[Part]:
     pieces = pieces_of(module.plan)
     flow = flow_of(module, pieces, token)
     nodes = [_nodes(module, number, piece) for number, piece in enumerate(pieces)]
-    graphs = [part_graph(module.graph, nodes[number], flow, number) for number in range(len(pieces))]
+    once = once_nodes(module.graph)
+    graphs = [_piece_graphs(module.graph, nodes[number], once, flow, number) for number in range(len(pieces))]
     programs = _programs(module, stages, pieces, graphs, token)
     without = {lost: _programs(module, found, pieces, graphs, token) for lost, found in after.items()}
-    phases = ("prefill", "decode") if module.info.has_states else ("prefill",)
     return [
         Part(
             device,
             _graphs_on(device, graphs, [programs, *without.values()], _copied(module.plan, pieces, device)),
-            dict.fromkeys(phases, programs.get(device, ())),
-            without={
-                lost: dict.fromkeys(phases, found[device])
-                for lost, found in without.items()
-                if device in found
-            },
+            programs.get(device, dict.fromkeys(_phases(module), ())),
+            without={lost: found[device] for lost, found in without.items() if device in found},
         )
         for device in dict.fromkeys(name for found in (programs, *without.values()) for name in found)
     ]
 
 
+def _phases(module: Module) -> tuple[str, ...]:
+    return ("prefill", "decode") if module.info.has_states else ("prefill",)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """The graphs of one piece, as far as it has nodes for them."""
+
+    once: Graph | None
+    """Run in the first step of a request alone."""
+    steps: Graph | None
+    """Run in all steps."""
+
+    @property
+    def graphs(self) -> list[Graph]:
+        return [graph for graph in (self.once, self.steps) if graph is not None]
+
+
 def _programs(
-    module: Module, stages: Stages, pieces: Stages, graphs: Sequence[Graph], token: Value | None
+    module: Module, stages: Stages, pieces: Stages, graphs: Sequence[_Piece], token: Value | None
+) -> dict[str, dict[str, Program]]:
+    """Device → phase → its program under one placement of the pieces."""
+    flow = flow_of(module, stages, token)
+    first = _phase_programs(module, stages, pieces, [piece.graphs for piece in graphs], flow, token)
+    if not module.info.has_states:
+        return {device: {"prefill": program} for device, program in first.items()}
+    steps = [[] if piece.steps is None else [piece.steps] for piece in graphs]
+    later = _phase_programs(module, stages, pieces, steps, flow.later(), token)
+    given = {value.name for value in module.graph.inputs if not is_of_request(value)}
+    return {
+        device: {"prefill": with_kept(program, later[device], given), "decode": later[device]}
+        for device, program in first.items()
+    }
+
+
+def _phase_programs(
+    module: Module,
+    stages: Stages,
+    pieces: Stages,
+    graphs: Sequence[Sequence[Graph]],
+    flow: Flow,
+    token: Value | None,
 ) -> dict[str, Program]:
-    """Device → its program under one placement of the pieces."""
-    calls = [Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in graphs]
-    runs = [[calls[number] for number in pieces_in(stage, pieces)] for stage in stages]
-    return programs_of(stages, _step(module, runs, flow_of(module, stages, token), token))
+    """Device → its program of one phase, in which the pieces run these graphs."""
+    calls = [
+        [Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in some] for some in graphs
+    ]
+    runs = [[call for number in pieces_in(stage, pieces) for call in calls[number]] for stage in stages]
+    return programs_of(stages, _step(module, runs, flow, token))
+
+
+def with_kept(first: Program, later: Program, given: Collection[str]) -> Program:
+    """The program of the first step, keeping what later steps read and do not make themselves."""
+    made = {*given, *(name for item in later for name in item.writes)}
+    kept = tuple(dict.fromkeys(name for item in later for name in item.reads if name not in made))
+    return (*first, Keep(kept)) if kept else first
 
 
 def _graphs_on(
     device: str,
-    graphs: Sequence[Graph],
-    placements: Iterable[Mapping[str, Program]],
+    pieces: Sequence[_Piece],
+    placements: Iterable[Mapping[str, Mapping[str, Program]]],
     copied: Collection[int],
 ) -> list[Graph]:
     """The graphs that a device runs under any placement, and those of the pieces `copied`, in the order of a step."""
-    items = [item for programs in placements for item in programs.get(device, ())]
+    items = [item for found in placements for program in found.get(device, {}).values() for item in program]
     run = {item.submodule for item in items if isinstance(item, Run)}
-    return [graph for number, graph in enumerate(graphs) if graph.name in run or number in copied]
+    return [
+        graph
+        for number, piece in enumerate(pieces)
+        for graph in piece.graphs
+        if graph.name in run or number in copied
+    ]
+
+
+def _piece_graphs(whole: Graph, nodes: Sequence[Node], once: Set[Node], flow: Flow, number: int) -> _Piece:
+    """The graphs of a piece: what is computed once a request, and the rest.
+
+    Nodes that depend on weights alone go to both where both need them.
+    """
+    first = [node for node in nodes if node in once]
+    if not first:
+        return _Piece(None, part_graph(whole, nodes, flow, number))
+    others = {node for node in nodes if node not in once}
+    plain = needed(first, others)
+    rest = others - plain
+    rest |= needed(rest, plain)
+    steps = [node for node in nodes if node in rest]
+    read = {value for node in steps for value in node.operands}
+    own = {*first, *plain}
+    wanted = [value for node in nodes if node in own for value in node.outputs if value in read]
+    before = part_graph(whole, [node for node in nodes if node in own], flow, number, wanted)
+    before.name += ONCE
+    return _Piece(before, part_graph(whole, steps, flow, number) if steps else None)
 
 
 def _copied(plan: PlanFile, pieces: Stages, device: str) -> list[int]:
@@ -190,7 +269,7 @@ def flow_of(module: Module, stages: Stages, token: Value | None) -> Flow:
         for node in readers.get(value, ())
         if node in home
     ]
-    flow = Flow(route(stages, uses), {}, {})
+    flow = Flow(route(stages, uses), {}, {}, once_values(module.graph))
     for value, made, reader in uses:
         sender, receiver = place[made], place[reader]
         if sender != receiver and stages[sender].device == stages[receiver].device:
@@ -221,11 +300,14 @@ def _token(module: Module) -> Value | None:
     return Value(Names(module.graph).fresh("token"), "i64", ("batch",))
 
 
-def part_graph(whole: Graph, nodes: Sequence[Node], flow: Flow, place: int) -> Graph:
+def part_graph(
+    whole: Graph, nodes: Sequence[Node], flow: Flow, place: int, wanted: Sequence[Value] = ()
+) -> Graph:
     """The graph of one piece, with the pieces of the plan as stages.
 
     Inputs are the request's, the step's, what earlier stages of the device left, in the order in which it
-    is made, then what it receives. Outputs are what it gives (`Flow.given`), as far as it makes that.
+    is made, then what it receives. Outputs are what it gives (`Flow.given`), as far as it makes that, and what is
+    `wanted` besides.
     """
     made = {value for node in nodes for value in node.outputs}
     used = {value for node in nodes for value in node.operands}
@@ -237,6 +319,7 @@ def part_graph(whole: Graph, nodes: Sequence[Node], flow: Flow, place: int) -> G
     clones: dict[Value, Value] = {value: Input(value.name, value.dtype, value.shape) for value in inputs}
     cloned = [_clone_node(node, clones) for node in nodes]
     given = [v for v in flow.given(place) if v in made or (v in results and _is_leaf(v))]
+    given += [value for value in wanted if value not in given]
     outputs = [_clone(value, clones) for value in given]
     inputs_cloned = [v for v in clones.values() if isinstance(v, Input)]
     return Graph(part_name(place), inputs_cloned, outputs, cloned, whole.opset)

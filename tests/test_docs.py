@@ -12,6 +12,7 @@ import yaml
 
 from partc.cli.main import COMMANDS
 from partc.config import demand, devices, fleet, model, profiles, quantize
+from partc.format.tasks import TASKS
 from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, fusions, target_type
 from partc.plan.strategies import STRATEGIES
 
@@ -63,7 +64,7 @@ def _providers() -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("manual", "names"),
     [
-        ("docs/model-yaml.md", model._KEYS + model.TASKS + model.DTYPES),
+        ("docs/model-yaml.md", model._KEYS + TASKS + model.DTYPES),
         ("docs/quantisation.md", quantize.PRECISIONS),
         ("docs/fleet.md", demand._TOP_KEYS + demand._KEYS),
         ("docs/fleet.md", fleet._TOP_KEYS + fleet._RING_KEYS + fleet._DEVICE_KEYS + fleet._DOOR_KEYS),

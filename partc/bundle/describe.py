@@ -27,7 +27,7 @@ from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
 from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stage, Stages, seal_placement, stages_of
-from partc.format.program import Emit, Instruction, Program, Run, print_program
+from partc.format.program import Emit, Instruction, Program, Run, kept_by, print_program
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
 from partc.ir.plan import PlanFile, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
@@ -183,6 +183,7 @@ def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
         pad_token_id=info.pad_token_id,
         bos_token_id=info.bos_token_id,
         labels=info.labels,
+        start_tokens=info.start_tokens,
         uniform_positions=info.uniform_positions,
         prompt_chunk=_prompt_chunk(parts, info),
         prefix_reuse=_prefix_reuse(parts),
@@ -235,8 +236,15 @@ def _steps(part: Part) -> list[Instruction]:
     ]
 
 
+def _keeps(parts: Sequence[EmittedPart]) -> bool:
+    """Whether the first step of a request makes what later ones read."""
+    return any(kept_by(program) for item in parts for program in item.part.programs.values())
+
+
 def _prefix_reuse(parts: Sequence[EmittedPart]) -> bool:
     """Whether the rows of an earlier prompt can be gone on from; not without states."""
+    if _keeps(parts):
+        return False
     states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
     kinds = {state.kind for item in states for module in item.artifact.submodules for state in module.states}
     return kinds == {"rows"} and all(item.artifact.engine.chunked_prefill is not None for item in states)
@@ -244,7 +252,7 @@ def _prefix_reuse(parts: Sequence[EmittedPart]) -> bool:
 
 def _step_requests(parts: Sequence[EmittedPart], info: ModelInfo) -> int:
     """The most requests of a shared step; 1 where a device would compute them one after the other."""
-    if not info.has_states or info.uniform_positions:
+    if not info.has_states or info.uniform_positions or _keeps(parts):
         return 1
     return min(info.max_requests, *(_most_rows(item) for item in parts))
 
@@ -259,10 +267,12 @@ def _most_rows(item: EmittedPart) -> int:
 
 
 def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:
-    """Tokens of a step at most; None where prompts go in one step.
+    """Tokens of a step at most; None where prompts go in one step, as where it keeps what it makes of a source.
 
     An engine that says nothing of it can do no part of a prompt behind another; all others can for one sequence.
     """
+    if _keeps(parts):
+        return None
     states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
     size = PROMPT_CHUNK if len(parts) > 1 else parts[0].artifact.prompt_chunk_alone
     can = all(item.artifact.engine.chunked_prefill is not None for item in states)

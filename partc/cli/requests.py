@@ -28,7 +28,7 @@ def check_task(role: Role, has_prompts: bool, has_tensors: bool) -> None:
         raise RunError(
             "this model takes tensors, not prompts", where="--prompt", hint=f"give {media_option(role)}"
         )
-    if has_tensors and role.model.task == "text-generation":
+    if has_tensors and role.model.generates and role.takes_tokens:
         raise RunError("this model takes prompts, not tensors", where="--input", hint="give --prompt TEXT")
 
 

@@ -14,6 +14,7 @@ from partc.cli.tables import show, table
 from partc.config.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from partc.format.build import Model
     from partc.format.dtypes import Array
     from partc.runtime.client.results import Result, Timings, Tokens
 
@@ -55,7 +56,7 @@ def print_results(
             click.echo(line)
 
 
-def print_limits(results: Sequence[Result], max_sequence: int) -> None:
+def print_limits(results: Sequence[Result], model: Model) -> None:
     """Say on stderr which texts end because of the limit of tokens, and how to get the rest."""
     rows = [item for item in _rows(results) if item[0].finish]
     cut = [number for number, (result, row) in enumerate(rows) if result.finish[row] == "length"]
@@ -63,7 +64,8 @@ def print_limits(results: Sequence[Result], max_sequence: int) -> None:
         return
     result, row = rows[cut[0]]
     which = "" if len(rows) == 1 else f"{' '.join(f'[{number + 1}]' for number in cut)} "
-    room = min(max_sequence - len(rows[number][0].prompts[rows[number][1]]) for number in cut)
+    prompts = (rows[number][0].prompts[rows[number][1]] if rows[number][0].prompts else () for number in cut)
+    room = min(model.max_sequence - len(model.before_answer(prompt)) for prompt in prompts)
     count = len(result.tokens[row])
     click.echo(f"note: {which}stopped at the limit of {count} new tokens, not at an end", err=True)
     more = (

@@ -192,14 +192,15 @@ def run_command(
     model = role.model
     check_task(role, bool(prompts or token_ids), tensors is not None)
     asked = read_prompts(prompts, token_ids, batch, model.vocab_size)
-    shown = prompt_texts(asked) if sys.stdout.isatty() and not as_json else []
+    shows_prompts = sys.stdout.isatty() and not as_json and not model.start_tokens
+    shown = prompt_texts(asked) if shows_prompts else []
     inputs = [read_tensors(tensors)] if tensors is not None else []
     inputs += read_media(images, sounds, batch, role, build)
     sampling = Sampling(temperature, top_k, top_p, seed)
     count = _new_tokens(model, tokens)
     if output is not None:
         check_file(output, "--output")
-    live = stream and not as_json and len(asked) == 1 and not inputs and not batch
+    live = stream and not as_json and model.generates and len([*asked, *inputs]) == 1 and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
     settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner)
@@ -235,7 +236,7 @@ def _new_tokens(model: Model, asked: int | None) -> int:
     """Tokens to generate after each prompt; 0 for a model that does not generate."""
     from partc.cli.requests import check_tokens, default_tokens
 
-    if model.task != "text-generation":
+    if not model.generates:
         return 0
     count = asked or default_tokens(model.max_sequence)
     check_tokens(count, model.max_sequence)
@@ -276,7 +277,10 @@ def _generate(
     requests = [
         client.submit(prompts, max_new_tokens=tokens, sampling=sampling, on_token=listen) for prompts in asked
     ]
-    requests += [client.submit(inputs=arrays) for arrays in inputs]
+    requests += [
+        client.submit(inputs=arrays, max_new_tokens=tokens, sampling=sampling, on_token=listen)
+        for arrays in inputs
+    ]
     client.wait(requests)
     return [request.result() for request in requests]
 
@@ -301,6 +305,6 @@ def _show(
         print_json(results_json(results, model.labels, timing))
     else:
         print_results(results, model.labels, live, prompts)
-        print_limits(results, model.max_sequence)
+        print_limits(results, model)
     if timing:
         print_timings(results)

@@ -187,8 +187,8 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> 
     from partc.serve.server import RingSettings
 
     role = load_build(build)
-    if role.model.task not in ("text-generation", "feature-extraction") or not role.takes_tokens:
-        message = f"this model neither generates text nor embeds it: {role.model.task}"
+    if not role.takes_tokens or not (role.model.generates or role.model.task == "feature-extraction"):
+        message = f"this model reads no text that it answers or embeds: {role.model.task}"
         raise RunError(message, where=str(build), hint="partc run computes its outputs")
     opener = (
         partial(_local_ring, build, local) if connect is None else partial(_ring_at, build, connect, local)

@@ -12,16 +12,9 @@ from partc.config.quantize import read_quantization
 from partc.config.section import Section, describe
 from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
+from partc.format.tasks import TASKS, WITH_SOURCE, generates
 from partc.ir.quantization import Quantization
 
-TASKS = (
-    "text-generation",
-    "text-classification",
-    "feature-extraction",
-    "image-classification",
-    "audio-classification",
-    "graph",
-)
 DTYPES = ("float32", "float16", "bfloat16")
 _KEYS = (
     "model",
@@ -29,6 +22,7 @@ _KEYS = (
     "dtype",
     "quantize",
     "max_sequence",
+    "max_source",
     "max_batch",
     "max_requests",
     "workload",
@@ -123,13 +117,15 @@ class ModelConfig:
 
     model: ModelSource
     task: str = "text-generation"
-    """One of `TASKS`."""
+    """One of `partc.format.tasks.TASKS`."""
     dtype: str = "float32"
     """One of `DTYPES`: of weights and activations."""
     quantize: Quantization | None = None
     """Precision of the weights where it is another one than `dtype`."""
     max_sequence: int = 512
-    """Tokens of a sequence, prompt and answer together."""
+    """Tokens of a sequence, prompt and answer together; of the answer alone where a source is read before."""
+    max_source: int = 512
+    """Tokens of a text that an encoder reads before."""
     max_batch: int = 1
     """Sequences in one request; with `auto_batch` the most that there may be."""
     max_requests: int = 4
@@ -203,12 +199,13 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         task=task,
         dtype=top.choice("dtype", DTYPES, "float32"),
         quantize=read_quantization(top),
-        max_sequence=(longest := top.whole("max_sequence", 512, 2 if task == "text-generation" else 1)),
+        max_sequence=(longest := top.whole("max_sequence", 512, 2 if generates(task) else 1)),
+        max_source=(most_source := _max_source(top, task, longest)),
         sequence_place=top.place("max_sequence"),
         max_batch=(largest := _max_batch(top, task)),
         auto_batch=top.data.get("max_batch") == "auto",
         max_requests=top.whole("max_requests", 4),
-        workload=_workload(top, task, longest, largest),
+        workload=_workload(top, task, longest, most_source, largest),
         dims=_dims(top, is_onnx),
         image_size=_image_size(top),
         samples=top.whole("samples", 1) if "samples" in top else None,
@@ -307,15 +304,41 @@ def _max_batch(top: Section, task: str) -> int:
     return BATCHES[-1]
 
 
-def _workload(top: Section, task: str, max_sequence: int, max_batch: int) -> Workload:
+def _max_source(top: Section, task: str, max_sequence: int) -> int:
+    if "max_source" in top and task != "text2text-generation":
+        raise top.error(
+            f"a model for {task} reads no text before it answers",
+            "max_source",
+            hint="write `max_sequence`, or `task: text2text-generation`",
+        )
+    return top.whole("max_source", max_sequence)
+
+
+def _workload(top: Section, task: str, max_sequence: int, max_source: int, max_batch: int) -> Workload:
     """The workload; the defaults shrink to a short max_sequence, but what is written must fit."""
     section = top.section("workload")
     section.allow(("prompt", "generate", "batch"))
-    generates = task == "text-generation"
-    prompt = section.whole("prompt", min(32, max(1, max_sequence // 4) if generates else max_sequence))
+    answers = generates(task)
+    if task in WITH_SOURCE:
+        prompt = section.whole("prompt", min(32, max_source))
+        if prompt > max_source:
+            raise top.error(
+                f"a workload of {prompt} tokens to read is longer than max_source ({max_source})",
+                "workload",
+                hint="raise max_source or shorten the workload",
+            )
+        generate = section.whole("generate", min(96, max_sequence - 1))
+        if generate >= max_sequence:
+            raise top.error(
+                f"a workload of {generate} tokens is longer than max_sequence ({max_sequence})",
+                "workload",
+                hint="raise max_sequence or shorten the workload",
+            )
+        return Workload(prompt, generate, _workload_batch(top, task, max_batch))
+    prompt = section.whole("prompt", min(32, max(1, max_sequence // 4) if answers else max_sequence))
     generate = section.whole("generate", min(96, max(1, max_sequence - prompt)))
-    if task != "graph" and prompt + (generate if generates else 0) > max_sequence:
-        needed = f"{prompt} + {generate} tokens" if generates else f"{prompt} tokens"
+    if task != "graph" and prompt + (generate if answers else 0) > max_sequence:
+        needed = f"{prompt} + {generate} tokens" if answers else f"{prompt} tokens"
         raise top.error(
             f"a workload of {needed} is longer than max_sequence ({max_sequence})",
             "workload",

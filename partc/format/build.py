@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -21,8 +21,9 @@ from partc.format.dims import evaluate, size, symbols
 from partc.format.dtypes import DTYPES
 from partc.format.layouts import Layout, panel_shape
 from partc.format.plain_files import is_inside
-from partc.format.reading import RECOMPILE, convert, read_object
+from partc.format.reading import RECOMPILE, check_format, convert, read_object
 from partc.format.readings import Limits
+from partc.format.tasks import TASK_PATTERN, generates
 
 BUILD_FORMAT: Final = "partc-build/2"
 BUILD_FILE = "build.json"
@@ -43,9 +44,7 @@ Shape = Annotated[
     tuple[Size, ...],
     Meta(description="Size of each axis: a number, or an expression of the symbols in `dims`."),
 ]
-Task = Annotated[
-    str, Meta(pattern="^((text|image|audio)-classification|text-generation|feature-extraction|graph)$")
-]
+Task = Annotated[str, Meta(pattern=TASK_PATTERN)]
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,8 +134,7 @@ class Model(Data, frozen=True):
     name: str
     """Name of the model, for people."""
     task: Task
-    """`text-generation`, `text-classification`, `image-classification`, `audio-classification`, `feature-extraction`
-    or `graph`."""
+    """One of `partc.format.tasks.TASKS`."""
     dtype: DType
     """Element type of weights and activations, before quantisation."""
     max_sequence: Positive
@@ -155,6 +153,8 @@ class Model(Data, frozen=True):
     """Token that begins a text; null: none."""
     labels: tuple[str, ...] | None
     """Names of the classes of a classifier."""
+    start_tokens: tuple[int, ...] = ()
+    """Tokens that an answer begins behind where a source is read before; empty: it begins behind its prompt."""
     uniform_positions: bool = False
     """Whether the sequences of a batch must be equally long, since the model has one position for all."""
     prompt_chunk: Positive | None = None
@@ -166,6 +166,15 @@ class Model(Data, frozen=True):
     step_requests: Positive = 1
     """Requests of one sequence each whose tokens one step may compute, so that weights are read once for all of them;
     1: every request has steps of its own."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether it makes tokens, one after the other."""
+        return generates(self.task)
+
+    def before_answer(self, prompt: Sequence[int]) -> Sequence[int]:
+        """The tokens that the answer to a prompt begins behind: it, or those of every answer to a source."""
+        return self.start_tokens or prompt
 
     @property
     def most_chunks(self) -> int:
@@ -350,20 +359,6 @@ def parse_build(raw: Mapping[str, Any], where: str = BUILD_FILE) -> Build:
     build = convert(raw, Build, where)
     _check(build, where)
     return build
-
-
-def check_format(raw: Mapping[str, Any], known: str, where: str) -> None:
-    """Refuse files of other formats, and of other versions of this one.
-
-    Raises:
-        BundleError: says which partc reads it, or how to make a new one.
-    """
-    found = raw.get("format")
-    if found == known:
-        return
-    is_version = isinstance(found, str) and found.startswith(known.split("/")[0] + "/")
-    hint = "install the partc that compiled it, or compile again with this one" if is_version else RECOMPILE
-    raise BundleError(f"format: {found!r} cannot be read, this partc reads {known!r}", where=where, hint=hint)
 
 
 def _missing(folder: Path) -> BundleError:

@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from partc.errors import BundleError
-from partc.format.build import check_format
 from partc.format.dtypes import DTYPES
 from partc.format.kernel_plan import (
     KERNELS_FORMAT,
@@ -35,7 +34,7 @@ from partc.format.kernel_plan import (
     Place,
 )
 from partc.format.layouts import ALIGNMENT
-from partc.format.reading import RECOMPILE, convert, read_object
+from partc.format.reading import RECOMPILE, check_format, convert, read_object
 
 
 def load_kernel_plan(path: Path) -> KernelPlan:

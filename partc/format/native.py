@@ -16,7 +16,19 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from partc.format import build, fields, json_text, kernel_plan, layouts, messages, placement, readings, status
+from partc.format import (
+    build,
+    fields,
+    json_text,
+    kernel_plan,
+    layouts,
+    messages,
+    placement,
+    program,
+    readings,
+    status,
+    tasks,
+)
 from partc.format import message_parts as parts
 from partc.format.document import summary
 from partc.format.dtypes import ELEMENT_TYPES
@@ -66,8 +78,16 @@ _FACTS: Mapping[str, int | str] = {
     "ALIGNMENT": layouts.ALIGNMENT,
     "PANEL": layouts.PANEL,
     "MOST_LEVELS": json_text.MOST_LEVELS,
+    "INPUT_IDS": tasks.INPUT_IDS,
+    "SOURCE_IDS": tasks.SOURCE_IDS,
+    "SOURCE_LENGTH": tasks.SOURCE_LENGTH,
+    "SOURCE": tasks.SOURCE,
+    "ONCE": program.ONCE,
 }
 """Numbers and names that are no fields."""
+
+_LISTS = {"TASKS": tasks.TASKS, "GENERATING": tasks.GENERATING}
+"""Lists of names that are no fields."""
 
 
 def files() -> dict[str, str]:
@@ -93,6 +113,10 @@ def _facts() -> str:
     for name, value in _FACTS.items():
         kind = "std::string_view" if isinstance(value, str) else "std::uint64_t"
         lines.append(f"inline constexpr {kind} {name} = {_literal(value)};")
+    for name, names in _LISTS.items():
+        lines += ["", f"inline constexpr std::array<std::string_view, {len(names)}> {name}{{{{"]
+        lines += [f"    {_literal(one)}," for one in names]
+        lines.append("}};")
     lines += ["", "/// One row of the table of element types.", "struct ElementType {"]
     lines += ["  std::string_view name, held, safetensors;", "  std::uint64_t bytes;"]
     lines += ["  int onnx;  // the number of onnx.TensorProto.DataType", "};", ""]

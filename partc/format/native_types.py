@@ -9,10 +9,12 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
+from partc.format.tasks import TASK_PATTERN
+
 _PATTERNS = {
     r"^[0-9a-f]{64}$": "is_sha256",
     r"^[a-z][a-z0-9_]*$(?!\n)": "is_device_name",
-    r"^((text|image|audio)-classification|text-generation|feature-extraction|graph)$": "is_task",
+    TASK_PATTERN: "is_task",
     r"^[a-z0-9_]+(-[a-z0-9_]+)+$": "is_platform",
     r"^(prefill|decode)$": "is_phase",
     r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)": "is_identifier",

@@ -16,13 +16,13 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from partc.errors import BundleError
-from partc.format.build import Count, Data, DeviceName, Sha256, check_format
+from partc.format.build import Count, Data, DeviceName, Sha256
 from partc.format.digests import canonical_json, data_digest
 from partc.format.frames import split_frames
 from partc.format.json_text import parse_json
 from partc.format.program import Program, Run, parse_program
 from partc.format.program_rules import ring_problems
-from partc.format.reading import RECOMPILE, convert, read_object
+from partc.format.reading import RECOMPILE, check_format, convert, read_object
 
 PLACEMENT_FORMAT: Final = "partc-placement/2"
 PLACEMENT_FILE = "placement.json"

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, assert_never, get_args
 
 from partc.format.program_text import Line, print_fields, read_fields
+from partc.format.tasks import SOURCE
 
 
 class Message(NamedTuple):
@@ -222,11 +223,34 @@ class Emit(_Entry):
         return self.values
 
 
-Instruction = Recv | Run | Send | Sample | Add | Cut | Join | Emit
+@dataclass(frozen=True, slots=True)
+class Keep(_Entry):
+    """Keep values for the later steps of the request, which read them by the same names."""
+
+    grammar: ClassVar[str] = "keep {values:names}"
+
+    values: tuple[str, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The values."""
+        return self.values
+
+
+Instruction = Recv | Run | Send | Sample | Add | Cut | Join | Emit | Keep
 Program = tuple[Instruction, ...]
 
 INSTRUCTIONS: dict[str, type[Instruction]] = {kind.grammar.split()[0]: kind for kind in get_args(Instruction)}
 """First word → class."""
+
+ONCE = "_once"
+"""End of the names of sub-modules that only the first step of a request runs."""
+
+
+def row_symbol(submodule: str) -> str:
+    """The symbol of the tokens that a step of a sub-module computes: of a source, or those of the step itself."""
+    return SOURCE if submodule.endswith(ONCE) else "sequence"
+
 
 CHUNK = "chunk"
 """The phase of a part of a prompt behind which more comes; its programs follow from those of `prefill`."""
@@ -266,6 +290,11 @@ def print_instruction(instruction: Instruction) -> str:
     return print_fields(instruction.grammar, instruction)
 
 
+def kept_by(program: Iterable[Instruction]) -> tuple[str, ...]:
+    """The values that a program keeps for later steps."""
+    return tuple(name for item in program if isinstance(item, Keep) for name in item.values)
+
+
 def tokenless(program: Program) -> Program:
     """The program of a step whose token is not wanted: a part of a prompt behind which more comes, or a replayed step.
 
@@ -282,6 +311,6 @@ def _is_of_tokens(instruction: Instruction, tokens: set[str]) -> bool:
             return True
         case Send(values=values) | Recv(values=values):
             return tokens.issuperset(values)
-        case Run() | Add() | Cut() | Join():
+        case Run() | Add() | Cut() | Join() | Keep():
             return False
     assert_never(instruction)

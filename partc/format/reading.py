@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,20 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise BundleError("not a JSON object", where=str(path), hint=RECOMPILE)
     return raw
+
+
+def check_format(raw: Mapping[str, Any], known: str, where: str) -> None:
+    """Refuse files of other formats, and of other versions of this one.
+
+    Raises:
+        BundleError: says which partc reads it, or how to make a new one.
+    """
+    found = raw.get("format")
+    if found == known:
+        return
+    is_version = isinstance(found, str) and found.startswith(known.split("/")[0] + "/")
+    hint = "install the partc that compiled it, or compile again with this one" if is_version else RECOMPILE
+    raise BundleError(f"format: {found!r} cannot be read, this partc reads {known!r}", where=where, hint=hint)
 
 
 def convert(raw: object, kind: type[_T], where: str) -> _T:

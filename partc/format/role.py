@@ -25,9 +25,10 @@ from partc.format.build import (
     load_build,
 )
 from partc.format.placement import PLACEMENT_FILE, Placement, load_placement
-from partc.format.program import CHUNK, REPLAY, Emit, Instruction, Program, Run, Sample, tokenless
+from partc.format.program import CHUNK, REPLAY, Emit, Instruction, Program, Run, Sample, kept_by, tokenless
 from partc.format.program_rules import Call, Types, device_problems
 from partc.format.reading import RECOMPILE
+from partc.format.tasks import INPUT_IDS, SOURCE_IDS, generates
 
 STEP_INPUTS = {"position": ("batch",), "length": ("batch",), "index": ("sequence",)}
 """Values that every device has without a message, and their shapes; all are int64."""
@@ -138,7 +139,8 @@ class Role:
     @property
     def takes_tokens(self) -> bool:
         """Whether a request brings token ids; else a picture, a sound, or what an ONNX graph takes."""
-        return "input_ids" in self.inputs and self.has_step_inputs
+        own = SOURCE_IDS if self.model.start_tokens else INPUT_IDS
+        return own in self.inputs and self.has_step_inputs
 
     @cached_property
     def inputs(self) -> Mapping[str, TensorType]:
@@ -156,8 +158,17 @@ class Role:
         return {submodule.name: submodule for submodule in self.build.submodules}
 
     def rewrites(self, submodule: str) -> bool:
-        """Whether a step rewrites states of a sub-module as a whole, so that nothing can go on from an earlier one."""
-        return any(state.kind == "whole" for state in self.submodules[submodule].states)
+        """Whether a request can go on at its last step alone, and not elsewhere.
+
+        States that each step rewrites as a whole stand there, and values that a first step keeps nowhere else.
+        """
+        return self._keeps or any(state.kind == "whole" for state in self.submodules[submodule].states)
+
+    @cached_property
+    def _keeps(self) -> bool:
+        """Whether a device of the ring keeps values of first steps."""
+        parsed = self.placement.parsed.values()
+        return any(kept_by(program) for programs in parsed for program in programs.values())
 
     @cached_property
     def programs(self) -> Mapping[str, Program]:
@@ -272,13 +283,15 @@ def check_role(role: Role, where: str) -> None:
         message = f"device: {role.device!r} is not among the addresses of {PLACEMENT_FILE}"
         raise BundleError(message, where=where, hint=RECOMPILE)
     given = {*(STEP_INPUTS if role.has_step_inputs else ()), *(role.inputs if role.is_source else ())}
+    kept = kept_by(role.programs.get("prefill", ()))
     calls = {
         module.name: Call(module.inputs, module.outputs, bool(module.states))
         for module in role.build.submodules
     }
     types = Types(role.types, role.dims)
     for phase, program in role.programs.items():
-        for problem in device_problems(program, given, calls, types):
+        later = phase in ("decode", REPLAY)
+        for problem in device_problems(program, {*given, *kept} if later else given, calls, types):
             place = f"{where}: {PLACEMENT_FILE}: programs.{phase}.{role.device}"
             raise BundleError(problem, where=place, hint=RECOMPILE)
 
@@ -287,7 +300,7 @@ def _tokens(instructions: Iterator[Instruction], task: str) -> Iterator[str]:
     for instruction in instructions:
         if isinstance(instruction, Sample):
             yield instruction.token
-        if isinstance(instruction, Emit) and task == "text-generation":
+        if isinstance(instruction, Emit) and generates(task):
             yield from instruction.values
 
 

@@ -24,15 +24,20 @@ from transformers import (
     AutoModelForAudioClassification,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForSpeechSeq2Seq,
     PretrainedConfig,
     PreTrainedModel,
 )
 from transformers.initialization import TORCH_INIT_FUNCTIONS
 
 from partc.errors import ModelError
+from partc.format.tasks import WITH_SOURCE, generates
 from partc.frontend.alignment import NotAlignedError, align_queries
 from partc.frontend.complex_pairs import complex_as_pairs
+from partc.frontend.encoder_decoder import WrappedEncoderDecoder
+from partc.frontend.last_rows import last_rows_only
 from partc.frontend.recurrent import StateLostError, recurrences
 from partc.frontend.sizes import simplify_sizes
 from partc.frontend.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
@@ -46,6 +51,8 @@ _OWN_CACHES = {"state"}
 
 MODEL_CLASSES: dict[str, Any] = {
     "text-generation": AutoModelForCausalLM,
+    "text2text-generation": AutoModelForSeq2SeqLM,
+    "automatic-speech-recognition": AutoModelForSpeechSeq2Seq,
     "text-classification": AutoModelForSequenceClassification,
     "feature-extraction": AutoModel,
     "image-classification": AutoModelForImageClassification,
@@ -73,6 +80,8 @@ class Sizes:
     """The largest request."""
 
     max_sequence: int
+    max_source: int
+    """Tokens of a text that is read before."""
     max_batch: int
     tensor: TensorSizes = field(default_factory=TensorSizes)
 
@@ -108,7 +117,7 @@ class _Wrapped(torch.nn.Module):
     ) -> Any:
         trace = Trace(position, index, length, self.buffer)
         self.seen(trace)
-        last_rows = _last_rows_only(self.network, length, self.buffer is not None)
+        last_rows = contextlib.nullcontext() if self.buffer is None else last_rows_only(self.network, length)
         states = recurrences(self.network, trace.recurrence if self.buffer is not None else None)
         with tracing(trace), states, complex_as_pairs(), last_rows:
             result = self.network(**self._arguments(trace, input_ids, past, token_type_ids))
@@ -139,26 +148,6 @@ class _Wrapped(torch.nn.Module):
             for key, value in arguments.items()
             if key in self.accepted or (known and key != "position_ids")
         }
-
-
-@contextlib.contextmanager
-def _last_rows_only(network: PreTrainedModel, length: torch.Tensor, wanted: bool) -> Iterator[None]:
-    """Let the output head see the last valid row of each sequence alone: logits are [batch, 1, vocabulary]."""
-    head = network.get_output_embeddings() if wanted else None
-    if head is None:
-        yield
-        return
-
-    def gather(_: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        hidden = arguments[0]
-        rows = (length - 1)[:, None, None].expand(-1, 1, hidden.shape[-1])
-        return (torch.gather(hidden, 1, rows), *arguments[1:])
-
-    handle = head.register_forward_pre_hook(gather)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def _layer_count(config: PretrainedConfig) -> int:
@@ -216,7 +205,20 @@ def build_fake(
         network = MODEL_CLASSES[task].from_config(
             config, attn_implementation=attention, dtype=dtype, **options
         )
+    _compute_tables(network)
     return network.eval()
+
+
+def _compute_tables(network: PreTrainedModel) -> None:
+    """Give real values to parameters that no checkpoint holds, since the model computes them (sinusoidal positions)."""
+    for name in network._keys_to_ignore_on_save or ():
+        path, _, key = name.rpartition(".")
+        module = network.get_submodule(path)
+        fake = module._parameters.get(key)
+        if fake is not None:
+            del module._parameters[key]
+            module.register_buffer(key, torch.empty(fake.shape, dtype=fake.dtype), persistent=False)
+            network._init_weights(module)
 
 
 def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes: Sizes) -> Exported:
@@ -238,7 +240,7 @@ def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes:
             failures.append(error)
             if isinstance(error, NotCausalError | StateLostError):
                 break
-        if task != "text-generation" and pass_mask is False and attention == "eager":
+        if (task != "text-generation") and pass_mask is False and attention == "eager":
             break
     raise ModelError(
         f"the model cannot be traced as {task}: {_reason(failures)}",
@@ -273,10 +275,15 @@ def _export(
     network = build_fake(config, task, dtype, attention, mode)
     traces: list[Trace] = []
     outputs: list[str] = []
-    buffer = sizes.max_sequence if task == "text-generation" else None
+    buffer = sizes.max_sequence if generates(task) else None
     tensor = tensor_input(type(network), config, sizes.tensor)
-    wrapped: _Wrapped | WrappedTensors
-    if tensor is None:
+    wrapped: _Wrapped | WrappedTensors | WrappedEncoderDecoder
+    if task in WITH_SOURCE:
+        limits = (sizes.max_sequence, sizes.max_source, sizes.max_batch)
+        layers = _layer_count(config)
+        wrapped = WrappedEncoderDecoder(network, tensor, limits, layers, traces.append, outputs)
+        arguments, dynamic = wrapped.example()
+    elif tensor is None:
         wrapped = _Wrapped(network, buffer, pass_mask, traces.append, outputs)
         arguments, dynamic = _example(wrapped, sizes)
     else:
@@ -304,7 +311,7 @@ def _export(
 
 
 def _check_trace(trace: Trace, task: str, attention: str) -> None:
-    if task == "text-generation" and trace.updates == 0 and not trace.recurrence.states:
+    if generates(task) and trace.updates == 0 and not trace.recurrence.states:
         raise _NotOursError(
             "it keeps no cache and no state that partc can hold (a bidirectional model, or a cache of its own)"
         )

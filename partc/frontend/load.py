@@ -11,10 +11,17 @@ import numpy as np
 import onnx_ir
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, GenerationConfig, PretrainedConfig
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
+    GenerationConfig,
+    PretrainedConfig,
+)
 
 from partc.config.model import ModelConfig, OnnxFile
 from partc.errors import ModelError
+from partc.format.tasks import SOURCE, SOURCE_IDS, SOURCE_LENGTH, WITH_SOURCE, generates
 from partc.frontend.checkpoint import checkpoint_sources, random_sources
 from partc.frontend.export import Exported, Sizes, export_model
 from partc.frontend.folder import read_index
@@ -51,14 +58,20 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
     stored = read_index(source.folder) if source.folder is not None else {}
     progress("trace model", 1, 3)
     dtype = getattr(torch, config.dtype)
-    sizes = Sizes(config.max_sequence, config.max_batch, TensorSizes(config.image_size, config.samples))
+    sizes = Sizes(
+        config.max_sequence,
+        config.max_source,
+        config.max_batch,
+        TensorSizes(config.image_size, config.samples),
+    )
     exported = export_model(source.config, config.task, dtype, sizes)
     progress("import graph", 2, 3)
     graph = _graph(exported, source, stored)
     uniform = replace_past(graph)
     progress("import graph", 3, 3)
     info = replace(_info(config, source), uniform_positions=uniform)
-    return Module(info if exported.tensor is None else _without_tokens(info), graph)
+    has_tokens = exported.tensor is None or generates(config.task)
+    return Module(info if has_tokens else _without_tokens(info), graph)
 
 
 def _without_tokens(info: ModelInfo) -> ModelInfo:
@@ -77,7 +90,7 @@ def _without_tokens(info: ModelInfo) -> ModelInfo:
 
 
 def _check_architecture(source: Source, config: ModelConfig) -> None:
-    """Refuse to generate text with an encoder-decoder: its decoder alone is a model that nobody trained.
+    """Refuse to generate text without a source by an encoder-decoder: nobody trained its decoder alone.
 
     A checkpoint that holds the decoder as a model of its own (`BartForCausalLM`) says so in `architectures`.
     """
@@ -88,13 +101,17 @@ def _check_architecture(source: Source, config: ModelConfig) -> None:
     decoder = any(name.endswith("ForCausalLM") for name in names)
     if decoder or (not names and type(model) in MODEL_FOR_CAUSAL_LM_MAPPING):
         return
+    mappings = (MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING)
+    found = zip(WITH_SOURCE, mappings, strict=True)
+    task = next((task for task, mapping in found if type(model) in mapping), None)
     raise ModelError(
-        f"{model.model_type} is an encoder-decoder, and partc generates text with decoders only: "
-        "it has no cache of the source's keys and values yet",
+        f"{model.model_type} is an encoder-decoder: it reads a source before it generates text",
         where=f"{source.folder / 'config.json'}, is_encoder_decoder"
         if source.folder
         else "model.config.model_type",
-        hint="use a decoder (a model whose architecture ends in ForCausalLM, such as LlamaForCausalLM)",
+        hint=f"write `task: {task}`"
+        if task
+        else "use a decoder (a model whose architecture ends in ForCausalLM, such as LlamaForCausalLM)",
     )
 
 
@@ -146,8 +163,10 @@ def _graph(exported: Exported, source: Source, stored: Mapping[str, StoredTensor
     for value, name in zip(graph.outputs, exported.outputs, strict=True):
         value.name = name
     for given in graph.inputs:
-        if exported.tensor is not None and given.name == VALUES:
+        if exported.tensor is not None and given.name in (VALUES, SOURCE):
             given.name = exported.tensor.name
+        elif given.name == SOURCE:
+            given.name = SOURCE_IDS
     _rename(graph)
     graph.name = str(exported.network.config.model_type)
     return graph
@@ -222,7 +241,9 @@ def _scope(node: onnx_ir.Node) -> str:
 
 def _symbols(graph: onnx_ir.Graph) -> dict[str, str]:
     """The exporter's symbols (`s57`) by our names."""
-    wanted = {"position": ("batch",), "index": ("sequence",), "past": ("past",)}
+    wanted: dict[str, tuple[str, ...]] = {"position": ("batch",), "index": ("sequence",), "past": ("past",)}
+    if SOURCE_LENGTH in {value.name for value in graph.inputs}:
+        wanted[SOURCE] = ("batch", SOURCE)
     found: dict[str, str] = {}
     for value in graph.inputs:
         for size, name in zip(value.shape or (), wanted.get(value.name or "", ()), strict=False):
@@ -235,6 +256,9 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
     eos, bos, pad = _special_tokens(source)
     classifier = config.task.endswith("-classification")
     text = model.get_text_config()
+    dims = {"batch": config.max_batch, "sequence": config.max_sequence}
+    if config.task == "text2text-generation":
+        dims[SOURCE] = config.max_source
     return ModelInfo(
         name=config.name,
         task=config.task,
@@ -249,11 +273,12 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
         generate=config.workload.generate,
         batch=config.workload.batch if config.workload.batch > 1 else None,
         batches=config.batches,
-        dims={"batch": config.max_batch, "sequence": config.max_sequence},
+        dims=dims,
         vocab_size=getattr(text, "vocab_size", None),
         eos_token_ids=eos,
         bos_token_id=bos,
         pad_token_id=pad,
+        start_tokens=_start_tokens(source) if config.task in WITH_SOURCE else (),
         labels=_labels(model) if classifier else None,
     )
 
@@ -264,8 +289,37 @@ def _labels(model: PretrainedConfig) -> tuple[str, ...] | None:
     return tuple(names[i] for i in sorted(names)) if names else None
 
 
+def _start_tokens(source: Source) -> tuple[int, ...]:
+    """What answers of an encoder-decoder begin behind: its first token, and one that all of them are made to have."""
+    configs = _configs(source)
+    start = _first(configs, "decoder_start_token_id")
+    found = (
+        _first(configs, "bos_token_id") if start is None else start,
+        _first(configs, "forced_bos_token_id"),
+    )
+    if found[0] is None:
+        raise ModelError(
+            "its config does not say which token answers begin behind",
+            where=str(source.folder or "model.config"),
+            hint="write decoder_start_token_id into its config.json",
+        )
+    return tuple(int(token) for token in found if token is not None)
+
+
 def _special_tokens(source: Source) -> tuple[tuple[int, ...], int | None, int | None]:
-    """End, begin and padding tokens; generation_config.json wins over config.json, as in transformers."""
+    """End, begin and padding tokens."""
+    configs = _configs(source)
+    eos = _first(configs, "eos_token_id")
+    ends = tuple(eos) if isinstance(eos, list | tuple) else () if eos is None else (eos,)
+    return (
+        tuple(int(np.int64(token)) for token in ends),
+        _first(configs, "bos_token_id"),
+        _first(configs, "pad_token_id"),
+    )
+
+
+def _configs(source: Source) -> list[Any]:
+    """Where special tokens stand; generation_config.json wins over config.json, as in transformers."""
     configs: list[Any] = [source.config.get_text_config(), source.config]
     path = Path(source.folder or ".") / "generation_config.json"
     if source.folder is not None and path.exists():
@@ -275,10 +329,8 @@ def _special_tokens(source: Source) -> tuple[tuple[int, ...], int | None, int | 
             raise ModelError(
                 "not a generation config", where=str(path), hint="mend it or remove it"
             ) from error
+    return configs
 
-    def first(name: str) -> Any:
-        return next((value for value in (getattr(c, name, None) for c in configs) if value is not None), None)
 
-    eos = first("eos_token_id")
-    ends = tuple(eos) if isinstance(eos, list | tuple) else () if eos is None else (eos,)
-    return tuple(int(np.int64(token)) for token in ends), first("bos_token_id"), first("pad_token_id")
+def _first(configs: list[Any], name: str) -> Any:
+    return next((value for value in (getattr(c, name, None) for c in configs) if value is not None), None)

@@ -7,6 +7,7 @@
 | `input_values` | [batch, samples] | `samples` of model.yaml |
 | `input_values` of a model of spectrograms | [batch, frames, bins] | `max_length`, `num_mel_bins` |
 | `input_features` | [batch, bins, frames] | `num_mel_bins`, twice `max_source_positions` |
+| `input_features` of channels | [batch, frames, bins] | `max_source_positions`, `input_feat_per_channel` |
 
 Only the batch may change. Nothing here belongs to a family: the name of the input and the keys of the config decide.
 """
@@ -108,7 +109,10 @@ def _wave(config: PretrainedConfig, given: TensorSizes) -> tuple[int, ...]:
 
 
 def _features(config: PretrainedConfig, given: TensorSizes) -> tuple[int, ...]:
-    bins, positions = _first(config, ("num_mel_bins",)), _first(config, ("max_source_positions",))
+    wide, positions = _first(config, ("input_feat_per_channel",)), _first(config, ("max_source_positions",))
+    if wide is not None and positions is not None:
+        return positions, wide * (_first(config, ("input_channels",)) or 1)
+    bins = _first(config, ("num_mel_bins",))
     if bins is None or positions is None:
         raise ModelError(
             "its config does not say how large the features of a piece of sound are",

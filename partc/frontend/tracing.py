@@ -60,6 +60,10 @@ class Trace:
     """Rows of a cache (max_sequence); None where there are no caches."""
     has_tokens: bool = True
     """Whether the model reads token ids, of which `length` are valid; else it takes a picture or a sound."""
+    has_source: bool = False
+    """Whether attentions may look at a source besides, whose mask is given."""
+    crosses: bool = False
+    """Whether the attention that follows looks at the source."""
     kinds: dict[int, tuple[torch.Tensor, Visibility]] = field(default_factory=dict)
     """id of a mask tensor → the tensor (kept alive) and its kind."""
     attentions: int = 0
@@ -93,6 +97,11 @@ def register() -> None:
     AttentionMaskInterface.register("partc", _mask)
 
 
+def about_to_cross() -> None:
+    """Note that the attention that follows looks at the source."""
+    _CURRENT.get().crosses = True
+
+
 def _attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -108,15 +117,16 @@ def _attention(
     """One `partc.Attention` node: [batch, heads, sequence, d] in, [batch, sequence, heads, d] out."""
     trace = _CURRENT.get()
     trace.attentions += 1
-    kind, mask = _kind_of(trace, module, attention_mask, is_causal)
+    crosses, trace.crosses = trace.crosses, False
+    kind, mask = _kind_of(trace, module, attention_mask, False if crosses else is_causal)
     bias = others.get("position_bias")
     if bias is not None:
-        mask = bias if mask is None else torch.where(mask, bias, torch.finfo(bias.dtype).min)
+        mask = _biased(mask, bias)
     batch, heads, sequence, width = query.shape
     if others.get("indices") is not None:
         mask = _only_chosen(mask, others["indices"], key.shape[2])
     # Where all keys are seen, no place counts; and windows of pictures have rows of their own in the batch.
-    position = trace.position if kind.hides or trace.has_tokens else None
+    position = trace.position if kind.hides or (trace.has_tokens and not crosses) else None
     inputs = [query, key, value, position, mask, s_aux]
     while inputs[-1] is None:
         inputs.pop()
@@ -136,6 +146,12 @@ def _attention(
         version=1,
     )
     return output.transpose(1, 2).contiguous(), None
+
+
+def _biased(mask: torch.Tensor | None, bias: torch.Tensor) -> torch.Tensor:
+    if mask is None:
+        return bias
+    return torch.where(mask, bias, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else bias + mask
 
 
 def _only_chosen(mask: torch.Tensor | None, indices: torch.Tensor, keys: int) -> torch.Tensor:
@@ -169,7 +185,8 @@ def _mask(
     A tensor whose kind is known is not read by `_attention`, so nothing of it is left in the graph.
     """
     trace = _CURRENT.get()
-    if not trace.has_tokens:
+    is_of_source = trace.has_source and mask_function is bidirectional_mask_function
+    if not trace.has_tokens or is_of_source:
         return _mask_of_tensor(mask_function, attention_mask, others["q_length"], others["kv_length"])
     keys = trace.buffer or others["kv_length"]
     query = (trace.position[:, None] + trace.index[None, :])[:, None, :, None]
@@ -203,6 +220,8 @@ def _additive_mask(*, dtype: torch.dtype = torch.float32, **others: Any) -> torc
     trace = _CURRENT.get()
     if seen is None:
         return None
+    if seen.shape[2] == 1:  # attentions of their own may insist on all rows
+        seen = seen.expand(-1, -1, others["q_length"], -1)
     if trace.buffer is not None and trace.kinds.get(id(seen), (seen, None))[1] is LOOKS_AHEAD:
         raise NotCausalError
     return torch.where(

@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 
 from partc.ir.effects import is_buffer, is_random
 from partc.ir.graph import Constant, Graph, Input, Node, State, Value, Weight
+from partc.ir.once import common_nodes
 
 FREE_WEIGHT_BYTES = 64 * 1024
 """Weights that may stand behind a free node: enough for frequencies, too few for a table of positions."""
@@ -88,12 +89,16 @@ def schedule(graph: Graph, free: Set[Node]) -> list[Node]:
 
     Depth first from the deepest output, so that a node stands right before the first node that needs it: what
     was exported early but is used late does not lie across every cut between. Branches that end elsewhere
-    (another output, a state that nobody reads back) follow the last node that they depend on.
+    (another output, a state that nobody reads back) follow the last node that they depend on. What is computed once a
+    request and read by several layers (an encoder) comes first.
     Deterministic: ties go by operand order, then by the order of the graph. O(V + E) plus sorting.
     """
     depth = _depths(graph, free)
     read = {maker for node in depth for maker in _makers(node)}
     ends = sorted((node for node in depth if node not in read), key=lambda node: -depth[node])
+    common = common_nodes(graph) & depth.keys()
+    read_in_common = {maker for node in common for maker in _makers(node)}
+    ends[:0] = sorted(common - read_in_common, key=lambda node: -depth[node])
     keys: dict[Node, tuple[int, ...]] = {}
     skip = set(free)
     for number, end in enumerate(ends):
@@ -145,15 +150,19 @@ def needed(nodes: Iterable[Node], among: Set[Node]) -> set[Node]:
     return found
 
 
-def activations(order: Sequence[Node], ignored: Set[Node]) -> dict[Value, tuple[int, int]]:
+def activations(graph: Graph, order: Sequence[Node], ignored: Set[Node]) -> dict[Value, tuple[int, int]]:
     """The values that count when something is cut, each with the places that make it and read it last.
 
-    Neither graph inputs and leaves count, nor values of `ignored` nodes, nor ambient ones. O(V + E).
+    Neither graph inputs and leaves count, nor values of `ignored` nodes, nor ambient ones, nor what an encoder
+    leaves to the layers of a decoder, which goes to each of them once. O(V + E).
     """
     place = {node: i for i, node in enumerate(order)}
+    common = common_nodes(graph)
     reads: dict[Value, list[int]] = {}
     for i, node in enumerate(order):
         for value in node.operands:
+            if value.producer in common and node not in common:
+                continue
             if value.producer in place and value.producer not in ignored:
                 reads.setdefault(value, [place[value.producer]]).append(i)
     return {v: (at[0], at[-1]) for v, at in reads.items() if is_buffer(v) or not _is_ambient(at, len(order))}
@@ -172,10 +181,10 @@ def _is_ambient(places: Sequence[int], length: int) -> bool:
     return span >= AMBIENT_SPAN * length and layers >= AMBIENT_LAYERS and max(gaps) <= AMBIENT_GAP * span
 
 
-def widths(order: Sequence[Node], ignored: Set[Node]) -> list[int]:
+def widths(graph: Graph, order: Sequence[Node], ignored: Set[Node]) -> list[int]:
     """For every place in `order`: how many activations are made before it and read at or behind it."""
     steps = [0] * (len(order) + 1)
-    for made, last in activations(order, ignored).values():
+    for made, last in activations(graph, order, ignored).values():
         steps[made + 1] += 1
         steps[last + 1] -= 1
     return list(accumulate(steps[: len(order)]))

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from partc.format.dims import Dim, Shape, element_count
 from partc.format.program import Program, Run
+from partc.format.tasks import generates
 from partc.ir.plan import PlanFile
 from partc.ir.quantization import Quantization
 from partc.ir.types import BY_SHORT
@@ -179,7 +180,7 @@ class ModelInfo:
 
     name: str
     task: str
-    """text-generation | (text | image | audio)-classification | feature-extraction | graph."""
+    """One of `partc.format.tasks.TASKS`."""
     folder: str = "."
     """The folder of the weight files; weight references are relative to it."""
     random: Mapping[str, Any] | None = None
@@ -205,6 +206,8 @@ class ModelInfo:
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     pad_token_id: int | None = None
+    start_tokens: tuple[int, ...] = ()
+    """Tokens that an answer begins behind where a source is read before; empty: it begins behind its prompt."""
     labels: tuple[str, ...] | None = None
     uniform_positions: bool = False
     """All sequences of a batch must have the same length: the model has one position for all of them."""
@@ -212,7 +215,7 @@ class ModelInfo:
     @property
     def has_states(self) -> bool:
         """Whether the model runs in two phases, prefill and decode."""
-        return self.task == "text-generation"
+        return generates(self.task)
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from partc.errors import InternalError
-from partc.format.program import Program, Run
+from partc.format.program import ONCE, Program, Run, kept_by
 from partc.format.program_rules import Call, device_problems, ring_problems
 from partc.ir.graph import STEP_INPUTS, Constant, Graph, Input, Module, Node, Part, State, Value, Weight
 from partc.ir.operators import DOMAIN, OPERATORS
@@ -141,9 +141,11 @@ def _check_ring(module: Module, rings: Mapping[str, Mapping[str, Program]], when
         for problem in ring_problems(programs, source):
             raise InternalError(f"{problem.device} {problem.message}", where=f"programs {phase}{when}")
         if not (module.plan and module.plan.answer.phases):
-            _check_pieces(parts, programs, f"programs {phase}{when}")
+            _check_pieces(parts, programs, phase, f"programs {phase}{when}")
         for part in parts:
             given = {*STEP_INPUTS, *(_names(module.graph.inputs) if part.device == source else ())}
+            if phase == "decode":
+                given.update(kept_by(rings[part.device]["prefill"]))
             _check_program(part, programs[part.device], given, _place(phase, part.device, when))
 
 
@@ -167,9 +169,14 @@ def _check_program(part: Part, program: Program, given: set[str], where: str) ->
         raise InternalError(problem, where=where)
 
 
-def _check_pieces(parts: Sequence[Part], programs: Mapping[str, Program], where: str) -> None:
-    """Every graph is run once, by one device, in the order in which it has them; not where devices share stages."""
+def _check_pieces(parts: Sequence[Part], programs: Mapping[str, Program], phase: str, where: str) -> None:
+    """Every graph is run once, by one device, in the order in which it has them; not where devices share stages.
+
+    What is computed once a request is missing behind the first step.
+    """
     names = dict.fromkeys(graph.name for part in parts for graph in part.graphs)
+    if phase == "decode":
+        names = {name: None for name in names if not name.endswith(ONCE)}
     runs = [[item.submodule for item in program if isinstance(item, Run)] for program in programs.values()]
     count = Counter(name for some in runs for name in some)
     if odd := [name for name in names if count[name] != 1]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from partc.format.tasks import SOURCE
 from partc.ir.graph import ModelInfo
 
 
@@ -22,16 +23,20 @@ class Step:
 def workload(info: ModelInfo) -> list[Step]:
     """The steps that the plan is made for: one batch of prompts, then a token of each halfway through the answer.
 
-    Symbols other than `batch` and `sequence` stand for the largest value that the model gives them.
+    Where a source is read before, the workload's prompt is that, and the prompt itself the tokens that answers begin
+    behind. Symbols other than `batch`, `sequence` and `source` stand for the largest value that the model gives them.
     """
     length = info.dims.get("sequence", info.max_sequence)
-    prompt = max(1, min(info.prompt, length))
+    prompt = len(info.start_tokens) or max(1, min(info.prompt, length))
     batch = info.batch or 1
-    prefill = Step("prefill", {**info.dims, "batch": batch, "sequence": prompt}, prompt)
+    dims = dict(info.dims)
+    if SOURCE in dims:
+        dims[SOURCE] = max(1, min(info.prompt, dims[SOURCE]))
+    prefill = Step("prefill", {**dims, "batch": batch, "sequence": prompt}, prompt)
     if not info.has_states:
         return [prefill]
-    context = max(1, min(info.prompt + info.generate // 2, info.max_sequence))
-    return [prefill, Step("decode", {**info.dims, "batch": batch, "sequence": 1}, context)]
+    context = max(1, min(prompt + info.generate // 2, info.max_sequence))
+    return [prefill, Step("decode", {**dims, "batch": batch, "sequence": 1}, context)]
 
 
 def settings(info: ModelInfo) -> dict[str, str | int]:

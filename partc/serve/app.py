@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from partc.errors import PartcError
 from partc.format.role import Role
+from partc.format.tasks import SOURCE
 from partc.runtime.client.text import Tokenizer
-from partc.runtime.core.inputs import GENERATION
 from partc.serve.access import App, Limits, Receive, Scope, Send, error_response, read_bytes
 from partc.serve.bodies import (
     ChatBody,
@@ -106,7 +106,7 @@ class Endpoint:
 
     def _answering(self) -> list[Route]:
         """The routes that the model's task has."""
-        if self.role.model.task != GENERATION:
+        if not self.role.model.generates:
             return [Route("/v1/embeddings", self.embed, methods=["POST"])]
         return [
             Route("/v1/completions", self.complete, methods=["POST"]),
@@ -223,6 +223,7 @@ class Endpoint:
             ends=self._ends(is_chat),
             wants_usage=body.wants_usage,
             alternatives=body.alternatives,
+            start_tokens=self.role.model.start_tokens,
             reuses=not body.deterministic,
         )
         generation = Generation(asked, self.rings, self.tokenizer, self.metrics)
@@ -265,7 +266,11 @@ class Endpoint:
         """New tokens at most; a prompt that leaves no room is refused, one that leaves less than asked is not."""
         longest = self.role.model.max_sequence
         self._check_prompt(prompt, "prompt")
-        room = longest - len(prompt)
+        most = self.role.dims.get(SOURCE)
+        if most is not None and len(prompt) > most:
+            message = f"the prompt has {len(prompt)} tokens, at most {most} can be read"
+            raise ApiError(message, param="prompt", code="context_length_exceeded")
+        room = longest - len(self.role.model.before_answer(prompt))
         if room < 1:
             message = (
                 f"the prompt has {len(prompt)} tokens; prompt and answer have at most {longest} together"
@@ -295,7 +300,7 @@ class Endpoint:
     def _model(self) -> Json:
         has_template = self.chat.template is not None
         model = self.role.model
-        embeds = model.task != GENERATION
+        embeds = not model.generates
         return model_json(
             self.name, self.created, model.max_sequence, has_template=has_template, embeds=embeds
         )

@@ -46,6 +46,8 @@ class Asked:
     wants_usage: bool
     alternatives: int | None = None
     """Likely tokens beside each, with the probabilities of all; None: none."""
+    start_tokens: Sequence[int] = ()
+    """What answers begin behind; empty: their prompts."""
     reuses: bool = True
     """Whether rows of earlier requests may be used."""
 
@@ -169,7 +171,7 @@ class Generation:
         asked = self.asked
         row, choice = divmod(index, asked.choices)
         prompt, given = asked.prompts[row], asked.sampling
-        stream, search = self.tokenizer.stream(prompt), StopSearch(asked.stops)
+        stream, search = self.tokenizer.stream(asked.start_tokens or prompt), StopSearch(asked.stops)
         self.answers.append(Answer(stream, search, asked.ends, asked.alternatives))
         sampling = replace(given, seed=(given.seed + choice) % 2**64)
         put = self._events.put_nowait

@@ -143,7 +143,6 @@ def _cost(config: ModelConfig, text: str, **figures: Any) -> Cost:
     return Cost(own.weights, own.head, own.embeddings, own.block, text, cache=own.cache, **figures)
 
 
-GENERATION = "text-generation"
 _OWN = "text that the original writes"
 
 
@@ -171,7 +170,7 @@ class CostMeasurement:
         progress("load original", 0, 1)
         full, model = open_reference(self.config), UncutModel(alone)
         progress("load original", 1, 1)
-        if self.config.task != GENERATION:
+        if self.config.task != "text-generation":
             return cost_of_outputs(self.config, model, full, built_in_requests(self.role), progress)
         passages = self.passages or own_passages(full, self.prompts, self.tokens, progress)
         return cost_of_text(self.config, model, full, passages, self.text, progress)
@@ -193,7 +192,7 @@ def choose_measurement(
     Raises:
         UserError: the text cannot be used.
     """
-    if config.task != GENERATION:
+    if config.task != "text-generation":
         if text is not None:
             raise UserError(
                 f"the model is for {config.task}: no text can be predicted",
@@ -213,5 +212,5 @@ def choose_measurement(
         passages = read_passages(file, tokenizer, role.model, most)
         return CostMeasurement(config, role, (), passages, file.name)
     count = requests.count(role.model)
-    prompts = tokenizer.encode(requests.texts) if requests.texts else built_in_prompts(role.model, count)
+    prompts = tokenizer.encode(requests.texts) if requests.texts else built_in_prompts(role, count)
     return CostMeasurement(config, role, prompts, (), _OWN, count)

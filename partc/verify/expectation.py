@@ -20,7 +20,7 @@ from partc.format.reading import RECOMPILE
 from partc.runtime.client.results import Crossing, Result
 from partc.runtime.core.inputs import prompt_ends
 from partc.verify.compare import difference, join_steps, largest, nearest, shapes_to_watch
-from partc.verify.inputs import StepRequest
+from partc.verify.inputs import Answer, StepRequest
 from partc.verify.pieces import Crossed
 from partc.verify.reference import Reference
 from partc.verify.report import ORIGINAL, QUANTIZED_TOLERANCE, TOLERANCES, UNCUT
@@ -42,8 +42,8 @@ class Expectation(ABC):
     """Largest error that counts as equal for values of magnitude 1."""
 
     @abstractmethod
-    def generate(self, result: Result) -> tuple[list[int], Array]:
-        """The tokens for a request's prompt, and the logits [1, tokens, vocabulary] that they were taken of."""
+    def generate(self, answer: Answer) -> tuple[list[int], Array]:
+        """The tokens for an answer's prompt, and the logits [1, tokens, vocabulary] that they were taken of."""
 
     @abstractmethod
     def generate_batch(self, result: Result) -> list[list[int]]:
@@ -54,11 +54,11 @@ class Expectation(ABC):
         """The outputs of one step by name."""
 
     @abstractmethod
-    def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
+    def cuts_of_generation(self, answer: Answer, crossed: Mapping[Place, Array]) -> Errors:
         """Errors of the values that crossed links in a request whose tokens are as expected; comes last."""
 
     @abstractmethod
-    def pieces(self, inputs: StepRequest | Result, crossed: Mapping[Place, Crossed]) -> Errors:
+    def pieces(self, inputs: StepRequest | Answer, crossed: Mapping[Place, Crossed]) -> Errors:
         """Errors of pieces of values that crossed links, in a request of one step or of tokens; comes last."""
 
     @abstractmethod
@@ -81,12 +81,11 @@ class Original(Expectation):
         self._reference = reference
         self.tolerance = TOLERANCES.get(dtype, TOLERANCES["float32"])
 
-    def generate(self, result: Result) -> tuple[list[int], Array]:
+    def generate(self, answer: Answer) -> tuple[list[int], Array]:
         """See `Expectation`."""
-        prompt = list(result.prompts[0])
-        tokens = self._reference.generate(prompt, len(result.tokens[0]))
-        logits = self._reference.outputs(_whole([*prompt, *tokens]))["logits"]
-        return tokens, logits[:, len(prompt) - 1 :]
+        tokens = self._reference.generate(answer.prompt, len(answer.tokens))
+        logits = self._reference.outputs(self._reference.whole(answer.prompt, tokens))["logits"]
+        return tokens, logits[:, -len(tokens) :]
 
     def generate_batch(self, result: Result) -> list[list[int]]:
         """The tokens that each prompt gives alone: a batch must not change them."""
@@ -97,17 +96,17 @@ class Original(Expectation):
         """See `Expectation`."""
         return self._reference.outputs(request.original)
 
-    def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
+    def cuts_of_generation(self, answer: Answer, crossed: Mapping[Place, Array]) -> Errors:
         """See `Expectation`."""
-        return self._cuts(_whole([*result.prompts[0], *result.tokens[0]]), crossed)
+        return self._cuts(self._whole(answer), crossed)
 
     def cuts_of_step(self, request: StepRequest, crossed: Mapping[Place, Array]) -> Errors:
         """See `Expectation`."""
         return self._cuts(request.original, crossed)
 
-    def pieces(self, inputs: StepRequest | Result, crossed: Mapping[Place, Crossed]) -> Errors:
+    def pieces(self, inputs: StepRequest | Answer, crossed: Mapping[Place, Crossed]) -> Errors:
         """See `Expectation`; what a product with a bias makes without it counts, too: sums end before it."""
-        given = inputs.original if isinstance(inputs, StepRequest) else _whole(_tokens(inputs))
+        given = inputs.original if isinstance(inputs, StepRequest) else self._whole(inputs)
         seen = self._reference.activations(given, {one.shape for one in crossed.values()})
         found = {}
         for place, one in crossed.items():
@@ -117,22 +116,17 @@ class Original(Expectation):
 
     def _cuts(self, inputs: Mapping[str, Array], crossed: Mapping[Place, Array]) -> Errors:
         floats = _floats(crossed)
-        length = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
+        steps = inputs.get("decoder_input_ids", inputs.get("input_ids"))
+        length = 0 if steps is None else steps.shape[1]
         seen = self._reference.activations(inputs, shapes_to_watch(floats.values(), length))
         return {place: nearest(array, seen) for place, array in floats.items()}
 
-
-def _tokens(result: Result) -> list[int]:
-    return [*result.prompts[0], *result.tokens[0]]
+    def _whole(self, answer: Answer) -> dict[str, Array]:
+        return self._reference.whole(answer.prompt, answer.tokens)
 
 
 def _floats(crossed: Mapping[Place, Array]) -> dict[Place, Array]:
     return {place: array for place, array in crossed.items() if np.issubdtype(array.dtype, np.floating)}
-
-
-def _whole(tokens: list[int]) -> dict[str, Array]:
-    """The inputs of all steps at once; nothing follows the last token."""
-    return {"input_ids": np.array([tokens[:-1]], np.int64)}
 
 
 class SameQuantization(Expectation):
@@ -153,14 +147,14 @@ class SameQuantization(Expectation):
         self._model: UncutModel | None = UncutModel(folder)
         self._twin: UncutModel | None = None
 
-    def generate(self, result: Result) -> tuple[list[int], Array]:
+    def generate(self, answer: Answer) -> tuple[list[int], Array]:
         """See `Expectation`."""
         assert self._model is not None
-        prompt, count = list(result.prompts[0]), len(result.tokens[0])
-        answer = self._model.generate([prompt], self._steps(len(prompt)), count)
-        made = [crossing.values[self._model.output] for crossing in answer.crossings]
+        prompt, count = answer.ids, len(answer.tokens)
+        found = self._model.generate([prompt], self._steps(len(prompt)), count)
+        made = [crossing.values[self._model.output] for crossing in found.crossings]
         # The steps before the last one of a prompt choose no token.
-        return answer.tokens[0], np.concatenate(made[-count:], axis=1)
+        return found.tokens[0], np.concatenate(made[-count:], axis=1)
 
     def generate_batch(self, result: Result) -> list[list[int]]:
         """The same batch: int8 products may round the rows of a batch otherwise than a row alone."""
@@ -173,9 +167,9 @@ class SameQuantization(Expectation):
         assert self._model is not None
         return self._model.outputs(request.ring)
 
-    def cuts_of_generation(self, result: Result, crossed: Mapping[Place, Array]) -> Errors:
+    def cuts_of_generation(self, answer: Answer, crossed: Mapping[Place, Array]) -> Errors:
         """See `Expectation`."""
-        prompt, count = list(result.prompts[0]), len(result.tokens[0])
+        prompt, count = answer.ids, len(answer.tokens)
         steps = self._steps(len(prompt))
         return self._errors(crossed, lambda model: model.generate([prompt], steps, count).crossings)
 
@@ -187,7 +181,7 @@ class SameQuantization(Expectation):
 
         return self._errors(crossed, run)
 
-    def pieces(self, inputs: StepRequest | Result, crossed: Mapping[Place, Crossed]) -> Errors:
+    def pieces(self, inputs: StepRequest | Answer, crossed: Mapping[Place, Crossed]) -> Errors:
         """See `Expectation`; sums before a bias have no counterpart in the uncut model, and are left out."""
         if not crossed:
             return {}
@@ -197,7 +191,7 @@ class SameQuantization(Expectation):
         if isinstance(inputs, StepRequest):
             seen = {**inputs.ring, **self._twin.outputs(inputs.ring)}
         else:
-            prompt, count = list(inputs.prompts[0]), len(inputs.tokens[0])
+            prompt, count = inputs.ids, len(inputs.tokens)
             answer = self._twin.generate([prompt], self._steps(len(prompt)), count)
             seen = {name: array for (name, _, _), array in join_steps(answer.crossings).items()}
         known = {place: one for place, one in crossed.items() if one.piece.whole in seen}

@@ -12,8 +12,13 @@ import numpy.typing as npt
 from partc.format.build import Model
 from partc.format.dims import evaluate
 from partc.format.role import Role
+from partc.format.tasks import INPUT_IDS, SOURCE
+from partc.runtime.client.results import Result
 
 Array = npt.NDArray[Any]
+
+Prompt = Sequence[int] | Mapping[str, Array]
+"""Token ids, or the tensors of a sound."""
 
 LENGTHS = (1, 7, 33)
 """Tokens of the built-in prompts; their ids are drawn with a seed."""
@@ -33,6 +38,32 @@ class StepRequest:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """The tokens for one prompt."""
+
+    prompt: Prompt
+    result: Result
+
+    @property
+    def tokens(self) -> list[int]:
+        """Those that were generated."""
+        return list(self.result.tokens[0])
+
+    @property
+    def ids(self) -> list[int]:
+        """The prompt of a model that reads tokens."""
+        assert not isinstance(self.prompt, Mapping)
+        return list(self.prompt)
+
+    @property
+    def what(self) -> str:
+        """`prompt of 7 tokens`, `random sound`."""
+        return (
+            "random sound" if isinstance(self.prompt, Mapping) else f"prompt of {count_tokens(len(self.ids))}"
+        )
+
+
+@dataclass(frozen=True)
 class Requests:
     """The prompts of a user, and the tokens to generate."""
 
@@ -47,19 +78,25 @@ class Requests:
         return min(self.tokens, room)
 
 
-def built_in_prompts(model: Model, room: int) -> list[list[int]]:
-    """Prompts of token ids, as long as `room` for an answer lets them be in max_sequence."""
-    return [_ids(length, model) for length in _lengths(model, room)]
+def built_in_sounds(role: Role) -> list[Mapping[str, Array]]:
+    """Noise, for a model that reads a sound before it answers."""
+    return [_drawn(role, seed, batch=1) for seed in range(3)]
+
+
+def built_in_prompts(role: Role, room: int) -> list[list[int]]:
+    """Prompts of token ids, as long as `room` for an answer lets them be in max_sequence, or a source may be."""
+    most = role.dims.get(SOURCE, role.model.max_sequence - room)
+    return [_ids(length, role.model) for length in _lengths(most)]
 
 
 def built_in_requests(role: Role) -> list[StepRequest]:
     """Requests to a model that does not generate."""
     if not role.takes_tokens:
-        drawn = [_drawn(role, seed) for seed in range(3)]
+        drawn = [_drawn(role, seed, role.model.max_batch) for seed in range(3)]
         return [
             StepRequest(f"random input {number + 1}", values, values) for number, values in enumerate(drawn)
         ]
-    lengths = _lengths(role.model, 0)
+    lengths = _lengths(role.model.max_sequence)
     batches = [[length] for length in lengths]
     if role.model.max_batch > 1 and len(lengths) > 1:
         batches.append(lengths[-2:])  # unequal: padding must be hidden
@@ -71,9 +108,8 @@ def count_tokens(count: int) -> str:
     return f"{count} token{'s' if count > 1 else ''}"
 
 
-def _lengths(model: Model, room: int) -> list[int]:
-    most = max(1, model.max_sequence - room)
-    return list(dict.fromkeys(min(length, most) for length in LENGTHS))
+def _lengths(most: int) -> list[int]:
+    return list(dict.fromkeys(min(length, max(1, most)) for length in LENGTHS))
 
 
 def _ids(length: int, model: Model) -> list[int]:
@@ -98,11 +134,16 @@ def _sentences(role: Role, lengths: Sequence[int]) -> StepRequest:
     )
 
 
-def _drawn(role: Role, seed: int) -> dict[str, Array]:
+def _drawn(role: Role, seed: int, batch: int) -> dict[str, Array]:
+    """Tensors for a model that reads no tokens; those that it begins its answers behind are none of them."""
     rng = np.random.default_rng([_SEED, seed])
     values: dict[str, Array] = {}
-    for name, kind in role.inputs.items():
-        shape = [evaluate(dim, role.dims) for dim in kind.shape]
+    own = {
+        name: kind for name, kind in role.inputs.items() if name != INPUT_IDS or not role.model.start_tokens
+    }
+    dims = {**role.dims, "batch": batch} if "batch" in role.dims else role.dims
+    for name, kind in own.items():
+        shape = [evaluate(dim, dims) for dim in kind.shape]
         numbers = rng.standard_normal(shape) if kind.dtype.startswith("float") else rng.integers(0, 2, shape)
         values[name] = numbers.astype(kind.dtype)
     return values

@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomModel
 from partc.errors import ModelError
+from partc.format.tasks import generates
+from partc.verify.inputs import Prompt
 
 if TYPE_CHECKING:
     import onnx
@@ -34,28 +36,37 @@ class Reference(ABC):
     def activations(self, inputs: Mapping[str, Array], shapes: set[tuple[int, ...]]) -> list[Array]:
         """Every tensor of one of these shapes that it computes on the way."""
 
-    def generate(self, prompt: Sequence[int], count: int) -> list[int]:
-        """`count` greedy tokens after the prompt, end tokens included."""
+    def generate(self, prompt: Prompt, count: int) -> list[int]:
+        """`count` greedy tokens for the prompt, end tokens included."""
         raise NotImplementedError
 
+    def whole(self, prompt: Prompt, tokens: Sequence[int]) -> dict[str, Array]:
+        """The inputs of all steps of an answer at once; nothing follows its last token."""
+        return {"input_ids": np.array([[*prompt, *tokens[:-1]]], np.int64)}
 
-def open_reference(config: ModelConfig) -> Reference:
-    """The original of a compiled model, with its weights."""
+
+def open_reference(config: ModelConfig, start: Sequence[int] = ()) -> Reference:
+    """The original of a compiled model, with its weights.
+
+    `start`: the tokens that answers begin behind, where the model reads its prompt as a source.
+    """
     if isinstance(config.model, OnnxFile):
         return OnnxReference(config.model.path)
-    return TransformersReference(config)
+    return TransformersReference(config, start)
 
 
 class TransformersReference(Reference):
     """A Hugging Face model in full precision of its compile, with transformers' own attention and cache."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, start: Sequence[int] = ()) -> None:
+        """See `open_reference`."""
         import torch
 
         from partc.frontend.export import MODEL_CLASSES
         from partc.frontend.source import open_source, random_network
 
         self.task = config.task
+        self.start = list(start)
         dtype = getattr(torch, config.dtype)
         source = open_source(config.model)  # type: ignore[arg-type]
         if isinstance(config.model, RandomModel):
@@ -72,18 +83,36 @@ class TransformersReference(Reference):
                     hint="is this the checkpoint that the build was made from?",
                 ) from error
 
-    def generate(self, prompt: Sequence[int], count: int) -> list[int]:
+    def generate(self, prompt: Prompt, count: int) -> list[int]:
         """Greedy tokens by transformers' own `generate`; it never stops early."""
         import torch
         from transformers import GenerationConfig
 
-        ids = torch.tensor([list(prompt)])
+        given = self._arguments(_read(prompt))
         # A plain config instead of the model's own, which may force, forbid or penalise tokens.
-        plain = GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=count, pad_token_id=0)
+        plain = GenerationConfig(
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=count,
+            pad_token_id=0,
+            decoder_start_token_id=self.start[0] if self.start else None,
+        )
         self.network.generation_config = plain
+        del given["use_cache"]
+        if self.start:
+            given["decoder_input_ids"] = torch.tensor([self.start])
+        if "input_ids" in given:
+            given["attention_mask"] = torch.ones_like(given["input_ids"])
         with torch.no_grad():
-            tokens = self.network.generate(ids, attention_mask=torch.ones_like(ids), generation_config=plain)
-        return [int(token) for token in tokens[0, len(prompt) :]]
+            tokens = self.network.generate(generation_config=plain, **given)
+        return [int(token) for token in tokens[0, -count:]]
+
+    def whole(self, prompt: Prompt, tokens: Sequence[int]) -> dict[str, Array]:
+        """See `Reference`; the decoder of a model that reads a source has steps, its encoder has none."""
+        if not self.start:
+            return super().whole(prompt, tokens)
+        answer = np.array([[*self.start, *tokens[:-1]]], np.int64)
+        return {**_read(prompt), "decoder_input_ids": answer}
 
     def outputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs that are tensors."""
@@ -125,9 +154,14 @@ class TransformersReference(Reference):
         for name, tensor in tensors.items():
             if tensor.is_floating_point():  # not every model casts its pictures or its sound
                 tensors[name] = tensor.to(self.network.dtype)
-        if self.task == "text-generation":
+        if generates(self.task):
             tensors["use_cache"] = False
         return tensors
+
+
+def _read(prompt: Prompt) -> dict[str, Array]:
+    """What a request brings, as the original takes it."""
+    return dict(prompt) if isinstance(prompt, Mapping) else {"input_ids": np.array([prompt], np.int64)}
 
 
 def _without_bias(result: Any, bias: Any, shapes: set[tuple[int, ...]]) -> list[Array]:

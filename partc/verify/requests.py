@@ -16,11 +16,19 @@ from partc.format.dtypes import as_numbers
 from partc.format.role import Role
 from partc.pipeline.contract import Progress
 from partc.runtime.client.client import Client
-from partc.runtime.client.results import Crossing, Result
+from partc.runtime.client.request import Request
+from partc.runtime.client.results import Crossing
 from partc.runtime.core.inputs import prompt_ends
 from partc.verify.compare import difference, join_steps, largest, same, valid_rows
 from partc.verify.expectation import Errors, Expectation, Place
-from partc.verify.inputs import Requests, StepRequest, built_in_prompts, built_in_requests, count_tokens
+from partc.verify.inputs import (
+    Answer,
+    Requests,
+    StepRequest,
+    built_in_prompts,
+    built_in_requests,
+    built_in_sounds,
+)
 from partc.verify.pieces import Crossed, Piece, crossed_pieces, order_of, pieces_of, shares_blocks
 from partc.verify.report import Case, CutError, Report
 
@@ -92,47 +100,61 @@ class Generation(_Check):
     def run(self, asked: Requests) -> Report:
         """Compare all requests, each alone and some of them in one batch."""
         count = asked.count(self.role.model)
-        prompts: list[Any] = list(asked.texts) or built_in_prompts(self.role.model, count)
-        requests = [
-            self.client.submit([p], max_new_tokens=count, ignore_eos=True, trace=True) for p in prompts
-        ]
+        prompts: list[Any] = list(asked.texts)
+        if not prompts:
+            prompts += (
+                built_in_prompts(self.role, count) if self.role.takes_tokens else built_in_sounds(self.role)
+            )
+        requests = [self.submit(prompt, count) for prompt in prompts]
         equal, different = [], []
-        for number, request in enumerate(requests):
+        for number, (prompt, request) in enumerate(zip(prompts, requests, strict=True)):
             self.progress("compare requests", number, len(requests) + 1)
-            if self.compare(result := request.result()):
-                equal.append(result)
+            result = request.result()
+            answer = Answer(result.prompts[0] if result.prompts else prompt, result)
+            if self.compare(answer):
+                equal.append(answer)
             else:  # behind the first token that differs nothing can be compared
-                different.append(replace(result, tokens=[result.tokens[0][:1]]))
+                first = replace(result, tokens=[result.tokens[0][:1]])
+                different.append(replace(answer, result=first))
         model = self.role.model
-        if model.max_batch > 1 and len(prompts) > 1 and not model.uniform_positions:
+        several = model.max_batch > 1 and len(prompts) > 1 and self.role.takes_tokens
+        if several and (model.start_tokens or not model.uniform_positions):
             self.compare_batch(prompts[: model.max_batch], count)
         self.progress("compare requests", len(requests) + 1, len(requests) + 1)
         errors = _Errors(self.named, self.order)
         compared = [*equal, *different] if self.named else equal
-        for number, result in enumerate(compared):
+        for number, answer in enumerate(compared):
             self.progress("compare cuts", number, len(compared))
             if self.named:
-                errors.add(self.pieces(result))
+                errors.add(self.pieces(answer))
             else:
-                errors.add(self.expected.cuts_of_generation(result, self.cuts(result.trace)))
+                errors.add(self.expected.cuts_of_generation(answer, self.cuts(answer.result.trace)))
         return self.report(errors.cuts())
 
-    def pieces(self, result: Result) -> Errors:
+    def submit(self, prompt: Any, count: int) -> Request:
+        """Ask for an answer to a text, to token ids, or to a sound."""
+        options: dict[str, Any] = {"max_new_tokens": count, "ignore_eos": True, "trace": True}
+        if isinstance(prompt, Mapping):
+            return self.client.submit(inputs=prompt, **options)
+        return self.client.submit([prompt], **options)
+
+    def pieces(self, answer: Answer) -> Errors:
         """The errors of all values that crossed links where devices share blocks."""
-        prompt, count = len(result.prompts[0]), len(result.tokens[0])
-        ends = prompt_ends(prompt, 1, self.role.model)
+        result, count = answer.result, len(answer.tokens)
+        ends = prompt_ends(len(answer.ids), 1, self.role.model)
         steps = [end - start for start, end in pairwise((0, *ends))] + [1] * (count - 1)
         trace = [crossing for crossing in result.trace if crossing.step < len(steps)]
-        return self.expected.pieces(result, self.pieces_of(trace, steps))
+        return self.expected.pieces(answer, self.pieces_of(trace, steps))
 
-    def compare(self, result: Result) -> bool:
+    def compare(self, answer: Answer) -> bool:
         """Note a case; whether all tokens are identical."""
-        found = list(result.tokens[0])
-        expected, logits = self.expected.generate(result)
-        sampled = [array for place, array in self.crossed(result.trace).items() if place[1] == place[2]]
+        found = answer.tokens
+        expected, logits = self.expected.generate(answer)
+        sampled = [
+            array for place, array in self.crossed(answer.result.trace).items() if place[1] == place[2]
+        ]
         error = self.error(sampled[0], logits) if sampled else float("inf")
-        what = f"prompt of {count_tokens(len(result.prompts[0]))}"
-        self.cases.append(Case(what, len(expected), same(found, expected), error))
+        self.cases.append(Case(answer.what, len(expected), same(found, expected), error))
         return found == expected
 
     def compare_batch(self, prompts: Sequence[Any], count: int) -> None:

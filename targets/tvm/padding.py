@@ -1,8 +1,8 @@
 """Checks that a graph may run in an entry larger than the step: its results must not depend on what is filled up.
 
-Models that partc traces are padded along `batch` and `sequence`: their rows do not look at rows of padding, since
-attention counts positions. Of an ONNX file nothing is known, so it is padded along the first axis alone, and only where
-every node is seen to compute the rows of that axis each for itself.
+Models that partc traces are padded along `batch`, `sequence` and `source`: their rows do not look at rows of padding,
+since attention counts positions. Of an ONNX file nothing is known, so it is padded along the first axis alone, and only
+where every node is seen to compute the rows of that axis each for itself.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Iterable
 
 from partc.errors import UserError
 from partc.format.dims import Dim, factors, symbols
+from partc.format.tasks import SOURCE
 from partc.ir.effects import updates
-from partc.ir.graph import Constant, Graph, ModelInfo, Node, Value
-from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.graph import Constant, Graph, Input, ModelInfo, Node, Value
+from partc.ir.operators import ATTENTION, QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.operators.attention import mask_of
 
 ROWS = ("batch", "sequence")
 """The factors of an axis that holds the rows of all sequences, one sequence after the other."""
@@ -44,10 +46,19 @@ def check_padding(graph: Graph, info: ModelInfo) -> None:
         for axis, dim in enumerate(value.shape or ()):
             if not _can_be_padded(dim, axis, traced):
                 raise _refused(f"%{value.name} has the size {dim!r} on axis {axis}", f"graph {graph.name}")
+    _check_masks(graph)
     if not traced:
         _check_rows_apart(graph, info)
     elif info.max_batch > 1:
         _check_order_of_rows(graph)
+
+
+def _check_masks(graph: Graph) -> None:
+    """Refuse a mask over a source that comes from outside in floats: what fills it up, zeros, would show padding."""
+    for node in graph.nodes:
+        mask = mask_of(node) if node.op == ATTENTION.name else None
+        if isinstance(mask, Input) and mask.dtype != "bool" and SOURCE in (mask.shape or ()):
+            raise _refused(f"%{mask.name} adds to the scores of a source", node.place)
 
 
 def check_states(graph: Graph) -> None:
@@ -81,7 +92,7 @@ def _refused(what: str, where: str) -> UserError:
 
 def _can_be_padded(dim: Dim, axis: int, traced: bool) -> bool:
     if traced:
-        return isinstance(dim, int) or factors(dim) in ((ROWS[0],), (ROWS[1],), ROWS)
+        return isinstance(dim, int) or factors(dim) in ((ROWS[0],), (ROWS[1],), (SOURCE,), ROWS)
     return not symbols(dim) or (axis == 0 and str(dim).isidentifier())
 
 

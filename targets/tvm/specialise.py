@@ -14,7 +14,8 @@ import numpy as np
 
 from partc.errors import UserError
 from partc.format.dims import evaluate, symbols
-from partc.format.program import Cut, Join, Run
+from partc.format.program import Cut, Join, Run, row_symbol
+from partc.format.tasks import SOURCE
 from partc.ir.edit import Names
 from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Part, Value
 from partc.pipeline.contract import Context
@@ -32,6 +33,7 @@ class Entry:
 
     batch: int
     sequence: int
+    """Of `row_symbol`: of the source, in a graph that a request runs once."""
 
     @property
     def suffix(self) -> str:
@@ -41,7 +43,7 @@ class Entry:
 
 def shared_sizes(info: ModelInfo) -> tuple[int, ...]:
     """The numbers of requests whose tokens a step may compute at once."""
-    if not info.has_states or info.uniform_positions:
+    if not info.has_states or info.uniform_positions or info.start_tokens:
         return ()
     return tuple(size for size in _SHARED if size <= info.max_requests)
 
@@ -52,25 +54,38 @@ def entries_of(
     batches: Sequence[int],
     chunks: Sequence[int],
     shared: Sequence[int] = (),
-) -> list[Entry]:
-    """The sizes of step that a device's library has code for, smallest first; a size that no input has is 1.
+) -> dict[str, list[Entry]]:
+    """Graph → the sizes of step that a device's library has code for, smallest first; a size that no input has is 1.
 
-    Batches are one, the largest and those of `batches` between; steps are the largest, those of `chunks` below, and
-    for a model that generates one row. Steps of one row have those of `shared`, too.
+    Graphs of one `row_symbol` have the same. Batches are one, the largest and those of `batches` between; steps are
+    the largest, those of `chunks` below, and for a model that generates one row. Steps of one row have those of
+    `shared`, too.
     """
-    found = {
-        name
-        for graph in graphs
-        for v in (*graph.inputs, *graph.states())
-        for d in v.shape or ()
-        for name in symbols(d)
-    }
+    kinds = {graph.name: row_symbol(graph.name) for graph in graphs}
+    entries = {}
+    for rows in dict.fromkeys(kinds.values()):
+        own = [graph for graph in graphs if kinds[graph.name] == rows]
+        one = [1] if info.has_states and rows != SOURCE else []
+        entries[rows] = _entries(own, info, rows, batches, (*chunks, *one), () if rows == SOURCE else shared)
+    return {name: entries[rows] for name, rows in kinds.items()}
+
+
+def _entries(
+    graphs: Sequence[Graph],
+    info: ModelInfo,
+    rows: str,
+    batches: Sequence[int],
+    chunks: Sequence[int],
+    shared: Sequence[int],
+) -> list[Entry]:
+    values = (value for graph in graphs for value in (*graph.inputs, *graph.states()))
+    found = {name for value in values for dim in value.shape or () for name in symbols(dim)}
     widest = info.max_batch if "batch" in found else 1
-    most = info.dims.get("sequence", info.max_sequence) if "sequence" in found else 1
-    rows = {most, *(size for size in chunks if size < most), *([1] if info.has_states else [])}
+    most = info.dims.get(rows, info.max_sequence) if rows in found else 1
+    sizes = {most, *(size for size in chunks if size < most)}
     wide = {widest, *(size for size in batches if size < widest)}
     together = {Entry(size, 1) for size in shared if "batch" in found}
-    return sorted({*together, *(Entry(batch, size) for batch in wide for size in rows)})
+    return sorted({*together, *(Entry(batch, size) for batch in wide for size in sizes)})
 
 
 def entries_by_graph(
@@ -91,8 +106,12 @@ def entries_by_graph(
     counts = {len(item.parts) for item in items if isinstance(item, Cut | Join)}
     own = {graph.name: tuple(value.name for value in graph.inputs) for graph in part.graphs}
     tiled = {item.submodule for item in items if isinstance(item, Run) and item.inputs != own[item.submodule]}
-    tiles = {Entry(entry.batch, math.ceil(entry.sequence / count)) for entry in whole for count in counts}
-    return {name: sorted({*whole, *(tiles if name in tiled else ())}) for name in own}
+    found = {name: {*entries} for name, entries in whole.items()}
+    for name in tiled:
+        found[name] |= {
+            Entry(entry.batch, math.ceil(entry.sequence / count)) for entry in whole[name] for count in counts
+        }
+    return {name: sorted(entries) for name, entries in found.items()}
 
 
 def specialise(graph: Graph, info: ModelInfo, entry: Entry) -> Graph:
@@ -103,7 +122,7 @@ def specialise(graph: Graph, info: ModelInfo, entry: Entry) -> Graph:
     Raises:
         UserError: a size depends on data; names the node.
     """
-    sizes = {**info.dims, "batch": entry.batch, "sequence": entry.sequence}
+    sizes = {**info.dims, "batch": entry.batch, row_symbol(graph.name): entry.sequence}
     static = clone(graph)
     _fix(static.inputs, sizes)
     _fix(static.states(), sizes)

@@ -136,8 +136,9 @@ class TvmTarget(Target):
             check_nodes(graph, self.machine)
             check_padding(graph, info)
             check_states(graph)
-        for entry in dict.fromkeys((entries[0], entries[-1])):  # what lies between has the same operators
-            static = [_static(graph, info, entry) for graph in graphs]
+        ends = [tuple(found[at] for found in entries.values()) for at in (0, -1)]
+        for chosen in dict.fromkeys(ends):  # what lies between has the same operators
+            static = [_static(graph, info, entry) for graph, entry in zip(graphs, chosen, strict=True)]
             write_quantized(static)
             for graph in static:
                 check_not_empty(graph)

@@ -79,7 +79,7 @@ def test_more_tokens_than_fit(count: int) -> None:
 )
 def test_what_a_model_does_not_take(given: str, has_prompts: bool, has_tensors: bool, hint: str) -> None:
     takes_tokens = given == "input_ids"
-    model = SimpleNamespace(task="text-generation" if takes_tokens else "graph")
+    model = SimpleNamespace(task="text-generation" if takes_tokens else "graph", generates=takes_tokens)
     role = cast("Role", SimpleNamespace(takes_tokens=takes_tokens, inputs={given: None}, model=model))
     with pytest.raises(RunError, match="this model takes") as caught:
         check_task(role, has_prompts, has_tensors)

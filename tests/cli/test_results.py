@@ -7,6 +7,7 @@ import pytest
 
 from partc.cli.results import print_limits, print_results, print_tokens, results_json
 from partc.runtime.client.results import Result, Tokens
+from tests.runtime.roles import chain, roles_of
 
 
 def _result(tokens: int, finish: str, prompt: int = 4) -> Result:
@@ -67,6 +68,6 @@ def test_without_prompts_only_the_continuation(capsys: pytest.CaptureFixture[str
 def test_a_text_that_the_limit_ended(
     results: list[Result], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_limits(results, max_sequence=16)
+    print_limits(results, roles_of(chain("a p0, b p1"), max_sequence=16)["a"].model)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", told)

@@ -50,10 +50,11 @@ def test_every_key(folder: Path) -> None:
         "text-classification",
         "bfloat16",
         Quantization("int4", "int4", "int4"),
-        64,
-        2,
-        1,
-        Workload(8, 1),
+        max_sequence=64,
+        max_source=64,
+        max_batch=2,
+        max_requests=1,
+        workload=Workload(8, 1),
     )
     assert load(folder, text) == expected
 

@@ -31,6 +31,7 @@ from partc.runtime.client.launch import launch_local
 from partc.runtime.client.results import Result
 from partc.verify.compare import join_steps
 from partc.verify.expectation import Original
+from partc.verify.inputs import Answer
 from partc.verify.pieces import crossed_pieces, order_of, pieces_of
 from partc.verify.reference import Reference, open_reference
 from partc.verify.report import Case, CutError, Report
@@ -230,7 +231,7 @@ def report_on(model: Model, ring: DirectRing, prompt: list[int], count: int) -> 
     trace = ring.trace[ring.requests]
     result = Result([prompt], [tokens], [], [], {}, 0.0, {}, trace)
     crossed = crossed_pieces(trace, [len(prompt)] + [1] * (count - 1), named, types)
-    found = Original(model.reference, "float32").pieces(result, crossed)
+    found = Original(model.reference, "float32").pieces(Answer(prompt, result), crossed)
     order = order_of(placement)
     cuts = [
         CutError(*place, *found[place], named[place[0]].text)

@@ -1,8 +1,10 @@
 """`make families`: which models of transformers compile, and compute the same.
 
-    python -m tests.families [FAMILY …] [--tensors] [--target ort | tvm] [--quantize int8 | int4] [--markdown FILE]
+    python -m tests.families [FAMILY …] [--tensors | --sources] [--target ort | tvm] [--quantize int8 | int4]
+                             [--markdown FILE]
 
-They are the causal language models; with `--tensors` the encoders of pictures and sound of `tests/families/tensors.py`.
+They are the causal language models; with `--tensors` the encoders of pictures and sound of `tests/families/tensors.py`,
+with `--sources` the encoder-decoders of `tests/families/sources.py`.
 
 Every family gets a process of its own, so that one which crashes or hangs ends nothing else. Prints a line a family,
 then the counts; `--json FILE` writes the results, `--markdown FILE` the section of this run in the page. Exit code 1
@@ -42,19 +44,20 @@ def main() -> int:
         "--target", choices=("ort", "tvm"), default="ort", help="of all devices (default ort)"
     )
     parser.add_argument("--quantize", choices=("int8", "int4"), help="compare with the uncut model in this")
-    parser.add_argument("--tensors", action="store_true", help="encoders of pictures and sound instead")
+    parser.set_defaults(models="decoders")
+    for models, text in (("tensors", "encoders of pictures and sound"), ("sources", "encoder-decoders")):
+        parser.add_argument(
+            f"--{models}", dest="models", action="store_const", const=models, help=f"{text} instead"
+        )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write them into this page")
     parser.add_argument("--jobs", type=int, default=2, help="families at once (default 2)")
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="seconds a family may take")
     parser.add_argument("--least", type=int, default=75, help="families that must count (default 75)")
     options = parser.parse_args()
-    kind = Kind(options.target, options.quantize, options.tensors)
+    kind = Kind(options.target, options.quantize, options.models)
     _load_libraries()
-    from tests.families.tensors import FAMILIES
-    from tests.families.tiny import causal_families
-
-    families = options.families or (list(FAMILIES) if options.tensors else causal_families())
+    families = options.families or _families(kind)
     outcomes = []
     with ThreadPoolExecutor(options.jobs) as pool:
         for outcome in pool.map(lambda family: _supervised(family, kind, options.limit), families):
@@ -75,11 +78,24 @@ def main() -> int:
     return 0 if counted >= min(options.least, len(families)) else 1
 
 
+def _families(kind: Kind) -> list[str]:
+    from tests.families import sources, tensors, tiny
+
+    match kind.models:
+        case "decoders":
+            return tiny.causal_families()
+        case "tensors":
+            return list(tensors.FAMILIES)
+        case "sources":
+            return list(sources.FAMILIES)
+
+
 def _load_libraries() -> None:
     """Import what every child needs once, before the first fork."""
     import torch
 
     import tests.families.check
+    import tests.families.sources
     import tests.families.tensors  # noqa: F401
 
     torch.set_num_threads(1)
@@ -112,7 +128,30 @@ def _child(family: str, kind: Kind, sender: Connection) -> None:
 
 
 def _verdict(family: str, kind: Kind) -> tuple[str, str]:
-    return _verdict_of_tensors(family, kind) if kind.tensors else _verdict_of_tokens(family, kind)
+    match kind.models:
+        case "decoders":
+            return _verdict_of_tokens(family, kind)
+        case "tensors":
+            return _verdict_of_tensors(family, kind)
+        case "sources":
+            return _verdict_of_sources(family, kind)
+
+
+def _verdict_of_sources(family: str, kind: Kind) -> tuple[str, str]:
+    from partc.errors import UserError
+    from tests.families.sources import check_source
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            result = check_source(family, Path(folder), kind.target, kind.quantize)
+        except UserError as error:
+            return "refused", _line(error)
+        except Exception as error:
+            return "crashed", _line(error)
+    weak = [name for name, changed in result.controls.items() if not changed]
+    if result.counts:
+        return "counts", f"controls: {', '.join(result.controls)}"
+    return ("differs", result.detail) if result.fault else ("weak", f"unchanged without: {', '.join(weak)}")
 
 
 def _verdict_of_tensors(family: str, kind: Kind) -> tuple[str, str]:

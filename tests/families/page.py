@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 _PROOF = {
     "ort": "give the tokens of transformers: 64 greedy tokens after prompts of 1, 7 and 33, alone, three requests at\n"
@@ -23,6 +24,15 @@ _TENSORS = (
     "give the outputs of transformers for a batch of two: outputs and every value that crosses a link are within\n"
     "1e-4 of the largest value, nothing of the picture or of the sound crosses one, and all negative controls pass."
 )
+_SOURCES = (
+    "give the tokens of transformers: 24 greedy tokens for sources of 1, 7 and 33 tokens, or three sounds, alone, at\n"
+    "once and in a batch, with logits and every cut within 1e-4 of the largest value, and with all negative controls\n"
+    "passed."
+)
+_QUANTIZED_SOURCES = (
+    "give the tokens of the uncut model of the same quantisation: 24 greedy tokens for sources of 1, 7 and 33\n"
+    "tokens, or three sounds, alone, at once and in a batch, and all negative controls pass."
+)
 _QUANTIZED_TENSORS = (
     "give the outputs of the uncut model of the same quantisation for a batch of two, within 2 % of the largest\n"
     "value; nothing of the picture or of the sound crosses a link, and all negative controls pass."
@@ -36,19 +46,23 @@ class Kind:
     target: str
     quantize: str | None = None
     """int8, int4 or None."""
-    tensors: bool = False
-    """Encoders of pictures and sound instead of causal language models."""
+    models: Literal["decoders", "tensors", "sources"] = "decoders"
+    """Causal language models, encoders of pictures and sound, or encoder-decoders."""
 
     @property
     def title(self) -> str:
         """`Target tvm, int4`."""
-        kind = "Pictures and sound, target" if self.tensors else "Target"
+        kind = {
+            "decoders": "Target",
+            "tensors": "Pictures and sound, target",
+            "sources": "Encoder-decoders, target",
+        }[self.models]
         return f"{kind} {self.target}, {self.quantize}" if self.quantize else f"{kind} {self.target}"
 
     @property
     def command(self) -> str:
         """The command that writes the section."""
-        kind = " --tensors" if self.tensors else ""
+        kind = "" if self.models == "decoders" else f" --{self.models}"
         target = "" if self.target == "ort" else f" --target {self.target}"
         quantize = f" --quantize {self.quantize}" if self.quantize else ""
         return f"python -m tests.families{kind}{target}{quantize}"
@@ -56,9 +70,12 @@ class Kind:
     @property
     def proof(self) -> str:
         """What counts."""
-        if self.tensors:
-            return _QUANTIZED_TENSORS if self.quantize else _TENSORS
-        return _QUANTIZED if self.quantize else _PROOF[self.target]
+        proofs = {
+            "decoders": (_PROOF[self.target], _QUANTIZED),
+            "tensors": (_TENSORS, _QUANTIZED_TENSORS),
+            "sources": (_SOURCES, _QUANTIZED_SOURCES),
+        }
+        return proofs[self.models][self.quantize is not None]
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,14 @@ class DirectRing:
         answers = self._settle([submit(batch, count, ignore_eos=True, trace=True) for batch in batches])
         return [[list(row) for row in answer.result.tokens] for answer in answers if answer.result]
 
+    def generate_from(self, given: Sequence[Mapping[str, Array]], count: int) -> list[list[list[int]]]:
+        """`count` greedy tokens behind what each request gives to be read; the requests are in flight at once."""
+        submit = self._ring.client.submit
+        answers = [submit((), count, inputs=one, ignore_eos=True, trace=True) for one in given]
+        return [
+            [list(row) for row in answer.result.tokens] for answer in self._settle(answers) if answer.result
+        ]
+
     def _settle(self, answers: list[Answer]) -> list[Answer]:
         """Wait for the ends of requests.
 

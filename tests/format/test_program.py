@@ -81,7 +81,7 @@ def test_what_instructions_need_and_make() -> None:
 
 
 def test_every_instruction_says_what_its_text_is() -> None:
-    assert list(INSTRUCTIONS) == ["recv", "run", "send", "sample", "add", "cut", "join", "emit"]
+    assert list(INSTRUCTIONS) == ["recv", "run", "send", "sample", "add", "cut", "join", "emit", "keep"]
     for word, kind in INSTRUCTIONS.items():
         named = [field for _, field, _, _ in Formatter().parse(kind.grammar) if field]
         assert named == [field.name for field in fields(kind)], (

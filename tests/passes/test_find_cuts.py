@@ -144,7 +144,7 @@ def test_schedule_is_a_topological_order_and_widths_count_crossings(text: str) -
     ]
     assert all(place[u] < place[v] for u, _, v in inner if not isinstance(u, Input))
     light = light_nodes(g, free)
-    for i, width in enumerate(widths(order, light)):
+    for i, width in enumerate(widths(g, order, light)):
         crossing = {value for u, value, v in inner if not isinstance(u, Input) and place[u] < i <= place[v]}
         assert width == len({value for value in crossing if value.producer not in light})
 

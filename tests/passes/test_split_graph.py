@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from partc.config.devices import load_devices
 from partc.errors import PlanError
 from partc.format.placement import stages_of
-from partc.format.program import Add, Cut, Emit, Join, Program, Recv, Run, Sample, Send, print_program
+from partc.format.program import Add, Cut, Emit, Join, Keep, Program, Recv, Run, Sample, Send, print_program
 from partc.ir.graph import Input, Module, Part
 from partc.ir.plan import PlanFile
 from partc.ir.text import parse_module, print_module
@@ -332,7 +332,7 @@ class Device:
                 self.known[token] = ("sample", self.known[logits])
             case Add(terms, total):
                 self.known[total] = ("add", *(self.known[name] for name in terms))
-            case Cut() | Join():
+            case Cut() | Join() | Keep():
                 raise AssertionError(self.program[self.at])
             case Emit(values):
                 self.emitted = {name: self.known[name] for name in values}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from partc.format.dims import cut_sizes
 from partc.format.dtypes import Array
-from partc.format.program import Add, Cut, Emit, Join, Program, Recv, Run, Sample, Send
+from partc.format.program import Add, Cut, Emit, Join, Keep, Program, Recv, Run, Sample, Send
 from partc.format.program_rules import ring_problems
 from partc.ir.plan import Exchange
 from partc.plan.shared.programs import group_programs
@@ -188,6 +188,8 @@ def play(
                         mine[token] = mine[logits]
                     case Emit(names):
                         emitted = [mine[one] for one in names]
+                    case Keep():
+                        raise AssertionError(programs[name][at[name]])
                 at[name] += 1
         assert at != before, "they wait for each other"
     assert not mail

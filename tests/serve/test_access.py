@@ -66,7 +66,7 @@ def test_an_address_that_is_taken(build: Path, capsys: pytest.CaptureFixture[str
 def test_models_that_do_not_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph_model().write(tmp_path / "build")
     assert run(["serve", str(tmp_path / "build")]) == 1
-    assert "neither generates text nor embeds it: graph" in capsys.readouterr().err
+    assert "reads no text that it answers or embeds: graph" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

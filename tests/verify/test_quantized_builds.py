@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from partc.runtime.client.launch import launch_local
 from partc.runtime.client.results import Crossing
 from partc.verify.compare import difference, join_steps
 from partc.verify.expectation import SameQuantization
+from partc.verify.inputs import Answer
 from partc.verify.uncut import UncutModel, compile_uncut
 from tests.families.check import devices_file
 
@@ -172,10 +172,10 @@ def test_a_long_prompt_on_one_device(folder: Path) -> None:
         uncut = SameQuantization(
             folder / "build" / "devices" / "a", structs.replace(model, prompt_chunk=size)
         )
-        tokens, right = uncut.generate(result)
+        tokens, right = uncut.generate(Answer(prompt, result))
         assert tokens == result.tokens[0]
         np.testing.assert_allclose(logits, right, atol=1e-5)
-    _, other = uncut.generate(replace(result, prompts=[[(prompt[0] + 1) % 200, *prompt[1:]]]))
+    _, other = uncut.generate(Answer([(prompt[0] + 1) % 200, *prompt[1:]], result))
     assert difference(logits, other) > 1e-3
 
 

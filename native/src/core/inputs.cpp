@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "format/facts.gen.hpp"
 #include "format/text.hpp"
 
 namespace partc::core {
@@ -14,13 +15,13 @@ constexpr std::uint64_t MOST_TOKENS = std::uint64_t{1} << 63;
 
 void check_prompt(const Counts& prompt, const std::string& where, std::uint64_t new_tokens, const Role& role) {
   if (prompt.empty()) throw run_error("the prompt is empty", where, "at least one token");
-  const std::uint64_t most = role.model().max_sequence, fresh = role.generates() ? new_tokens : 0;
-  if (prompt.size() > most || fresh > most - prompt.size()) {
-    const std::string asked = role.generates() ? " and " + std::to_string(new_tokens) + " new ones" : "";
-    throw run_error(std::to_string(prompt.size()) + " tokens" + asked + " are more than max_sequence, " +
-                        std::to_string(most),
-                    where, "shorten it, ask for less, or compile with a larger max_sequence");
+  const std::uint64_t* most = role.dims().find(std::string(SOURCE));
+  if (most != nullptr && prompt.size() > *most) {
+    throw run_error(std::to_string(prompt.size()) + " tokens are more than max_source, " + std::to_string(*most), where,
+                    "shorten it, or compile with a larger max_source");
   }
+  const std::size_t start = role.model().start_tokens.size();
+  check_length(start != 0 ? start : prompt.size(), where, new_tokens, role);
   check_tokens(prompt, where, role.model());
 }
 
@@ -60,7 +61,7 @@ Tensor sliced(const Tensor& tensor, std::size_t axis, std::uint64_t begin, std::
 
 void check_prompts(const Prompts& prompts, std::uint64_t new_tokens, const Role& role) {
   const build::Model& model = role.model();
-  if (!role.has_step_inputs()) throw run_error("this model takes tensors, not prompts", "", "Client.run");
+  if (!role.takes_tokens()) throw run_error("this model takes tensors, not prompts", "", "Client.run");
   if (prompts.empty() || prompts.size() > model.max_batch) {
     throw run_error(std::to_string(prompts.size()) + " prompts in one request, at most " +
                         std::to_string(model.max_batch),
@@ -71,12 +72,20 @@ void check_prompts(const Prompts& prompts, std::uint64_t new_tokens, const Role&
   }
   std::set<std::size_t> lengths;
   for (const Counts& prompt : prompts) lengths.insert(prompt.size());
-  if (model.uniform_positions && lengths.size() > 1) {
+  if (model.uniform_positions && model.start_tokens.empty() && lengths.size() > 1) {
     throw run_error("this model takes prompts of equal length only in one request", "", "send them one by one");
   }
   for (std::size_t row = 0; row < prompts.size(); ++row) {
     check_prompt(prompts[row], "prompt " + std::to_string(row + 1), new_tokens, role);
   }
+}
+
+void check_length(std::uint64_t tokens, const std::string& where, std::uint64_t new_tokens, const Role& role) {
+  const std::uint64_t most = role.model().max_sequence, fresh = role.generates() ? new_tokens : 0;
+  if (tokens <= most && fresh <= most - tokens) return;
+  const std::string asked = role.generates() ? " and " + std::to_string(new_tokens) + " new ones" : "";
+  throw run_error(std::to_string(tokens) + " tokens" + asked + " are more than max_sequence, " + std::to_string(most),
+                  where, "shorten it, ask for less, or compile with a larger max_sequence");
 }
 
 void check_tokens(const Counts& tokens, const std::string& where, const build::Model& model) {
@@ -153,10 +162,28 @@ Tensors padded(const Prompts& prompts, const Role& role) {
     ids.insert(ids.end(), width - prompt.size(), role.model().pad_token_id.value_or(0));
   }
   const Shape shape{prompts.size(), width};
-  Tensors arrays{{"input_ids", Tensor::int64(shape, ids)}};
+  if (role.inputs.contains(std::string(SOURCE_IDS))) {
+    std::vector<std::int64_t> lengths;
+    for (const Counts& prompt : prompts) lengths.push_back(static_cast<std::int64_t>(prompt.size()));
+    return with_start({{std::string(SOURCE_IDS), Tensor::int64(shape, ids)},
+                       {std::string(SOURCE_LENGTH), Tensor::int64({prompts.size()}, lengths)}},
+                      role);
+  }
+  Tensors arrays{{std::string(INPUT_IDS), Tensor::int64(shape, ids)}};
   if (role.inputs.contains("token_type_ids")) {
     arrays.set("token_type_ids", Tensor::int64(shape, std::vector<std::int64_t>(ids.size())));
   }
+  return arrays;
+}
+
+Tensors with_start(Tensors arrays, const Role& role) {
+  const std::vector<std::int64_t>& start = role.model().start_tokens;
+  if (start.empty() || arrays.empty()) return arrays;
+  const Shape& first = arrays.begin()->second.shape;
+  const std::uint64_t rows = first.empty() ? 1 : first.front();
+  std::vector<std::int64_t> ids;
+  for (std::uint64_t row = 0; row < rows; ++row) ids.insert(ids.end(), start.begin(), start.end());
+  arrays.set(std::string(INPUT_IDS), Tensor::int64({rows, start.size()}, ids));
   return arrays;
 }
 

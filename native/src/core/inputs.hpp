@@ -12,6 +12,8 @@ using Prompts = std::vector<Counts>;
 
 /// Holds prompts against the limits of the model. Throws Error: naming the prompt and the limit.
 void check_prompts(const Prompts& prompts, std::uint64_t new_tokens, const Role& role);
+/// Holds the tokens that an answer begins behind, and the answer, against the longest sequence. Throws Error.
+void check_length(std::uint64_t tokens, const std::string& where, std::uint64_t new_tokens, const Role& role);
 /// Holds token ids against the vocabulary. Throws Error: naming the token and the limit.
 void check_tokens(const Counts& tokens, const std::string& where, const build::Model& model);
 /// The sizes that the inputs of a model give to the symbols in their shapes.
@@ -19,8 +21,10 @@ void check_tokens(const Counts& tokens, const std::string& where, const build::M
 Dims check_tensors(const Tensors& arrays, const Role& role);
 /// The tensors of a request, one a frame. Throws Error: the frames are not what is announced.
 Tensors read_tensors(const std::vector<messages::TensorSpec>& specs, const Frames& frames);
-/// The inputs of a model for prompts: right-padded to one length.
+/// The inputs of a model for prompts: right-padded to one length; a source, where the model reads one before.
 Tensors padded(const Prompts& prompts, const Role& role);
+/// The inputs of a model with the tokens that its answers begin behind, where it reads a source before.
+Tensors with_start(Tensors arrays, const Role& role);
 
 /// A part of a prompt, and its inputs.
 struct PromptPart {

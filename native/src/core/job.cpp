@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "format/facts.gen.hpp"
+
 namespace partc::core {
 namespace {
 
@@ -47,9 +49,9 @@ void fill(Job& job, Tensors arrays, const std::optional<std::vector<std::int64_t
 /// Take the tokens that the client has from before.
 void fill_known(Job& job, const messages::Submit& submit, const Role& role) {
   if (submit.known.empty()) return;
-  if (submit.known.size() != submit.prompts.size()) {
-    throw run_error(std::to_string(submit.known.size()) + " known answers for " +
-                        std::to_string(submit.prompts.size()) + " prompts",
+  if (submit.known.size() != job.tokens.size()) {
+    throw run_error(std::to_string(submit.known.size()) + " known answers for " + std::to_string(job.tokens.size()) +
+                        " prompts",
                     "known");
   }
   std::size_t steps = 0;
@@ -71,36 +73,45 @@ void fill_known(Job& job, const messages::Submit& submit, const Role& role) {
   }
 }
 
-/// Make the first step of prompts: right-padded to one length, each sequence with its own `length`.
-void fill_prompts(Job& job, const messages::Submit& submit, const Role& role) {
-  check_prompts(submit.prompts, submit.max_new_tokens, role);
-  std::vector<std::int64_t> lengths;
-  for (const Counts& prompt : submit.prompts) lengths.push_back(static_cast<std::int64_t>(prompt.size()));
-  fill(job, padded(submit.prompts, role), lengths, role);
-  if (!role.generates()) return;
+void fill_answer(Job& job, const messages::Submit& submit, const Role& role) {
   job.max_new_tokens = submit.max_new_tokens;
   job.stop.insert(submit.stop.begin(), submit.stop.end());
   for (const std::int64_t end : role.model().eos_token_ids) {
     if (!submit.ignore_eos && end >= 0) job.stop.insert(static_cast<std::uint64_t>(end));
   }
-  job.tokens.resize(submit.prompts.size());
-  job.finish.resize(submit.prompts.size());
+  job.tokens.resize(job.length.size());
+  job.finish.resize(job.length.size());
   if (submit.reuse && role.model().prefix_reuse && submit.prompts.size() == 1) job.reusable = submit.prompts.front();
   fill_known(job, submit, role);
 }
 
-/// Make the only step of a request that brings its tensors.
+/// Make the first step of prompts: right-padded to one length, each sequence with its own `length`.
+void fill_prompts(Job& job, const messages::Submit& submit, const Role& role) {
+  check_prompts(submit.prompts, submit.max_new_tokens, role);
+  std::vector<std::int64_t> lengths;
+  const std::size_t start = role.model().start_tokens.size();
+  for (const Counts& prompt : submit.prompts) {
+    lengths.push_back(static_cast<std::int64_t>(start != 0 ? start : prompt.size()));
+  }
+  fill(job, padded(submit.prompts, role), lengths, role);
+  if (role.generates()) fill_answer(job, submit, role);
+}
+
+/// Make the first step of a request that brings its tensors; the only one where the model does not generate.
 void fill_tensors(Job& job, const messages::Submit& submit, const Frames& frames, const Role& role) {
-  if (role.generates()) {
+  if (role.takes_tokens() && role.generates()) {
     throw run_error("a model that generates text takes prompts, not tensors", "", "Client.generate");
   }
-  Tensors arrays = read_tensors(submit.values, frames);
+  Tensors arrays = with_start(read_tensors(submit.values, frames), role);
   std::optional<std::vector<std::int64_t>> lengths;
   if (const Tensor* given = role.has_step_inputs() ? arrays.find("length") : nullptr) {
     lengths = whole_numbers(*given);
     arrays.erase("length");
   }
   fill(job, std::move(arrays), lengths, role);
+  if (!role.generates()) return;
+  check_length(std::ranges::max(job.length), "max_new_tokens", submit.max_new_tokens, role);
+  fill_answer(job, submit, role);
 }
 
 }  // namespace
@@ -208,7 +219,7 @@ Call Job::call(std::uint64_t step) const {
   following.length.assign(following.position.size(), 1);
   Tensor ids = drawn[behind];
   ids.shape = {ids.shape.front(), 1};
-  return {std::move(following), {{"input_ids", std::move(ids)}}};
+  return {std::move(following), {{std::string(INPUT_IDS), std::move(ids)}}};
 }
 
 /// The steps of the prompt with their inputs: one, or one a part.

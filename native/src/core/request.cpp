@@ -74,14 +74,16 @@ Request::Request(ScriptPtr script, std::uint64_t number, std::uint64_t slot, mes
       trace_(trace),
       idle_since_(idle_since) {}
 
-Request::Request(ScriptPtr script, const messages::Resumption& from, const std::vector<Timing>& timings, double now)
+Request::Request(ScriptPtr script, const messages::Resumption& from, const Request* before, double now)
     : Request(std::move(script), from.request, from.slot, from.sampling, from.trace, now) {
   steps = from.step;
   phase_ = from.phase;
   ends_ = from.ends;
   resets_ = from.step == 0;
-  const auto known = std::min<std::uint64_t>(timings.size(), from.step);
-  this->timings.assign(timings.begin(), timings.begin() + static_cast<std::ptrdiff_t>(known));
+  if (before == nullptr) return;
+  const auto known = std::min<std::uint64_t>(before->timings.size(), from.step);
+  timings.assign(before->timings.begin(), before->timings.begin() + static_cast<std::ptrdiff_t>(known));
+  if (from.step != 0) kept_ = before->kept_;
 }
 
 Counts Request::position(std::uint64_t step) const {
@@ -160,6 +162,7 @@ void Request::computed(const std::vector<Tensor>& values, double seconds, double
 void Request::close() {
   state = RequestState::closed;
   values_.clear();
+  kept_.clear();
   inbox_.clear();
   queued_.clear();
   early_.clear();
@@ -199,6 +202,7 @@ void Request::start(const Step& step, const Tensors& inputs, double now) {
   at_ = 0;
   program_ = &script_->programs.at(step.phase);
   values_ = step_inputs(step);
+  for (const auto& [name, tensor] : kept_) values_.set(name, tensor);
   for (const auto& [name, tensor] : inputs) values_.set(name, tensor);
   inbox_.clear();
   came_.clear();
@@ -274,7 +278,8 @@ void Request::execute(const program::Instruction& instruction, Actions& out) {
                    [&](const program::Add& item) { values_.set(item.total, sum(item.terms)); },
                    [&](const program::Cut& item) { cut(item); },
                    [&](const program::Join& item) { values_.set(item.whole, joined_parts(item)); },
-                   [&](const program::Emit& item) { emitted_ = named(item.values); }},
+                   [&](const program::Emit& item) { emitted_ = named(item.values); },
+                   [&](const program::Keep& item) { kept_ = named(item.values); }},
              instruction);
 }
 

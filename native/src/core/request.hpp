@@ -41,8 +41,8 @@ class Request {
  public:
   Request(ScriptPtr script, std::uint64_t number, std::uint64_t slot, messages::Sampling sampling, bool trace,
           double idle_since);
-  /// A request that goes on from some step; `timings` are those of the steps before as far as they are known.
-  Request(ScriptPtr script, const messages::Resumption& resumption, const std::vector<Timing>& timings, double now);
+  /// A request that goes on from some step; `before` is what this device knew of it; null: nothing.
+  Request(ScriptPtr script, const messages::Resumption& resumption, const Request* before, double now);
 
   const std::uint64_t number, slot;
   RequestState state = RequestState::opening;
@@ -129,6 +129,8 @@ class Request {
   std::optional<double> waiting_since_;
   /// Rows of an earlier request that step 0 goes on behind.
   std::optional<messages::Reuse> reuse_;
+  /// Values of the first step that later ones read.
+  Tensors kept_;
   /// Whether the next sub-module that runs finds the states of an earlier request.
   bool resets_ = true;
 };

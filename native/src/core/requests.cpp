@@ -21,15 +21,15 @@ void Requests::resume(ScriptPtr of_script, const std::vector<messages::Resumptio
   // The computation under way goes on, but nothing follows from it.
   Map<std::uint64_t, messages::Resumption> kept;
   for (const messages::Resumption& each : resumptions) kept.set(each.request, each);
-  Map<std::uint64_t, std::vector<Timing>> before;
+  Map<std::uint64_t, Shared> before;
   for (const auto& [number, each] : kept) {
-    if (const Shared request = find(number)) before.set(number, request->timings);
+    if (const Shared request = find(number)) before.set(number, request);
   }
   for (const std::uint64_t number : numbers()) close(number);
   ready_ = {};
   for (const auto& [number, each] : kept) {
-    const std::vector<Timing>* timings = before.find(number);
-    open_.set(number, std::make_shared<Request>(script, each, timings ? *timings : std::vector<Timing>{}, now));
+    const Shared* known = before.find(number);
+    open_.set(number, std::make_shared<Request>(script, each, known ? known->get() : nullptr, now));
     slots_.set(each.slot, number);
     next_request = std::max(next_request, number + 1);
     if (is_closed(number)) closed_.erase(std::ranges::find(closed_, number));
@@ -54,7 +54,7 @@ std::vector<messages::Held> Requests::held(const Names& submodules) const {
   for (const auto& [number, request] : open_) {
     if (request->steps == 0) continue;
     for (const std::string& name : submodules) {
-      found.push_back({number, name, request->steps, build::rewrites(*script->role->submodules.at(name))});
+      found.push_back({number, name, request->steps, script->role->rewrites(name)});
     }
   }
   return found;

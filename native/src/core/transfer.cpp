@@ -286,11 +286,10 @@ void Transfer::fetch(const messages::Reached& reached, const std::string& submod
     if (fresh.holder == role_->device()) from_copy(fetches_.at(key), out);
   }
   Fetch& fetch = fetches_.at(key);
-  const build::Submodule& piece = *role_->submodules.at(submodule);
-  if (piece.states.empty()) {
-    fetch.have = reached.step;  // there is nothing to fetch
-  } else if (build::rewrites(piece)) {
+  if (role_->rewrites(submodule)) {
     fetch.given_up = true;  // it is that of one step alone
+  } else if (role_->submodules.at(submodule)->states.empty()) {
+    fetch.have = reached.step;  // there is nothing to fetch
   }
   if (!fetch.done()) ask(fetch, out);
 }

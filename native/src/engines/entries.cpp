@@ -9,6 +9,7 @@
 
 #include "engines/new_tensor.hpp"
 #include "errors.hpp"
+#include "format/program.hpp"
 
 namespace partc::engines {
 namespace {
@@ -91,16 +92,17 @@ Tensor Span::cut(const std::byte* buffer) const {
 }
 
 Entries::Entries(const build::Build& build) : build_(build), types_(types_of(build)) {
-  const auto most = [&](const char* symbol) {
+  const auto most = [&](const std::string& symbol) {
     const std::uint64_t* size = build.dims.find(symbol);
     return size ? *size : std::numeric_limits<std::uint64_t>::max();
   };
   for (const auto& [name, functions] : build.engine.library->functions) {
+    const std::uint64_t most_rows = most(program::row_symbol(name));
     for (const Entry& entry : functions.entries) {
       // Steps of a token may have as many sequences as there are requests, for runners that take shared steps.
       const std::uint64_t widest =
           entry.second == 1 ? std::max(most("batch"), build.model.max_requests) : most("batch");
-      if (entry.first <= widest && entry.second <= most("sequence")) continue;
+      if (entry.first <= widest && entry.second <= most_rows) continue;
       throw bundle_error("engine.library.functions: " + name + " has an entry [" + std::to_string(entry.first) +
                              ", " + std::to_string(entry.second) + "], which `dims` do not allow",
                          std::string(BUILD_FILE), kRecompile);
@@ -108,10 +110,10 @@ Entries::Entries(const build::Build& build) : build_(build), types_(types_of(bui
   }
 }
 
-Dims Entries::sizes(const Entry& entry) const {
+Dims Entries::sizes(const build::Submodule& module, const Entry& entry) const {
   Dims dims = build_.dims;
   dims.set("batch", entry.first);
-  dims.set("sequence", entry.second);
+  dims.set(program::row_symbol(module.name), entry.second);
   return dims;
 }
 
@@ -138,7 +140,7 @@ Span Entries::span(const std::string& value, const Dims& entry, const Dims& step
 
 Sizes Entries::make(const build::Submodule& module, const Dims& dims) const {
   Sizes found{entry_for(module, dims), {}, {}};
-  const Dims wide = sizes(found.entry);
+  const Dims wide = sizes(module, found.entry);
   for (const std::string& name : module.inputs) found.inputs.push_back(span(name, wide, dims));
   for (const std::string& name : module.outputs) found.outputs.push_back(span(name, wide, dims));
   return found;
@@ -151,11 +153,11 @@ Entry Entries::entry_for(const build::Submodule& module, const Dims& dims) const
   };
   for (const std::string& name : module.inputs) note(types_.at(name).shape);
   for (const build::State& state : module.states) note(state.shape);
-  const auto of_step = [&](const char* symbol) {
+  const auto of_step = [&](const std::string& symbol) {
     const std::uint64_t* size = used.contains(symbol) ? dims.find(symbol) : nullptr;
     return size ? *size : 1;
   };
-  const std::uint64_t batch = of_step("batch"), rows = of_step("sequence");
+  const std::uint64_t batch = of_step("batch"), rows = of_step(program::row_symbol(module.name));
   std::vector<Entry> entries = build_.engine.library->functions.at(module.name).entries;
   std::ranges::sort(entries);
   const std::uint64_t* most = build_.dims.find("batch");

@@ -1,7 +1,8 @@
 /** Functions of compiled libraries by size of step: the one that a step runs in, and what fills it up.
 
-A library has one function for every entry: a pair of batch and sequence. A step runs in the smallest entry that it fits
-into, its inputs padded with zeros and its outputs cut to size.
+A library has one function for every entry: a pair of batch and sequence, or of batch and source in a sub-module that a
+request runs once. A step runs in the smallest entry that it fits into, its inputs padded with zeros and its outputs cut
+to size.
 */
 #pragma once
 
@@ -16,7 +17,7 @@ into, its inputs padded with zeros and its outputs cut to size.
 
 namespace partc::engines {
 
-/** Batch and sequence that a function is for. */
+/** Batch and `row_symbol` that a function is for. */
 using Entry = std::pair<std::uint64_t, std::uint64_t>;
 /** The types of all values that sub-modules read and make. */
 using Types = std::map<std::string, build::TensorType>;
@@ -54,8 +55,8 @@ class Entries {
 
   /** The entry for a step, kept for the sizes of late. Throws a run error: no entry is large enough. */
   const Sizes& of(const build::Submodule& module, const Dims& dims);
-  /** The value of every symbol in the functions of an entry. */
-  Dims sizes(const Entry& entry) const;
+  /** The value of every symbol in the function of an entry. */
+  Dims sizes(const build::Submodule& module, const Entry& entry) const;
   const Types& types() const { return types_; }
 
  private:

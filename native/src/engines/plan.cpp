@@ -137,7 +137,7 @@ PlanEngine::Prepared PlanEngine::prepared(const build::Submodule& module, std::u
 const std::vector<Pages>& PlanEngine::inputs_of(const build::Submodule& module, const Entry& entry) {
   const auto [found, is_new] = inputs_.try_emplace({module.name, entry});
   if (!is_new) return found->second;
-  const Dims sizes = entries_.sizes(entry);
+  const Dims sizes = entries_.sizes(module, entry);
   for (const std::string& name : module.inputs) {
     const KernelTensor kind = fixed(entries_.types().at(name), sizes);
     found->second.emplace_back(bytes_of(kind.shape, element_type(kind.dtype)->bytes));
@@ -151,7 +151,7 @@ void PlanEngine::check(const build::Submodule& module, const Library& library, c
   const std::string name = function_name(module.name, entry), where = folder_ + "/" + plan_file(module.file);
   const kernel_plan::KernelFunction* function = library.plan().functions.find(name);
   if (!function) throw bundle_error("there is no function " + name, where, kRecompile);
-  const Dims sizes = entries_.sizes(entry);
+  const Dims sizes = entries_.sizes(module, entry);
   const auto typed = [&](const std::string& value) { return fixed(entries_.types().at(value), sizes); };
   std::vector<KernelTensor> parameters, outputs;
   for (const std::string& value : module.inputs) parameters.push_back(typed(value));

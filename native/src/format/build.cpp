@@ -161,10 +161,6 @@ std::uint64_t most_chunks(const Model& model) {
   return model.prompt_chunk ? (model.max_sequence + *model.prompt_chunk - 1) / *model.prompt_chunk : 1;
 }
 
-bool rewrites(const Submodule& submodule) {
-  return std::ranges::any_of(submodule.states, [](const State& state) { return state.kind == "whole"; });
-}
-
 TensorType buffer_of(const State& state) {
   if (state.layout == "plain") return {state.dtype, state.shape};
   const std::uint64_t positions = std::get<std::uint64_t>(state.shape[2]);

@@ -66,6 +66,7 @@ struct Model {
   std::optional<std::int64_t> pad_token_id{};
   std::optional<std::int64_t> bos_token_id{};
   std::optional<std::vector<std::string>> labels{};
+  std::vector<std::int64_t> start_tokens{};
   bool uniform_positions = false;
   std::optional<std::uint64_t> prompt_chunk{};
   bool prefix_reuse = false;

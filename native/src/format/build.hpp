@@ -23,9 +23,6 @@ bool is_inside(std::string_view name);
 /// Steps that a prompt takes at most.
 std::uint64_t most_chunks(const Model& model);
 
-/// Whether a step rewrites states as a whole, so that nothing can go on from an earlier one.
-bool rewrites(const Submodule& submodule);
-
 /// Element type and shape of a state's buffer in the engine.
 TensorType buffer_of(const State& state);
 

@@ -24,6 +24,28 @@ inline constexpr std::string_view KERNELS_FILE = "kernels.json";
 inline constexpr std::uint64_t ALIGNMENT = 64;
 inline constexpr std::uint64_t PANEL = 16;
 inline constexpr std::uint64_t MOST_LEVELS = 64;
+inline constexpr std::string_view INPUT_IDS = "input_ids";
+inline constexpr std::string_view SOURCE_IDS = "source_ids";
+inline constexpr std::string_view SOURCE_LENGTH = "source_length";
+inline constexpr std::string_view SOURCE = "source";
+inline constexpr std::string_view ONCE = "_once";
+
+inline constexpr std::array<std::string_view, 8> TASKS{{
+    "text-generation",
+    "text2text-generation",
+    "automatic-speech-recognition",
+    "text-classification",
+    "feature-extraction",
+    "image-classification",
+    "audio-classification",
+    "graph",
+}};
+
+inline constexpr std::array<std::string_view, 3> GENERATING{{
+    "text-generation",
+    "text2text-generation",
+    "automatic-speech-recognition",
+}};
 
 /// One row of the table of element types.
 struct ElementType {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "format/facts.gen.hpp"
+
 namespace partc {
 namespace {
 
@@ -26,11 +28,7 @@ bool is_device_name(std::string_view text) {
   return !text.empty() && is_small(text.front()) && std::ranges::all_of(text, is_word);
 }
 
-bool is_task(std::string_view text) {
-  text = without_line_end(text);
-  return text == "text-generation" || text == "text-classification" || text == "image-classification" ||
-         text == "audio-classification" || text == "feature-extraction" || text == "graph";
-}
+bool is_task(std::string_view text) { return std::ranges::find(TASKS, without_line_end(text)) != TASKS.end(); }
 
 bool is_platform(std::string_view text) {
   text = without_line_end(text);

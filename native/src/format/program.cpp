@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "format/facts.gen.hpp"
+
 namespace partc::program {
 
 Names reads(const Instruction& instruction) {
@@ -13,6 +15,7 @@ Names reads(const Instruction& instruction) {
                           [](const Cut& item) { return Names{item.whole}; },
                           [](const Join& item) { return item.parts; },
                           [](const Emit& item) { return item.values; },
+                          [](const Keep& item) { return item.values; },
                           [](const Recv&) { return Names{}; }},
                     instruction);
 }
@@ -25,8 +28,14 @@ Names writes(const Instruction& instruction) {
                           [](const Cut& item) { return item.parts; },
                           [](const Join& item) { return Names{item.whole}; },
                           [](const Send&) { return Names{}; },
-                          [](const Emit&) { return Names{}; }},
+                          [](const Emit&) { return Names{}; },
+                          [](const Keep&) { return Names{}; }},
                     instruction);
+}
+
+const std::string& row_symbol(const std::string& submodule) {
+  static const std::string source(SOURCE), sequence = "sequence";
+  return submodule.ends_with(ONCE) ? source : sequence;
 }
 
 std::vector<Message> awaits(const Instruction& instruction) {
@@ -37,6 +46,15 @@ std::vector<Message> awaits(const Instruction& instruction) {
 std::vector<Message> sends(const Instruction& instruction) {
   const Send* item = std::get_if<Send>(&instruction);
   return item == nullptr ? std::vector<Message>{} : std::vector<Message>{{item->device, item->values}};
+}
+
+Names kept_by(const Program& program) {
+  Names found;
+  for (const Instruction& item : program) {
+    const Keep* keep = std::get_if<Keep>(&item);
+    if (keep != nullptr) found.insert(found.end(), keep->values.begin(), keep->values.end());
+  }
+  return found;
 }
 
 Program tokenless(const Program& program) {
@@ -57,7 +75,8 @@ Program tokenless(const Program& program) {
                                                [](const Add&) { return false; },
                                                [](const Cut&) { return false; },
                                                [](const Join&) { return false; },
-                                               [](const Run&) { return false; }},
+                                               [](const Run&) { return false; },
+                                               [](const Keep&) { return false; }},
                                          item);
     if (!is_of_tokens) found.push_back(item);
   }

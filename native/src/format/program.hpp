@@ -76,7 +76,13 @@ struct Emit {
   bool operator==(const Emit&) const = default;
 };
 
-using Instruction = std::variant<Recv, Run, Send, Sample, Add, Cut, Join, Emit>;
+/// Keep values for the later steps of the request, which read them by the same names.
+struct Keep {
+  Names values;
+  bool operator==(const Keep&) const = default;
+};
+
+using Instruction = std::variant<Recv, Run, Send, Sample, Add, Cut, Join, Emit, Keep>;
 using Program = std::vector<Instruction>;
 
 /// The values that an instruction uses, which must be there before it.
@@ -92,10 +98,16 @@ inline constexpr std::string_view CHUNK = "chunk";
 /// The phase of a decode step that is computed again, and whose token is not waited for.
 inline constexpr std::string_view REPLAY = "replay";
 
+/// The symbol of the tokens that a step of a sub-module computes: of a source, or those of the step itself.
+const std::string& row_symbol(const std::string& submodule);
+
 /// Reads a program. Throws Error: naming `where` and the line.
 Program parse_program(std::string_view text, const std::string& where);
 /// The text of one instruction.
 std::string print_instruction(const Instruction& instruction);
+
+/// The values that a program keeps for later steps.
+Names kept_by(const Program& program);
 
 /// The program of a step whose token is not wanted: nothing is sampled, emitted, or sent to where it would be.
 Program tokenless(const Program& program);

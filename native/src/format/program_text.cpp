@@ -167,7 +167,8 @@ Instruction parse_line(Line& line) {
     return Join{std::move(parts), std::move(whole), line.axis()};
   }
   if (word == "emit") return Emit{line.names()};
-  throw line.error("unknown instruction '" + word + "'", "one of recv, run, send, sample, add, cut, join, emit");
+  if (word == "keep") return Keep{line.names()};
+  throw line.error("unknown instruction '" + word + "'", "one of recv, run, send, sample, add, cut, join, emit, keep");
 }
 
 std::string print_name(const std::string& name) {
@@ -215,7 +216,8 @@ std::string print_instruction(const Instruction& instruction) {
               return "join " + print_names(item.parts) + " -> " + print_name(item.whole) + " along " +
                      std::to_string(item.axis);
             },
-            [](const Emit& item) { return "emit " + print_names(item.values); }},
+            [](const Emit& item) { return "emit " + print_names(item.values); },
+            [](const Keep& item) { return "keep " + print_names(item.values); }},
       instruction);
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "format/complaints.hpp"
+#include "format/facts.gen.hpp"
 #include "format/text.hpp"
 
 namespace partc {
@@ -12,6 +13,11 @@ namespace {
 /// Values that every device has without a message, and their axis; all are int64.
 constexpr std::pair<const char*, const char*> STEP_INPUTS[] = {
     {"position", "batch"}, {"length", "batch"}, {"index", "sequence"}};
+
+std::set<std::string> kept(const program::Program& program) {
+  const program::Names names = program::kept_by(program);
+  return {names.begin(), names.end()};
+}
 
 build::TensorType int64(const char* axis) { return {"int64", {Size{std::string(axis)}}}; }
 
@@ -29,6 +35,7 @@ Role::Role(std::shared_ptr<const build::Build> of_build, placement::Placement of
 
 void Role::read_programs(const Map<std::string, program::Programs>& parsed) {
   for (const auto& [phase, all] : parsed) {
+    for (const auto& [name, items] : all) keeps_ = keeps_ || !program::kept_by(items).empty();
     const program::Program* own = all.find(device());
     programs.set(phase, own == nullptr ? program::Program{} : *own);
   }
@@ -66,6 +73,16 @@ void Role::read_types() {
   for (const auto& [name, type] : build->values) types.set(name, type);
 }
 
+bool Role::takes_tokens() const {
+  const std::string_view own = model().start_tokens.empty() ? INPUT_IDS : SOURCE_IDS;
+  return has_step_inputs() && inputs.contains(std::string(own));
+}
+
+bool Role::rewrites(const std::string& submodule) const {
+  return keeps_ || std::ranges::any_of(submodules.at(submodule)->states,
+                                       [](const build::State& state) { return state.kind == "whole"; });
+}
+
 Bytes Role::plan_digest() const { return {from_hex(build->plan_id)}; }
 Bytes Role::placement_digest() const { return {from_hex(placement.placement_id)}; }
 
@@ -91,8 +108,11 @@ void check_role(const Role& role, const std::string& where) {
   for (const build::Submodule& module : role.build->submodules) {
     calls.set(module.name, {module.inputs, module.outputs, !module.states.empty()});
   }
+  std::set<std::string> later = given;
+  if (const program::Program* first = role.programs.find("prefill")) later.merge(kept(*first));
   for (const auto& [phase, items] : role.programs) {
-    const std::string fault = program::device_fault(items, given, calls, {role.types, role.dims()});
+    const bool is_later = phase == "decode" || phase == program::REPLAY;
+    const std::string fault = program::device_fault(items, is_later ? later : given, calls, {role.types, role.dims()});
     if (fault.empty()) continue;
     throw recompile(fault, where + ": placement.json: programs." + phase + "." + role.device());
   }

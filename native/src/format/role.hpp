@@ -1,6 +1,7 @@
 // The role of one device: its build and the placement of the whole ring, seen together (partc/format/role.py).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "format/build.hpp"
+#include "format/facts.gen.hpp"
 #include "format/placement.hpp"
 #include "format/program.hpp"
 
@@ -31,7 +33,12 @@ class Role {
   bool is_source() const { return device() == source(); }
   /// Whether there are step inputs (every task but `graph`).
   bool has_step_inputs() const { return model().task != "graph"; }
-  bool generates() const { return model().task == "text-generation"; }
+  bool generates() const { return std::ranges::find(GENERATING, model().task) != GENERATING.end(); }
+  /// Whether a request brings token ids; else a picture, a sound, or what an ONNX graph takes.
+  bool takes_tokens() const;
+  /// Whether a request can go on at its last step alone, and not elsewhere: states that each step rewrites as a whole
+  /// stand there, and values that a first step keeps nowhere else.
+  bool rewrites(const std::string& submodule) const;
   /// Ids as they travel.
   Bytes plan_digest() const;
   Bytes placement_digest() const;
@@ -56,6 +63,9 @@ class Role {
  private:
   void read_programs(const Map<std::string, program::Programs>& parsed);
   void read_types();
+
+  /// Whether a device of the ring keeps values of first steps.
+  bool keeps_ = false;
 };
 
 using RolePtr = std::shared_ptr<const Role>;

@@ -18,6 +18,9 @@ from partc.ir.operators.update_state import is_cache
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 
+MASK = 4
+"""Place of the mask among the operands."""
+
 
 @dataclass(frozen=True)
 class Visibility:
@@ -43,6 +46,11 @@ class Visibility:
         if self.chunk:
             result = result & (key // self.chunk == query // self.chunk)
         return result
+
+
+def mask_of(node: Node) -> Value | None:
+    """The mask of a node of `partc.Attention`."""
+    return node.inputs[MASK] if len(node.inputs) > MASK else None
 
 
 @dataclass(frozen=True)

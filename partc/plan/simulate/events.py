@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from partc.errors import InternalError
-from partc.format.program import Add, Cut, Emit, Join, Recv, Run, Sample, Send
+from partc.format.program import Add, Cut, Emit, Join, Keep, Recv, Run, Sample, Send
 from partc.plan.simulate.demand import Load, Noise
 from partc.plan.simulate.result import Simulation, Span, Transfer
 from partc.plan.simulate.script import Script, Workflow
@@ -331,7 +331,7 @@ class Simulator:
                     acts.append(_Compute(*next(runs)))
                 case Send(values=values, device=peer):
                     acts.append(self._give(script, name, peer, values))
-                case Sample() | Add() | Cut() | Join() | Emit():
+                case Sample() | Add() | Cut() | Join() | Keep() | Emit():
                     pass  # they take no time worth counting
                 case _:
                     assert_never(item)

@@ -48,8 +48,8 @@ from partc.runtime.client.connection import Connection
 from partc.runtime.client.placing import Answered, Placing
 from partc.runtime.client.request import Request
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
-from partc.runtime.client.text import Tokenizer
-from partc.runtime.core.inputs import GENERATION, check_prompts, check_tensors, specs_of
+from partc.runtime.client.text import TextStream, Tokenizer
+from partc.runtime.core.inputs import check_prompts, check_tensors, specs_of, with_start
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, patience_s, step_s
 from partc.runtime.shell.keys import Keys, load_client_keys
 
@@ -191,7 +191,7 @@ class Client(Connection):
             sampling: how tokens are chosen.
             stop: token ids that end a sequence, besides the model's own.
             ignore_eos: the model's own do not.
-            inputs: tensors instead of prompts, for models that do not generate.
+            inputs: tensors instead of prompts, for models that do not read tokens.
             on_token: called with every step's tokens while somebody waits for a result; what it raises cancels
                 the request, and reaches whoever waits.
             trace: return the tensors that cross each link.
@@ -209,7 +209,7 @@ class Client(Connection):
         self._check(ids, arrays, max_new_tokens)
         if any(token < 0 for token in ends):
             raise RunError(f"token {min(ends)} is below 0", where="stop", hint="token ids count from 0")
-        streams = texts and self.role.model.task == GENERATION
+        streams = self._streams(ids if texts else [], arrays)
         submit = Submit(
             ticket=secrets.token_bytes(16),
             prompts=tuple(map(tuple, ids)),
@@ -225,12 +225,12 @@ class Client(Connection):
             client=self,
             ticket=submit.ticket,
             prompts=ids,
-            streams=[self._tokenizer.stream(prompt) for prompt in ids] if streams else [],
+            streams=streams,
             on_token=on_token,
             expected_s=self._expected_s(ids, arrays),
             submit=submit,
             frames=[to_frame(array) for array in arrays.values()],
-            texts=["" for _ in ids] if streams else [],
+            texts=["" for _ in streams],
         )
         self.tell(submit, request.frames)
         self._requests[request.ticket] = request
@@ -296,7 +296,16 @@ class Client(Connection):
             return
         lengths = {"length"} - set(self.role.inputs) if self.role.has_step_inputs else set()
         given = {name: array for name, array in arrays.items() if name not in lengths}
-        check_tensors(given, self.role)
+        check_tensors(with_start(given, self.role), self.role)
+
+    def _streams(self, prompts: list[list[int]], arrays: dict[str, Array]) -> list[TextStream]:
+        """What turns answers to texts, pictures or sounds into text."""
+        model = self.role.model
+        if not model.generates:
+            return []
+        if arrays and self._tokenizer.is_there:
+            prompts = [[] for _ in next(iter(arrays.values()))]
+        return [self._tokenizer.stream(model.before_answer(prompt)) for prompt in prompts]
 
     def _expected_s(self, ids: list[list[int]], arrays: dict[str, Array]) -> float:
         sizes = [len(prompt) for prompt in ids] + [array.size for array in arrays.values()]

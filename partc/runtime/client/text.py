@@ -29,6 +29,11 @@ class Tokenizer:
         self._path = None if folder is None else folder / TOKENIZER_FILE
         self._loaded: Any = None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the bundle has one."""
+        return self._path is not None and self._path.exists()
+
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """The tokens of each text, with the special ones that the model wants.
 
@@ -81,7 +86,7 @@ class Tokenizer:
         return self._loaded
 
     def _load(self) -> Any:
-        if self._path is None or not self._path.exists():
+        if self._path is None or not self.is_there:
             raise RunError("this build has no tokenizer, so it takes no text", hint="send token ids instead")
         try:
             from tokenizers import Tokenizer as Loaded

@@ -15,9 +15,9 @@ from partc.format.frames import to_array
 from partc.format.message_parts import TensorSpec
 from partc.format.program import CHUNK
 from partc.format.role import Role
+from partc.format.tasks import INPUT_IDS, SOURCE, SOURCE_IDS, SOURCE_LENGTH
 from partc.runtime.core.step import check_specs
 
-GENERATION = "text-generation"
 _MOST_TOKENS = 2**63
 """The largest int64, for models that do not give the size of their vocabulary."""
 
@@ -34,25 +34,34 @@ def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, role: Role)
     if not 1 <= len(prompts) <= model.max_batch:
         hint = "send fewer at once, or compile with a larger max_batch"
         raise RunError(f"{len(prompts)} prompts in one request, at most {model.max_batch}", hint=hint)
-    if model.task == GENERATION and new_tokens < 1:
+    if model.generates and new_tokens < 1:
         raise RunError("at least one token must be asked for", where="max_new_tokens", hint="1 or more")
-    if model.uniform_positions and len({len(prompt) for prompt in prompts}) > 1:
+    if model.uniform_positions and not model.start_tokens and len({len(prompt) for prompt in prompts}) > 1:
         hint = "send them one by one"
         raise RunError("this model takes prompts of equal length only in one request", hint=hint)
     for row, prompt in enumerate(prompts):
-        _check_prompt(prompt, f"prompt {row + 1}", new_tokens, model)
+        where = f"prompt {row + 1}"
+        if not prompt:
+            raise RunError("the prompt is empty", where=where, hint="at least one token")
+        most = role.dims.get(SOURCE)
+        if most is not None and len(prompt) > most:
+            hint = "shorten it, or compile with a larger max_source"
+            raise RunError(f"{len(prompt)} tokens are more than max_source, {most}", where=where, hint=hint)
+        check_length(len(model.before_answer(prompt)), where, new_tokens, model)
+        check_tokens(prompt, where, model)
 
 
-def _check_prompt(prompt: Sequence[int], where: str, new_tokens: int, model: Model) -> None:
-    if not prompt:
-        raise RunError("the prompt is empty", where=where, hint="at least one token")
-    generates = model.task == GENERATION
-    if len(prompt) + (new_tokens if generates else 0) > model.max_sequence:
-        asked = f" and {new_tokens} new ones" if generates else ""
+def check_length(tokens: int, where: str, new_tokens: int, model: Model) -> None:
+    """Hold the tokens that an answer begins behind, and the answer, against the longest sequence.
+
+    Raises:
+        RunError: they are too many.
+    """
+    if tokens + (new_tokens if model.generates else 0) > model.max_sequence:
+        asked = f" and {new_tokens} new ones" if model.generates else ""
         hint = "shorten it, ask for less, or compile with a larger max_sequence"
-        message = f"{len(prompt)} tokens{asked} are more than max_sequence, {model.max_sequence}"
+        message = f"{tokens} tokens{asked} are more than max_sequence, {model.max_sequence}"
         raise RunError(message, where=where, hint=hint)
-    check_tokens(prompt, where, model)
 
 
 def check_tokens(tokens: Sequence[int], where: str, model: Model) -> None:
@@ -126,15 +135,27 @@ def read_tensors(specs: Sequence[TensorSpec], frames: Sequence[memoryview]) -> d
 
 
 def padded(prompts: Sequence[Sequence[int]], role: Role) -> dict[str, Array]:
-    """The inputs of a model for prompts: right-padded to one length."""
+    """The inputs of a model for prompts: right-padded to one length; a source, where the model reads one before."""
     shape = (len(prompts), max(map(len, prompts)))
     ids = np.full(shape, role.model.pad_token_id or 0, np.int64)
     for row, prompt in enumerate(prompts):
         ids[row, : len(prompt)] = prompt
-    arrays = {"input_ids": ids}
+    if SOURCE_IDS in role.inputs:
+        lengths = np.array([len(prompt) for prompt in prompts], np.int64)
+        return with_start({SOURCE_IDS: ids, SOURCE_LENGTH: lengths}, role)
+    arrays = {INPUT_IDS: ids}
     if "token_type_ids" in role.inputs:
         arrays["token_type_ids"] = np.zeros(shape, np.int64)
     return arrays
+
+
+def with_start(arrays: Mapping[str, Array], role: Role) -> dict[str, Array]:
+    """The inputs of a model with the tokens that its answers begin behind, where it reads a source before."""
+    start = role.model.start_tokens
+    if not start or not arrays:
+        return dict(arrays)
+    rows = len(next(iter(arrays.values())))
+    return {**arrays, INPUT_IDS: np.tile(np.array(start, np.int64), (rows, 1))}
 
 
 def prompt_ends(width: int, sequences: int, model: Model) -> list[int]:

@@ -14,9 +14,10 @@ from partc.format.message_parts import Likely, Opening, Resumption, Reuse, Sampl
 from partc.format.messages import Crossed, Submit, Token
 from partc.format.program import CHUNK, REPLAY
 from partc.format.role import Role
+from partc.format.tasks import INPUT_IDS
 from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import (
-    GENERATION,
+    check_length,
     check_prompts,
     check_tensors,
     check_tokens,
@@ -24,6 +25,7 @@ from partc.runtime.core.inputs import (
     padded,
     prompt_parts,
     read_tensors,
+    with_start,
 )
 from partc.runtime.core.liveness import Progress
 from partc.runtime.core.step import MOST_FORCED, Step
@@ -205,7 +207,7 @@ class Job:
             position=tuple([end + behind for end in last.end]),
             length=(1,) * len(last.end),
         )
-        return following, {"input_ids": self.drawn[behind].reshape(-1, 1)}
+        return following, {INPUT_IDS: self.drawn[behind].reshape(-1, 1)}
 
     def _prompt_steps(self, role: Role) -> Iterator[Call]:
         """The steps of the prompt with their inputs: one, or one a part."""
@@ -253,14 +255,18 @@ def read_job(origin: Origin, submit: Submit, frames: Sequence[memoryview], role:
 def _fill_prompts(job: Job, submit: Submit, role: Role) -> None:
     """Make the first step of prompts: right-padded to one length, each sequence with its own `length`."""
     check_prompts(submit.prompts, submit.max_new_tokens, role)
-    _fill(job, padded(submit.prompts, role), [len(prompt) for prompt in submit.prompts], role)
-    if role.model.task != GENERATION:
-        return
+    lengths = [len(role.model.before_answer(prompt)) for prompt in submit.prompts]
+    _fill(job, padded(submit.prompts, role), lengths, role)
+    if role.model.generates:
+        _fill_answer(job, submit, role)
+
+
+def _fill_answer(job: Job, submit: Submit, role: Role) -> None:
     job.max_new_tokens = submit.max_new_tokens
     ends = () if submit.ignore_eos else role.model.eos_token_ids
     job.stop = frozenset((*ends, *submit.stop))
-    job.tokens = [[] for _ in submit.prompts]
-    job.finish = ["" for _ in submit.prompts]
+    job.tokens = [[] for _ in job.length]
+    job.finish = ["" for _ in job.length]
     likely = submit.sampling.likely
     job.shares = submit.reuse and len(submit.prompts) == 1 and not submit.trace and not likely
     if submit.reuse and role.model.prefix_reuse and len(submit.prompts) == 1:
@@ -272,8 +278,8 @@ def _fill_known(job: Job, submit: Submit, role: Role) -> None:
     """Take the tokens that the client has from before."""
     if not submit.known:
         return
-    if len(submit.known) != len(submit.prompts):
-        raise RunError(f"{len(submit.known)} known answers for {len(submit.prompts)} prompts", where="known")
+    if len(submit.known) != len(job.tokens):
+        raise RunError(f"{len(submit.known)} known answers for {len(job.tokens)} prompts", where="known")
     for row in submit.known:
         check_tokens(row, "known", role.model)
     for step in range(max(map(len, submit.known))):
@@ -285,14 +291,17 @@ def _fill_known(job: Job, submit: Submit, role: Role) -> None:
 
 
 def _fill_tensors(job: Job, submit: Submit, frames: Sequence[memoryview], role: Role) -> None:
-    """Make the only step of a request that brings its tensors."""
-    if role.model.task == GENERATION:
+    """Make the first step of a request that brings its tensors; the only one where the model does not generate."""
+    if role.takes_tokens and role.model.generates:
         raise RunError("a model that generates text takes prompts, not tensors", hint="Client.generate")
-    arrays = read_tensors(submit.values, frames)
+    arrays = with_start(read_tensors(submit.values, frames), role)
     given = arrays.pop("length", None) if role.has_step_inputs else None
     if given is not None and given.dtype.kind not in "iu":
         raise RunError(f"{given.dtype.name} is no type of integers", where="length")
     _fill(job, arrays, None if given is None else [int(length) for length in given.reshape(-1)], role)
+    if role.model.generates:
+        check_length(max(job.length), "max_new_tokens", submit.max_new_tokens, role.model)
+        _fill_answer(job, submit, role)
 
 
 def _fill(job: Job, arrays: dict[str, Array], given: list[int] | None, role: Role) -> None:

@@ -35,6 +35,7 @@ from partc.format.program import (
     Emit,
     Instruction,
     Join,
+    Keep,
     Message,
     Program,
     Recv,
@@ -132,19 +133,21 @@ class Request:
     """The other requests of a shared step, in the order of their rows."""
     _reuse: Reuse | None = None
     """Rows of an earlier request that step 0 goes on behind."""
+    _kept: dict[str, Array] = field(default_factory=dict)
+    """Values of the first step that later ones read."""
     _resets: bool = True
     """Whether the next sub-module that runs finds the states of an earlier request."""
 
     @classmethod
-    def resumed(
-        cls, script: Script, resumption: Resumption, timings: Sequence[Timing], now: float
-    ) -> Request:
-        """A request that goes on from some step; `timings` are those of the steps before as far as they are known."""
+    def resumed(cls, script: Script, resumption: Resumption, before: Request | None, now: float) -> Request:
+        """A request that goes on from some step; `before` is what this device knew of it."""
         request = cls(script, resumption.request, resumption.slot, resumption.sampling, resumption.trace, now)
         request.steps, request._phase = resumption.step, resumption.phase
         request._ends = list(resumption.ends)
         request._resets = resumption.step == 0
-        request.timings = list(timings[: resumption.step])
+        if before is not None:
+            request.timings = before.timings[: resumption.step]
+            request._kept = before._kept if resumption.step else {}
         return request
 
     def position(self, step: int) -> tuple[int, ...]:
@@ -291,7 +294,7 @@ class Request:
         script, phase = self.script, step.phase
         self._program, self._dead = script.role.programs[phase], script.dead[phase]
         self._awaits = script.awaits[phase]
-        self._values = {**self._step_inputs(step), **inputs}
+        self._values = {**self._step_inputs(step), **self._kept, **inputs}
         self._inbox, self._came, self._emitted, self._waiting_since = {}, set(), {}, None
         number = max(0, step.step + 1 - len(self._ends)) if step.phase in ("decode", REPLAY) else 0
         self._timing = Timing(self.number, number, started_s=now, epoch=script.role.epoch)
@@ -358,6 +361,8 @@ class Request:
                 values[name] = np.concatenate([values[part] for part in names], axis)
             case Emit(values=names):
                 self._emitted = {name: values[name] for name in names}
+            case Keep(values=names):
+                self._kept = {name: values[name] for name in names}
             case _:
                 assert_never(instruction)
 

@@ -62,11 +62,11 @@ class Requests:
         """
         self.script = script
         kept = {each.request: each for each in resumptions}
-        before = {number: self._open[number].timings for number in kept if number in self._open}
+        before = {number: self._open[number] for number in kept if number in self._open}
         self.close_all()
         self._ready.clear()
         for number, each in kept.items():
-            self._open[number] = Request.resumed(script, each, before.get(number, ()), now)
+            self._open[number] = Request.resumed(script, each, before.get(number), now)
             self._slots[each.slot] = number
             self.next_request = max(self.next_request, number + 1)
             if number in self._closed:

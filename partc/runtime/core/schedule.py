@@ -28,7 +28,6 @@ from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed, St
 from partc.runtime.core.answers import result_of, stats_of, trace_of
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin
-from partc.runtime.core.inputs import GENERATION
 from partc.runtime.core.job import Job, read_job
 from partc.runtime.core.orphans import Ending, Orphans, missed, unknown
 from partc.runtime.core.patience import Cut, Patience, Rejoin, lost_twice, not_joined
@@ -254,7 +253,7 @@ class Schedule:
             self.patience.took(step.phase, now - job.started)
         job.progress.moved(now)
         job.in_flight, job.over = False, step.step + 1
-        if self.role.model.task != GENERATION:
+        if not self.role.model.generates:
             job.outputs = values
             yield from self._finish(job, now)
             return
@@ -399,7 +398,7 @@ class Schedule:
         """Tell the client, and keep it in case the client is away; outputs may be too large for that."""
         if job.origin is not None:
             yield Send(job.origin, *ending)
-        if self.linger_s and (job.origin is None or self.role.model.task == GENERATION):
+        if self.linger_s and (job.origin is None or self.role.model.generates):
             self._orphans.ended(job, ending, now)
 
     def _fail(self, job: Job, error: PartcError, now: float) -> Iterator[Action]:

@@ -286,11 +286,10 @@ class Transfer:
             self._fetches[key] = fetch
             if holder == self.role.device:
                 yield from self._from_copy(fetch)
-        states = self.role.submodules[submodule].states
-        if not states:
-            fetch.have = reached.step  # there is nothing to fetch
-        elif self.role.rewrites(submodule):
+        if self.role.rewrites(submodule):
             fetch.given_up = True  # it is that of one step alone
+        elif not self.role.submodules[submodule].states:
+            fetch.have = reached.step  # there is nothing to fetch
         if not fetch.done:
             yield from self._ask(fetch)
 

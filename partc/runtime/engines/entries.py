@@ -1,7 +1,8 @@
 """Functions of compiled libraries by size of step: the one that a step runs in, and what fills it up.
 
-A library has one function for every entry: a pair of batch and sequence. A step runs in the smallest entry that it
-fits into, its inputs padded with zeros and its outputs cut to size.
+A library has one function for every entry: a pair of batch and sequence, or of batch and source in a sub-module that a
+request runs once. A step runs in the smallest entry that it fits into, its inputs padded with zeros and its outputs cut
+to size.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from partc.errors import BundleError, RunError
 from partc.format.build import BUILD_FILE, LibraryOptions, Submodule, TensorType
 from partc.format.dims import factors, symbols
 from partc.format.dtypes import Array
+from partc.format.program import row_symbol
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
 
 Entry = tuple[int, int]
-"""Batch and sequence that a function is for."""
+"""Batch and `row_symbol` that a function is for."""
 _KEPT_SIZES = 256
 
 
@@ -81,11 +83,12 @@ class Entries:
         Raises:
             BundleError: an entry is larger than states are.
         """
-        most = tuple(role.dims.get(symbol, math.inf) for symbol in ("batch", "sequence"))
+        batch = role.dims.get("batch", math.inf)
         for name, functions in options.functions.items():
+            most = role.dims.get(row_symbol(name), math.inf)
             for entry in functions.entries:
-                widest = max(most[0], role.model.max_requests) if entry[1] == 1 else most[0]
-                if entry[0] > widest or entry[1] > most[1]:
+                widest = max(batch, role.model.max_requests) if entry[1] == 1 else batch
+                if entry[0] > widest or entry[1] > most:
                     message = f"engine.library.functions: {name} has an entry {list(entry)}, which `dims` do not allow"
                     raise BundleError(message, where=BUILD_FILE, hint=RECOMPILE)
         self._types = role.types
@@ -114,15 +117,15 @@ class Entries:
             self._sizes[key] = self._spans(module, entry, dims)
         return self._sizes[key]
 
-    def sizes(self, entry: Entry) -> dict[str, int]:
-        """The value of every symbol in the functions of an entry."""
-        return {**self._dims, "batch": entry[0], "sequence": entry[1]}
+    def sizes(self, module: Submodule, entry: Entry) -> dict[str, int]:
+        """The value of every symbol in the function of an entry."""
+        return {**self._dims, "batch": entry[0], row_symbol(module.name): entry[1]}
 
     def _new(self, module: Submodule, dims: Mapping[str, int]) -> Sizes:
         return self._spans(module, self._entry_for(module, dims), dims)
 
     def _spans(self, module: Submodule, entry: Entry, dims: Mapping[str, int]) -> Sizes:
-        wide = self.sizes(entry)
+        wide = self.sizes(module, entry)
         inputs, outputs = (
             [_span(self._types[name], wide, dims) for name in names]
             for names in (module.inputs, module.outputs)
@@ -132,7 +135,8 @@ class Entries:
     def _entry_for(self, module: Submodule, dims: Mapping[str, int]) -> Entry:
         kinds = [*(self._types[name] for name in module.inputs), *(state.type for state in module.states)]
         found = {symbol for kind in kinds for dim in kind.shape for symbol in symbols(dim)}
-        batch, rows = (dims.get(symbol, 1) if symbol in found else 1 for symbol in ("batch", "sequence"))
+        of_step = ("batch", row_symbol(module.name))
+        batch, rows = (dims.get(symbol, 1) if symbol in found else 1 for symbol in of_step)
         for entry in sorted(self._functions[module.name].entries):
             if self._dims.get("batch", math.inf) >= entry[0] >= batch and entry[1] >= rows:
                 return entry

@@ -164,7 +164,7 @@ class PlanEngine:
 
     def _prepare(self, module: Submodule, slot: int, entry: Entry) -> _Call:
         """Everything for calls of one function by one slot, kept for good."""
-        sizes = self._entries.sizes(entry)
+        sizes = self._entries.sizes(module, entry)
         inputs = self._inputs_of(module, entry)
         held = self._states.of(module.name, slot)
         states = [_beginning(held[state.name], state.buffer.sizes(sizes)) for state in module.states]
@@ -203,7 +203,7 @@ class PlanEngine:
     def _inputs_of(self, module: Submodule, entry: Entry) -> list[Array]:
         """The same for every slot: one step runs at a time."""
         if (module.name, entry) not in self._inputs:
-            sizes = self._entries.sizes(entry)
+            sizes = self._entries.sizes(module, entry)
             types = [self._role.types[name] for name in module.inputs]
             self._inputs[module.name, entry] = [
                 aligned_zeros(kind.sizes(sizes), DTYPES[kind.dtype]) for kind in types
@@ -223,7 +223,7 @@ class PlanEngine:
         function = plan.functions.get(name)
         if function is None:
             raise BundleError(f"there is no function {name}", where=where, hint=RECOMPILE)
-        sizes, types = self._entries.sizes(entry), self._role.types
+        sizes, types = self._entries.sizes(module, entry), self._role.types
         given = [*(types[value] for value in module.inputs), *(state.buffer for state in module.states)]
         parameters = [*(_fixed(kind, sizes) for kind in given), *weights]
         problem = (

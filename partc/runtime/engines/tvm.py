@@ -137,7 +137,7 @@ class TvmEngine:
 
     def _prepare(self, module: Submodule, slot: int, entry: Entry) -> _Call:
         """Everything for calls of one function by one slot, kept for good."""
-        sizes = self._entries.sizes(entry)
+        sizes = self._entries.sizes(module, entry)
         inputs = self._inputs_of(module, entry, sizes)
         held = self._buffers[module.name, slot]
         states = [(state, held[state.name]) for state in module.states]

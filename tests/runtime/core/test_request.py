@@ -221,7 +221,7 @@ def resumed(number: int, step: int, phase: str = "decode") -> Request:
     """A request behind a prompt of three tokens, in another placement."""
     ends = ((3,),) if step else ()
     return Request.resumed(
-        Script.of(roles()["b"]), Resumption(number, number, GREEDY, False, step, phase, ends), (), 0.0
+        Script.of(roles()["b"]), Resumption(number, number, GREEDY, False, step, phase, ends), None, 0.0
     )
 
 
