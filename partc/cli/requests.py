@@ -22,21 +22,48 @@ def check_task(role: Role, has_prompts: bool, has_tensors: bool) -> None:
     """Refuse what a model does not take, before anything is started.
 
     Raises:
-        RunError: prompts for a model without tokens, or tensors for one that generates text.
+        RunError: prompts for a model without tokens, tensors for one that generates text from its prompt alone, or no
+            prompt for one that reads a picture or a sound among its tokens.
     """
     if has_prompts and not role.takes_tokens:
         raise RunError(
             "this model takes tensors, not prompts", where="--prompt", hint=f"give {media_option(role)}"
         )
-    if has_tensors and role.model.generates and role.takes_tokens:
+    if has_tensors and not has_prompts and role.model.placeholder_token is not None:
+        raise RunError(
+            "this model takes a prompt with it", where=media_option(role), hint="give --prompt TEXT, too"
+        )
+    if has_tensors and role.model.generates and role.takes_tokens and role.model.placeholder_token is None:
         raise RunError("this model takes prompts, not tensors", where="--input", hint="give --prompt TEXT")
+
+
+def pair_requests(
+    prompts: Sequence[Prompts], media: Sequence[Mapping[str, Array]], role: Role
+) -> list[tuple[Prompts, Mapping[str, Array] | None]]:
+    """Prompts and tensors as requests: each its own, but for a model that reads a picture or a sound among its tokens.
+
+    There a prompt speaks of the picture of its place in the list, or all of them of the only one.
+
+    Raises:
+        RunError: there are several pictures, and not as many prompts.
+    """
+    if role.model.placeholder_token is None or not media:
+        return [*((prompt, None) for prompt in prompts), *(((), tensors) for tensors in media)]
+    if len(media) not in (1, len(prompts)):
+        raise RunError(
+            f"{len(prompts)} prompts and {len(media)} pictures or sounds do not go together",
+            where=media_option(role),
+            hint="give one for each prompt, or one for all of them",
+        )
+    each = media if len(media) > 1 else [media[0]] * len(prompts)
+    return list(zip(prompts, each, strict=True))
 
 
 def media_option(role: Role) -> str:
     """The option of `partc run` for what a model takes instead of tokens."""
-    if "pixel_values" in role.inputs:
+    if any(name.endswith("pixel_values") for name in role.inputs):
         return "--image FILE"
-    if {"input_values", "input_features"} & set(role.inputs):
+    if any(name.endswith(("input_values", "input_features")) for name in role.inputs):
         return "--audio FILE"
     return "--input FILE.npz"
 

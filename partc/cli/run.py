@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         "echo Once | partc run build --prompt - --json",
         "partc run build --input inputs.npz --output outputs.npz",
         "partc run build --image photo.jpg",
+        'partc run build --image photo.jpg --prompt "What is this?"',
     ),
 )
 @click.argument("build", type=FILE, default="build")
@@ -177,7 +178,7 @@ def run_command(
     from partc.cli.load import load_build
     from partc.cli.media import read_media
     from partc.cli.places import check_file
-    from partc.cli.requests import check_task, prompt_texts, read_prompts, read_tensors
+    from partc.cli.requests import check_task, pair_requests, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
     from partc.format.message_parts import Sampling
     from partc.runtime.client.launch import LocalSettings
@@ -190,7 +191,7 @@ def run_command(
     _check_local(connect, rejoin, runner)
     role = load_build(build)
     model = role.model
-    check_task(role, bool(prompts or token_ids), tensors is not None)
+    check_task(role, bool(prompts or token_ids), tensors is not None or bool(images or sounds))
     asked = read_prompts(prompts, token_ids, batch, model.vocab_size)
     shows_prompts = sys.stdout.isatty() and not as_json and not model.start_tokens
     shown = prompt_texts(asked) if shows_prompts else []
@@ -200,7 +201,8 @@ def run_command(
     count = _new_tokens(model, tokens)
     if output is not None:
         check_file(output, "--output")
-    live = stream and not as_json and model.generates and len([*asked, *inputs]) == 1 and not batch
+    requests = pair_requests(asked, inputs, role)
+    live = stream and not as_json and model.generates and len(requests) == 1 and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
     settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner)
@@ -208,7 +210,7 @@ def run_command(
         _client(build, connect, settings) as client,
         balanced(client, build) if balance else nullcontext(),
     ):
-        results = _generate(client, asked, inputs, count, sampling, listen)
+        results = _generate(client, requests, count, sampling, listen)
     if output is not None:
         write_outputs(output, results)
     _show(results, model, shown, live, as_json, timing)
@@ -267,19 +269,15 @@ def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterat
 
 def _generate(
     client: Client,
-    asked: Sequence[Prompts],
-    inputs: Sequence[Mapping[str, Array]],
+    asked: Sequence[tuple[Prompts, Mapping[str, Array] | None]],
     tokens: int,
     sampling: Sampling,
     listen: Callable[[Tokens], None] | None,
 ) -> list[Result]:
     """Submit everything, then wait for all of it: the requests are in flight together."""
     requests = [
-        client.submit(prompts, max_new_tokens=tokens, sampling=sampling, on_token=listen) for prompts in asked
-    ]
-    requests += [
-        client.submit(inputs=arrays, max_new_tokens=tokens, sampling=sampling, on_token=listen)
-        for arrays in inputs
+        client.submit(prompts, inputs=tensors, max_new_tokens=tokens, sampling=sampling, on_token=listen)
+        for prompts, tensors in asked
     ]
     client.wait(requests)
     return [request.result() for request in requests]

@@ -155,6 +155,13 @@ class Model(Data, frozen=True):
     """Names of the classes of a classifier."""
     start_tokens: tuple[int, ...] = ()
     """Tokens that an answer begins behind where a source is read before; empty: it begins behind its prompt."""
+    placeholder_token: int | None = None
+    """Token in whose place a row of features of a picture or of a sound goes; null: the model reads none."""
+    placeholders: Count = 0
+    """Rows of features of one picture or sound: a prompt has so many of these tokens, or none."""
+    picture_size: tuple[Positive, Positive] | None = None
+    """Height and width to which pictures are brought before the checkpoint's preprocessor takes them; null: it takes
+    pictures of any size."""
     uniform_positions: bool = False
     """Whether the sequences of a batch must be equally long, since the model has one position for all."""
     prompt_chunk: Positive | None = None

@@ -6,11 +6,16 @@ GENERATING = (
     "text-generation",
     "text2text-generation",
     "automatic-speech-recognition",
+    "image-text-to-text",
+    "audio-text-to-text",
 )
 """Tasks whose models make one token after the other: a step for the prompt, and one for every token behind it."""
 
 WITH_SOURCE = ("text2text-generation", "automatic-speech-recognition")
 """Those of them whose models read a text or a sound as a whole first, and answer behind tokens of their own."""
+
+IMAGE_TEXT, AUDIO_TEXT = WITH_MEDIA = ("image-text-to-text", "audio-text-to-text")
+"""Those whose models read a picture or a sound among the tokens of their prompt."""
 
 INPUT_IDS = "input_ids"
 """Input of a model of texts: token ids i64[batch, sequence]."""

@@ -12,18 +12,20 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnx_ir
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from transformers import (
     AutoModel,
     AutoModelForAudioClassification,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
+    AutoModelForMultimodalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForSpeechSeq2Seq,
@@ -33,11 +35,15 @@ from transformers import (
 from transformers.initialization import TORCH_INIT_FUNCTIONS
 
 from partc.errors import ModelError
-from partc.format.tasks import WITH_SOURCE, generates
+from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT, WITH_MEDIA, WITH_SOURCE, generates
 from partc.frontend.alignment import NotAlignedError, align_queries
+from partc.frontend.axes import UnknownPositionsError, ask_axes
 from partc.frontend.complex_pairs import complex_as_pairs
 from partc.frontend.encoder_decoder import WrappedEncoderDecoder
 from partc.frontend.last_rows import last_rows_only
+from partc.frontend.media import Media, media_input
+from partc.frontend.multimodal import WrappedMultimodal
+from partc.frontend.placeholders import FeaturesFound, NoFeaturesError
 from partc.frontend.recurrent import StateLostError, recurrences
 from partc.frontend.sizes import simplify_sizes
 from partc.frontend.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
@@ -57,6 +63,8 @@ MODEL_CLASSES: dict[str, Any] = {
     "feature-extraction": AutoModel,
     "image-classification": AutoModelForImageClassification,
     "audio-classification": AutoModelForAudioClassification,
+    IMAGE_TEXT: AutoModelForMultimodalLM,
+    AUDIO_TEXT: AutoModelForMultimodalLM,
 }
 
 
@@ -73,6 +81,8 @@ class Exported:
     """Names of the graph's outputs, in order."""
     tensor: TensorInput | None = None
     """The tensor that it takes instead of token ids."""
+    media: Media | None = None
+    """The picture or the sound that it takes besides them."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +274,14 @@ class _NotOursError(Exception):
     """The trace went through, but not in the way that was asked for."""
 
 
-_OURS = (_NotOursError, NotAlignedError, NotCausalError, StateLostError)
+_OURS = (
+    _NotOursError,
+    NoFeaturesError,
+    NotAlignedError,
+    NotCausalError,
+    StateLostError,
+    UnknownPositionsError,
+)
 """Reasons in our own words."""
 
 
@@ -276,9 +293,19 @@ def _export(
     traces: list[Trace] = []
     outputs: list[str] = []
     buffer = sizes.max_sequence if generates(task) else None
-    tensor = tensor_input(type(network), config, sizes.tensor)
-    wrapped: _Wrapped | WrappedTensors | WrappedEncoderDecoder
-    if task in WITH_SOURCE:
+    is_multimodal = task in WITH_MEDIA
+    tensor = None if is_multimodal else tensor_input(type(network), config, sizes.tensor)
+    media = media_input(type(network), config, task, sizes.tensor) if is_multimodal else None
+    wrapped: _Wrapped | WrappedTensors | WrappedEncoderDecoder | WrappedMultimodal
+    if media is not None:
+        layers = _layer_count(config)
+        media = _counted(
+            WrappedMultimodal(network, media, None, sizes.max_sequence, layers, traces.append, [])
+        )
+        axes = ask_axes(network, media)
+        wrapped = WrappedMultimodal(network, media, axes, sizes.max_sequence, layers, traces.append, outputs)
+        arguments, dynamic = wrapped.example()
+    elif task in WITH_SOURCE:
         limits = (sizes.max_sequence, sizes.max_source, sizes.max_batch)
         layers = _layer_count(config)
         wrapped = WrappedEncoderDecoder(network, tensor, limits, layers, traces.append, outputs)
@@ -290,14 +317,7 @@ def _export(
         wrapped = WrappedTensors(network, tensor, traces.append, outputs)
         arguments, dynamic = wrapped.example(sizes.max_batch)
     with torch.no_grad(), _quiet():
-        program = torch.export.export(
-            wrapped,
-            (),
-            kwargs=arguments,
-            dynamic_shapes=dynamic,
-            strict=False,
-            prefer_deferred_runtime_asserts_over_guards=True,
-        )
+        program = _trace(wrapped, arguments, dynamic)
         _check_trace(traces[-1], task, attention)
         if buffer is not None:
             align_queries(program, buffer)
@@ -307,7 +327,28 @@ def _export(
         )
     assert exported is not None
     tensors = {**dict(wrapped.named_parameters(remove_duplicate=False)), **dict(wrapped.named_buffers())}
-    return Exported(exported.model, network, tensors, tuple(outputs), tensor)
+    return Exported(exported.model, network, tensors, tuple(outputs), tensor, media)
+
+
+def _trace(wrapped: torch.nn.Module, arguments: dict[str, Any], dynamic: dict[str, Any]) -> ExportedProgram:
+    return torch.export.export(
+        wrapped,
+        (),
+        kwargs=arguments,
+        dynamic_shapes=dynamic,
+        strict=False,
+        prefer_deferred_runtime_asserts_over_guards=True,
+    )
+
+
+def _counted(wrapped: WrappedMultimodal) -> Media:
+    """What the model takes, with its rows of features: it is traced up to where it writes them."""
+    try:
+        with torch.no_grad(), _quiet():
+            _trace(wrapped, *wrapped.example())
+    except FeaturesFound as found:
+        return replace(wrapped.given, rows=found.rows)
+    raise NoFeaturesError
 
 
 def _check_trace(trace: Trace, task: str, attention: str) -> None:

@@ -21,10 +21,12 @@ from transformers import (
 
 from partc.config.model import ModelConfig, OnnxFile
 from partc.errors import ModelError
-from partc.format.tasks import SOURCE, SOURCE_IDS, SOURCE_LENGTH, WITH_SOURCE, generates
+from partc.format.tasks import IMAGE_TEXT, SOURCE, SOURCE_IDS, SOURCE_LENGTH, WITH_SOURCE, generates
 from partc.frontend.checkpoint import checkpoint_sources, random_sources
 from partc.frontend.export import Exported, Sizes, export_model
 from partc.frontend.folder import read_index
+from partc.frontend.media import Media
+from partc.frontend.multimodal import MEDIA
 from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
 from partc.frontend.safetensors import StoredTensor
@@ -62,7 +64,7 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
         config.max_sequence,
         config.max_source,
         config.max_batch,
-        TensorSizes(config.image_size, config.samples),
+        TensorSizes(config.image_size, config.samples, source.folder),
     )
     exported = export_model(source.config, config.task, dtype, sizes)
     progress("import graph", 2, 3)
@@ -70,8 +72,34 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
     uniform = replace_past(graph)
     progress("import graph", 3, 3)
     info = replace(_info(config, source), uniform_positions=uniform)
+    if exported.media is not None:
+        info = _with_media(info, exported.media, config)
     has_tokens = exported.tensor is None or generates(config.task)
     return Module(info if has_tokens else _without_tokens(info), graph)
+
+
+def _with_media(info: ModelInfo, media: Media, config: ModelConfig) -> ModelInfo:
+    """The facts about a model that reads a picture or a sound among its tokens, which take a part of every prompt.
+
+    Raises:
+        ModelError: a sequence has no room for it.
+    """
+    least = media.rows + info.prompt + info.generate
+    if least > info.max_sequence:
+        what = "a picture" if info.task == IMAGE_TEXT else "a sound"
+        raise ModelError(
+            f"max_sequence is {info.max_sequence}, but {what} takes {media.rows} tokens, "
+            f"and the workload is {info.prompt} + {info.generate} besides",
+            where=config.sequence_place,
+            hint=f"write max_sequence: {least} or more",
+        )
+    return replace(
+        info,
+        prompt=media.rows + info.prompt,
+        placeholder_token=media.token,
+        placeholders=media.rows,
+        picture_size=media.size,
+    )
 
 
 def _without_tokens(info: ModelInfo) -> ModelInfo:
@@ -163,6 +191,7 @@ def _graph(exported: Exported, source: Source, stored: Mapping[str, StoredTensor
     for value, name in zip(graph.outputs, exported.outputs, strict=True):
         value.name = name
     for given in graph.inputs:
+        given.name = given.name.removeprefix(f"{MEDIA}_")
         if exported.tensor is not None and given.name in (VALUES, SOURCE):
             given.name = exported.tensor.name
         elif given.name == SOURCE:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ class TensorSizes:
     """Height and width of a picture, in pixels."""
     samples: int | None = None
     """Length of a piece of sound, in samples."""
+    folder: Path | None = None
+    """The checkpoint, whose preprocessor may know more; None: random weights."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ def tensor_input(
     return TensorInput(name, _SHAPES[name](config, given))
 
 
-def _picture(config: PretrainedConfig, given: TensorSizes) -> tuple[int, ...]:
+def picture_shape(config: PretrainedConfig, given: TensorSizes) -> tuple[int, ...]:
+    """[channels, height, width] of one picture, or [frames, channels, height, width] of a video."""
     vision = getattr(config, "vision_config", config)
     size = given.image_size or _pair(getattr(vision, "image_size", None))
     if size is None:
@@ -108,7 +112,8 @@ def _wave(config: PretrainedConfig, given: TensorSizes) -> tuple[int, ...]:
     return (given.samples,)
 
 
-def _features(config: PretrainedConfig, given: TensorSizes) -> tuple[int, ...]:
+def features_shape(config: PretrainedConfig, given: TensorSizes) -> tuple[int, ...]:
+    """[bins, frames] of one piece of sound, or [frames, bins] where features have channels."""
     wide, positions = _first(config, ("input_feat_per_channel",)), _first(config, ("max_source_positions",))
     if wide is not None and positions is not None:
         return positions, wide * (_first(config, ("input_channels",)) or 1)
@@ -123,9 +128,9 @@ def _features(config: PretrainedConfig, given: TensorSizes) -> tuple[int, ...]:
 
 
 _SHAPES: dict[str, Callable[[PretrainedConfig, TensorSizes], tuple[int, ...]]] = {
-    "pixel_values": _picture,
+    "pixel_values": picture_shape,
     "input_values": _wave,
-    "input_features": _features,
+    "input_features": features_shape,
 }
 
 

@@ -26,6 +26,7 @@ from transformers.masking_utils import (
     bidirectional_mask_function,
 )
 
+from partc.frontend.known_values import is_plain
 from partc.frontend.own_operators import symbolic_name
 from partc.frontend.recurrent import Recurrence
 from partc.ir.operators import ATTENTION, UPDATE_STATE
@@ -206,7 +207,10 @@ def _mask_of_tensor(
     mask_function: Callable[..., Any], attention_mask: torch.Tensor | None, queries: int, keys: int
 ) -> torch.Tensor | None:
     """The mask of a model that takes no tokens: bool [batch, 1, queries, keys]; None where it hides nothing."""
-    padding = None if attention_mask is None else attention_mask[:, None, None, :].to(torch.bool)
+    hides = attention_mask is not None and not (is_plain(attention_mask) and bool(attention_mask.all()))
+    padding = (
+        attention_mask[:, None, None, :].to(torch.bool) if hides and attention_mask is not None else None
+    )
     if mask_function is bidirectional_mask_function:
         return padding
     query, key = torch.arange(queries)[None, None, :, None], torch.arange(keys)[None, None, None, :]
@@ -275,6 +279,26 @@ def _hypotheses(first: int, size: int) -> Iterator[Visibility]:
     yield Visibility(window=size - first)
     if first:
         yield from (Visibility(chunk=c) for c in range(size - first, first + 1) if first % c == 0)
+
+
+def remember(name: str, marks: torch.Tensor) -> torch.Tensor:
+    """How many marks the tokens of earlier steps had, i64[batch]; `marks` [batch, sequence] of this one are kept.
+
+    They are rows of a state like those of a cache, so that a sequence may go on from any of its steps.
+    """
+    trace = _CURRENT.get()
+    assert trace.buffer is not None
+    rows = marks.to(torch.float32)[:, None, :, None]
+    kept = torch.onnx.ops.symbolic(
+        symbolic_name(UPDATE_STATE),
+        [rows, trace.position],
+        {"state": f"cache.{name}"},
+        dtype=rows.dtype,
+        shape=(rows.shape[0], 1, trace.buffer, 1),
+        version=1,
+    )
+    is_earlier = torch.arange(trace.buffer)[None, :] < trace.position[:, None]
+    return torch.where(is_earlier, kept[:, 0, :, 0], 0.0).sum(1).to(torch.int64)
 
 
 class TraceLayer(CacheLayerMixin):

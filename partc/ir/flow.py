@@ -17,7 +17,8 @@ from itertools import accumulate, pairwise
 
 from partc.ir.effects import is_buffer, is_random
 from partc.ir.graph import Constant, Graph, Input, Node, State, Value, Weight
-from partc.ir.once import common_nodes
+from partc.ir.once import common_nodes, once_nodes
+from partc.ir.privacy import is_product
 
 FREE_WEIGHT_BYTES = 64 * 1024
 """Weights that may stand behind a free node: enough for frequencies, too few for a table of positions."""
@@ -90,15 +91,15 @@ def schedule(graph: Graph, free: Set[Node]) -> list[Node]:
     Depth first from the deepest output, so that a node stands right before the first node that needs it: what
     was exported early but is used late does not lie across every cut between. Branches that end elsewhere
     (another output, a state that nobody reads back) follow the last node that they depend on. What is computed once a
-    request and read by several layers (an encoder) comes first.
+    request and read by several layers (an encoder) comes first; before it only what `leading_nodes` says.
     Deterministic: ties go by operand order, then by the order of the graph. O(V + E) plus sorting.
     """
     depth = _depths(graph, free)
     read = {maker for node in depth for maker in _makers(node)}
     ends = sorted((node for node in depth if node not in read), key=lambda node: -depth[node])
-    common = common_nodes(graph) & depth.keys()
-    read_in_common = {maker for node in common for maker in _makers(node)}
-    ends[:0] = sorted(common - read_in_common, key=lambda node: -depth[node])
+    for first in (common_nodes(graph) & depth.keys(), leading_nodes(graph, free)):
+        read_within = {maker for node in first for maker in _makers(node)}
+        ends[:0] = sorted(first - read_within, key=lambda node: -depth[node])
     keys: dict[Node, tuple[int, ...]] = {}
     skip = set(free)
     for number, end in enumerate(ends):
@@ -109,6 +110,23 @@ def schedule(graph: Graph, free: Set[Node]) -> list[Node]:
         prefix = (*max(anchors, default=(-1,)), number) if number else ()
         keys.update((node, (*prefix, place)) for place, node in enumerate(branch))
     return sorted(keys, key=lambda node: keys[node])
+
+
+def leading_nodes(graph: Graph, free: Set[Node]) -> set[Node]:
+    """What a step computes before it meets what its request computes once, where that is mere looking up; O(V + E).
+
+    The embeddings of tokens among which a picture goes: they stand before the encoder of the picture, where the tokens
+    are, and pass it by. A decoder that multiplies before it looks at its encoder's output has none.
+    """
+    once = once_nodes(graph)
+    if not once:
+        return set()
+    follows: set[Node] = set()
+    for node in graph.nodes:
+        if node in once or any(maker in once or maker in follows for maker in _makers(node)):
+            follows.add(node)
+    lead = {node for node in graph.nodes if node not in follows and node not in free}
+    return set() if any(is_product(node) for node in lead) else lead
 
 
 def _depths(graph: Graph, free: Set[Node]) -> dict[Node, int]:
@@ -154,18 +172,23 @@ def activations(graph: Graph, order: Sequence[Node], ignored: Set[Node]) -> dict
     """The values that count when something is cut, each with the places that make it and read it last.
 
     Neither graph inputs and leaves count, nor values of `ignored` nodes, nor ambient ones, nor what an encoder
-    leaves to the layers of a decoder, which goes to each of them once. O(V + E).
+    leaves to the layers of a decoder, which goes to each of them once, nor what passes an encoder by, which goes
+    straight to its reader. O(V + E).
     """
     place = {node: i for i, node in enumerate(order)}
     common = common_nodes(graph)
+    behind_common = 1 + max((place[node] for node in common if node in place), default=-1)
     reads: dict[Value, list[int]] = {}
     for i, node in enumerate(order):
         for value in node.operands:
             if value.producer in common and node not in common:
                 continue
             if value.producer in place and value.producer not in ignored:
-                reads.setdefault(value, [place[value.producer]]).append(i)
-    return {v: (at[0], at[-1]) for v, at in reads.items() if is_buffer(v) or not _is_ambient(at, len(order))}
+                made = place[value.producer]
+                passes_by = made < behind_common <= i and value.producer not in common
+                reads.setdefault(value, [max(made, behind_common) if passes_by else made]).append(i)
+    length = len(order) - len(common)
+    return {v: (at[0], at[-1]) for v, at in reads.items() if is_buffer(v) or not _is_ambient(at, length)}
 
 
 def _is_ambient(places: Sequence[int], length: int) -> bool:

@@ -208,6 +208,12 @@ class ModelInfo:
     pad_token_id: int | None = None
     start_tokens: tuple[int, ...] = ()
     """Tokens that an answer begins behind where a source is read before; empty: it begins behind its prompt."""
+    placeholder_token: int | None = None
+    """Token in whose place a row of features of a picture or of a sound goes; None: the model reads none."""
+    placeholders: int = 0
+    """Rows of features of one picture or sound, so tokens of a prompt that it takes."""
+    picture_size: tuple[int, int] | None = None
+    """Height and width to which pictures are brought before the preprocessor; None: it does so itself."""
     labels: tuple[str, ...] | None = None
     uniform_positions: bool = False
     """All sequences of a batch must have the same length: the model has one position for all of them."""

@@ -36,8 +36,13 @@ def is_raw_input(value: Value) -> bool:
 def _shows(node: Node, raw: Collection[Value]) -> bool:
     if node.op in _SIZES or not any(value in raw for value in node.operands):
         return False
+    return not is_product(node)
+
+
+def is_product(node: Node) -> bool:
+    """Whether a node multiplies with learnt weights."""
     learnt = any(isinstance(value, Weight) for value in node.operands)
-    return not (learnt and node.op.rpartition(".")[2] in _PRODUCTS)
+    return learnt and node.op.rpartition(".")[2] in _PRODUCTS
 
 
 def behind_raw(graph: Graph, order: Sequence[Node], candidates: Sequence[Node]) -> list[Node]:

@@ -11,7 +11,7 @@ from partc.config.model import ModelConfig
 from partc.errors import BundleError, UserError
 from partc.format.build import TensorType
 from partc.format.role import load_role
-from partc.format.tasks import WITH_SOURCE
+from partc.format.tasks import WITH_MEDIA, WITH_SOURCE
 from partc.pipeline.contract import Progress, no_progress
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.runners import Runner
@@ -70,7 +70,7 @@ def verify_build(
         progress("load original", 1, 1)
         report = _compare(build, expected, asked, types, runner, progress)
         return replace(report, note=rounding_note(report, built.role.model.dtype))
-    if config.task in WITH_SOURCE:
+    if config.task in (*WITH_SOURCE, *WITH_MEDIA):
         raise UserError(
             f"a quantised model for {config.task} cannot be compared with its uncut one yet",
             where=str(build),

@@ -18,7 +18,7 @@ from partc.runtime.client.results import Result
 Array = npt.NDArray[Any]
 
 Prompt = Sequence[int] | Mapping[str, Array]
-"""Token ids, or the tensors of a sound."""
+"""Token ids, or tensors: of a sound, or of a picture or a sound with the token ids among which it goes."""
 
 LENGTHS = (1, 7, 33)
 """Tokens of the built-in prompts; their ids are drawn with a seed."""
@@ -52,15 +52,28 @@ class Answer:
     @property
     def ids(self) -> list[int]:
         """The prompt of a model that reads tokens."""
-        assert not isinstance(self.prompt, Mapping)
-        return list(self.prompt)
+        ids, _ = split_prompt(self.prompt)
+        return ids
 
     @property
     def what(self) -> str:
-        """`prompt of 7 tokens`, `random sound`."""
+        """`prompt of 7 tokens`, `random sound`, `7 tokens and a random input`."""
+        ids, tensors = split_prompt(self.prompt)
+        if not ids:
+            return "random sound"
         return (
-            "random sound" if isinstance(self.prompt, Mapping) else f"prompt of {count_tokens(len(self.ids))}"
+            f"{count_tokens(len(ids))} and a random input"
+            if tensors
+            else f"prompt of {count_tokens(len(ids))}"
         )
+
+
+def split_prompt(prompt: Prompt) -> tuple[list[int], dict[str, Array]]:
+    """The token ids of a prompt, none where there are only tensors, and the tensors."""
+    if not isinstance(prompt, Mapping):
+        return list(prompt), {}
+    ids = prompt.get(INPUT_IDS)
+    return [] if ids is None else ids[0].tolist(), {k: v for k, v in prompt.items() if k != INPUT_IDS}
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,21 @@ def built_in_prompts(role: Role, room: int) -> list[list[int]]:
     """Prompts of token ids, as long as `room` for an answer lets them be in max_sequence, or a source may be."""
     most = role.dims.get(SOURCE, role.model.max_sequence - room)
     return [_ids(length, role.model) for length in _lengths(most)]
+
+
+def built_in_media(role: Role, room: int) -> list[Prompt]:
+    """Token ids with a random picture or sound among them, and some without; see `built_in_prompts`."""
+    model = role.model
+    most = model.max_sequence - room - model.placeholders
+    prompts: list[Prompt] = []
+    for seed, length in enumerate(_lengths(most)):
+        ids = [token if token != model.placeholder_token else 0 for token in _ids(length, model)]
+        place = length // 2
+        among = [*ids[:place], *[model.placeholder_token or 0] * model.placeholders, *ids[place:]]
+        tensors = {name: array for name, array in _drawn(role, seed, batch=1).items() if name != INPUT_IDS}
+        prompts += [{INPUT_IDS: np.array([among], np.int64), **tensors}]
+        prompts += [ids] if length == max(_lengths(most)) else []
+    return prompts
 
 
 def built_in_requests(role: Role) -> list[StepRequest]:

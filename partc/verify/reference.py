@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomModel
 from partc.errors import ModelError
-from partc.format.tasks import generates
-from partc.verify.inputs import Prompt
+from partc.format.tasks import INPUT_IDS, WITH_MEDIA, generates
+from partc.verify.inputs import Prompt, split_prompt
 
 if TYPE_CHECKING:
     import onnx
@@ -63,7 +63,9 @@ class TransformersReference(Reference):
         import torch
 
         from partc.frontend.export import MODEL_CLASSES
+        from partc.frontend.media import media_input
         from partc.frontend.source import open_source, random_network
+        from partc.frontend.tensors import TensorSizes
 
         self.task = config.task
         self.start = list(start)
@@ -82,13 +84,19 @@ class TransformersReference(Reference):
                     where=str(folder),
                     hint="is this the checkpoint that the build was made from?",
                 ) from error
+        sizes = TensorSizes(config.image_size, config.samples, source.folder)
+        self.media = (
+            media_input(type(self.network), source.config, config.task, sizes)
+            if config.task in WITH_MEDIA
+            else None
+        )
 
     def generate(self, prompt: Prompt, count: int) -> list[int]:
         """Greedy tokens by transformers' own `generate`; it never stops early."""
         import torch
         from transformers import GenerationConfig
 
-        given = self._arguments(_read(prompt))
+        given = self._arguments(self._read(prompt))
         # A plain config instead of the model's own, which may force, forbid or penalise tokens.
         plain = GenerationConfig(
             do_sample=False,
@@ -109,10 +117,25 @@ class TransformersReference(Reference):
 
     def whole(self, prompt: Prompt, tokens: Sequence[int]) -> dict[str, Array]:
         """See `Reference`; the decoder of a model that reads a source has steps, its encoder has none."""
+        ids, tensors = split_prompt(prompt)
         if not self.start:
-            return super().whole(prompt, tokens)
+            whole = np.array([[*ids, *tokens[:-1]]], np.int64)
+            return self._read({INPUT_IDS: whole, **tensors})
         answer = np.array([[*self.start, *tokens[:-1]]], np.int64)
-        return {**_read(prompt), "decoder_input_ids": answer}
+        return {**self._read(prompt), "decoder_input_ids": answer}
+
+    def _read(self, prompt: Prompt) -> dict[str, Array]:
+        """What a request brings, as the original takes it: with the facts of a picture, and the kinds of tokens."""
+        given = dict(prompt) if isinstance(prompt, Mapping) else {INPUT_IDS: np.array([prompt], np.int64)}
+        if self.media is None:
+            return given
+        if len(given) > 1:
+            given |= {name: fact.numpy() for name, fact in self.media.facts.items()}
+        from partc.frontend.multimodal import accepted_arguments
+
+        kinds = (given[INPUT_IDS] == self.media.token).astype(np.int64)
+        accepted = accepted_arguments(self.network)
+        return given | {name: kinds for name in ("token_type_ids", "mm_token_type_ids") if name in accepted}
 
     def outputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs that are tensors."""
@@ -157,11 +180,6 @@ class TransformersReference(Reference):
         if generates(self.task):
             tensors["use_cache"] = False
         return tensors
-
-
-def _read(prompt: Prompt) -> dict[str, Array]:
-    """What a request brings, as the original takes it."""
-    return dict(prompt) if isinstance(prompt, Mapping) else {"input_ids": np.array([prompt], np.int64)}
 
 
 def _without_bias(result: Any, bias: Any, shapes: set[tuple[int, ...]]) -> list[Array]:

@@ -25,9 +25,11 @@ from partc.verify.inputs import (
     Answer,
     Requests,
     StepRequest,
+    built_in_media,
     built_in_prompts,
     built_in_requests,
     built_in_sounds,
+    split_prompt,
 )
 from partc.verify.pieces import Crossed, Piece, crossed_pieces, order_of, pieces_of, shares_blocks
 from partc.verify.report import Case, CutError, Report
@@ -102,15 +104,13 @@ class Generation(_Check):
         count = asked.count(self.role.model)
         prompts: list[Any] = list(asked.texts)
         if not prompts:
-            prompts += (
-                built_in_prompts(self.role, count) if self.role.takes_tokens else built_in_sounds(self.role)
-            )
+            prompts += _built_in(self.role, count)
         requests = [self.submit(prompt, count) for prompt in prompts]
         equal, different = [], []
         for number, (prompt, request) in enumerate(zip(prompts, requests, strict=True)):
             self.progress("compare requests", number, len(requests) + 1)
             result = request.result()
-            answer = Answer(result.prompts[0] if result.prompts else prompt, result)
+            answer = Answer(prompt if isinstance(prompt, Mapping) else result.prompts[0], result)
             if self.compare(answer):
                 equal.append(answer)
             else:  # behind the first token that differs nothing can be compared
@@ -118,7 +118,11 @@ class Generation(_Check):
                 different.append(replace(answer, result=first))
         model = self.role.model
         several = model.max_batch > 1 and len(prompts) > 1 and self.role.takes_tokens
-        if several and (model.start_tokens or not model.uniform_positions):
+        if (
+            several
+            and model.placeholder_token is None
+            and (model.start_tokens or not model.uniform_positions)
+        ):
             self.compare_batch(prompts[: model.max_batch], count)
         self.progress("compare requests", len(requests) + 1, len(requests) + 1)
         errors = _Errors(self.named, self.order)
@@ -134,9 +138,10 @@ class Generation(_Check):
     def submit(self, prompt: Any, count: int) -> Request:
         """Ask for an answer to a text, to token ids, or to a sound."""
         options: dict[str, Any] = {"max_new_tokens": count, "ignore_eos": True, "trace": True}
-        if isinstance(prompt, Mapping):
-            return self.client.submit(inputs=prompt, **options)
-        return self.client.submit([prompt], **options)
+        if isinstance(prompt, str):
+            return self.client.submit([prompt], **options)
+        ids, tensors = split_prompt(prompt)
+        return self.client.submit([ids] if ids else (), inputs=tensors or None, **options)
 
     def pieces(self, answer: Answer) -> Errors:
         """The errors of all values that crossed links where devices share blocks."""
@@ -165,6 +170,13 @@ class Generation(_Check):
         lengths = ", ".join(str(len(prompt)) for prompt in result.prompts)
         total = sum(map(len, expected))
         self.cases.append(Case(f"batch of prompts of {lengths} tokens", total, identical, 0.0))
+
+
+def _built_in(role: Role, room: int) -> list[Any]:
+    """The prompts of a verification, by what the model reads."""
+    if role.model.placeholder_token is not None:
+        return built_in_media(role, room)
+    return built_in_prompts(role, room) if role.takes_tokens else built_in_sounds(role)
 
 
 class OneStep(_Check):

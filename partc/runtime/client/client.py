@@ -45,11 +45,19 @@ from partc.format.placement import Placement, placement_frames
 from partc.format.role import Role, source_role
 from partc.format.status import RingStatus
 from partc.runtime.client.connection import Connection
+from partc.runtime.client.placeholders import with_placeholders
 from partc.runtime.client.placing import Answered, Placing
 from partc.runtime.client.request import Request
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
 from partc.runtime.client.text import TextStream, Tokenizer
-from partc.runtime.core.inputs import check_prompts, check_tensors, specs_of, with_start
+from partc.runtime.core.inputs import (
+    check_placeholders,
+    check_prompts,
+    check_tensors,
+    padded,
+    specs_of,
+    with_start,
+)
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, patience_s, step_s
 from partc.runtime.shell.keys import Keys, load_client_keys
 
@@ -191,7 +199,8 @@ class Client(Connection):
             sampling: how tokens are chosen.
             stop: token ids that end a sequence, besides the model's own.
             ignore_eos: the model's own do not.
-            inputs: tensors instead of prompts, for models that do not read tokens.
+            inputs: tensors instead of prompts, for models that do not read tokens; beside a prompt, the picture or the
+                sound among its tokens.
             on_token: called with every step's tokens while somebody waits for a result; what it raises cancels
                 the request, and reaches whoever waits.
             trace: return the tensors that cross each link.
@@ -203,13 +212,17 @@ class Client(Connection):
         if self._failure is not None:
             raise self._failure
         texts, ids = _prompts(prompts)
-        ids = self._tokenizer.encode(texts) if texts else ids
         arrays = {} if inputs is None else {name: np.asarray(array) for name, array in inputs.items()}
+        if arrays and self.role.model.placeholder_token is not None:
+            given = texts or ids
+            ids = [with_placeholders(prompt, self.role.model, self._tokenizer) for prompt in given]
+        elif texts:
+            ids = self._tokenizer.encode(texts)
         ends = [int(token) for token in stop]
         self._check(ids, arrays, max_new_tokens)
         if any(token < 0 for token in ends):
             raise RunError(f"token {min(ends)} is below 0", where="stop", hint="token ids count from 0")
-        streams = self._streams(ids if texts else [], arrays)
+        streams = self._streams(ids if texts else [], {} if ids else arrays)
         submit = Submit(
             ticket=secrets.token_bytes(16),
             prompts=tuple(map(tuple, ids)),
@@ -291,8 +304,13 @@ class Client(Connection):
 
     def _check(self, ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int) -> None:
         """Refuse requests that cannot be right, before they travel."""
-        if not arrays:
+        if ids or not arrays:
             check_prompts(ids, max_new_tokens, self.role)
+            check_placeholders(ids, arrays, self.role)
+        if not arrays:
+            return
+        if ids:
+            check_tensors({**padded(ids, self.role), **arrays}, self.role)
             return
         lengths = {"length"} - set(self.role.inputs) if self.role.has_step_inputs else set()
         given = {name: array for name, array in arrays.items() if name not in lengths}
@@ -308,7 +326,7 @@ class Client(Connection):
         return [self._tokenizer.stream(model.before_answer(prompt)) for prompt in prompts]
 
     def _expected_s(self, ids: list[list[int]], arrays: dict[str, Array]) -> float:
-        sizes = [len(prompt) for prompt in ids] + [array.size for array in arrays.values()]
+        sizes = [len(prompt) for prompt in ids] or [array.size for array in arrays.values()]
         return step_s(self.role.predicted, "prefill", max(len(ids), 1), max(sizes, default=1))
 
     def _check_alive(self) -> None:

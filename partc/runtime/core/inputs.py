@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from partc.errors import RunError
 from partc.format.build import Model, TensorType
-from partc.format.dims import symbols
+from partc.format.dims import evaluate, symbols
 from partc.format.dtypes import DTYPES, Array
 from partc.format.frames import to_array
 from partc.format.message_parts import TensorSpec
@@ -49,6 +49,29 @@ def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, role: Role)
             raise RunError(f"{len(prompt)} tokens are more than max_source, {most}", where=where, hint=hint)
         check_length(len(model.before_answer(prompt)), where, new_tokens, model)
         check_tokens(prompt, where, model)
+
+
+def check_placeholders(prompts: Sequence[Sequence[int]], given: Collection[str], role: Role) -> None:
+    """Hold the placeholders of prompts against the picture or the sound that comes with them, or does not.
+
+    Raises:
+        RunError: there are too few or too many, or the model takes nothing besides its prompt.
+    """
+    model = role.model
+    if model.placeholder_token is None:
+        if given:
+            message = "a model that generates text takes prompts, not tensors"
+            raise RunError(message, hint="Client.generate")
+        return
+    wanted = model.placeholders if given else 0
+    for row, prompt in enumerate(prompts):
+        found = sum(token == model.placeholder_token for token in prompt)
+        if found != wanted:
+            takes = (
+                f"what is given takes {wanted}" if given else "nothing is given that would take their place"
+            )
+            message = f"it has the token {model.placeholder_token} {found} times, and {takes}"
+            raise RunError(message, where=f"prompt {row + 1}", hint="partc run writes them: --image, --audio")
 
 
 def check_length(tokens: int, where: str, new_tokens: int, model: Model) -> None:
@@ -147,6 +170,21 @@ def padded(prompts: Sequence[Sequence[int]], role: Role) -> dict[str, Array]:
     if "token_type_ids" in role.inputs:
         arrays["token_type_ids"] = np.zeros(shape, np.int64)
     return arrays
+
+
+def with_media(arrays: Mapping[str, Array], given: Mapping[str, Array], role: Role) -> dict[str, Array]:
+    """The inputs for prompts with those of a picture or a sound.
+
+    Where none is given it is a blank one, which no token reads.
+    """
+    if role.model.placeholder_token is None:
+        return dict(arrays)
+    blank = {
+        name: np.zeros([evaluate(dim, role.dims) for dim in kind.shape], DTYPES[kind.dtype])
+        for name, kind in role.inputs.items()
+        if name not in arrays
+    }
+    return {**arrays, **(given or blank)}
 
 
 def with_start(arrays: Mapping[str, Array], role: Role) -> dict[str, Array]:

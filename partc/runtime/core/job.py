@@ -18,6 +18,7 @@ from partc.format.tasks import INPUT_IDS
 from partc.runtime.core.events import Origin
 from partc.runtime.core.inputs import (
     check_length,
+    check_placeholders,
     check_prompts,
     check_tensors,
     check_tokens,
@@ -25,6 +26,7 @@ from partc.runtime.core.inputs import (
     padded,
     prompt_parts,
     read_tensors,
+    with_media,
     with_start,
 )
 from partc.runtime.core.liveness import Progress
@@ -245,18 +247,23 @@ def read_job(origin: Origin, submit: Submit, frames: Sequence[memoryview], role:
         RunError: it is more than the plan allows, or not this model's task.
     """
     job = Job(origin, submit.ticket, submit.sampling, submit.trace, now, Progress(now))
-    if submit.values:
+    if submit.values and not submit.prompts:
         _fill_tensors(job, submit, frames, role)
     else:
-        _fill_prompts(job, submit, role)
+        _fill_prompts(job, submit, frames, role)
     return job
 
 
-def _fill_prompts(job: Job, submit: Submit, role: Role) -> None:
-    """Make the first step of prompts: right-padded to one length, each sequence with its own `length`."""
+def _fill_prompts(job: Job, submit: Submit, frames: Sequence[memoryview], role: Role) -> None:
+    """Make the first step of prompts: right-padded to one length, each sequence with its own `length`.
+
+    Tensors beside them are the picture or the sound that they speak of.
+    """
     check_prompts(submit.prompts, submit.max_new_tokens, role)
+    given = read_tensors(submit.values, frames)
+    check_placeholders(submit.prompts, given, role)
     lengths = [len(role.model.before_answer(prompt)) for prompt in submit.prompts]
-    _fill(job, padded(submit.prompts, role), lengths, role)
+    _fill(job, with_media(padded(submit.prompts, role), given, role), lengths, role)
     if role.model.generates:
         _fill_answer(job, submit, role)
 

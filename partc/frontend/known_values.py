@@ -1,0 +1,85 @@
+"""What is known when a model is traced is computed then, for real.
+
+Encoders of pictures ask for sizes as tensors (grids, masks, lengths of windows), and cut, loop and branch by their
+values. These depend on the size of a picture alone, which is fixed: they are plain tensors. While `KnownValues` is
+entered, a function of torch that is given plain tensors only, or makes one of numbers, is computed at once, and what
+comes of it is plain again. Where a plain tensor meets one of the trace it becomes a constant of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+_MAKERS = frozenset(
+    (torch.arange, torch.as_tensor, torch.empty, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
+)  # fmt: skip
+"""Functions that make a tensor of numbers."""
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class KnownValues(TorchFunctionMode):
+    """Computes functions of plain tensors for real; see the module."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        given = (arguments, options or {})
+        tensors = [value for value in _leaves(given) if isinstance(value, torch.Tensor)]
+        is_known = all(map(is_plain, tensors)) and (tensors or function in _MAKERS)
+        if is_known and not any(isinstance(value, _SYMBOLS) for value in _leaves(given)):
+            with _disable_current_modes():
+                return function(*arguments, **(options or {}))
+        if tensors and not is_known:
+            arguments, options = _with_values(given)
+            if function is torch.Tensor.__getitem__:
+                arguments = (arguments[0], _by_places(arguments[1]))
+        return function(*arguments, **(options or {}))
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has values: it is none of the trace."""
+    return type(tensor) is torch.Tensor
+
+
+def _leaves(given: Any) -> Iterator[Any]:
+    match given:
+        case list() | tuple():
+            for value in given:
+                yield from _leaves(value)
+        case dict():
+            yield from _leaves(list(given.values()))
+        case slice():
+            yield from _leaves([given.start, given.stop, given.step])
+        case _:
+            yield given
+
+
+def _with_values(given: Any) -> Any:
+    """The same arguments; plain tensors with one whole number become that number, for they are sizes."""
+    match given:
+        case torch.Tensor() if is_plain(given) and given.ndim == 0 and not given.is_floating_point():
+            with _disable_current_modes():
+                return given.item()
+        case list():
+            return [_with_values(value) for value in given]
+        case tuple() if type(given) is tuple:
+            return tuple(_with_values(value) for value in given)
+        case dict():
+            return {name: _with_values(value) for name, value in given.items()}
+        case slice():
+            return slice(*(_with_values(value) for value in (given.start, given.stop, given.step)))
+        case _:
+            return given
+
+
+def _by_places(index: Any) -> Any:
+    """An index with the places of a plain mask in its stead, so that it is known how many there are."""
+    if isinstance(index, torch.Tensor) and is_plain(index) and index.dtype == torch.bool:
+        with _disable_current_modes():
+            return index.nonzero(as_tuple=True)
+    return index
