@@ -12,7 +12,7 @@ from partc.config.quantize import read_quantization
 from partc.config.section import Section, describe
 from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
-from partc.format.tasks import TASKS, WITH_SOURCE, generates
+from partc.format.tasks import TASKS, WITH_MEDIA, WITH_SOURCE, generates
 from partc.ir.quantization import Quantization
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -194,6 +194,7 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
             "task `graph` and a model `{onnx: file}` belong together", "task" if "task" in top else "model",
             hint="write `task: graph` with `model: {onnx: net.onnx}`, or another task with a checkpoint",
         )  # fmt: skip
+    _check_media(top, task, largest := _max_batch(top, task))
     return ModelConfig(
         model=model,
         task=task,
@@ -202,7 +203,7 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         max_sequence=(longest := top.whole("max_sequence", 512, 2 if generates(task) else 1)),
         max_source=(most_source := _max_source(top, task, longest)),
         sequence_place=top.place("max_sequence"),
-        max_batch=(largest := _max_batch(top, task)),
+        max_batch=largest,
         auto_batch=top.data.get("max_batch") == "auto",
         max_requests=top.whole("max_requests", 4),
         workload=_workload(top, task, longest, most_source, largest),
@@ -302,6 +303,16 @@ def _max_batch(top: Section, task: str) -> int:
             hint="give a number",
         )
     return BATCHES[-1]
+
+
+def _check_media(top: Section, task: str, max_batch: int) -> None:
+    """Refuse several sequences in a request where each speaks of a picture or a sound: a request has one of them."""
+    if task in WITH_MEDIA and max_batch > 1:
+        raise top.error(
+            f"a model for {task} has one sequence in a request, since a request has one picture or sound",
+            "max_batch",
+            hint="remove max_batch; `max_requests` may be in flight at once",
+        )
 
 
 def _max_source(top: Section, task: str, max_sequence: int) -> int:

@@ -43,7 +43,7 @@ from partc.frontend.encoder_decoder import WrappedEncoderDecoder
 from partc.frontend.last_rows import last_rows_only
 from partc.frontend.media import Media, media_input
 from partc.frontend.multimodal import WrappedMultimodal
-from partc.frontend.placeholders import FeaturesFound, NoFeaturesError
+from partc.frontend.placeholders import FeaturesFound, NoFeaturesError, TextLooksAheadError
 from partc.frontend.recurrent import StateLostError, recurrences
 from partc.frontend.sizes import simplify_sizes
 from partc.frontend.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
@@ -280,6 +280,7 @@ _OURS = (
     NotAlignedError,
     NotCausalError,
     StateLostError,
+    TextLooksAheadError,
     UnknownPositionsError,
 )
 """Reasons in our own words."""

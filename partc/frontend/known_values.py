@@ -19,6 +19,7 @@ _MAKERS = frozenset(
     (torch.arange, torch.as_tensor, torch.empty, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
 )  # fmt: skip
 """Functions that make a tensor of numbers."""
+_EQUALS = frozenset((torch.eq, torch.Tensor.eq, torch.Tensor.__eq__))
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -38,6 +39,23 @@ class KnownValues(TorchFunctionMode):
             arguments, options = _with_values(given)
             if function is torch.Tensor.__getitem__:
                 arguments = (arguments[0], _by_places(arguments[1]))
+        return function(*arguments, **(options or {}))
+
+
+class Unpadded(TorchFunctionMode):
+    """Knows that a picture has no padding: models look for it by comparing numbers of a picture with 0.
+
+    A request brings one picture, all of whose tiles are real ones.
+    """
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        match arguments:
+            case (torch.Tensor() as numbers, 0) if function in _EQUALS and not is_plain(numbers):
+                if numbers.is_floating_point():
+                    with _disable_current_modes():
+                        return torch.zeros(tuple(map(int, numbers.shape)), dtype=torch.bool)
         return function(*arguments, **(options or {}))
 
 

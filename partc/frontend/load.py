@@ -13,6 +13,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
     GenerationConfig,
@@ -21,7 +23,16 @@ from transformers import (
 
 from partc.config.model import ModelConfig, OnnxFile
 from partc.errors import ModelError
-from partc.format.tasks import IMAGE_TEXT, SOURCE, SOURCE_IDS, SOURCE_LENGTH, WITH_SOURCE, generates
+from partc.format.tasks import (
+    AUDIO_TEXT,
+    IMAGE_TEXT,
+    SOURCE,
+    SOURCE_IDS,
+    SOURCE_LENGTH,
+    WITH_MEDIA,
+    WITH_SOURCE,
+    generates,
+)
 from partc.frontend.checkpoint import checkpoint_sources, random_sources
 from partc.frontend.export import Exported, Sizes, export_model
 from partc.frontend.folder import read_index
@@ -120,9 +131,11 @@ def _without_tokens(info: ModelInfo) -> ModelInfo:
 def _check_architecture(source: Source, config: ModelConfig) -> None:
     """Refuse to generate text without a source by an encoder-decoder: nobody trained its decoder alone.
 
-    A checkpoint that holds the decoder as a model of its own (`BartForCausalLM`) says so in `architectures`.
+    A checkpoint that holds the decoder as a model of its own (`BartForCausalLM`) says so in `architectures`. A model
+    that reads pictures or sound has another task, too, and a task of these another model.
     """
     model = source.config
+    _check_media(source, config)
     if config.task != "text-generation" or not getattr(model, "is_encoder_decoder", False):
         return
     names = model.architectures or ()
@@ -141,6 +154,25 @@ def _check_architecture(source: Source, config: ModelConfig) -> None:
         if task
         else "use a decoder (a model whose architecture ends in ForCausalLM, such as LlamaForCausalLM)",
     )
+
+
+def _check_media(source: Source, config: ModelConfig) -> None:
+    model = source.config
+    is_media = type(model) in MODEL_FOR_MULTIMODAL_LM_MAPPING
+    where = str(source.folder / "config.json") if source.folder else "model.config.model_type"
+    if config.task == "text-generation" and is_media and type(model) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        task = IMAGE_TEXT if type(model) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING else AUDIO_TEXT
+        raise ModelError(
+            f"{model.model_type} reads pictures or sound among its tokens",
+            where=where,
+            hint=f"write `task: {task}`",
+        )
+    if config.task in WITH_MEDIA and not is_media:
+        raise ModelError(
+            f"{model.model_type} reads no pictures and no sound among tokens, as {config.task} does",
+            where=where,
+            hint="write `task: text-generation`, or another task that it is for",
+        )
 
 
 def _check_sequence(model: PretrainedConfig, config: ModelConfig) -> None:

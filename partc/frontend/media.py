@@ -23,7 +23,7 @@ from partc.format.dtypes import Array
 from partc.format.tasks import IMAGE_TEXT
 from partc.frontend.tensors import TensorSizes, features_shape, picture_shape
 
-_FILES = ("preprocessor_config.json", "processor_config.json")
+FILES = ("preprocessor_config.json", "processor_config.json")
 _TOKENS = {
     IMAGE_TEXT: ("image_token_id", "image_token_index"),
     "": ("audio_token_id", "audio_token_index"),
@@ -62,7 +62,7 @@ def media_input(
     accepted = tuple(inspect.signature(network.forward).parameters)
     token = _token(config, task)
     folder = sizes.folder
-    if folder is not None and any((folder / name).is_file() for name in _FILES):
+    if folder is not None and any((folder / name).is_file() for name in FILES):
         made, size = _ask(folder, task, sizes)
         return Media(token, *_by_argument(made, accepted, config), size=size)
     is_image = task == IMAGE_TEXT
@@ -84,7 +84,9 @@ _OTHER = "use a checkpoint whose architecture reads pictures or sound among its 
 
 def _token(config: PretrainedConfig, task: str) -> int:
     names = _TOKENS.get(task, _TOKENS[""])
-    found = next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+    inner = (getattr(config, name, None) for name in ("vision_config", "audio_config"))
+    places = [(each, name) for each in (config, *inner) for name in names]
+    found = next((token for each, name in places if (token := getattr(each, name, None)) is not None), None)
     if found is None:
         raise ModelError(
             f"its config has no {names[0]}: nothing says where a picture or a sound goes in the text",

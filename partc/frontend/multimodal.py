@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from partc.frontend.axes import Axes
 from partc.frontend.complex_pairs import complex_as_pairs
-from partc.frontend.known_values import KnownValues
+from partc.frontend.known_values import KnownValues, Unpadded
 from partc.frontend.last_rows import last_rows_only
 from partc.frontend.media import Media
 from partc.frontend.placeholders import NoFeaturesError, Placeholders
@@ -83,8 +83,14 @@ class WrappedMultimodal(torch.nn.Module):
             encoders_read(self.network, Trace(position, index, length, None, has_tokens=False)),
         ):
             rank = self._rank(is_placeholder)
-            with KnownValues(), Placeholders(rank, position, counts=not self.given.rows) as placeholders:
-                arguments = self._arguments(trace, input_ids, past, is_placeholder, rank)
+            kinds = self._kinds(is_placeholder)
+            with (
+                KnownValues(),
+                Placeholders(rank, position, kinds, counts=not self.given.rows) as placeholders,
+            ):
+                arguments = self._arguments(
+                    trace, input_ids, past, self._places(trace, rank, is_placeholder), kinds
+                )
                 result = self.network(**arguments, **self._tensors(media), **self.given.facts)
             if not placeholders.rows:
                 raise NoFeaturesError
@@ -96,6 +102,16 @@ class WrappedMultimodal(torch.nn.Module):
         inside = torch.cumsum(marks, 1) - marks
         return inside if self.axes is None else inside + remember("placeholders", is_placeholder)[:, None]
 
+    def _kinds(self, is_placeholder: torch.Tensor) -> torch.Tensor:
+        """Kinds of tokens i64[batch, rows of a cache]: they say which see each other whatever their order."""
+        kinds = is_placeholder.to(torch.int64)
+        rest = torch.zeros(kinds.shape[0], self.buffer - kinds.shape[1], dtype=torch.int64)
+        return torch.cat([kinds, rest], 1)
+
+    def _places(self, trace: Trace, rank: torch.Tensor, is_placeholder: torch.Tensor) -> torch.Tensor:
+        places = trace.position[:, None] + trace.index[None, :]
+        return places if self.axes is None else self.axes.positions(places, rank, is_placeholder)
+
     def _tensors(self, media: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: tensor.to(self.network.dtype) for name, tensor in media.items()}
 
@@ -104,16 +120,9 @@ class WrappedMultimodal(torch.nn.Module):
         trace: Trace,
         input_ids: torch.Tensor,
         past: torch.Tensor,
-        is_placeholder: torch.Tensor,
-        rank: torch.Tensor,
+        places: torch.Tensor,
+        kinds: torch.Tensor,
     ) -> dict[str, Any]:
-        places = trace.position[:, None] + trace.index[None, :]
-        if self.axes is not None:
-            places = self.axes.positions(places, rank, is_placeholder)
-        # They say which tokens see each other whatever their order; masks have all rows of a cache.
-        kinds = is_placeholder.to(torch.int64)
-        rest = torch.zeros(kinds.shape[0], self.buffer - kinds.shape[1], dtype=torch.int64)
-        kinds = torch.cat([kinds, rest], 1)
         arguments = {
             "input_ids": input_ids,
             "past_key_values": TraceCache(self.layers, past),
@@ -160,7 +169,7 @@ def encoders_read(network: PreTrainedModel, reading: Trace) -> Iterator[None]:
 
     def within(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            with tracing(reading):
+            with tracing(reading), Unpadded():
                 return function(*arguments, **options)
 
         return call

@@ -37,6 +37,15 @@ class NoFeaturesError(Exception):
         )
 
 
+class TextLooksAheadError(Exception):
+    """A model lets the text of a prompt see later tokens, not only the rows of a picture."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the text of its prompts looks at later tokens, and partc knows that of pictures alone"
+        )
+
+
 class FeaturesFound(Exception):
     """A model is about to write its features; ends a trace that only counts them."""
 
@@ -65,15 +74,19 @@ class Places(tuple[torch.Tensor, ...]):
 class Placeholders(TorchFunctionMode):
     """Writes features over the embeddings of placeholders; see the module."""
 
-    def __init__(self, rank: torch.Tensor, position: torch.Tensor, *, counts: bool = False) -> None:
+    def __init__(
+        self, rank: torch.Tensor, position: torch.Tensor, kinds: torch.Tensor, *, counts: bool = False
+    ) -> None:
         """Take what is known of the tokens.
 
         Args:
             rank: i64[batch, sequence], placeholders before each token.
             position: i64[batch], tokens of earlier steps.
+            kinds: 1 at placeholders and 0 at text; models that compare it with 0 make a mask for the text.
             counts: end at the first features.
         """
         super().__init__()
+        self.kinds = kinds
         self.rank = rank
         self.is_prompt = (position == 0)[:, None, None]
         self.counts = counts
@@ -127,6 +140,11 @@ class Placeholders(TorchFunctionMode):
             return NotImplemented
         return self._write(tensor, indices.mask, values)
 
+    def _equals(self, tensor: torch.Tensor, other: Any) -> Any:
+        if tensor is self.kinds and isinstance(other, int) and other == 0:
+            raise TextLooksAheadError
+        return NotImplemented
+
     def _any(self, mask: torch.Tensor, *arguments: Any, **options: Any) -> Any:
         return True if self._is_mask(mask) and not arguments and not options else NotImplemented
 
@@ -151,6 +169,8 @@ class Placeholders(TorchFunctionMode):
         "nonzero": _nonzero,
         "index_put": _index_put,
         "any": _any,
+        "__eq__": _equals,
+        "eq": _equals,
         "__getitem__": _getitem,
         "__setitem__": _setitem,
     }

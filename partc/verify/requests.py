@@ -127,6 +127,10 @@ class Generation(_Check):
         self.progress("compare requests", len(requests) + 1, len(requests) + 1)
         errors = _Errors(self.named, self.order)
         compared = [*equal, *different] if self.named else equal
+        if (
+            model.placeholder_token is not None
+        ):  # without a picture the ring computes a blank one, the original none
+            compared = [answer for answer in compared if isinstance(answer.prompt, Mapping)]
         for number, answer in enumerate(compared):
             self.progress("compare cuts", number, len(compared))
             if self.named:

@@ -63,6 +63,13 @@ def _dropout(node: Node, inferred: Inferred) -> Value | None:
     return node.inputs[0] if off else None
 
 
+def _convolution(node: Node, inferred: Inferred) -> None:
+    """A bias of zeros is none: exporters write it where a model has none, and in three dimensions with an axis more."""
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if isinstance(bias, Constant) and not np.any(bias.array):
+        node.inputs = node.inputs[:2]
+
+
 def _cast(node: Node, inferred: Inferred) -> Value | None:
     """A cast to the type that there is, or back from a wider one."""
     if _keeps_shape(node, inferred):
@@ -243,6 +250,7 @@ def _is_index(node: Node, inferred: Inferred, index: Value) -> bool:
 
 RULES: dict[str, Callable[[Node, Inferred], Value | None]] = {
     "Identity": _identity,
+    "Conv": _convolution,
     "Dropout": _dropout,
     "Cast": _cast,
     "CastLike": _cast_like,

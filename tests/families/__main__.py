@@ -1,10 +1,11 @@
 """`make families`: which models of transformers compile, and compute the same.
 
-    python -m tests.families [FAMILY …] [--tensors | --sources] [--target ort | tvm] [--quantize int8 | int4]
+    python -m tests.families [FAMILY …] [--tensors | --sources | --media] [--target ort | tvm] [--quantize int8 | int4]
                              [--markdown FILE]
 
 They are the causal language models; with `--tensors` the encoders of pictures and sound of `tests/families/tensors.py`,
-with `--sources` the encoder-decoders of `tests/families/sources.py`.
+with `--sources` the encoder-decoders of `tests/families/sources.py`, with `--media` the models that read pictures or
+sound among their tokens of `tests/families/media.py`.
 
 Every family gets a process of its own, so that one which crashes or hangs ends nothing else. Prints a line a family,
 then the counts; `--json FILE` writes the results, `--markdown FILE` the section of this run in the page. Exit code 1
@@ -45,7 +46,12 @@ def main() -> int:
     )
     parser.add_argument("--quantize", choices=("int8", "int4"), help="compare with the uncut model in this")
     parser.set_defaults(models="decoders")
-    for models, text in (("tensors", "encoders of pictures and sound"), ("sources", "encoder-decoders")):
+    kinds = {
+        "tensors": "encoders of pictures and sound",
+        "sources": "encoder-decoders",
+        "media": "models that read pictures or sound among their tokens",
+    }
+    for models, text in kinds.items():
         parser.add_argument(
             f"--{models}", dest="models", action="store_const", const=models, help=f"{text} instead"
         )
@@ -79,7 +85,7 @@ def main() -> int:
 
 
 def _families(kind: Kind) -> list[str]:
-    from tests.families import sources, tensors, tiny
+    from tests.families import media, sources, tensors, tiny
 
     match kind.models:
         case "decoders":
@@ -88,6 +94,8 @@ def _families(kind: Kind) -> list[str]:
             return list(tensors.FAMILIES)
         case "sources":
             return list(sources.FAMILIES)
+        case "media":
+            return list(media.FAMILIES)
 
 
 def _load_libraries() -> None:
@@ -95,6 +103,7 @@ def _load_libraries() -> None:
     import torch
 
     import tests.families.check
+    import tests.families.media
     import tests.families.sources
     import tests.families.tensors  # noqa: F401
 
@@ -133,17 +142,19 @@ def _verdict(family: str, kind: Kind) -> tuple[str, str]:
             return _verdict_of_tokens(family, kind)
         case "tensors":
             return _verdict_of_tensors(family, kind)
-        case "sources":
-            return _verdict_of_sources(family, kind)
+        case "sources" | "media":
+            return _verdict_of_answers(family, kind)
 
 
-def _verdict_of_sources(family: str, kind: Kind) -> tuple[str, str]:
+def _verdict_of_answers(family: str, kind: Kind) -> tuple[str, str]:
     from partc.errors import UserError
+    from tests.families.media import check_media
     from tests.families.sources import check_source
 
+    check = check_source if kind.models == "sources" else check_media
     with tempfile.TemporaryDirectory() as folder:
         try:
-            result = check_source(family, Path(folder), kind.target, kind.quantize)
+            result = check(family, Path(folder), kind.target, kind.quantize)
         except UserError as error:
             return "refused", _line(error)
         except Exception as error:

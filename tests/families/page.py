@@ -33,6 +33,15 @@ _QUANTIZED_SOURCES = (
     "give the tokens of the uncut model of the same quantisation: 24 greedy tokens for sources of 1, 7 and 33\n"
     "tokens, or three sounds, alone, at once and in a batch, and all negative controls pass."
 )
+_MEDIA = (
+    "give the tokens of transformers: 24 greedy tokens for three prompts with a picture or a sound at their beginning\n"
+    "or among them, and one without, alone and at once, with logits and every cut within 1e-4 of the largest value,\n"
+    "and with all negative controls passed."
+)
+_QUANTIZED_MEDIA = (
+    "give the tokens of the uncut model of the same quantisation: 24 greedy tokens for three prompts with a picture\n"
+    "or a sound, and one without, alone and at once, and all negative controls pass."
+)
 _QUANTIZED_TENSORS = (
     "give the outputs of the uncut model of the same quantisation for a batch of two, within 2 % of the largest\n"
     "value; nothing of the picture or of the sound crosses a link, and all negative controls pass."
@@ -46,8 +55,9 @@ class Kind:
     target: str
     quantize: str | None = None
     """int8, int4 or None."""
-    models: Literal["decoders", "tensors", "sources"] = "decoders"
-    """Causal language models, encoders of pictures and sound, or encoder-decoders."""
+    models: Literal["decoders", "tensors", "sources", "media"] = "decoders"
+    """Causal language models, encoders of pictures and sound, encoder-decoders, or models that read pictures or sound
+    among their tokens."""
 
     @property
     def title(self) -> str:
@@ -56,6 +66,7 @@ class Kind:
             "decoders": "Target",
             "tensors": "Pictures and sound, target",
             "sources": "Encoder-decoders, target",
+            "media": "Pictures and sound among tokens, target",
         }[self.models]
         return f"{kind} {self.target}, {self.quantize}" if self.quantize else f"{kind} {self.target}"
 
@@ -74,6 +85,7 @@ class Kind:
             "decoders": (_PROOF[self.target], _QUANTIZED),
             "tensors": (_TENSORS, _QUANTIZED_TENSORS),
             "sources": (_SOURCES, _QUANTIZED_SOURCES),
+            "media": (_MEDIA, _QUANTIZED_MEDIA),
         }
         return proofs[self.models][self.quantize is not None]
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.format.role import Role, load_role
+from partc.format.tasks import INPUT_IDS
 from partc.runtime.client.results import Crossing
 from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.virtual.client import Answer
@@ -65,9 +66,15 @@ class DirectRing:
         return [[list(row) for row in answer.result.tokens] for answer in answers if answer.result]
 
     def generate_from(self, given: Sequence[Mapping[str, Array]], count: int) -> list[list[list[int]]]:
-        """`count` greedy tokens behind what each request gives to be read; the requests are in flight at once."""
+        """`count` greedy tokens behind what each request gives to be read; the requests are in flight at once.
+
+        Token ids among the tensors of a picture are the prompt.
+        """
         submit = self._ring.client.submit
-        answers = [submit((), count, inputs=one, ignore_eos=True, trace=True) for one in given]
+        answers = [
+            submit(ids, count, inputs=tensors, ignore_eos=True, trace=True)
+            for ids, tensors in map(_split, given)
+        ]
         return [
             [list(row) for row in answer.result.tokens] for answer in self._settle(answers) if answer.result
         ]
@@ -88,6 +95,12 @@ class DirectRing:
             if answer.result is None:
                 raise RunError("the ring hangs", cause="stalled")
         return answers
+
+
+def _split(given: Mapping[str, Array]) -> tuple[list[list[int]], dict[str, Array]]:
+    """Prompts and tensors of a request."""
+    tensors = {name: array for name, array in given.items() if name != INPUT_IDS}
+    return given[INPUT_IDS].tolist() if INPUT_IDS in given else [], tensors
 
 
 class _OneSlot:

@@ -138,7 +138,7 @@ def check_source(family: str, folder: Path, target: str = "ort", quantize: str |
         UserError: partc refuses the model.
     """
     config = save_family(family, folder / "checkpoint", 1 if target == "tvm" else 2)
-    text = _simplified(config, quantize)
+    text = simplified(config, quantize)
     ring = compile_ring(text, folder / "build", devices_file(folder, 3, (target,)))
     requests = [_drawn(ring, number) for number in range(len(SOURCES))]
     one = devices_file(folder, 1, (target,))
@@ -150,7 +150,7 @@ def check_source(family: str, folder: Path, target: str = "ort", quantize: str |
         expected = generate(compile_ring(text, folder / "uncut", one), requests)
     fault = _fault(ring, requests, expected, reference)
     controls = {"source": len({tuple(row) for row in expected}) == len(expected)}
-    spoilt: dict[str, Callable[[Module], None]] = {"source unread": _no_source}
+    spoilt: dict[str, Callable[[Module], None]] = {"source unread": without_source}
     module = parse_module(text)
     spoilt |= {name: control.mutate for name, control in CONTROLS.items() if control.applies(module)}
     for name, mutate in spoilt.items():
@@ -219,7 +219,7 @@ def _fault(
     if reference is not None:
         traces = [ring.trace[number + 1] for number in range(len(requests))]
         pairs = zip(traces, requests, expected, strict=True)
-        error = max(_error(trace, reference, request, right) for trace, request, right in pairs)
+        error = max(largest_error(trace, reference, request, right) for trace, request, right in pairs)
         if error > TOLERANCE:
             return f"tokens equal, but an error of {error:.1e}"
     if _answer(ring, requests) != expected:
@@ -231,14 +231,14 @@ def _fault(
     return ""
 
 
-def _error(trace: Any, reference: Reference, request: Request, tokens: Sequence[int]) -> float:
+def largest_error(trace: Any, reference: Reference, request: Request, tokens: Sequence[int]) -> float:
     """The largest error of the logits and of every value that crossed a link, per largest value."""
     inputs = reference.whole(request, tokens)
     floats = {place: array for place, array in join_steps(trace).items() if array.dtype == np.float32}
     right = reference.outputs(inputs)["logits"][:, -len(tokens) :]
     (logits,) = (array for (_, peer, device), array in floats.items() if peer == device)
     error = float(np.abs(logits - right).max()) / max(1.0, float(np.abs(right).max()))
-    rows = inputs["decoder_input_ids"].shape[1]
+    rows = inputs["decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"].shape[1]
     seen = reference.activations(inputs, shapes_to_watch(floats.values(), rows))
     for (name, peer, device), array in floats.items():
         if peer != device:
@@ -249,7 +249,8 @@ def _error(trace: Any, reference: Reference, request: Request, tokens: Sequence[
     return error
 
 
-def _simplified(config: ModelConfig, quantize: str | None = None) -> str:
+def simplified(config: ModelConfig, quantize: str | None = None) -> str:
+    """The IR of a model behind the passes that make it simpler."""
     module = load_cached(config)
     whole = None if quantize is None else Quantization(quantize, quantize, quantize)
     module.info = replace(module.info, quantize=whole)
@@ -257,7 +258,7 @@ def _simplified(config: ModelConfig, quantize: str | None = None) -> str:
     return print_module(module)
 
 
-def _no_source(module: Module) -> None:
+def without_source(module: Module) -> None:
     """The decoder reads zeros instead of what the encoder makes."""
     graph = module.graph
     once = once_nodes(graph)
@@ -266,7 +267,7 @@ def _no_source(module: Module) -> None:
             continue
         for place, value in enumerate(node.inputs):
             made = value is not None and value.producer in once and value.dtype == "f32"
-            if made and value is not None and len(value.shape or ()) > 2:
+            if made and value is not None and len(value.shape or ()) > 1:
                 zero = Constant(f"{value.name}.{node.name}.zero", "f32", (), array=np.zeros((), np.float32))
                 product = Node(
                     "Mul", [value, zero], [Value(f"{value.name}.{node.name}.none", "f32", value.shape)]
