@@ -51,11 +51,11 @@ class Unpadded(TorchFunctionMode):
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, arguments: Any = (), options: Any = None
     ) -> Any:
-        match arguments:
-            case (torch.Tensor() as numbers, 0) if function in _EQUALS and not is_plain(numbers):
-                if numbers.is_floating_point():
-                    with _disable_current_modes():
-                        return torch.zeros(tuple(map(int, numbers.shape)), dtype=torch.bool)
+        if function in _EQUALS and isinstance(arguments[1], int | float) and arguments[1] == 0:
+            numbers = arguments[0]
+            if not is_plain(numbers) and numbers.is_floating_point():
+                with _disable_current_modes():
+                    return torch.zeros(tuple(map(int, numbers.shape)), dtype=torch.bool)
         return function(*arguments, **(options or {}))
 
 

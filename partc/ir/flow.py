@@ -12,7 +12,7 @@ that are none of these count as activations in the width of a cut.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from itertools import accumulate, pairwise
 
 from partc.ir.effects import is_buffer, is_random
@@ -22,6 +22,8 @@ from partc.ir.privacy import is_product
 
 FREE_WEIGHT_BYTES = 64 * 1024
 """Weights that may stand behind a free node: enough for frequencies, too few for a table of positions."""
+_FIRST = -2
+"""Begin of the keys of leading nodes in a schedule: before all others."""
 AMBIENT_SPAN, AMBIENT_GAP = 0.5, 0.4
 """An ambient value lives through this part of the graph; this part of its life may pass without a reader."""
 AMBIENT_LAYERS, AMBIENT_LAYER = 3, 8
@@ -97,11 +99,14 @@ def schedule(graph: Graph, free: Set[Node]) -> list[Node]:
     depth = _depths(graph, free)
     read = {maker for node in depth for maker in _makers(node)}
     ends = sorted((node for node in depth if node not in read), key=lambda node: -depth[node])
-    for first in (common_nodes(graph) & depth.keys(), leading_nodes(graph, free)):
-        read_within = {maker for node in first for maker in _makers(node)}
-        ends[:0] = sorted(first - read_within, key=lambda node: -depth[node])
+    common = common_nodes(graph) & depth.keys()
+    ends[:0] = _ends(common, depth)
     keys: dict[Node, tuple[int, ...]] = {}
     skip = set(free)
+    for number, end in enumerate(_ends(leading_nodes(graph, free), depth)):
+        branch = behind(end, skip)
+        skip.update(branch)
+        keys.update((node, (_FIRST, number, place)) for place, node in enumerate(branch))
     for number, end in enumerate(ends):
         branch = behind(end, skip)
         skip.update(branch)
@@ -110,6 +115,12 @@ def schedule(graph: Graph, free: Set[Node]) -> list[Node]:
         prefix = (*max(anchors, default=(-1,)), number) if number else ()
         keys.update((node, (*prefix, place)) for place, node in enumerate(branch))
     return sorted(keys, key=lambda node: keys[node])
+
+
+def _ends(nodes: Set[Node], depth: Mapping[Node, int]) -> list[Node]:
+    """Those that none of the others reads, the deepest first."""
+    read = {maker for node in nodes for maker in _makers(node)}
+    return sorted(nodes - read, key=lambda node: -depth[node])
 
 
 def leading_nodes(graph: Graph, free: Set[Node]) -> set[Node]:

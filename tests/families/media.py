@@ -60,7 +60,7 @@ class Family:
 
 _TEXT = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "vocab_size": _VOCABULARY, "max_position_embeddings": 128, "pad_token_id": 0,
+    "num_key_value_heads": 2, "vocab_size": _VOCABULARY, "max_position_embeddings": 160, "pad_token_id": 0,
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 _LLAMA = {"model_type": "llama", **_TEXT}
@@ -252,7 +252,7 @@ def save_family(family: str, folder: Path) -> ModelConfig:
     return ModelConfig(
         CheckpointFolder(folder),
         task=tiny.task,
-        max_sequence=96,
+        max_sequence=144,
         max_requests=4,
         workload=Workload(8, TOKENS),
         image_size=tiny.image_size,
@@ -297,8 +297,11 @@ def _fault(
             for left, right in zip(found, expected, strict=True)
         ]
         return f"{same} of {TOKENS} tokens equal"
+    traces = [ring.trace[number + 1] for number in range(len(requests))]
+    crossed = {name for trace in traces for one in trace if one.peer != one.device for name in one.values}
+    if raw := crossed & {*ring.roles[ring.source].inputs}:
+        return f"{', '.join(sorted(raw))} left the source"
     if reference is not None:
-        traces = [ring.trace[number + 1] for number in range(len(requests))]
         # Without a picture the ring computes a blank one, and transformers none.
         pairs = list(zip(traces, requests, expected, strict=True))[: len(PROMPTS)]
         error = max(largest_error(trace, reference, request, right) for trace, request, right in pairs)

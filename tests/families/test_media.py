@@ -35,7 +35,7 @@ def test_family(family: str, target: str, tmp_path: Path) -> None:
 def test_a_picture_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
     save_family("llava", tmp_path / "checkpoint")
     with pytest.raises(ModelError, match="a picture takes 16 tokens") as refused:
-        load_model(ModelConfig(CheckpointFolder(tmp_path / "checkpoint"), task=IMAGE_TEXT, max_sequence=128))
+        load_model(ModelConfig(CheckpointFolder(tmp_path / "checkpoint"), task=IMAGE_TEXT, max_sequence=143))
     assert refused.value.hint == "write max_sequence: 144 or more"
 
 
