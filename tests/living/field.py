@@ -62,6 +62,10 @@ class Outcome:
     """The error."""
     stalls: list[Stall] = dataclasses.field(default_factory=list)
     """One for each move while tokens came."""
+    requests: int = 0
+    """Those that ended with tokens."""
+    carried: int = 0
+    """Those of them that another placement, or the same one anew, came into force under."""
 
     @property
     def is_fine(self) -> bool:
@@ -106,7 +110,7 @@ class Field:
                     self._expected[seed] = self._ask(client, seed).result(HANG_S).tokens[0]
             if self._episode.balances:
                 place.settle(client)
-            return self._disturbed(client, place, trial)
+            return self._disturbed(client, place, trial, self._epoch(client))
 
     def _place(self) -> Ground:
         if self._ground is None:
@@ -123,17 +127,27 @@ class Field:
         self.planned = largest(self.planned, place.promises.memory(place.history))
         self.peaks = largest(self.peaks, peaks.bytes)
 
-    def _ask(self, client: Client, seed: int, on_token: Callable[[Tokens], None] | None = None) -> Request:
+    def _epoch(self, client: Client) -> int:
+        """The epoch of the placement in force."""
+        return _last_epoch(client, self._ask(client, 0, tokens=1).result(HANG_S))
+
+    def _ask(
+        self,
+        client: Client,
+        seed: int,
+        on_token: Callable[[Tokens], None] | None = None,
+        tokens: int | None = None,
+    ) -> Request:
         sampling = Sampling(0.8, 0, 1.0, seed) if seed % 2 else Sampling()
         return client.submit(
             self._subject.prompt_ids(seed),
-            max_new_tokens=self._subject.tokens,
+            max_new_tokens=tokens or self._subject.tokens,
             sampling=sampling,
             ignore_eos=True,
             on_token=on_token,
         )
 
-    def _disturbed(self, client: Client, place: Ground, trial: Trial) -> Outcome:
+    def _disturbed(self, client: Client, place: Ground, trial: Trial, epoch: int) -> Outcome:
         arrivals: list[list[float]] = [[] for _ in trial.seeds]
         began: list[float] = []
 
@@ -171,6 +185,8 @@ class Field:
             outcome.recovery_s = max(recovery_s(times, began[0]) for times in arrivals)
             outcome.token_s, outcome.promised_s = usual_s(timings[0], last_epoch=True), place.promised_s
             outcome.stalls = stalls(place.moves[earlier:], timings)
+            outcome.requests = len(results)
+            outcome.carried = sum(_last_epoch(client, result) > epoch for result in results)
         return outcome
 
     @contextmanager
@@ -214,6 +230,11 @@ def _difference(seed: int, found: Sequence[int], expected: Sequence[int]) -> str
     pairs = enumerate(zip(found, expected, strict=False))
     first = next((number for number, (one, other) in pairs if one != other), len(found))
     return f"request of seed {seed}: token {first} of {len(found)} differs"
+
+
+def _last_epoch(client: Client, result: Result) -> int:
+    """The epoch of the last step of a request."""
+    return int(result.timings[client.role.source].column("epoch")[-1])
 
 
 def recovery_s(arrivals: Sequence[float], began: float) -> float:

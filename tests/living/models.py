@@ -51,12 +51,27 @@ max_sequence: 256
 max_requests: 4
 workload: {{prompt: 32, generate: 64}}
 """
+_HYBRID = """\
+model:
+  seed: 4
+  config: {model_type: qwen3_next, hidden_size: 64, num_hidden_layers: 6, num_attention_heads: 4, head_dim: 16,
+           num_key_value_heads: 2, intermediate_size: 96, vocab_size: 500, max_position_embeddings: 256,
+           num_experts: 0, linear_num_value_heads: 4, linear_num_key_heads: 2, linear_key_head_dim: 16,
+           linear_value_head_dim: 16,
+           layer_types: [linear_attention, full_attention, linear_attention, linear_attention, full_attention,
+                         linear_attention]}
+max_sequence: 160
+max_requests: 4
+workload: {prompt: 16, generate: 64}
+"""
 SUBJECTS = {
     "storyteller": Subject(_STORIES, layers=12, vocabulary=768, prompt=8, tokens=200),
     "grouped": Subject(_GROUPED, layers=8, vocabulary=2000, prompt=16, tokens=200),
     "parts": Subject(_STORIES, layers=12, vocabulary=768, prompt=190, tokens=60),
+    "hybrid": Subject(_HYBRID, layers=6, vocabulary=500, prompt=16, tokens=120),
 }
-"""`grouped`: grouped queries, weights in int4. `parts`: prompts of more tokens than go through the ring in one step."""
+"""`grouped`: grouped queries, weights in int4. `parts`: prompts of more tokens than go through the ring in one step.
+`hybrid`: states that a step rewrites as a whole beside caches."""
 
 _RUNS = 3
 """Runs that a plan learns from."""

@@ -13,10 +13,26 @@ def report(outcomes: Sequence[Outcome], memory: Sequence[MemoryUse] = ()) -> str
     """The figures of all trials, and each that went wrong."""
     verdicts = [outcome.verdict for outcome in outcomes]
     lines = [f"{verdicts.count(verdict):5} {verdict}" for verdict in sorted(set(verdicts))]
-    lines += [*_recovery(outcomes), *_losses(outcomes), *_moves(outcomes), *_memory(memory)]
+    lines += [
+        *_carried(outcomes),
+        *_recovery(outcomes),
+        *_losses(outcomes),
+        *_moves(outcomes),
+        *_memory(memory),
+    ]
     wrong = (outcome for outcome in outcomes if not outcome.is_fine)
     lines += [f"--only {o.number}: {o.victim} after token {o.at}: {o.verdict}: {o.told}" for o in wrong]
     return "\n".join(lines)
+
+
+def _carried(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """The control: a trial shows nothing where no request in flight has seen the disturbance."""
+    found = [outcome for outcome in outcomes if outcome.requests]
+    if found:
+        carried, every = sum(outcome.carried for outcome in found), sum(outcome.requests for outcome in found)
+        hit = sum(outcome.carried > 0 for outcome in found)
+        trials = f"in {hit} of {len(found)} trials"
+        yield f"{carried} of {every} requests, {trials}, were in flight when a placement came into force"
 
 
 def _recovery(outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -43,6 +43,14 @@ def test_moves_are_counted_and_their_stalls_told() -> None:
     ]
 
 
+def test_requests_that_saw_the_disturbance_are_counted() -> None:
+    hit = Outcome(0, "b", 5, "right", requests=2, carried=1)
+    missed = Outcome(1, "c", 5, "right", requests=2)
+    assert lines(hit, missed)[1] == (
+        "1 of 4 requests, in 1 of 2 trials, were in flight when a placement came into force"
+    )
+
+
 def test_a_trial_that_went_wrong_is_told_with_its_number() -> None:
     wrong = Outcome(17, "b", 5, "wrong tokens", told="token 3 of 9 differs")
     assert lines(wrong)[-1] == "--only 17: b after token 5: wrong tokens: token 3 of 9 differs"
