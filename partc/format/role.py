@@ -158,14 +158,16 @@ class Role:
         return {submodule.name: submodule for submodule in self.build.submodules}
 
     def rewrites(self, submodule: str) -> bool:
-        """Whether a request can go on at its last step alone, and not elsewhere.
-
-        States that each step rewrites as a whole stand there, and values that a first step keeps nowhere else.
-        """
-        return self._keeps or any(state.kind == "whole" for state in self.submodules[submodule].states)
+        """Whether each step rewrites states of a sub-module as a whole: they are those of its last step alone."""
+        return any(state.kind == "whole" for state in self.submodules[submodule].states)
 
     @cached_property
-    def _keeps(self) -> bool:
+    def rewrites_any(self) -> bool:
+        """Whether it does so in a sub-module that the programs run."""
+        return any(map(self.rewrites, self.running))
+
+    @cached_property
+    def keeps(self) -> bool:
         """Whether a device of the ring keeps values of first steps."""
         parsed = self.placement.parsed.values()
         return any(kept_by(program) for programs in parsed for program in programs.values())
@@ -190,9 +192,13 @@ class Role:
 
     @cached_property
     def mirrored(self) -> Mapping[str, str]:
-        """Sub-module that the programs run → the other device that keeps a copy of its rows."""
+        """Sub-module that the programs run → the other device that keeps a copy of its rows.
+
+        Not of those where steps rewrite states: rows would be of no use without these.
+        """
         keepers = self.placement.mirrors
-        return {name: keepers[name] for name in self.running if keepers.get(name, self.device) != self.device}
+        copied = [name for name in self.running if keepers.get(name, self.device) != self.device]
+        return {name: keepers[name] for name in copied if not self.rewrites(name)}
 
     @cached_property
     def receive(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ setting := "max_batch" N | "max_requests" N           1
          | "first_request" N                           1
          | "contingencies" NAME …                      placements that the source has for a loss; none
          | "holds" SUBMODULE …                         on the device's disk; all that it runs in any placement
+         | "rewritten" SUBMODULE …                     whose state, [batch, 4], is one that a step rewrites; none
 line    := [ event | command ] [ "#" comment ]
 event   := seconds what                      on one clock, from 0, where the process starts with nothing loaded
 what    := "loaded" [ epoch ] | "unloadable" epoch problem | "tick"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from partc.format.placement import Placement, seal_placement
 from partc.format.role import Role
 from partc.runtime.core.start import Start
 from tests.golden.trace_values import TraceError
-from tests.runtime.roles import Programs, chain, placement_of, roles_of
+from tests.runtime.roles import Kind, Programs, chain, placement_of, roles_of
 
 COMPILED = "compiled"
 """Name of the placement with which the device starts."""
@@ -51,8 +51,10 @@ def parse_setting(device: str, text: str, others: Mapping[str, str] = {}) -> Set
     facts, programs = _parse(device, text)
     following = {name: _parse(device, block)[1] for name, block in others.items()}
     limits = {key: int(facts.pop(key)[0]) for key in _LIMITS if key in facts}
+    rewritten = facts.pop("rewritten", ())
     held, contingencies = facts.pop("holds", None), facts.pop("contingencies", ())
-    role = roles_of(programs, others=list(following.values()), **limits)[device]  # type: ignore[arg-type]
+    kinds: dict[str, Sequence[Kind]] = dict.fromkeys(rewritten, ("whole",))
+    role = roles_of(programs, others=list(following.values()), kinds=kinds, **limits)[device]  # type: ignore[arg-type]
     if held is not None:
         role = role.changed(submodules=tuple(each for each in role.build.submodules if each.name in held))
     placements = {name: placement_of(each, role.addresses) for name, each in following.items()}

@@ -6,6 +6,7 @@ import difflib
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,15 @@ def test_lives_of_rings(first: int, core: Process) -> None:
         for seed in range(first, first + 20):
             counts += living.play(living.life(seed))
     assert counts["results"] and counts["changes"], counts
+
+
+def test_lives_of_rings_with_states_that_steps_rewrite(core: Process) -> None:
+    """The same, without shared steps, which one of the cores does not take."""
+    counts: Counter[str] = Counter()
+    with twins(core):
+        for seed in range(40):
+            counts += living.play(replace(living.hybrid_life(seed), is_shared=False))
+    assert counts["results"] and counts["moves"], counts
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])

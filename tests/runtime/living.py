@@ -2,7 +2,7 @@
 
 Every device has all pieces, so that any placement can follow on any other. A life is all that chance decides: run
 twice, it goes the same way, bit for bit. `python -m tests.runtime.living SEED` prints every event of one, `SEED shared`
-of the one whose requests share steps.
+of the one whose requests share steps, `SEED hybrid` of the one with states that steps rewrite.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from partc.runtime.virtual.client import Answer
 from partc.runtime.virtual.network import Conditions
 from partc.runtime.virtual.node import Observer
 from partc.runtime.virtual.ring import Ring, unobserved
-from tests.runtime.roles import both, null_engine, roles_of
+from tests.runtime.roles import Kind, both, null_engine, roles_of
 
 DEVICES = ("a", "b", "c", "d")
 PIECES = 6
@@ -34,6 +34,9 @@ LENGTH = 72
 REJOIN_S = 20.0
 _END_S = 300.0
 """After the last thing that goes wrong, everything must have ended within this time."""
+
+_KINDS: Mapping[str, Sequence[Kind]] = {"p0": ("whole", "rows"), "p3": ("whole",)}
+"""Kinds of the states of pieces with some that steps rewrite as a whole; other pieces have rows."""
 
 Assignment = tuple[str, ...]
 """The device of every piece; the source has the first."""
@@ -87,6 +90,8 @@ class Life:
     seed: int
     is_shared: bool = False
     """Whether requests of one sequence share steps."""
+    rewritten: tuple[str, ...] = ()
+    """Pieces with states that steps rewrite as a whole."""
 
     @property
     def stands_s(self) -> float:
@@ -135,6 +140,26 @@ def shared_life(seed: int) -> Life:
     asks = [_ask(rng) for _ in range(rng.randint(3, 9))]
     alone = [dataclass_replace(ask, prompts=ask.prompts[:1]) if rng.random() < 0.9 else ask for ask in asks]
     return dataclass_replace(life(seed), asks=tuple(alone), is_shared=True)
+
+
+def hybrid_life(seed: int) -> Life:
+    """The life of a seed, or that with shared steps, with pieces whose states steps rewrite.
+
+    Half of what goes wrong is a link that carries nothing for longer than patience lasts: nobody is lost then, and
+    requests go on from what all have.
+    """
+    rng = random.Random(f"hybrid {seed}")
+    of_seed = life(seed) if seed % 5 else shared_life(seed)
+    faults = tuple(_muted(rng, fault) if rng.random() < 0.5 else fault for fault in of_seed.faults)
+    return dataclass_replace(of_seed, faults=faults, rewritten=rng.choice([("p0", "p3"), ("p3",)]))
+
+
+def _muted(rng: random.Random, fault: Fault) -> Fault:
+    sender, receiver = rng.sample(DEVICES, 2)
+    device, peer = (receiver, sender) if sender == DEVICES[0] else (sender, receiver)
+    return dataclass_replace(
+        fault, kind="mute", device=device, peer=peer, pause_s=rng.choice([5.5, 6.0, 8.0])
+    )
 
 
 def _ask(rng: random.Random) -> Ask:
@@ -218,19 +243,21 @@ def _mirrors(assignment: Assignment) -> dict[str, str]:
 
 
 @cache
-def plain_roles(shared: bool = False) -> Mapping[str, Role]:
+def plain_roles(shared: bool = False, rewritten: tuple[str, ...] = ()) -> Mapping[str, Role]:
     """The roles of all devices with nothing but their own pieces."""
     slots, together = (8, 4) if shared else (2, 1)
     return roles_of(
         programs_of(BASE), max_batch=2, max_requests=slots, step_requests=together, prompt_chunk=16, eos=(3,),
-        max_sequence=LENGTH,
+        max_sequence=LENGTH, kinds={name: _KINDS[name] for name in rewritten},
     )  # fmt: skip
 
 
 @cache
-def roles(mirrored: bool = False, shared: bool = False) -> Mapping[str, Role]:
+def roles(
+    mirrored: bool = False, shared: bool = False, rewritten: tuple[str, ...] = ()
+) -> Mapping[str, Role]:
     """The roles of all devices in the base placement; each has all pieces."""
-    plain = plain_roles(shared)
+    plain = plain_roles(shared, rewritten)
     pieces = {module.name: module for role in plain.values() for module in role.build.submodules}
     values = {name: kind for role in plain.values() for name, kind in role.build.values.items()}
     every = tuple(pieces[name] for name in sorted(pieces))
@@ -243,11 +270,9 @@ def roles(mirrored: bool = False, shared: bool = False) -> Mapping[str, Role]:
 # -- playing
 
 
-def new_ring(life: Life | None = None, observe: Observer = unobserved) -> Ring:
-    """The ring of a life; None: a quiet one."""
-    made = roles() if life is None else roles(life.is_mirrored, life.is_shared)
-    if life is None:
-        return Ring(made, lambda name: null_engine(made[name]))
+def new_ring(life: Life, observe: Observer = unobserved) -> Ring:
+    """The ring of a life."""
+    made = roles(life.is_mirrored, life.is_shared, life.rewritten)
     return Ring(
         made,
         lambda name: null_engine(made[name]),
@@ -269,10 +294,11 @@ def _seconds(compute_s: float, device: str, work: Compute | Draw) -> float:
 
 @cache
 def expected(
-    prompts: tuple[tuple[int, ...], ...], tokens: int, temperature: float
+    prompts: tuple[tuple[int, ...], ...], tokens: int, temperature: float, rewritten: tuple[str, ...] = ()
 ) -> tuple[tuple[int, ...], ...]:
     """The tokens of a request that is alone in a quiet ring."""
-    alone = new_ring()
+    made = roles(rewritten=rewritten)
+    alone = Ring(made, lambda name: null_engine(made[name]))
     answer = alone.client.submit(prompts, tokens, sampling=Sampling(temperature=temperature, seed=7))
     alone.run(_END_S, until=lambda: answer.done)
     assert answer.result is not None, answer.problem
@@ -306,7 +332,7 @@ def play(life: Life, observe: Observer = unobserved) -> Counter[str]:
                 raise Violation(f"{ask}: {answer.result.mismatches} mismatches")
         elif answer.problem is not None:
             counts[answer.problem.cause] += 1
-    _check_healed(ring)
+    _check_healed(life, ring)
     counts["moves"] += sum(placed for placed in ring.client.placed)
     source = ring.nodes[ring.source].device.source
     assert source is not None
@@ -314,7 +340,7 @@ def play(life: Life, observe: Observer = unobserved) -> Counter[str]:
     return counts
 
 
-def _check_healed(ring: Ring) -> None:
+def _check_healed(life: Life, ring: Ring) -> None:
     """What went wrong is over: the ring serves the next request, if all devices are there, or a placement without."""
     for name, node in ring.nodes.items():
         if not node.alive:
@@ -323,7 +349,7 @@ def _check_healed(ring: Ring) -> None:
     prompts: tuple[tuple[int, ...], ...] = ((5, 6, 7, 8),)
     answer = ring.client.submit(prompts, 3)
     ring.run(ring.clock.now + _END_S, until=lambda: answer.done)
-    if answer.result is None or answer.result.tokens != expected(prompts, 3, 0.0):
+    if answer.result is None or answer.result.tokens != expected(prompts, 3, 0.0, life.rewritten):
         raise Violation(f"the next request: {answer.result or answer.problem}")
     source = ring.nodes[ring.source].device.source
     assert source is not None
@@ -365,7 +391,7 @@ def _check(life: Life, ask: Ask, answer: Answer) -> None:
         raise Violation(f"{ask} hangs")
     if answer.late:
         raise Violation(f"{ask} ends, and {answer.late} comes later")
-    right = expected(ask.prompts, ask.tokens, ask.temperature)
+    right = expected(ask.prompts, ask.tokens, ask.temperature, life.rewritten)
     rows = zip(*answer.tokens, strict=True) if answer.tokens else [() for _ in right]
     told = tuple(tuple(token for token in row if token is not None) for row in rows)
     if any(row != good[: len(row)] for row, good in zip(told, right, strict=True)):
@@ -404,6 +430,7 @@ def _print(now: float, device: str, event: Event, commands: Sequence[Command]) -
 
 
 if __name__ == "__main__":
-    chosen = (shared_life if sys.argv[2:] == ["shared"] else life)(int(sys.argv[1]))
+    kinds = {"": life, "shared": shared_life, "hybrid": hybrid_life}
+    chosen = kinds["".join(sys.argv[2:])](int(sys.argv[1]))
     print(chosen)
     print(play(chosen, _print))

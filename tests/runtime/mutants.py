@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ from partc.runtime.core.preparation import Preparation
 from partc.runtime.core.requests import Requests
 from partc.runtime.core.schedule import Schedule
 from partc.runtime.core.transfer import Transfer
-from tests.runtime.living import life, play
+from tests.runtime.living import Life, hybrid_life, life, play
 
 Patch = AbstractContextManager[Any]
 
@@ -38,6 +38,8 @@ class Mutant:
     patches: Sequence[Patch]
     seeds: int
     """Within so many it is caught."""
+    kind: Callable[[int], Life] = life
+    """The lives of which one catches it."""
 
 
 def caught_at(mutant: Mutant) -> tuple[int, str] | None:
@@ -47,7 +49,7 @@ def caught_at(mutant: Mutant) -> tuple[int, str] | None:
             stack.enter_context(each)
         for seed in range(mutant.seeds):
             try:
-                play(life(seed))
+                play(mutant.kind(seed))
             except Exception as error:
                 return seed, f"{type(error).__name__}: {error}"
     return None
@@ -55,7 +57,8 @@ def caught_at(mutant: Mutant) -> tuple[int, str] | None:
 
 def mutants() -> list[Mutant]:
     """All of them, freshly made: a patch is used once."""
-    return [Mutant(name, patches, seeds) for name, (patches, seeds) in _all().items()]
+    common = [Mutant(name, patches, seeds) for name, (patches, seeds) in _all().items()]
+    return [*common, *(Mutant(name, [each], 3000, hybrid_life) for name, each in _of_hybrids().items())]
 
 
 def _all() -> Mapping[str, tuple[list[Patch], int]]:
@@ -95,9 +98,16 @@ def _all() -> Mapping[str, tuple[list[Patch], int]]:
     }
 
 
+def _of_hybrids() -> Mapping[str, Patch]:
+    return {
+        "steps that are not over": patch.object(Requests, "steps_in", _over),
+        "steps behind the one that was told": patch.object(source, "_watermark", _of_all),
+    }
+
+
 _hello, _greeted, _prepared = Links._hello, Changes.greeted, Changes.prepared
 _commit, _accept, _emitted = Preparation.commit, Receiver.accept, Schedule.emitted
-_fetch = Transfer._fetch
+_fetch, _watermark = Transfer._fetch, source._watermark
 
 
 def _nothing(self: object, *_: object) -> None:
@@ -154,8 +164,18 @@ def _always_new(self: Schedule, step: Any, values: Any, now: float) -> Any:
     return _emitted(self, step, values, now)
 
 
-def _no_watermark(adopt: Any, request: int) -> int:
-    return 10**6
+def _no_watermark(adopt: Any, request: int, reached: int) -> int:
+    return reached
+
+
+def _over(self: Requests, number: int, submodule: str) -> int:
+    """Steps that are over count, though a later one has begun."""
+    return self._open[number].steps
+
+
+def _of_all(adopt: Any, request: int, reached: int) -> int:
+    """What everybody has is gone on from, though its last token is lost."""
+    return min(reached, _watermark(adopt, request, 10**6))
 
 
 def _lies(self: Preparation, role: Role) -> tuple[Held, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from partc.format.build import Build, EngineSpec, Memory, Model, Port, State, Submodule, TensorType
-from partc.format.dims import cut_dim
+from partc.format.dims import Shape, cut_dim
 from partc.format.placement import Placement, seal_placement, stages_of
 from partc.format.program import Cut, Emit, Instruction, Join, Program, Run, Sample
 from partc.format.role import Role
@@ -20,6 +21,7 @@ HIDDEN = TensorType("float32", ("batch", "sequence", 2))
 LOGITS = TensorType("float32", ("batch", 1, VOCABULARY))
 TOKEN = TensorType("int64", ("batch",))
 
+Kind = Literal["rows", "whole"]
 Programs = Mapping[str, Mapping[str, str]]
 """Device → phase → text; the first device is the source."""
 
@@ -36,24 +38,27 @@ def roles_of(
     predicted: Mapping[str, float] = {},
     max_sequence: int = LENGTH,
     others: Sequence[Programs] = (),
+    kinds: Mapping[str, Sequence[Kind]] = {},
 ) -> dict[str, Role]:
     """The roles of all devices.
 
     `input_ids` is the input; what is sampled are tokens, what they are sampled from are logits, and all other values
-    are float32[batch, sequence, 2], unless `types` says otherwise. Every sub-module has a state; one that is
-    called with different values has none, and its own are `NAME.0`, `NAME.1`, …. Devices hold what they run in `others`
-    as well, which are placements that may follow.
+    are float32[batch, sequence, 2], unless `types` says otherwise. Every sub-module has a state of rows, or one of each
+    of its `kinds`; one that is called with different values has none, and its own are `NAME.0`, `NAME.1`, …. Devices
+    hold what they run in `others` as well, which are placements that may follow.
     """
     model = Model(
         name="tiny", task="text-generation", dtype="float32", max_sequence=max_sequence, max_batch=max_batch,
         max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
-        labels=None, prompt_chunk=prompt_chunk, prefix_reuse=True,
+        labels=None, prompt_chunk=prompt_chunk, prefix_reuse=not kinds,
         step_requests=step_requests,
     )  # fmt: skip
     devices = dict.fromkeys(device for each in (programs, *others) for device in each)
     placements = [placement_of(each, devices, predicted) for each in (programs, *others)]
     known = {**_types(placements), **types}
-    return {device: Role(_build(device, placements, model, known), placements[0]) for device in devices}
+    return {
+        device: Role(_build(device, placements, model, known, kinds), placements[0]) for device in devices
+    }
 
 
 def placement_of(
@@ -77,13 +82,21 @@ def placement_of(
 
 
 def _build(
-    device: str, placements: Sequence[Placement], model: Model, types: Mapping[str, TensorType]
+    device: str,
+    placements: Sequence[Placement],
+    model: Model,
+    types: Mapping[str, TensorType],
+    kinds: Mapping[str, Sequence[Kind]],
 ) -> Build:
     phases = [programs for placement in placements for programs in placement.parsed.values()]
     items = [item for programs in phases for item in programs.get(device, ())]
     names = {name for item in items for name in (*item.reads, *item.writes)}
     runs = dict.fromkeys(item for item in items if isinstance(item, Run))
-    modules = {item.submodule: _submodule(item, [*runs], model.max_sequence) for item in runs}
+    states = {
+        item.submodule: [*_states(item.submodule, kinds.get(item.submodule, ("rows",)), model.max_sequence)]
+        for item in runs
+    }
+    modules = {item.submodule: _submodule(item, [*runs], states[item.submodule]) for item in runs}
     names |= {name for module in modules.values() for name in (*module.inputs, *module.outputs)}
     return Build(
         plan_id=PLAN,
@@ -103,12 +116,18 @@ def _build(
     )
 
 
-def _submodule(item: Run, runs: Sequence[Run], length: int) -> Submodule:
+def _submodule(item: Run, runs: Sequence[Run], states: Sequence[State]) -> Submodule:
     own = _own(item, runs)
     if own != item:
         return Submodule(item.submodule, "", (), own.inputs, own.outputs)
-    state = State(f"{item.submodule}.state", "state", "state.out", "float32", ("batch", length, 4))
-    return Submodule(item.submodule, "", (), item.inputs, item.outputs, (state,))
+    return Submodule(item.submodule, "", (), item.inputs, item.outputs, tuple(states))
+
+
+def _states(submodule: str, kinds: Sequence[Kind], length: int) -> Iterator[State]:
+    """`NAME.state`, and `NAME.more` behind it."""
+    for name, kind in zip(("state", "more"), kinds, strict=False):
+        shape: Shape = ("batch", length, 4) if kind == "rows" else ("batch", 4)
+        yield State(f"{submodule}.{name}", name, f"{name}.out", "float32", shape, kind)
 
 
 def _own(item: Run, runs: Iterable[Run]) -> Run:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.runtime.living import Life, life, play, shared_life
+from tests.runtime.living import Life, hybrid_life, life, play, shared_life
 from tests.runtime.mutants import caught_at, mutants
 from tests.runtime.scenarios import described
 
@@ -22,7 +22,8 @@ def _play(seeds: range, kind: Callable[[int], Life] = life) -> Counter[str]:
         try:
             counts += play(kind(seed))
         except Exception as error:
-            again = f"python -m tests.runtime.living {seed}{' shared' if kind is shared_life else ''}"
+            words = [word for word, own in (("shared", shared_life), ("hybrid", hybrid_life)) if kind is own]
+            again = " ".join(["python -m tests.runtime.living", str(seed), *words])
             pytest.fail(f"seed {seed}: {error} ({again})")
     return counts
 
@@ -37,6 +38,18 @@ def test_tokens_stay_right_whatever_happens(first: int) -> None:
 def test_tokens_of_shared_steps_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + 50), shared_life)
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_tokens_of_states_that_steps_rewrite_stay_right_whatever_happens(first: int) -> None:
+    counts = _play(range(first, first + 50), hybrid_life)
+    assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(300, 20_000, 100))
+def test_tokens_of_states_that_steps_rewrite_stay_right_over_many_lives(first: int) -> None:
+    _play(range(first, first + 100), hybrid_life)
 
 
 @pytest.mark.soak

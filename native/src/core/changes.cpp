@@ -262,7 +262,8 @@ void Changes::begin(const placement::Placement& placement, const Reached& reache
 void Changes::ask(const Change& change, const Reached& reached, Actions& out) const {
   const Role& next = *change.role;
   const Frames frames = split_frames(Frame::copy(placement::placement_text(next.placement)));
-  const messages::Prepare message{next.placement_digest(), next.epoch(), addresses_, holders(), reached, change.is_loss};
+  const bool stands_still = change.is_loss || state_ == State::closing;
+  const messages::Prepare message{next.placement_digest(), next.epoch(), addresses_, holders(), reached, stands_still};
   std::set<std::string> awaited;
   for (const auto& [device, incarnation] : change.asked) {
     if (!change.prepared.contains(device)) awaited.insert(device);

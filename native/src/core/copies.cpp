@@ -39,6 +39,7 @@ void Copies::take(const std::string& owner, const messages::Rows& rows, const Te
   if (running == nullptr || !running->contains(rows.submodule)) return;
   const std::string* keeper = role_->placement.mirrors.find(rows.submodule);
   if (rows.epoch != role_->epoch() || keeper == nullptr || *keeper != role_->device()) return;
+  if (role_->rewrites(rows.submodule)) return;
   copies_[{rows.request, rows.submodule}].take(rows, array, role_->model().max_sequence);
   forget_oldest();
 }

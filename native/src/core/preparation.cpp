@@ -26,6 +26,13 @@ void Preparation::prepare(const messages::Prepare& message, const Frame& text, d
     links_.prepare(*next_, message.addresses, out);
     load(*next_, out);
   }
+  if (role_->rewrites_any()) {
+    std::set<std::uint64_t> standing;
+    for (const messages::Reached& each : message.requests) {
+      if (message.stands_still) standing.insert(each.request);
+    }
+    requests_.halt(std::move(standing));
+  }
   message_ = message;
   state_ = State::loading;
   look(now, out);
@@ -131,6 +138,7 @@ void Preparation::end() {
 
 void Preparation::drop(Actions& out) {
   end();
+  requests_.halt({});
   transfer_.forget();
   release(out);
 }

@@ -174,6 +174,16 @@ std::optional<std::pair<std::uint64_t, program::Message>> Request::waits_for() c
   return std::pair{under_way().step, *message};
 }
 
+bool Request::has_begun(const std::string& submodule) const {
+  if (!step_) return false;
+  const std::size_t begun = at_ + (state == RequestState::computing);
+  return std::ranges::any_of(program_->begin(), program_->begin() + static_cast<std::ptrdiff_t>(begun),
+                             [&](const Line& line) {
+                               const auto* run = std::get_if<program::Run>(&line.instruction);
+                               return run != nullptr && run->submodule == submodule;
+                             });
+}
+
 std::pair<std::string, std::string> Request::works_at() const {
   const program::Run* run = std::get_if<program::Run>(&(*program_)[at_].instruction);
   return {run == nullptr ? std::string(SAMPLE) : run->submodule, phase_};

@@ -68,6 +68,8 @@ class Request {
   std::optional<std::pair<std::uint64_t, program::Message>> waits_for() const;
   /// (sub-module or `sample`, phase) of what is computed.
   std::pair<std::string, std::string> works_at() const;
+  /// Whether the step under way has run a sub-module, or runs it.
+  bool has_begun(const std::string& submodule) const;
   /// When the step under way began.
   double began_s() const { return timing_.started_s; }
 

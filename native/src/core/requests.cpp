@@ -27,6 +27,7 @@ void Requests::resume(ScriptPtr of_script, const std::vector<messages::Resumptio
   }
   for (const std::uint64_t number : numbers()) close(number);
   ready_ = {};
+  halted_.clear();
   for (const auto& [number, each] : kept) {
     const Shared* known = before.find(number);
     open_.set(number, std::make_shared<Request>(script, each, known ? known->get() : nullptr, now));
@@ -49,12 +50,23 @@ std::optional<std::uint64_t> Requests::in_slot(std::uint64_t slot) const {
 
 const Request* Requests::request(std::uint64_t number) const { return find(number).get(); }
 
+void Requests::halt(std::set<std::uint64_t> numbers) {
+  halted_ = std::move(numbers);
+  ready_ = {};
+  for (const auto& [number, request] : open_) noted(*request, RequestState::idle);
+}
+
+std::uint64_t Requests::steps_in(const Request& request, const std::string& submodule) const {
+  return request.steps + (script->role->rewrites(submodule) && request.has_begun(submodule));
+}
+
 std::vector<messages::Held> Requests::held(const Names& submodules) const {
+  const Role& role = *script->role;
   std::vector<messages::Held> found;
   for (const auto& [number, request] : open_) {
     if (request->steps == 0) continue;
     for (const std::string& name : submodules) {
-      found.push_back({number, name, request->steps, script->role->rewrites(name)});
+      found.push_back({number, name, steps_in(*request, name), role.keeps || role.rewrites(name)});
     }
   }
   return found;
@@ -109,7 +121,7 @@ void Requests::advance(double now, Actions& out) {
     const std::uint64_t number = ready_.top().second;
     ready_.pop();
     const Shared request = find(number);
-    if (request && request->state == RequestState::ready) advance(request, now, out);
+    if (request && request->state == RequestState::ready && !halted_.contains(number)) advance(request, now, out);
   }
 }
 
@@ -117,7 +129,7 @@ void Requests::computed(const std::vector<Tensor>& values, double seconds, doubl
   const Shared request = std::exchange(computing_, nullptr);
   if (!request || request->state != RequestState::computing) return;
   request->computed(values, seconds, now);
-  advance(request, now, out);
+  if (!halted_.contains(request->number)) advance(request, now, out);
 }
 
 void Requests::failed(const Error& error, Actions& out) {

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <queue>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,11 @@ class Requests {
   std::optional<std::uint64_t> in_slot(std::uint64_t slot) const;
   /// A request that is open here; null: it is not.
   const Request* request(std::uint64_t number) const;
+  /// These requests compute nothing more, and all others go on: what is said of states stays true meanwhile.
+  void halt(std::set<std::uint64_t> numbers);
+  /// Steps of an open request that the states of a sub-module have seen: one that is not over counts where it rewrites
+  /// them; rows that it writes are written again later.
+  std::uint64_t steps_in(const Request& request, const std::string& submodule) const;
   /// The watermarks of sub-modules that this device runs.
   std::vector<messages::Held> held(const Names& submodules) const;
   /// (sub-module or `sample`, phase) of what the engine computes; empty texts: it rests.
@@ -81,6 +87,8 @@ class Requests {
   std::deque<std::uint64_t> closed_;
   /// (when its step began, number) of requests that can go on, the oldest first.
   std::priority_queue<Ready, std::vector<Ready>, std::greater<Ready>> ready_;
+  /// Requests that compute nothing for now.
+  std::set<std::uint64_t> halted_;
   Shared computing_;
 };
 

@@ -85,10 +85,10 @@ std::vector<messages::Reached> Schedule::reached() const {
 }
 
 std::pair<std::vector<messages::Resumption>, std::uint64_t> Schedule::rewind(
-    const std::function<std::uint64_t(std::uint64_t)>& watermark) {
+    const std::function<std::uint64_t(std::uint64_t, std::uint64_t)>& watermark) {
   std::pair<std::vector<messages::Resumption>, std::uint64_t> found;
   for (const auto& [number, job] : running_) {
-    const std::uint64_t step = std::min(job->reached(), watermark(number));
+    const std::uint64_t step = watermark(number, job->reached());
     found.second += job->reached() - step;
     found.first.push_back(job->rewind(step, *role));
   }

@@ -60,7 +60,7 @@ class Schedule {
   std::vector<messages::Reached> reached() const;
   /// Every running request goes on from its watermark; and how many steps that repeats.
   std::pair<std::vector<messages::Resumption>, std::uint64_t> rewind(
-      const std::function<std::uint64_t(std::uint64_t)>& watermark);
+      const std::function<std::uint64_t(std::uint64_t, std::uint64_t)>& watermark);
   /// Requests go on from where they stand.
   void go_on(double now, Actions& out);
   /// End what a failure concerns; failures of requests that are over are ignored.

@@ -7,19 +7,18 @@
 namespace partc::core {
 namespace {
 
-/// The step from which the owners of all sub-modules can go on; O(sub-modules).
-std::uint64_t watermark(const Adopt& adopt, std::uint64_t request) {
-  std::optional<std::uint64_t> least;
-  std::uint64_t exact = 0;
+/// The step from which the owners of all sub-modules can go on, none behind `reached`; O(sub-modules).
+std::uint64_t watermark(const Adopt& adopt, std::uint64_t request, std::uint64_t reached) {
+  std::uint64_t least = reached, exact = 0;
   for (const auto& [device, names] : adopt.role->all_running) {
     for (const std::string& name : names) {
       const messages::Held* held = adopt.have.find({device, request, name});
       const std::uint64_t found = held == nullptr ? 0 : held->steps;
-      least = std::min(least.value_or(found), found);
+      least = std::min(least, found);
       if (held != nullptr && held->exact) exact = std::max(exact, found);
     }
   }
-  return exact > least.value_or(0) ? 0 : least.value_or(0);
+  return exact > least ? 0 : least;
 }
 
 }  // namespace
@@ -124,7 +123,8 @@ void Source::replaced(const Replaced& replaced, double now, Actions& out) {
 }
 
 void Source::adopt(const Adopt& adopt, double now, Actions& out) {
-  const auto [resumptions, repeated] = schedule.rewind([&](std::uint64_t request) { return watermark(adopt, request); });
+  const auto [resumptions, repeated] = schedule.rewind(
+      [&](std::uint64_t request, std::uint64_t reached) { return watermark(adopt, request, reached); });
   membership_.adopt(adopt.role, links_.devices());
   schedule.adopt(adopt.role);
   monitor.adopt(adopt, now);

@@ -37,13 +37,15 @@ messages::Rows header_of(std::uint64_t epoch, std::uint64_t request, const std::
   return rows;
 }
 
-/// (heads, d) of one position of one sequence: `heads` are all axes between the first and that of positions.
+/// (heads, d) of one position of one sequence: `heads` are all axes between the first and that of positions. What steps
+/// rewrite as a whole is one row of one head.
 Shape row_shape(const build::State& state) {
   std::uint64_t heads = 1, d = 1;
+  const bool whole = state.kind == "whole";
   for (std::size_t axis = 1; axis < state.shape.size(); ++axis) {
     const std::uint64_t* size = std::get_if<std::uint64_t>(&state.shape[axis]);
-    if (size == nullptr || axis + 2 == state.shape.size()) continue;
-    (axis + 1 == state.shape.size() ? d : heads) *= *size;
+    if (size == nullptr || (!whole && axis + 2 == state.shape.size())) continue;
+    (whole || axis + 1 == state.shape.size() ? d : heads) *= *size;
   }
   return {heads, d};
 }
@@ -58,16 +60,23 @@ struct Part {
   std::uint64_t row = 0, begin = 0, end = 0;
 };
 
-/// All parts; `begin` is empty for the first step.
-std::vector<Part> parts_of(const std::vector<build::State>& states, const Counts& begin, const Counts& end) {
+/// All parts; `begin` is empty for the first step. With `whole`, states that steps rewrite are the last ones: a single
+/// row each, of any size.
+std::vector<Part> parts_of(const std::vector<build::State>& states, const Counts& begin, const Counts& end,
+                           bool whole) {
   std::vector<Part> parts;
   for (const build::State& state : states) {
+    if (state.kind == "whole") continue;
     const std::uint64_t most = std::max<std::uint64_t>(1, PART_BYTES / std::max<std::uint64_t>(1, row_bytes(state)));
     for (std::size_t row = 0; row < end.size(); ++row) {
       for (std::uint64_t first = begin.empty() ? 0 : begin[row]; first < end[row]; first += most) {
         parts.push_back({state.name, row, first, std::min(first + most, end[row])});
       }
     }
+  }
+  for (const build::State& state : states) {
+    if (!whole || state.kind != "whole") continue;
+    for (std::size_t row = 0; row < end.size(); ++row) parts.push_back({state.name, row, 0, 1});
   }
   return parts;
 }
@@ -90,7 +99,7 @@ Tensor checked(const messages::Rows& rows, const Frames& frames, const Role& rol
   if (spec == nullptr || spec->dtype != state.dtype || spec->shape.size() != 3) {
     throw refused("these are no rows of " + rows.state);
   }
-  const std::uint64_t most = role.model().max_sequence, count = spec->shape[0];
+  const std::uint64_t most = state.kind == "whole" ? 1 : role.model().max_sequence, count = spec->shape[0];
   bool fits = rows.row < rows.sequences && rows.sequences <= role.model().max_batch;
   fits = fits && count <= most && rows.position <= most - count;
   fits = fits && Shape(spec->shape.begin() + 1, spec->shape.end()) == row_shape(state);
@@ -153,7 +162,7 @@ void Transfer::look(double now) {
 std::vector<messages::Held> Transfer::held() const {
   std::vector<messages::Held> found;
   for (const auto& [key, fetch] : fetches_) {
-    if (fetch.have != 0) found.push_back({key.first, key.second, fetch.have});
+    if (fetch.counts()) found.push_back({key.first, key.second, fetch.have, fetch.rewritten});
   }
   return found;
 }
@@ -163,8 +172,9 @@ void Transfer::came(const std::string& peer, const messages::Rows& rows, const F
   if (rows.epoch == role_->epoch() && rows.parts != 0) return copies_.take(peer, rows, checked(rows, frames, *role_));
   Fetch* fetch = fetches_.find({rows.request, rows.submodule});
   if (fetch == nullptr || rows.epoch != epoch_ || rows.begin != fetch->have || rows.part != fetch->part) return;
-  if (peer != fetch->holder) return;
-  if (rows.parts == 0 || rows.end <= rows.begin) {
+  if (peer != fetch->holder || fetch->exact) return;
+  const bool is_rewritten = rows.parts != 0 && state_of(*role_, rows).kind == "whole";
+  if (rows.parts == 0 || rows.end < rows.begin || (rows.end == rows.begin && !is_rewritten)) {
     fetch->given_up = true;
     return;
   }
@@ -179,6 +189,7 @@ void Transfer::came(const std::string& peer, const messages::Rows& rows, const F
   if (fetch->part == rows.parts) {
     fetch->have = rows.end;
     fetch->part = fetch->end = 0;
+    fetch->exact = is_rewritten;
   }
   if (!fetch->done()) ask(*fetch, out);
 }
@@ -204,7 +215,7 @@ void Transfer::wanted(const std::string& peer, const Origin& origin, const messa
   if (reading_.size() >= MOST_READING) return;
   const bool runs = std::ranges::find(role_->running, want.submodule) != role_->running.end();
   const Request* request = runs ? requests_.request(want.request) : nullptr;
-  if (request == nullptr || request->steps <= want.begin) {
+  if (request == nullptr || !has(*request, want)) {
     if (request != nullptr && want.waits) {
       waiting_.set({peer, {want.request, want.submodule}}, {origin, want});
       return;
@@ -215,7 +226,17 @@ void Transfer::wanted(const std::string& peer, const Origin& origin, const messa
     return;
   }
   const std::uint64_t end = std::min(want.end != 0 ? want.end : request->steps, request->steps);
-  read_out(origin, *request, header_of(want.epoch, want.request, want.submodule, want.begin, end), want.part, out);
+  const messages::Rows header = header_of(want.epoch, want.request, want.submodule, want.begin, end);
+  read_out(origin, *request, header, want.part, !want.waits, out);
+}
+
+/// Whether the answer to a question can be given now: states that a step rewrites are those of one step; they can be
+/// read between two steps, while that is the last.
+bool Transfer::has(const Request& request, const messages::Want& want) const {
+  if (want.waits || !role_->rewrites(want.submodule)) return request.steps > want.begin;
+  const bool is_between = requests_.steps_in(request, want.submodule) == request.steps;
+  const bool follows = request.steps != 0 && request.steps >= want.begin;
+  return is_between && follows && (want.end == 0 || want.end == request.steps);
 }
 
 void Transfer::read(const Tensor& array, Actions& out) {
@@ -244,15 +265,16 @@ void Transfer::mirror(std::uint64_t number, const std::string& submodule, const 
   const std::optional<Origin> way = links_.way_to(keeper);
   if (!way) return links_.connect(keeper, out);
   sent_.set({number, submodule}, request->steps);
-  read_out(*way, *request, header_of(role_->epoch(), number, submodule, sent, request->steps), {}, out);
+  read_out(*way, *request, header_of(role_->epoch(), number, submodule, sent, request->steps), {}, false, out);
 }
 
-/// Have the rows of some steps read, which is answered by `read`: all parts of them, or only one.
+/// Have the rows of some steps read, which is answered by `read`: all parts of them, or only one. With `whole` the
+/// states that steps rewrite are read as well.
 void Transfer::read_out(const Origin& way, const Request& request, const messages::Rows& header,
-                        std::optional<std::uint64_t> only, Actions& out) {
+                        std::optional<std::uint64_t> only, bool whole, Actions& out) {
   const Counts ends = request.position(header.end);
   const std::vector<build::State>& states = role_->submodules.at(header.submodule)->states;
-  const std::vector<Part> parts = parts_of(states, request.position(header.begin), ends);
+  const std::vector<Part> parts = parts_of(states, request.position(header.begin), ends, whole);
   for (std::uint64_t at = 0; at < parts.size(); ++at) {
     if (only && *only != at) continue;
     const Part& part = parts[at];
@@ -272,7 +294,10 @@ void Transfer::fetch(const messages::Reached& reached, const std::string& submod
                      double now, Actions& out) {
   const Key key{reached.request, submodule};
   const Fetch* known = fetches_.find(key);
-  if (known == nullptr || known->reached != reached) {
+  const std::vector<build::State>& states = role_->submodules.at(submodule)->states;
+  const bool rewritten = role_->rewrites(submodule);
+  const bool has_rows = std::ranges::any_of(states, [](const build::State& state) { return state.kind == "rows"; });
+  if (known == nullptr || known->reached != reached || known->waits == message.stands_still) {
     const std::string* holder = message.holders.find(submodule);
     Fetch fresh;
     fresh.reached = reached;
@@ -281,14 +306,15 @@ void Transfer::fetch(const messages::Reached& reached, const std::string& submod
     fresh.waits = !message.stands_still;
     fresh.asked.since = now;
     fresh.have = known == nullptr ? 0 : known->have;
+    fresh.rewritten = rewritten;
     fresh.given_up = fresh.holder.empty() || fresh.holder == role_->device();
     fetches_.set(key, fresh);
     if (fresh.holder == role_->device()) from_copy(fetches_.at(key), out);
   }
   Fetch& fetch = fetches_.at(key);
-  if (role_->rewrites(submodule)) {
-    fetch.given_up = true;  // it is that of one step alone
-  } else if (role_->submodules.at(submodule)->states.empty()) {
+  if (role_->keeps || (fetch.waits && rewritten && !has_rows)) {
+    fetch.given_up = true;  // what a first step keeps goes nowhere; whole states do when nothing runs any more
+  } else if (states.empty()) {
     fetch.have = reached.step;  // there is nothing to fetch
   }
   if (!fetch.done()) ask(fetch, out);

@@ -70,9 +70,17 @@ class Transfer {
     Progress asked;
     /// Steps whose rows are all here; those on their way end before `end` (0: not known).
     std::uint64_t have = 0, end = 0, part = 0;
+    /// Whether a step rewrites states as a whole: they come when requests stand still, behind the rows.
+    bool rewritten = false;
+    /// Whether they are here, as of the step `have`.
+    bool exact = false;
     bool given_up = false;
 
-    bool done() const { return given_up || have >= reached.step; }
+    bool done() const {
+      return given_up || (rewritten && !waits && reached.step != 0 ? exact : have >= reached.step);
+    }
+    /// Whether a request can go on with what is here.
+    bool counts() const { return have != 0 && (exact || !rewritten); }
   };
 
   void fetch(const messages::Reached& reached, const std::string& submodule, const messages::Prepare& message,
@@ -82,7 +90,8 @@ class Transfer {
   void from_copy(Fetch& fetch, Actions& out);
   void mirror(std::uint64_t number, const std::string& submodule, const std::string& keeper, Actions& out);
   void read_out(const Origin& way, const Request& request, const messages::Rows& header,
-                std::optional<std::uint64_t> only, Actions& out);
+                std::optional<std::uint64_t> only, bool whole, Actions& out);
+  bool has(const Request& request, const messages::Want& want) const;
 
   RolePtr role_;
   Requests& requests_;

@@ -138,9 +138,12 @@ std::vector<Tensor> NullEngine::run(const std::string& submodule, std::uint64_t 
   const std::vector<StateView> states = states_.of(submodule, slot);
   std::uint32_t mark = crc32(submodule);
   for (const Tensor& input : inputs) mark = crc32(input.bytes.text(), mark);
-  for (const StateView& state : states) mark = seen(state, positions, mark);
+  const auto rows = [&](const StateView& state) {
+    return state.declared->kind == "rows" ? positions : std::vector<std::uint64_t>{};
+  };
+  for (const StateView& state : states) mark = seen(state, rows(state), mark);
   const std::uint64_t* count = dims.find("sequence");
-  for (const StateView& state : states) write(state, positions, count ? *count : 1, mark % 97);
+  for (const StateView& state : states) write(state, rows(state), count ? *count : 1, mark % 97);
   std::vector<Tensor> outputs;
   for (const std::string& name : module.outputs) outputs.push_back(filled(name, mark + outputs.size(), dims));
   return outputs;

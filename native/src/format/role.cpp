@@ -35,7 +35,7 @@ Role::Role(std::shared_ptr<const build::Build> of_build, placement::Placement of
 
 void Role::read_programs(const Map<std::string, program::Programs>& parsed) {
   for (const auto& [phase, all] : parsed) {
-    for (const auto& [name, items] : all) keeps_ = keeps_ || !program::kept_by(items).empty();
+    for (const auto& [name, items] : all) keeps = keeps || !program::kept_by(items).empty();
     const program::Program* own = all.find(device());
     programs.set(phase, own == nullptr ? program::Program{} : *own);
   }
@@ -52,7 +52,7 @@ void Role::read_programs(const Map<std::string, program::Programs>& parsed) {
   }
   for (const std::string& name : running) {
     const std::string* keeper = placement.mirrors.find(name);
-    if (keeper != nullptr && *keeper != device()) mirrored.set(name, *keeper);
+    if (keeper != nullptr && *keeper != device() && !rewrites(name)) mirrored.set(name, *keeper);
   }
 }
 
@@ -79,8 +79,12 @@ bool Role::takes_tokens() const {
 }
 
 bool Role::rewrites(const std::string& submodule) const {
-  return keeps_ || std::ranges::any_of(submodules.at(submodule)->states,
-                                       [](const build::State& state) { return state.kind == "whole"; });
+  return std::ranges::any_of(submodules.at(submodule)->states,
+                             [](const build::State& state) { return state.kind == "whole"; });
+}
+
+bool Role::rewrites_any() const {
+  return std::ranges::any_of(running, [this](const std::string& name) { return rewrites(name); });
 }
 
 Bytes Role::plan_digest() const { return {from_hex(build->plan_id)}; }

@@ -36,9 +36,10 @@ class Role {
   bool generates() const { return std::ranges::find(GENERATING, model().task) != GENERATING.end(); }
   /// Whether a request brings token ids; else a picture, a sound, or what an ONNX graph takes.
   bool takes_tokens() const;
-  /// Whether a request can go on at its last step alone, and not elsewhere: states that each step rewrites as a whole
-  /// stand there, and values that a first step keeps nowhere else.
+  /// Whether each step rewrites states of a sub-module as a whole: they are those of its last step alone.
   bool rewrites(const std::string& submodule) const;
+  /// Whether it does so in a sub-module that the programs run.
+  bool rewrites_any() const;
   /// Ids as they travel.
   Bytes plan_digest() const;
   Bytes placement_digest() const;
@@ -53,19 +54,19 @@ class Role {
   std::vector<std::string> running;
   /// Device of the ring → the sub-modules that it runs.
   Map<std::string, std::set<std::string>> all_running;
-  /// Sub-module that the programs run → the other device that keeps a copy of its rows.
+  /// Sub-module that the programs run → the other device that keeps a copy of its rows; not of those where steps
+  /// rewrite states: rows would be of no use without these.
   Map<std::string, std::string> mirrored;
   /// Devices that it receives from, and sends to.
   std::vector<std::string> receive, send;
   /// The type of every value that a program may name.
   Map<std::string, build::TensorType> types;
+  /// Whether a device of the ring keeps values of first steps.
+  bool keeps = false;
 
  private:
   void read_programs(const Map<std::string, program::Programs>& parsed);
   void read_types();
-
-  /// Whether a device of the ring keeps values of first steps.
-  bool keeps_ = false;
 };
 
 using RolePtr = std::shared_ptr<const Role>;

@@ -29,7 +29,7 @@ class Prepare(Message, frozen=True, kw_only=True):
     requests: tuple[Reached, ...]
     """Requests in flight."""
     stands_still: bool
-    """Whether they stop where they are, as after a loss; else steps follow while it is prepared."""
+    """Whether they stand still: after a loss where they are, at the end of a move between steps. Else steps follow."""
 
 
 class Prepared(Message, frozen=True, kw_only=True):
@@ -79,13 +79,15 @@ class Want(Message, frozen=True, kw_only=True):
     part: Count
     """Number of the part, from 0."""
     waits: bool
-    """Whether the answer may wait until the first step is over."""
+    """Whether steps follow: the answer may wait until the first one is over. Else requests stand still, and the answer
+    ends with the states that steps rewrite, as of its last step, of which all else may be there already."""
 
 
 class Rows(Message, frozen=True, kw_only=True):
     """The rows that some steps of a request wrote, one part of them, in frames of at most 64 KiB.
 
     The parts of all states follow each other, and within a state those of all sequences; a part has at most 256 KiB.
+    States that a step rewrites as a whole come last, each of them as one row, of any size.
     Where there are no such steps, there are no parts either: `parts` is 0, and there are no rows.
     """
 
@@ -111,4 +113,4 @@ class Rows(Message, frozen=True, kw_only=True):
     position: Count
     """The first row."""
     values: tuple[TensorSpec, ...]
-    """The rows: [rows, heads, d]."""
+    """The rows: [rows, heads, d]; [1, 1, elements] of a state that a step rewrites."""

@@ -345,7 +345,7 @@ class Changes:
             addresses=dict(self.addresses),
             holders=self._holders(change),
             requests=tuple(reached),
-            stands_still=change.is_loss,
+            stands_still=change.is_loss or self.state is State.CLOSING,
         )
         for device in sorted(change.asked.keys() - change.prepared.keys()):
             yield Tell(device, message, frames)

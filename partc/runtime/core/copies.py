@@ -62,7 +62,8 @@ class Copies:
         placement = self.role.placement
         if rows.submodule not in placement.running.get(owner, ()):
             return
-        if rows.epoch == placement.epoch and placement.mirrors.get(rows.submodule) == self.role.device:
+        is_kept = placement.mirrors.get(rows.submodule) == self.role.device
+        if rows.epoch == placement.epoch and is_kept and not self.role.rewrites(rows.submodule):
             copy = self._copies.setdefault((rows.request, rows.submodule), Copy())
             copy.take(rows, array, self.role.model.max_sequence)
             self._forget_oldest()

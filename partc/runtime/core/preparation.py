@@ -86,6 +86,8 @@ class Preparation:
             self.link_wait.since = None
             yield from self.links.prepare(self._next, message.addresses)
             yield from self._load(self._next)
+        if self.role.rewrites_any:
+            self.requests.halt(each.request for each in message.requests if message.stands_still)
         self._message, self.state = message, State.LOADING
         yield from self.look(now)
 
@@ -178,6 +180,7 @@ class Preparation:
 
     def _drop(self) -> Iterator[Action]:
         self._end()
+        self.requests.halt(())
         self.transfer.forget()
         yield from self._release()
 

@@ -268,6 +268,11 @@ class Request:
         item = self._program[self._at]
         return (item.submodule if isinstance(item, Run) else SAMPLE), self._phase
 
+    def has_begun(self, submodule: str) -> bool:
+        """Whether the step under way has run a sub-module, or runs it."""
+        begun = self._program[: self._at + (self.state is State.COMPUTING)] if self._step else ()
+        return any(isinstance(item, Run) and item.submodule == submodule for item in begun)
+
     @property
     def began_s(self) -> float:
         """When the step under way began."""

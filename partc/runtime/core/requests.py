@@ -43,6 +43,8 @@ class Requests:
     _closed: deque[int] = field(default_factory=lambda: deque(maxlen=_KEPT_NUMBERS))
     _ready: list[tuple[float, int]] = field(default_factory=list)
     """Heap of (when its step began, number) of requests that can go on."""
+    _halted: frozenset[int] = frozenset()
+    """Requests that compute nothing for now."""
     _computing: Request | None = None
 
     @property
@@ -65,6 +67,7 @@ class Requests:
         before = {number: self._open[number] for number in kept if number in self._open}
         self.close_all()
         self._ready.clear()
+        self._halted = frozenset()
         for number, each in kept.items():
             self._open[number] = Request.resumed(script, each, before.get(number), now)
             self._slots[each.slot] = number
@@ -86,12 +89,29 @@ class Requests:
         """A request that is open here."""
         return self._open.get(number)
 
+    def halt(self, numbers: Iterable[int]) -> None:
+        """These requests compute nothing more, and all others go on: what is said of states stays true meanwhile."""
+        self._halted = frozenset(numbers)
+        ready = [request for request in self._open.values() if request.state is State.READY]
+        self._ready = sorted((request.began_s, request.number) for request in ready)
+
     def held(self, submodules: Sequence[str]) -> Iterator[Held]:
         """The watermarks of sub-modules that this device runs."""
+        role = self.script.role
         for number, request in self._open.items():
-            if request.steps:
-                rewrites = self.script.role.rewrites
-                yield from (Held(number, name, request.steps, rewrites(name)) for name in submodules)
+            for name in submodules if request.steps else ():
+                yield Held(number, name, self.steps_in(number, name), role.keeps or role.rewrites(name))
+
+    def steps_in(self, number: int, submodule: str) -> int:
+        """Steps of an open request that the states of a sub-module have seen.
+
+        A step that is not over counts where it rewrites them; rows that it writes are written again later.
+        """
+        steps = self._open[number].steps
+        if not self.script.role.rewrites(submodule):
+            return steps
+        leaders = (each for each in self._open.values() if each.number == number or each.shares_with(number))
+        return steps + any(each.has_begun(submodule) for each in leaders)
 
     @property
     def works_at(self) -> tuple[str, str]:
@@ -152,7 +172,7 @@ class Requests:
         while self._ready and self._computing is None:
             _, number = heapq.heappop(self._ready)
             request = self._open.get(number)
-            if request is not None and request.state is State.READY:
+            if request is not None and request.state is State.READY and number not in self._halted:
                 actions += self._advance(request, now)
         return actions
 
@@ -162,7 +182,7 @@ class Requests:
         if request is None or request.state is not State.COMPUTING:
             return []
         request.computed(values, seconds, now)
-        return self._advance(request, now)
+        return [] if request.number in self._halted else self._advance(request, now)
 
     def failed(self, error: PartcError) -> list[Action]:
         """End the request whose computation failed."""

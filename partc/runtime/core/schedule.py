@@ -146,10 +146,10 @@ class Schedule:
         """The steps that the running requests have reached."""
         return tuple(Reached(job.number, job.slot, job.reached) for job in self._running.values())
 
-    def rewind(self, watermark: Callable[[int], int]) -> tuple[tuple[Resumption, ...], int]:
-        """Every running request goes on from its watermark; and how many steps that repeats."""
+    def rewind(self, watermark: Callable[[int, int], int]) -> tuple[tuple[Resumption, ...], int]:
+        """Every running request goes on from the watermark of (number, reached); and how many steps that repeats."""
         self.sharing.hold(at_once=True)
-        steps = {job: min(job.reached, watermark(job.number)) for job in self._running.values()}
+        steps = {job: watermark(job.number, job.reached) for job in self._running.values()}
         repeated = sum(job.reached - step for job, step in steps.items())
         return tuple(job.rewind(step, self.role) for job, step in steps.items()), repeated
 

@@ -257,9 +257,9 @@ class Source:
         yield from self.look(now)
 
 
-def _watermark(adopt: Adopt, request: int) -> int:
-    """The step from which the owners of all sub-modules can go on; O(sub-modules)."""
+def _watermark(adopt: Adopt, request: int, reached: int) -> int:
+    """The step from which the owners of all sub-modules can go on, none behind `reached`; O(sub-modules)."""
     owners = adopt.role.placement.running.items()
     have = [adopt.have.get((device, request, name)) for device, names in owners for name in names]
-    least = min(0 if held is None else held.steps for held in have)
+    least = min(reached, *(0 if held is None else held.steps for held in have))
     return 0 if any(held is not None and held.exact and held.steps > least for held in have) else least

@@ -60,12 +60,23 @@ class _Fetch:
     end: int = 0
     """The steps that are on their way end before this one; 0: not known."""
     part: int = 0
+    rewritten: bool = False
+    """Whether a step rewrites states as a whole: they come when requests stand still, behind the rows."""
+    exact: bool = False
+    """Whether they are here, as of the step `have`."""
     given_up: bool = False
 
     @property
     def done(self) -> bool:
         """Whether nothing more is awaited."""
+        if self.rewritten and not self.waits and self.reached.step:
+            return self.given_up or self.exact
         return self.given_up or self.have >= self.reached.step
+
+    @property
+    def counts(self) -> bool:
+        """Whether a request can go on with what is here."""
+        return bool(self.have) and (self.exact or not self.rewritten)
 
 
 @dataclass(slots=True)
@@ -138,8 +149,8 @@ class Transfer:
     def held(self) -> Iterator[Held]:
         """The watermarks of what was fetched."""
         for (request, submodule), fetch in self._fetches.items():
-            if fetch.have:
-                yield Held(request, submodule, fetch.have)
+            if fetch.counts:
+                yield Held(request, submodule, fetch.have, fetch.rewritten)
 
     def came(self, peer: str, rows: Rows, frames: Sequence[memoryview], now: float) -> Iterator[Action]:
         """Take a part; one that was not asked for is ignored.
@@ -153,9 +164,10 @@ class Transfer:
         fetch = self._fetches.get((rows.request, rows.submodule))
         if fetch is None or (rows.epoch, rows.begin, rows.part) != (self._epoch, fetch.have, fetch.part):
             return
-        if peer != fetch.holder:
+        if peer != fetch.holder or fetch.exact:
             return
-        if not rows.parts or rows.end <= rows.begin:
+        is_rewritten = bool(rows.parts) and _state(self.role, rows).kind == "whole"
+        if not rows.parts or rows.end < rows.begin + (not is_rewritten):
             fetch.given_up = True
             return
         slot = fetch.reached.slot
@@ -167,7 +179,7 @@ class Transfer:
         fetch.asked.moved(now)
         fetch.part, fetch.end = rows.part + 1, rows.end
         if fetch.part == rows.parts:
-            fetch.have, fetch.part, fetch.end = rows.end, 0, 0
+            fetch.have, fetch.part, fetch.end, fetch.exact = rows.end, 0, 0, is_rewritten
         if not fetch.done:
             yield from self._ask(fetch)
 
@@ -198,7 +210,7 @@ class Transfer:
         if len(self._reading) >= _MOST_READING:
             return
         request = self.requests.request(want.request) if want.submodule in self.role.running else None
-        if request is None or request.steps <= want.begin:
+        if request is None or not self._has(request, want):
             if request is not None and want.waits:
                 self._waiting[peer, (want.request, want.submodule)] = origin, want
             else:
@@ -207,7 +219,7 @@ class Transfer:
             return
         end = min(want.end or request.steps, request.steps)
         header = _header(want.epoch, want.request, want.submodule, want.begin, end)
-        yield from self._read_out(origin, request, header, want.part)
+        yield from self._read_out(origin, request, header, want.part, whole=not want.waits)
 
     def read(self, array: Array) -> Iterator[Action]:
         """The rows of the oldest answer."""
@@ -239,6 +251,16 @@ class Transfer:
 
     # -- inner workings
 
+    def _has(self, request: Request, want: Want) -> bool:
+        """Whether the answer to a question can be given now.
+
+        States that a step rewrites are those of one step: they can be read between two steps, while that is the last.
+        """
+        if want.waits or not self.role.rewrites(want.submodule):
+            return request.steps > want.begin
+        is_between = self.requests.steps_in(request.number, want.submodule) == request.steps
+        return is_between and 0 < request.steps >= want.begin and want.end in (0, request.steps)
+
     def _mirror(self, number: int, submodule: str, keeper: str) -> Iterator[Action]:
         request, key = self.requests.request(number), (number, submodule)
         sent, way = self._sent.get(key, 0), self.links.way_to(keeper)
@@ -252,12 +274,15 @@ class Transfer:
         yield from self._read_out(way, request, header)
 
     def _read_out(
-        self, way: Origin, request: Request, header: Rows, only: int | None = None
+        self, way: Origin, request: Request, header: Rows, only: int | None = None, *, whole: bool = False
     ) -> Iterator[Action]:
-        """Have the rows of some steps read, which is answered by `read`: all parts of them, or only one."""
+        """Have the rows of some steps read, which is answered by `read`: all parts of them, or only one.
+
+        With `whole` the states that steps rewrite are read as well.
+        """
         ends = request.position(header.end)
         states = self.role.submodules[header.submodule].states
-        parts = list(_parts(states, request.position(header.begin), ends))
+        parts = list(_parts(states, request.position(header.begin), ends, whole=whole))
         for part, (state, row, begin, stop) in enumerate(parts):
             if only is None or part == only:
                 rows = replace(
@@ -278,17 +303,21 @@ class Transfer:
     def _fetch(self, reached: Reached, submodule: str, message: Prepare, now: float) -> Iterator[Action]:
         key = reached.request, submodule
         fetch = self._fetches.get(key)
-        if fetch is None or fetch.reached != reached:
+        kinds = {state.kind for state in self.role.submodules[submodule].states}
+        if fetch is None or (fetch.reached, fetch.waits) != (reached, not message.stands_still):
             holder = message.holders.get(submodule, "")
             have = 0 if fetch is None else fetch.have
             fetch = _Fetch(reached, submodule, holder, not message.stands_still, Progress(now), have)
+            fetch.rewritten = "whole" in kinds
             fetch.given_up = holder in ("", self.role.device)
             self._fetches[key] = fetch
             if holder == self.role.device:
                 yield from self._from_copy(fetch)
-        if self.role.rewrites(submodule):
-            fetch.given_up = True  # it is that of one step alone
-        elif not self.role.submodules[submodule].states:
+        if self.role.keeps or (fetch.waits and kinds == {"whole"}):
+            fetch.given_up = (
+                True  # what a first step keeps goes nowhere; whole states do when nothing runs any more
+            )
+        elif not kinds:
             fetch.have = reached.step  # there is nothing to fetch
         if not fetch.done:
             yield from self._ask(fetch)
@@ -337,20 +366,30 @@ def _header(epoch: int, request: int, submodule: str, begin: int, end: int) -> R
 
 
 def _parts(
-    states: Sequence[State], begin: Sequence[int], end: Sequence[int]
+    states: Sequence[State], begin: Sequence[int], end: Sequence[int], *, whole: bool
 ) -> Iterator[tuple[str, int, int, int]]:
-    """(state, sequence, first row, the one behind the last) of every part; `begin` is empty for the first step."""
+    """(state, sequence, first row, the one behind the last) of every part; `begin` is empty for the first step.
+
+    With `whole`, states that steps rewrite are the last ones: a single row each, of any size.
+    """
     for state in states:
-        for row, stop in enumerate(end):
+        for row, stop in enumerate(end if state.kind == "rows" else ()):
             start = begin[row] if begin else 0
             most = max(1, _PART_BYTES // _row_bytes(state))
             for first in range(start, stop, most):
                 yield state.name, row, first, min(first + most, stop)
+    for state in states if whole else ():
+        for row in range(len(end) if state.kind == "whole" else 0):
+            yield state.name, row, 0, 1
 
 
 def _row_shape(state: State) -> tuple[int, int]:
-    """(heads, d) of one position of one sequence: `heads` are all axes between the first and that of positions."""
-    heads, d = state.shape[1:-2], state.shape[-1:]
+    """(heads, d) of one position of one sequence: `heads` are all axes between the first and that of positions.
+
+    What steps rewrite as a whole is one row of one head.
+    """
+    whole = state.kind == "whole"
+    heads, d = (() if whole else state.shape[1:-2]), state.shape[1:] if whole else state.shape[-1:]
     return tuple(math.prod(size for size in axes if isinstance(size, int)) for axes in (heads, d))  # type: ignore[return-value]
 
 
@@ -374,7 +413,7 @@ def _checked(rows: Rows, frames: Sequence[memoryview], role: Role) -> Array:
     if spec is None or spec.dtype != state.dtype or len(spec.shape) != 3:
         raise RunError(f"these are no rows of {rows.state}", cause="refused")
     fits = rows.row < rows.sequences <= model.max_batch
-    fits &= rows.position + spec.shape[0] <= model.max_sequence
+    fits &= rows.position + spec.shape[0] <= (1 if state.kind == "whole" else model.max_sequence)
     fits &= spec.shape[1:] == _row_shape(state)
     if not fits or spec.shape[0] * _row_bytes(state) != sum(f.nbytes for f in frames):
         raise RunError(f"{list(spec.shape)} at {rows.position} are no rows of {rows.state}", cause="refused")

@@ -46,13 +46,14 @@ class NullEngine:
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         """See `Engine`."""
         module = loaded(submodule, self._loaded)
-        states = [*self._states.of(submodule, slot).values()]
+        held = self._states.of(submodule, slot)
         mark = zlib.crc32(submodule.encode())
         positions = dict(zip(module.inputs, inputs, strict=True)).get("position", ())
-        for array in (*inputs, *(seen for state in states for seen in _seen(state, positions))):
+        states = [(held[state.name], positions if state.kind == "rows" else ()) for state in module.states]
+        for array in (*inputs, *(seen for state, rows in states for seen in _seen(state, rows))):
             mark = zlib.crc32(np.ascontiguousarray(array).tobytes(), mark)
-        for state in states:
-            _write(state, positions, dims.get("sequence", 1), mark)
+        for state, rows in states:
+            _write(state, rows, dims.get("sequence", 1), mark)
         return [self._filled(name, mark + index, dims) for index, name in enumerate(module.outputs)]
 
     def run_shared(

@@ -348,14 +348,13 @@ def test_where_requests_are() -> None:
 
 
 def test_each_request_goes_on_from_its_watermark() -> None:
-    """Never from behind what is known."""
     schedule = schedule_of()
     step = begun(ask(schedule, 1, max_new_tokens=9))
     for token in (4, 5, 6):
         step = begun(emit(schedule, step, token))
     ask(schedule, 2, max_new_tokens=9)
     schedule.hold(at_once=True)
-    resumptions, repeated = schedule.rewind(lambda number: {100: 1, 101: 7}[number])
+    resumptions, repeated = schedule.rewind(lambda number, reached: {100: reached - 2, 101: reached}[number])
     assert [(each.request, each.slot, each.step, each.phase) for each in resumptions] == [
         (100, 0, 1, "prefill"),
         (101, 1, 0, ""),
@@ -376,7 +375,7 @@ def test_forced_tokens_are_compared_and_not_told() -> None:
     emit(schedule, step, 5)
     list(schedule.tell())
     schedule.hold(at_once=True)
-    schedule.rewind(lambda number: 0)
+    schedule.rewind(lambda _, reached: 0)
     again = begun(schedule.go_on(2.0))
     actions = emit(schedule, again, 9)
     assert told(Token, [*actions, *schedule.tell()]) == []

@@ -216,7 +216,7 @@ def test_an_ended_request_keeps_its_slot_until_requests_go_on() -> None:
     cancel(schedule, 3)
     schedule.hold(at_once=True)
     assert schedule.is_at_rest
-    resumptions, repeated = schedule.rewind(lambda number: 99)
+    resumptions, repeated = schedule.rewind(lambda _, reached: reached)
     assert [each.request for each in resumptions] == [100, 101, 102, 104]
     assert repeated == 0
     actions = list(schedule.go_on(3.0))
@@ -230,6 +230,6 @@ def test_a_request_that_waited_for_a_step_begins_anew_where_its_rows_are_gone() 
     schedule = sharing()
     prefilled(schedule, 5)
     schedule.hold(at_once=True)
-    schedule.rewind(lambda number: 0)
+    schedule.rewind(lambda _, reached: 0)
     begun = steps_of(list(schedule.go_on(3.0)))
     assert [(step.request, step.phase) for step in begun] == [(100 + n, "prefill") for n in range(5)]

@@ -27,6 +27,14 @@ def receiver(**options: Any) -> End:
     return end
 
 
+def rewriting(*states: State) -> End:
+    """Device b, which is to run p2 of c, with a state that steps rewrite."""
+    whole = State("s", "s.in", "s.out", "float32", ("batch", 3, 4), kind="whole")
+    end = End("b", of_states(role_of("b"), "p2", whole, *states))
+    end.link("c")
+    return end
+
+
 def test_rows_of_all_steps() -> None:
     """Parts come one after another, and the watermark rises with the last part of some steps."""
     end = receiver()
@@ -83,13 +91,55 @@ def test_a_sub_module_without_states_has_all_rows() -> None:
     assert Held(40, "p2", 3) in list(end.transfer.held())
 
 
-def test_a_state_that_has_no_rows_is_that_of_one_step() -> None:
-    """Its step may be over when it is here, so it is computed again."""
-    whole = State("s", "s.in", "s.out", "float32", ("batch", 1, 4), kind="whole")
-    end = End("b", of_states(role_of("b"), "p2", whole))
+def test_a_state_that_steps_rewrite_does_not_come_while_they_do() -> None:
+    end = rewriting()
     assert end.begin(Reached(40, 0, 3)) == []
     assert end.transfer.done
     assert list(end.transfer.held()) == []
+
+
+def test_a_state_that_steps_rewrite_comes_when_requests_stand_still() -> None:
+    """A single row, of the very step that is over."""
+    end = rewriting()
+    end.begin(Reached(40, 0, 3))
+    assert questions(end.begin(Reached(40, 0, 3), stands_still=True)) == [(0, 0, 0)]
+    assert not end.transfer.done
+    (write,) = only(WriteRows, end.came(state="s", end=3, shape=(1, 1, 12)))
+    assert (write.state, write.begin, write.rows.shape) == ("s", 0, (1, 1, 12))
+    assert end.transfer.done
+    assert list(end.transfer.held()) == [Held(40, "p2", 3, True)]
+    assert end.came(state="s", begin=3, end=3, shape=(1, 1, 12)) == [], "it is there"
+
+
+def test_rows_come_first_and_what_steps_rewrite_behind_them() -> None:
+    """The rows of the steps so far come while further ones follow; they count once the rest is there."""
+    end = rewriting(State("p2.state", "r", "r.out", "float32", ("batch", 24, 4)))
+    assert questions(end.begin(Reached(40, 0, 2))) == [(0, 0, 0)]
+    end.came(end=2, shape=(4, 1, 4))
+    assert end.transfer.done
+    assert list(end.transfer.held()) == []
+    assert questions(end.begin(Reached(40, 0, 3), stands_still=True)) == [(2, 0, 0)]
+    end.came(begin=2, end=3, parts=2, position=4, shape=(1, 1, 4))
+    assert list(end.transfer.held()) == []
+    assert end.came(begin=2, end=3, part=1, parts=2, state="s", shape=(1, 1, 12))
+    assert list(end.transfer.held()) == [Held(40, "p2", 3, True)]
+
+
+def test_an_answer_without_what_steps_rewrite_is_not_enough() -> None:
+    """It was for a question from before requests stood still; the rest is asked for."""
+    end = rewriting(State("p2.state", "r", "r.out", "float32", ("batch", 24, 4)))
+    end.begin(Reached(40, 0, 3), stands_still=True)
+    assert questions(end.came(end=3)) == [(3, 0, 0)]
+    assert list(end.transfer.held()) == []
+
+
+@pytest.mark.parametrize("changes", [{"position": 1}, {"shape": (2, 1, 12)}, {"shape": (1, 3, 4)}])
+def test_a_state_that_steps_rewrite_is_one_row(changes: dict[str, Any]) -> None:
+    end = rewriting()
+    end.begin(Reached(40, 0, 3), stands_still=True)
+    with pytest.raises(RunError) as caught:
+        end.came(**{"state": "s", "end": 3, "shape": (1, 1, 12), **changes})
+    assert caught.value.cause == "refused"
 
 
 def test_a_device_that_is_not_connected() -> None:
