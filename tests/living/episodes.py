@@ -32,6 +32,8 @@ LINK_BYTES_PER_S = 12.5e6
 """A link of 100 Mbit/s."""
 SLOWER = 8.0
 """A device that is to give something away takes so many times as long."""
+RETURN_S = 60.0
+"""A runner that is started again is back by then, however much else the machine has to do."""
 APART_S = 2.0
 """Two losses of a trial are no further apart."""
 
@@ -122,6 +124,8 @@ class Episode:
     """Whether the balancer moves sub-modules; a trial is over when it has."""
     requests: int = 1
     """Requests of a trial, where nobody says how many."""
+    rejoin_s: float = REJOIN_S
+    """`--rejoin` of the runners."""
 
 
 def _kill(ground: Ground, victim: str, rng: Random) -> None:
@@ -203,7 +207,7 @@ def _stages(placement: Placement) -> Stages:
 
 
 EPISODES = {
-    "kill": Episode(_kill, "kill -9, started again"),
+    "kill": Episode(_kill, "kill -9, started again", rejoin_s=RETURN_S),
     "lose": Episode(
         _lose, "kill -9, and nobody starts it again", restart=False, survive="one", spares_ring=False
     ),
@@ -212,7 +216,9 @@ EPISODES = {
         spares_ring=False,
     ),
     "move": Episode(_move, "another placement, drawn from those that the disks allow", survive="one"),
-    "move-kill": Episode(_kill_inside_a_move, "kill -9 inside such a move, started again", survive="one"),
+    "move-kill": Episode(
+        _kill_inside_a_move, "kill -9 inside such a move, started again", survive="one", rejoin_s=RETURN_S
+    ),
     "balance": Episode(
         _throttle, f"{SLOWER:g} times slower, until the balancer has moved something", survive="one",
         balances=True, requests=24,
@@ -243,7 +249,7 @@ def ground(build: Path, episode: Episode) -> Iterator[Ground]:
             "env": throttle.env if episode.balances else {},
             "restart": episode.restart,
             "floor_s": PATIENCE_S,
-            "rejoin_s": REJOIN_S,
+            "rejoin_s": episode.rejoin_s,
         }
         ring = stack.enter_context(launch_local(build, **options))
         yield Ground(build, ring, promises, throttle, links, history=[promises.artifacts.stages])

@@ -78,7 +78,15 @@ _RUNS = 3
 _DEVICE = "target: ort, threads: 1, flops: 20 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 2 GB"
 
 
-def build(folder: Path, model: str, devices: int, survive: str = "none", measured: bool = False) -> Path:
+def build(
+    folder: Path,
+    model: str,
+    devices: int,
+    survive: str = "none",
+    *,
+    measured: bool = False,
+    native: bool = False,
+) -> Path:
     """The build of a model for so many equal devices a, b, … with equal shares, compiled where it is missing.
 
     Args:
@@ -87,8 +95,10 @@ def build(folder: Path, model: str, devices: int, survive: str = "none", measure
         devices: number of devices.
         survive: as in devices.yaml.
         measured: plan with the records of a few runs.
+        native: for the native runner, which is built already.
     """
-    subject, place = SUBJECTS[model], folder / f"{model}-{devices}-{survive}{'-measured' if measured else ''}"
+    words = [model, str(devices), survive, *["measured"] * measured, *["native"] * native]
+    subject, place = SUBJECTS[model], folder / "-".join(words)
     if (place / "build").exists():
         return place / "build"
     place.mkdir(parents=True, exist_ok=True)
@@ -96,7 +106,8 @@ def build(folder: Path, model: str, devices: int, survive: str = "none", measure
     model_file.write_text(subject.model)
     names = "abcdefgh"[:devices]
     text = ["source: a", "objective: throughput", f"survive: {survive}", "devices:"]
-    text += [f"  {name}: {{{_DEVICE}}}" for name in names]
+    runner = "native" if native else "python"
+    text += [f"  {name}: {{{_DEVICE}, runner: {runner}}}" for name in names]
     text += ["links:", "  default: {bandwidth: 1 Gbit/s, latency: 0.2 ms}"]
     text += [f"place: {{{', '.join(_shares(names, subject.layers))}}}", ""]
     devices_file.write_text("\n".join(text))

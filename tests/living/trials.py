@@ -54,7 +54,8 @@ def main() -> int:
     """Make the trials that are asked for."""
     options = _parser().parse_args()
     subject, episode = SUBJECTS[options.model], EPISODES[options.episode]
-    bundle = build(options.folder, options.model, options.devices, episode.survive, options.measured)
+    kind = {"measured": options.measured, "native": options.native}
+    bundle = build(options.folder, options.model, options.devices, episode.survive, **kind)
     victims = sorted(path.name for path in (bundle / "devices").iterdir())[1:]
     numbers = [options.only] if options.only is not None else range(options.trials)
     requests = options.requests or episode.requests
@@ -90,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, metavar="NUMBER", help="one trial alone")
     parser.add_argument("--measured", action="store_true", help="plan with measured times")
+    parser.add_argument("--native", action="store_true", help="native runners, which `make native` has built")
     parser.add_argument("--memory", action="store_true", help="look at the memory of the runners")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/living"), help="for builds")
     parser.add_argument("--verbose", action="store_true", help="tell of each trial")

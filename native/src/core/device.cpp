@@ -269,6 +269,7 @@ void Device::linked(const Linked& action, double now, Actions& out) {
   requests_.opens = requests_.opens || action.peer == role_->source();
   look(now, out);
   transfer_.linked(action.peer, out);
+  preparation_.linked(action.peer, out);
   preparation_.look(now, out);
 }
 

@@ -25,6 +25,8 @@ void Preparation::prepare(const messages::Prepare& message, const Frame& text, d
     link_wait_.since.reset();
     links_.prepare(*next_, message.addresses, out);
     load(*next_, out);
+  } else if (state_ == State::prepared && !message.stands_still) {
+    return;  // it is told: an answer to this question could pass for that to the next one, with the last steps
   }
   if (role_->rewrites_any()) {
     std::set<std::uint64_t> standing;
@@ -67,6 +69,14 @@ void Preparation::look(double now, Actions& out) {
   link_wait_.since.reset();
   if (!transfer_.done()) return;
   state_ = State::prepared;
+  tell_prepared(out);
+}
+
+void Preparation::linked(const std::string& peer, Actions& out) {
+  if (peer == role_->source() && state_ == State::prepared && next_) tell_prepared(out);
+}
+
+void Preparation::tell_prepared(Actions& out) const {
   // The watermarks of what the device runs already, and of what it fetched.
   Names kept;
   for (const std::string& name : next_->running) {

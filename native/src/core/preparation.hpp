@@ -29,6 +29,8 @@ class Preparation {
   void failed(const Error& error, Actions& out);
   /// Go on, if what was missing is there.
   void look(double now, Actions& out);
+  /// A connection stands again: what was told to the source over the old one may be lost.
+  void linked(const std::string& peer, Actions& out);
   /// The role that is in force now; none where another life of this device is meant, or another change.
   RolePtr commit(const messages::Commit& commit) const;
   /// A role is in force: what it does not run is released.
@@ -47,6 +49,7 @@ class Preparation {
   void end();
   void drop(Actions& out);
   void release(Actions& out);
+  void tell_prepared(Actions& out) const;
   void unable(std::uint64_t epoch, Error error, Actions& out) const;
 
   /// The role in force.

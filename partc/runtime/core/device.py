@@ -312,6 +312,7 @@ class Device:
         self.requests.opens |= peer == self.role.source
         yield from self._look(now)
         yield from self.transfer.linked(peer)
+        yield from self.preparation.linked(peer)
         yield from self.preparation.look(now)
 
     def _lost(self, lost: Lost, now: float) -> Iterator[Action]:

@@ -5,7 +5,7 @@
 | none | no change is prepared | `prepare` → loading |
 | loading | sub-modules are being loaded | the last of them → fetching; a failure, which PREPARED tells → none |
 | fetching | links are missing, or rows | all are there: PREPARED → prepared; a link stays away: as above → none |
-| prepared | PREPARED is told | `prepare` with later steps → fetching; `commit` → none |
+| prepared | PREPARED is told | `prepare` with the last steps → fetching; `commit` → none |
 
 The change that was asked for last takes the place of the one that is prepared, also where its epoch is lower: a source
 that has started anew does not know of it. `abort` leads to none. What was loaded for nothing is released.
@@ -86,6 +86,8 @@ class Preparation:
             self.link_wait.since = None
             yield from self.links.prepare(self._next, message.addresses)
             yield from self._load(self._next)
+        elif self.state is State.PREPARED and not message.stands_still:
+            return  # it is told: an answer to this question could pass for that to the next one, with the last steps
         if self.role.rewrites_any:
             self.requests.halt(each.request for each in message.requests if message.stands_still)
         self._message, self.state = message, State.LOADING
@@ -119,8 +121,12 @@ class Preparation:
         self.link_wait.since = None
         if self.transfer.done:
             self.state = State.PREPARED
-            have = self._have(self._next)
-            yield Tell(self.role.source, Prepared(epoch=self._epoch, incarnation=self.incarnation, have=have))
+            yield self._prepared(self._next)
+
+    def linked(self, peer: str) -> Iterator[Action]:
+        """A connection stands again: what was told to the source over the old one may be lost."""
+        if peer == self.role.source and self.state is State.PREPARED and self._next is not None:
+            yield self._prepared(self._next)
 
     def commit(self, commit: Commit) -> Role | None:
         """The role that is in force now; None where another life of this device is meant, or another change."""
@@ -154,6 +160,10 @@ class Preparation:
             raise RunError(f"the placement is not that of epoch {message.epoch}", cause="bug")
         check_role(role, "prepare")
         return role
+
+    def _prepared(self, role: Role) -> Tell:
+        message = Prepared(epoch=self._epoch, incarnation=self.incarnation, have=self._have(role))
+        return Tell(self.role.source, message)
 
     def _have(self, role: Role) -> tuple[Held, ...]:
         """The watermarks of what the device runs already, and of what it fetched."""

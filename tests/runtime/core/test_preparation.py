@@ -57,8 +57,10 @@ class End:
         self.links._welcomed(peer, welcome(peer))
         return list(self.end.look(1.0))
 
-    def prepare(self, placement: Placement, *requests: Reached, now: float = 1.0) -> list[Action]:
-        message = prepare(placement, *requests)
+    def prepare(
+        self, placement: Placement, *requests: Reached, now: float = 1.0, stands_still: bool = False
+    ) -> list[Action]:
+        message = prepare(placement, *requests, stands_still=stands_still)
         return list(self.end.prepare(message, text_of(placement), now))
 
     def loaded(self) -> list[Action]:
@@ -235,7 +237,19 @@ def test_prepared_later_steps() -> None:
     end.open(steps=1)
     assert the(end.prepare(compiled(1), Reached(40, 0, 1))).have == (Held(40, "p1", 1),)
     end.requests.request(40).steps = 2  # type: ignore[union-attr]
-    assert the(end.prepare(compiled(1), Reached(40, 0, 2))).have == (Held(40, "p1", 2),)
+    assert end.prepare(compiled(1), Reached(40, 0, 2)) == [], (
+        "they are asked for once more when requests stand still"
+    )
+    assert the(end.prepare(compiled(1), Reached(40, 0, 2), stands_still=True)).have == (Held(40, "p1", 2),)
+
+
+def test_prepared_is_told_again_over_a_new_connection_to_the_source() -> None:
+    end = End()
+    end.prepare(compiled(1))
+    assert list(end.end.linked("c")) == []
+    assert the(list(end.end.linked("a"))).epoch == 1
+    list(end.end.adopt(role_of("b")))
+    assert list(end.end.linked("a")) == [], "nothing is prepared any more"
 
 
 def test_prepared_commit() -> None:
