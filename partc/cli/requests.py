@@ -15,7 +15,7 @@ from partc.format.plain_files import utf8
 if TYPE_CHECKING:
     from partc.format.dtypes import Array
     from partc.format.role import Role
-    from partc.runtime.client.client import Prompts
+    from partc.runtime.client.prompts import Prompts
 
 
 def check_task(role: Role, has_prompts: bool, has_tensors: bool) -> None:

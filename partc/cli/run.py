@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from partc.format.build import Model
     from partc.format.dtypes import Array
     from partc.format.message_parts import Sampling
-    from partc.runtime.client.client import Client, Prompts
+    from partc.runtime.client.client import Client
     from partc.runtime.client.launch import LocalSettings
+    from partc.runtime.client.prompts import Prompts
     from partc.runtime.client.results import Result, Tokens
     from partc.runtime.client.runners import Runner
 

@@ -45,8 +45,8 @@ from partc.format.placement import Placement, placement_frames
 from partc.format.role import Role, source_role
 from partc.format.status import RingStatus
 from partc.runtime.client.connection import Connection
-from partc.runtime.client.placeholders import with_placeholders
 from partc.runtime.client.placing import Answered, Placing
+from partc.runtime.client.prompts import Prompts, token_ids
 from partc.runtime.client.request import Request
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
 from partc.runtime.client.text import TextStream, Tokenizer
@@ -60,9 +60,6 @@ from partc.runtime.core.inputs import (
 )
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, patience_s, step_s
 from partc.runtime.shell.keys import Keys, load_client_keys
-
-Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
-"""One prompt or several, as text or as token ids."""
 
 Explain = Callable[[PartcError], PartcError]
 
@@ -211,18 +208,13 @@ class Client(Connection):
         """
         if self._failure is not None:
             raise self._failure
-        texts, ids = _prompts(prompts)
         arrays = {} if inputs is None else {name: np.asarray(array) for name, array in inputs.items()}
-        if arrays and self.role.model.placeholder_token is not None:
-            given = texts or ids
-            ids = [with_placeholders(prompt, self.role.model, self._tokenizer) for prompt in given]
-        elif texts:
-            ids = self._tokenizer.encode(texts)
+        ids, are_texts = token_ids(prompts, self.role.model, self._tokenizer, with_media=bool(arrays))
         ends = [int(token) for token in stop]
         self._check(ids, arrays, max_new_tokens)
         if any(token < 0 for token in ends):
             raise RunError(f"token {min(ends)} is below 0", where="stop", hint="token ids count from 0")
-        streams = self._streams(ids if texts else [], {} if ids else arrays)
+        streams = self._streams(ids if are_texts else [], {} if ids else arrays)
         submit = Submit(
             ticket=secrets.token_bytes(16),
             prompts=tuple(map(tuple, ids)),
@@ -452,13 +444,3 @@ class Client(Connection):
             self._end(request, explained)
         for ticket in list(self._placings):
             self._placed(ticket, explained)
-
-
-def _prompts(prompts: Prompts) -> tuple[list[str], list[list[int]]]:
-    """(texts, token ids), one of them empty."""
-    items: list[Any] = [prompts] if isinstance(prompts, str) else list(prompts)
-    if items and all(isinstance(item, str) for item in items):
-        return items, []
-    if items and all(isinstance(item, int | np.integer) for item in items):
-        items = [items]
-    return [], [[int(token) for token in item] for item in items]

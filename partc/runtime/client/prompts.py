@@ -1,0 +1,41 @@
+"""The prompts of a request as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from partc.format.build import Model
+from partc.runtime.client.placeholders import with_placeholders
+from partc.runtime.client.text import Tokenizer
+
+Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
+"""One prompt or several, as text or as token ids."""
+
+
+def token_ids(
+    prompts: Prompts, model: Model, tokenizer: Tokenizer, *, with_media: bool
+) -> tuple[list[list[int]], bool]:
+    """The token ids of every prompt, and whether they were texts; `with_media`: a picture or a sound goes among them.
+
+    Raises:
+        RunError: the build has no tokenizer, and the prompts are texts.
+    """
+    texts, ids = _split(prompts)
+    if with_media and model.placeholder_token is not None:
+        ids = [with_placeholders(prompt, model, tokenizer) for prompt in texts or ids]
+    elif texts:
+        ids = tokenizer.encode(texts)
+    return ids, bool(texts)
+
+
+def _split(prompts: Prompts) -> tuple[list[str], list[list[int]]]:
+    """(texts, token ids), one of them empty."""
+    items: list[Any] = [prompts] if isinstance(prompts, str) else list(prompts)
+    if items and all(isinstance(item, str) for item in items):
+        return items, []
+    if items and all(isinstance(item, int | np.integer) for item in items):
+        items = [items]
+    return [], [[int(token) for token in item] for item in items]
