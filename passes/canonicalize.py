@@ -51,8 +51,9 @@ def _sweep(module: Module, inference: SizeInference, max_constant_bytes: int) ->
     changed = drop_dead(graph)
     changed |= merge_duplicates(graph)
     inferred = inference.infer(graph)
+    while split_sequences(graph, inferred):  # behind one list lie the sizes of the next: one for every layer
+        changed, inferred = True, inference.infer(graph)
     changed |= assign_sizes(graph, inferred)
-    changed |= split_sequences(graph, inferred)
     changed |= fold_constants(graph, inferred, max_constant_bytes)
     changed |= rebuild_sizes(graph, inferred)
     changed |= simplify(graph, inferred)

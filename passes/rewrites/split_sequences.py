@@ -53,14 +53,14 @@ def _index(item: Node, inferred: Inferred) -> int | None:
 
 
 def _sizes(node: Node, inferred: Inferred) -> list[int] | None:
-    """Sizes of the parts: given as a list, or by the size of all but the last; one each by default."""
+    """Sizes of the parts: given as a list, or by the size of all but the last, which asks for that of all."""
     shape = inferred.shape(node.inputs[0]) if node.inputs[0] else None
     given = inferred.constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
     axis = int(node.attributes.get("axis", 0))  # type: ignore[arg-type]
     total = shape[axis] if shape else None
+    if given is not None and given.shape:
+        return [int(size) for size in given]
     if given is None or not isinstance(total, int):
         return None
-    if given.shape:
-        return [int(size) for size in given]
     step = int(given)
     return [min(step, total - start) for start in range(0, total, step)]

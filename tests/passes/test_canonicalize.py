@@ -7,7 +7,7 @@ from partc.ir.graph import Constant, Module
 from partc.ir.sizes import SizeInference, assign_sizes
 from partc.ir.text import parse_module, print_module
 from partc.ir.verify import verify
-from passes.canonicalize import canonicalize
+from passes.canonicalize import MAX_SWEEPS, canonicalize
 from tests.passes.interpreter import Checkpoint, run
 
 
@@ -450,6 +450,26 @@ def test_lists_of_tensors_become_splits() -> None:
         """,
         same_numbers=False,
     )
+
+
+def test_lists_behind_lists_become_splits_in_models_of_many_layers() -> None:
+    """The size of what a list is made of is known once the one before is a `Split`."""
+    layers = 2 * MAX_SWEEPS
+    lines = [
+        f"""
+        %parts.{layer}: ?[?] = SplitToSequence(%x.{layer}, %size) {{axis = -1, keepdims = 1}}
+        %a.{layer}: ?[?] = SequenceAt(%parts.{layer}, %zero)
+        %x.{layer + 1}: ?[?] = Concat(%a.{layer}, %a.{layer}) {{axis = -1}}
+        """
+        for layer in range(layers)
+    ]
+    result = module(
+        "input %x.0: f32[batch, 8]\nconst %size = i64[] [4]\nconst %zero = i64[] [0]\n"
+        + "\n".join(lines)
+        + f"\noutput %x.{layers}"
+    )
+    canonicalize(result)
+    assert [node.op for node in result.graph.nodes] == ["Split", "Concat"] * layers
 
 
 def test_states_are_updated_even_where_nobody_reads_the_result() -> None:
