@@ -6,6 +6,9 @@
 | `x · a + residual or bias` | `tvm.ProductPlus` | a pass over the product |
 | two or three products of one x | `tvm.Products` | waking the threads for each |
 | heads and rows of an operand or result swapped | the attribute `rows_first` of the node beside | a copy |
+| an activation between a turn and the turn back | the activation alone | two copies |
+| `activation(convolution of x)` | the attribute `activation` of the convolution | a pass over its result |
+| `activation(x) × y` | `tvm.Gated` | a pass over the activated x |
 
 Products with quantised weights (`tvm.QuantizedProduct`) become `tvm.QuantizedGatedProduct` and so on.
 The graph is that of one entry; only products with a packed weight are joined, since only these have kernels.
@@ -17,8 +20,9 @@ from collections.abc import Callable, Mapping
 
 from partc.ir.edit import drop_dead
 from partc.ir.graph import Attribute, Graph, Node, Value
-from partc.ir.operators import QUANTIZE_ROWS, UPDATE_STATE
-from targets.tvm.kernels.activate import activation_of
+from partc.ir.operators import CAUSAL_CONV, QUANTIZE_ROWS, UPDATE_STATE
+from targets.tvm.kernels.activate import GATED, activation_of
+from targets.tvm.kernels.activate import fits as fits_activation
 from targets.tvm.kernels.cache_rows import fits as fits_rows
 from targets.tvm.kernels.rotary import fits as fits_rotary
 from targets.tvm.kernels.update_state import fits as fits_update
@@ -63,10 +67,11 @@ class _Fuser:
 
 def fuse_for_processor(graph: Graph, packed: frozenset[str]) -> None:
     """Join the nodes of a static graph, in place; `packed`: names of the weights in panels. O(nodes) a rule."""
-    for rule in (_gated_product, _product_plus, _turned_operand, _turned_result):
+    for rule in (_gated_product, _product_plus, _turned_operand, _turned_result, _turned_activation, _gated):
         fuser = _Fuser(graph, packed)
         graph.nodes = [rule(fuser, node) or node for node in graph.nodes]
         drop_dead(graph)
+    _activate_convolutions(_Fuser(graph, packed))
     _join_products(_Fuser(graph, packed))
 
 
@@ -135,6 +140,53 @@ def _turned_result(f: _Fuser, node: Node) -> Node | None:
 
 def _swaps_heads_and_rows(node: Node) -> bool:
     return node.op == "Transpose" and node.attributes.get("perm") == (0, 2, 1, 3)
+
+
+def _turned_activation(f: _Fuser, node: Node) -> Node | None:
+    """The activation of x, where it is that of x turned, turned back."""
+    activated = node.inputs[0].producer if node.op == "Transpose" and node.inputs[0] is not None else None
+    if activated is None or activation_of(activated) is None or not f.is_private(node.inputs[0]):
+        return None
+    turn = activated.operand(0).producer
+    if turn is None or turn.op != "Transpose" or not _turns_back(turn, node):
+        return None
+    return Node(activated.op, turn.inputs, node.outputs, activated.attributes, activated.scope)
+
+
+def _turns_back(first: Node, second: Node) -> bool:
+    one, other = first.attributes.get("perm"), second.attributes.get("perm")
+    if not isinstance(one, tuple) or not isinstance(other, tuple):
+        return False
+    return [one[int(axis)] for axis in other] == list(range(len(one)))
+
+
+def _gated(f: _Fuser, node: Node) -> Node | None:
+    if node.op != "Mul":
+        return None
+    for gate, other in (node.inputs, reversed(node.inputs)):
+        activated = gate.producer if gate is not None else None
+        name = activation_of(activated) if activated is not None else None
+        if activated is None or name is None or other is None or not f.is_private(gate):
+            continue
+        if fits_activation(activated) and other.shape == node.outputs[0].shape == activated.operand(0).shape:
+            return Node(GATED, [activated.inputs[0], other], node.outputs, {"activation": name}, node.scope)
+    return None
+
+
+def _activate_convolutions(f: _Fuser) -> None:
+    """Convolutions compute the activation that alone reads their result."""
+    done: set[Node] = set()
+    for node in f.graph.nodes:
+        if node.op != CAUSAL_CONV.name or not f.is_private(node.outputs[0]):
+            continue
+        (reader,) = f.readers[node.outputs[0]]
+        name = activation_of(reader)
+        if name is not None:
+            node.attributes = {**node.attributes, "activation": name}
+            node.outputs[0] = reader.outputs[0]
+            node.outputs[0].producer = node
+            done.add(reader)
+    f.graph.nodes = [node for node in f.graph.nodes if node not in done]
 
 
 def _join_products(f: _Fuser) -> None:

@@ -13,6 +13,7 @@ operators is overlaid with. A kernel says in its docstring how many bytes it mov
 | `attention.py`, `attention_sizes.py` | attention; its sizes, tasks and tiles |
 | `update_state.py`, `cache_rows.py` | new rows into caches; the same rows in 8 bits |
 | `recurrent.py` | causal convolutions and linear attention, whose states are rewritten as a whole |
+| `recurrent_chunks.py` | linear attention over prompts, 16 tokens at a time |
 | `rotary.py`, `normalise.py`, `activate.py` | rotary embedding, norms, activation functions |
 | `vector.py`, `script.py` | what all share: functions of vectors; kernels written by Python that runs |
 | `instructions/` | sums of products of bytes for each instruction set, and the choice of one |
@@ -26,7 +27,7 @@ from typing import Any
 
 from partc.ir.operators import CAUSAL_CONV, LINEAR_ATTENTION, QUANTIZE_ROWS, UPDATE_STATE
 from targets.tvm.builder import Emitter
-from targets.tvm.kernels.activate import activation
+from targets.tvm.kernels.activate import GATED, activation, gated
 from targets.tvm.kernels.attention import attention, quantized_attention
 from targets.tvm.kernels.cache_rows import quantize_cache_rows
 from targets.tvm.kernels.float_tiles import tile_of
@@ -44,6 +45,7 @@ from targets.tvm.panels import PANEL_ATTENTION, PANEL_QUANTIZED_ATTENTION, PANEL
 _PLAIN: Mapping[str, Emitter] = {
     CAUSAL_CONV.name: causal_conv,
     "Gelu": activation,
+    GATED: gated,
     "LayerNormalization": layer_normalization,
     LINEAR_ATTENTION.name: linear_attention,
     "RMSNormalization": rms_normalization,

@@ -1,8 +1,9 @@
 """Operators whose state a step rewrites as a whole: causal convolutions and linear attention, in place.
 
 A token moves the state once from memory and back: 8 × heads × k × v bytes a layer for linear attention, with 5
-operations for every number of it (8 with the delta rule). In a prompt a block of the state, all k rows of 16 columns,
-stays in the first-level cache from token to token.
+operations for every number of it (8 with the delta rule). It does so in runs of 64 columns, which a core reads faster
+than single lines. Prompts are computed by chunks (`recurrent_chunks.py`), but token by token where every key channel
+has a decay of its own: a block of the state, all k rows of 32 columns, stays in the first-level cache meanwhile.
 """
 
 # mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
@@ -20,19 +21,27 @@ from tvm.script import tirx as T
 from partc.ir.graph import Node
 from partc.ir.operators.linear_attention import has_beta
 from targets.tvm.builder import Expr, FunctionBuilder, type_of
-from targets.tvm.kernels.vector import exp, loop_of, place_within
+from targets.tvm.kernels.recurrent_chunks import attend_by_chunks, fits
+from targets.tvm.kernels.vector import ACTIVATIONS, exp, loop_of, place_within
 from targets.tvm.operators import input_shape
-from targets.tvm.operators.reading import decimal, dtype_of
+from targets.tvm.operators.reading import decimal, dtype_of, text
 
 LANES = 16
+RUN = 64
+"""Channels of a convolution, or columns of a state, that are taken side by side."""
+DEPTH = 8
+"""Rows of a state that are, where it has more columns."""
 
 
 def causal_conv(b: FunctionBuilder, node: Node, operands: list[Expr]) -> list[Expr]:
-    """Convolve rows [batch, rows, channels] behind the rows of the state [batch, kernel - 1, channels]."""
+    """Convolve rows [batch, rows, channels] behind the rows of the state [batch, kernel - 1, channels].
+
+    With `activation`, which `fuse.py` writes, the sums go through that.
+    """
     state, x, weight, length, *rest = operands
     batch, rows, channels = input_shape(node, 1)
     bias = rest[0] if rest else relax.const(np.zeros(channels, np.float32))
-    sizes = (batch, rows, channels, input_shape(node, 2)[1], dtype_of(node))
+    sizes = (batch, rows, channels, input_shape(node, 2)[1], dtype_of(node), text(node, "activation", ""))
     types = [type_of(node.outputs[1]), type_of(node.outputs[0])]
     last, out = b.update_and_call(convolve, [state, x, weight, length, bias], types, *sizes)
     return [out, last]
@@ -42,20 +51,24 @@ def linear_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> li
     """Change a state [batch, heads, k, v] by every row, and read it with the row's query."""
     batch, rows, heads, width = input_shape(node, 3)
     groups, k = input_shape(node, 1)[2:]
-    sizes = (batch, rows, heads, groups, k, width, input_shape(node, 4)[3] > 1)
+    by_channel, scale = input_shape(node, 4)[3] > 1, decimal(node, "scale", 1.0)
+    sizes: tuple[Any, ...] = (batch, rows, heads, groups, k, width)
     types = [type_of(node.outputs[1]), type_of(node.outputs[0])]
-    make = attend_by_rows if width == 1 else attend_by_columns
     beta = operands[6] if has_beta(node) else relax.const(np.zeros((1, 1, 1), np.float32))
-    last, out = b.update_and_call(
-        make, [*operands[:6], beta], types, *sizes, has_beta(node), decimal(node, "scale", 1.0)
-    )
+    given = [*operands[:6], beta]
+    if width > 1 and fits(rows, k, by_channel):
+        last, out = b.update_and_call(attend_by_chunks, given, types, *sizes, has_beta(node), scale)
+    else:
+        make = attend_by_rows if width == 1 else attend_by_columns
+        last, out = b.update_and_call(make, given, types, *sizes, by_channel, has_beta(node), scale)
     return [out, last]
 
 
-def convolve(B: int, S: int, C: int, K: int, dtype: str) -> Any:
-    """A thread takes channels, 16 at a time; a number of the state is read before its place is written."""
+def convolve(B: int, S: int, C: int, K: int, dtype: str, activation: str) -> Any:
+    """A thread takes channels; a number of the state is read before its place is written."""
     W, KEPT = math.gcd(C, LANES), K - 1
-    loop = loop_of(2 * B * S * C * K)
+    R = math.gcd(C, RUN) if W == LANES else W
+    loop, function = loop_of(2 * B * S * C * K), ACTIVATIONS.get(activation, lambda x: x)
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
@@ -66,43 +79,81 @@ def convolve(B: int, S: int, C: int, K: int, dtype: str) -> Any:
         bias: T.Buffer((C,), "float32"),
         out: T.Buffer((B, S, C), "float32"),
     ):
-        for part in loop(B * (C // W)):
-            b: T.let = part // (C // W)
-            c: T.let = part % (C // W) * W
+        for part in loop(B * (C // R)):
+            b: T.let = part // (C // R)
+            c: T.let = part % (C // R) * R
+            taps = T.alloc_buffer((K, R), "float32")
             total = T.alloc_buffer((W,), "float32")
+            for k in range(K):
+                for lane in T.vectorized(R):
+                    taps[k, lane] = weight[c + lane, k]
             for s in range(S):
-                for lane in T.vectorized(W):
-                    total[lane] = bias[c + lane]
-                for k in range(K):
-                    if s + k < KEPT:
-                        for lane in T.vectorized(W):
-                            total[lane] = total[lane] + weight[c + lane, k] * state[
-                                b, T.min(s + k, KEPT - 1), c + lane
-                            ].astype("float32")
+                for run in range(R // W):
+                    for lane in T.vectorized(W):
+                        total[lane] = bias[c + run * W + lane]
+                    if s < KEPT:
+                        for k in range(K):
+                            for lane in T.vectorized(W):
+                                total[lane] = total[lane] + taps[k, run * W + lane] * T.if_then_else(
+                                    s + k < KEPT,
+                                    state[b, T.min(s + k, KEPT - 1), c + run * W + lane].astype("float32"),
+                                    x[b, T.max(s + k - KEPT, 0), c + run * W + lane],
+                                )
                     else:
-                        for lane in T.vectorized(W):
-                            total[lane] = (
-                                total[lane] + weight[c + lane, k] * x[b, T.max(s + k - KEPT, 0), c + lane]
-                            )
-                for lane in T.vectorized(W):
-                    out[b, s, c + lane] = total[lane]
+                        for k in T.unroll(K):
+                            for lane in T.vectorized(W):
+                                total[lane] = (
+                                    total[lane]
+                                    + taps[k, run * W + lane] * x[b, s + k - KEPT, c + run * W + lane]
+                                )
+                    for lane in T.vectorized(W):
+                        out[b, s, c + run * W + lane] = function(total[lane])
             for j in range(KEPT):
                 place: T.let = place_within(length[b], S) + j
-                if place < KEPT:
-                    for lane in T.vectorized(W):
-                        state[b, j, c + lane] = state[b, T.min(place, KEPT - 1), c + lane]
-                else:
-                    for lane in T.vectorized(W):
-                        state[b, j, c + lane] = x[b, T.max(place - KEPT, 0), c + lane].astype(dtype)
+                for run in range(R // W):
+                    if place < KEPT:
+                        for lane in T.vectorized(W):
+                            state[b, j, c + run * W + lane] = state[
+                                b, T.min(place, KEPT - 1), c + run * W + lane
+                            ]
+                    else:
+                        for lane in T.vectorized(W):
+                            state[b, j, c + run * W + lane] = x[
+                                b, T.max(place - KEPT, 0), c + run * W + lane
+                            ].astype(dtype)
 
     return kernel
+
+
+@T.macro
+def ask_for(state, head, H, k, v):
+    """Ask for a line of the state of a head ahead of time."""
+    T.evaluate(
+        T.call_llvm_intrin(
+            "void",
+            "llvm.prefetch",
+            T.address_of(state[head // H, head % H, k, v]),
+            T.int32(0),
+            T.int32(3),
+            T.int32(1),
+        )
+    )
 
 
 def attend_by_columns(
     B: int, S: int, H: int, G: int, K: int, V: int, by_channel: bool, delta: bool, scale: float
 ) -> Any:
-    """A thread takes blocks of a head: all its k rows, 16 columns. Rows behind `length` give zeros."""
+    """A thread takes a head, or with several rows 32 columns of it. Rows behind `length` give zeros.
+
+    A token passes over the state in the order of memory, some k rows by some columns at a time, for which the sums
+    stay in registers. With the delta rule it does so twice, and asks for the next head in the second pass, in which
+    memory would be idle.
+    """
     W, SHARED, D = math.gcd(V, LANES), H // G, K if by_channel else 1
+    R = math.gcd(V, RUN if S == 1 else RUN // 2) if W == LANES else W
+    WIDE, N, WD = V if S == 1 else R, R // W, math.gcd(D, LANES)
+    DEEP = K if WIDE == R else math.gcd(K, DEPTH)
+    ASK = S == 1 and delta
     RATES = (B, S, H) if delta else (1, 1, 1)
     loop = loop_of(8 * B * S * H * K * V)
 
@@ -117,39 +168,74 @@ def attend_by_columns(
         beta: T.Buffer(RATES, "float32"),
         out: T.Buffer((B, S, H, V), "float32"),
     ):
-        for part in loop(B * H * (V // W)):
-            b: T.let = part // (H * (V // W))
-            h: T.let = part // (V // W) % H
+        for part in loop(B * H * (V // WIDE)):
+            b: T.let = part // (H * (V // WIDE))
+            h: T.let = part // (V // WIDE) % H
             g: T.let = h // SHARED
-            v: T.let = part % (V // W) * W
+            v: T.let = part % (V // WIDE) * WIDE
             stays = T.alloc_buffer((D,), "float32")
-            new = T.alloc_buffer((W,), "float32")
-            read = T.alloc_buffer((W,), "float32")
+            new = T.alloc_buffer((WIDE,), "float32")
+            read = T.alloc_buffer((WIDE,), "float32")
+            sums = T.alloc_buffer((N, W), "float32")
             for s in range(S):
-                for lane in T.vectorized(W):
-                    read[lane] = T.float32(0)
-                if s < place_within(length[b], S):
-                    for d in range(D):
-                        stays[d] = exp(decay[b, s, h, d])
+                for run in range(WIDE // W):
                     for lane in T.vectorized(W):
-                        new[lane] = value[b, s, h, v + lane]
+                        read[run * W + lane] = T.float32(0)
+                if s < place_within(length[b], S):
+                    for d in range(D // WD):
+                        for lane in T.vectorized(WD):
+                            stays[d * WD + lane] = exp(decay[b, s, h, d * WD + lane])
+                    for run in range(WIDE // W):
+                        for lane in T.vectorized(W):
+                            new[run * W + lane] = value[b, s, h, v + run * W + lane]
                     if delta:
-                        for k in range(K):
+                        for block in range(K // DEEP):
+                            for run in range(WIDE // R):
+                                for n in T.unroll(N):
+                                    for lane in T.vectorized(W):
+                                        sums[n, lane] = read[run * R + n * W + lane]
+                                for deep in range(DEEP):
+                                    k: T.let = block * DEEP + deep
+                                    for n in T.unroll(N):
+                                        for lane in T.vectorized(W):
+                                            sums[n, lane] = sums[n, lane] + state[
+                                                b, h, k, v + run * R + n * W + lane
+                                            ] * (stays[k % D] * key[b, s, g, k])
+                                for n in T.unroll(N):
+                                    for lane in T.vectorized(W):
+                                        read[run * R + n * W + lane] = sums[n, lane]
+                        for run in range(WIDE // W):
                             for lane in T.vectorized(W):
-                                read[lane] = read[lane] + state[b, h, k, v + lane] * (
-                                    stays[k % D] * key[b, s, g, k]
-                                )
-                        for lane in T.vectorized(W):
-                            new[lane] = (new[lane] - read[lane]) * beta[b, s, h]
-                            read[lane] = T.float32(0)
-                    for k in range(K):
-                        for lane in T.vectorized(W):
-                            state[b, h, k, v + lane] = (
-                                state[b, h, k, v + lane] * stays[k % D] + key[b, s, g, k] * new[lane]
-                            )
-                            read[lane] = read[lane] + state[b, h, k, v + lane] * query[b, s, g, k]
-                for lane in T.vectorized(W):
-                    out[b, s, h, v + lane] = read[lane] * T.float32(scale)
+                                new[run * W + lane] = (new[run * W + lane] - read[run * W + lane]) * beta[
+                                    b, s, h
+                                ]
+                                read[run * W + lane] = T.float32(0)
+                    for block in range(K // DEEP):
+                        for run in range(WIDE // R):
+                            for n in T.unroll(N):
+                                for lane in T.vectorized(W):
+                                    sums[n, lane] = read[run * R + n * W + lane]
+                            for deep in range(DEEP):
+                                k: T.let = block * DEEP + deep
+                                if ASK:
+                                    for n in T.unroll(N):
+                                        ask_for(state, T.min(part + 1, B * H - 1), H, k, run * R + n * W)
+                                for n in T.unroll(N):
+                                    for lane in T.vectorized(W):
+                                        state[b, h, k, v + run * R + n * W + lane] = (
+                                            state[b, h, k, v + run * R + n * W + lane] * stays[k % D]
+                                            + key[b, s, g, k] * new[run * R + n * W + lane]
+                                        )
+                                        sums[n, lane] = (
+                                            sums[n, lane]
+                                            + state[b, h, k, v + run * R + n * W + lane] * query[b, s, g, k]
+                                        )
+                            for n in T.unroll(N):
+                                for lane in T.vectorized(W):
+                                    read[run * R + n * W + lane] = sums[n, lane]
+                for run in range(WIDE // W):
+                    for lane in T.vectorized(W):
+                        out[b, s, h, v + run * W + lane] = read[run * W + lane] * T.float32(scale)
 
     return kernel
 
