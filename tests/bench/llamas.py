@@ -1,4 +1,4 @@
-"""Llamas with random weights, for benches: shapes, checkpoints, and what a token of them reads."""
+"""Llamas with random weights, for benches: shapes, a tokenizer, and what a token of them reads."""
 
 from __future__ import annotations
 
@@ -17,17 +17,6 @@ SHAPES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 """Name → what `LlamaConfig` takes. Embedding and head are not tied."""
 WEIGHTS = "model.safetensors"
-
-
-def make_checkpoint(folder: Path, model: str) -> None:
-    """Random weights of that shape in `folder/checkpoint`."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SHAPES[model])).save_pretrained(
-        folder / "checkpoint", max_shard_size="100GB"
-    )
 
 
 def add_tokenizer(checkpoint: Path, vocabulary: int) -> None:

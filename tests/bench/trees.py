@@ -81,10 +81,10 @@ def main() -> None:
     options = _parser().parse_args()
     checkpoint = (options.checkpoint or options.folder / "checkpoint").resolve()
     if not (checkpoint / "model.safetensors").exists():
-        from tests.bench.llamas import make_checkpoint
+        from tests.bench.random_models import MODELS
 
         checkpoint.mkdir(parents=True)
-        make_checkpoint(checkpoint.parent, options.model)
+        MODELS[options.model].make_checkpoint(checkpoint.parent)
     here = Path(__file__).resolve().parents[2]
     trees = {}
     for name, root in (("old", options.old.resolve()), ("new", here)):

@@ -26,7 +26,12 @@ class Uncut:
         (self._module,) = role.submodules.values()
         self._engine = load_engine(role, place)
         self._tokens = np.array([prompt(self._model.max_sequence)])
-        self._engine.reset(0, {"batch": 1, "sequence": role.dims["sequence"]})
+        self._sequence = role.dims["sequence"]
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all tokens."""
+        self._engine.reset(0, {"batch": 1, "sequence": self._sequence})
 
     def prefill(self, tokens: int, position: int = 0) -> np.ndarray[Any, Any]:
         """The last logits of `tokens` behind `position` others, taken in the steps that the runner takes them in."""

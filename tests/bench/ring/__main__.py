@@ -30,7 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.bench.llamas import SHAPES, make_checkpoint
+from tests.bench.llamas import SHAPES
+from tests.bench.random_models import MODELS
 from tests.bench.ring.builds import RINGS, build, ideal_speed
 from tests.bench.ring.figures import summary, table
 from tests.bench.ring.memory import memory_alone
@@ -44,7 +45,7 @@ def main() -> None:
     checkpoint = (options.checkpoint or options.folder / options.model / "checkpoint").resolve()
     if not (checkpoint / "model.safetensors").exists():
         checkpoint.mkdir(parents=True)
-        make_checkpoint(checkpoint.parent, options.model)
+        MODELS[options.model].make_checkpoint(checkpoint.parent)
     place = options.folder / options.model / options.target / options.quantize
     builds = {
         name: build(place, name, checkpoint, options.quantize, options.target, options.fresh)

@@ -1,7 +1,8 @@
-"""partc beside others on this machine: decode and prefill of random Llamas, side by side in one run.
+"""partc beside others on this machine: decode and prefill of random models, side by side in one run.
 
     python -m tests.bench.speed --folder /tmp/speed                        # everything; hours on two cores
     python -m tests.bench.speed --folder /tmp/speed --models 110M --threads 1 --formats int4 --rounds 3
+    python -m tests.bench.speed --folder /tmp/speed --models 110M-mamba2,110M-delta --threads 1 --formats int4
 
 Checkpoints, GGUF files, models of onnxruntime-genai and OpenVINO and bundles are made where they are missing and stay
 in the folder: about 5 GB for 110M and 40 GB for 1.1B with all formats. Who is not installed is left out,
@@ -21,6 +22,7 @@ from typing import Any
 
 from partc import __version__
 from tests.bench.llamas import SHAPES
+from tests.bench.random_models import MODELS
 from tests.bench.speed.aims import Outcome, outcomes
 from tests.bench.speed.contestants import CONTESTANTS
 from tests.bench.speed.figures import Table, tabulate
@@ -73,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--folder", type=Path, required=True, help="where models are kept")
-    parser.add_argument("--models", type=_list_of(list(SHAPES)), default=list(SHAPES))
+    parser.add_argument("--models", type=_list_of(list(MODELS)), default=list(SHAPES))
     parser.add_argument("--threads", type=_numbers, default=[1, 2])
     parser.add_argument("--formats", type=_list_of(FORMATS), default=list(FORMATS))
     parser.add_argument("--phases", type=_list_of(PHASES), default=list(PHASES))
@@ -147,7 +149,7 @@ def _prepare(cell: Cell, names: Sequence[str]) -> tuple[list[str], dict[str, str
     ready, unmade = [], {}
     for name in names:
         contestant = CONTESTANTS[name]
-        if not contestant.takes_part(cell.kind, cell.threads):
+        if not contestant.takes_part(cell):
             continue
         try:
             ensure(contestant.files, cell)

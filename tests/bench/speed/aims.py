@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.bench.random_models import MODELS
 from tests.bench.speed.contestants import (
     LLAMA_CPP,
     LLAMA_RPC,
@@ -16,6 +17,7 @@ from tests.bench.speed.contestants import (
     ORT_GENAI,
     RING,
     THREE,
+    TRANSFORMERS,
     TVM,
     TWO,
 )
@@ -50,6 +52,10 @@ class Aim:
 
 def _both(least: float) -> dict[str, float]:
     return {"110M": least, "1.1B": least}
+
+
+def _recurrent(least: float) -> dict[str, float]:
+    return {name: least for name, model in MODELS.items() if model.state_values}
 
 
 def _against(
@@ -106,7 +112,11 @@ _RINGS = (
     _between("tokens/s: two requests over one, cut in 2", (TWO, "pair"), (TWO, DECODE), _both(1.6), wall=True),
     _between("prefill: cut in 2 over ring of 1", (TWO, "prefill"), (RING, "prefill"), _both(1.5), wall=True),
 )  # fmt: skip
-AIMS = (*_TVM, *_ORT, *_RINGS)
+_STATES = (
+    _against("int4", [READ], DECODE, _recurrent(0.8), TVM),
+    _against("int4", [TRANSFORMERS], "prefill", _recurrent(1.5), TVM),
+)
+AIMS = (*_TVM, *_ORT, *_RINGS, *_STATES)
 
 
 @dataclass(frozen=True)

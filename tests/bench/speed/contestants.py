@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from tests.bench.random_models import MODELS
 from tests.bench.speed.make import Bundle, Checkpoint, Files, Genai, Gguf, OpenVino
+from tests.bench.speed.places import Cell
 
 ALL = ("float32", "int8", "int4")
 LLAMA = (
@@ -28,15 +30,18 @@ class Contestant:
     """The command that installs them."""
     processes: int = 1
     """Each of one thread, if there are several."""
+    others: tuple[str, ...] = ()
+    """The formats beside which it has models that are no Llamas."""
 
     @property
     def missing(self) -> list[str]:
         """The packages in `needs` that are not installed."""
         return [module for module in self.needs if find_spec(module) is None]
 
-    def takes_part(self, kind: str, threads: int) -> bool:
+    def takes_part(self, cell: Cell) -> bool:
         """Whether there is such a figure: several processes are measured with one thread each."""
-        return kind in self.formats and (self.processes == 1 or threads == 1)
+        formats = self.formats if MODELS[cell.place.name].family == "llama" else self.others
+        return cell.kind in formats and (self.processes == 1 or cell.threads == 1)
 
 
 TVM, ORT = "partc on tvm", "partc on ort"
@@ -56,9 +61,9 @@ _PLAIN_GGUF = Gguf({"float32": "F32", "int8": "Q8_0", "int4": "Q4_0"})
 CONTESTANTS = {
     one.name: one
     for one in (
-        Contestant(TVM, "partc_engine", Bundle("tvm"), ALL, *_PARTC_TVM),
+        Contestant(TVM, "partc_engine", Bundle("tvm"), ALL, *_PARTC_TVM, others=ALL),
         Contestant(TVM_CACHE, "partc_engine", Bundle("tvm", cache="int8"), ("int4",), *_PARTC_TVM),
-        Contestant(ORT, "partc_engine", Bundle("ort"), ALL, *_PARTC),
+        Contestant(ORT, "partc_engine", Bundle("ort"), ALL, *_PARTC, others=ALL),
         Contestant(ORT_64, "partc_engine", Bundle("ort", block=64), ("int4",), *_PARTC),
         Contestant(ORT_128, "partc_engine", Bundle("ort", block=128), ("int4",), *_PARTC),
         Contestant(RING, "partc_ring", Bundle("ort"), ALL, *_PARTC),
@@ -70,6 +75,8 @@ CONTESTANTS = {
         Contestant(LLAMA_Q4_K, "llama", Gguf({"int4": "Q4_K_S"}), ("int4",), *_CPP),
         Contestant(LLAMA_IQ4_NL, "llama", Gguf({"int4": "IQ4_NL"}), ("int4",), *_CPP),
         Contestant(LLAMA_RPC, "llama", _PLAIN_GGUF, ALL, *_CPP, 2),
-        Contestant(TRANSFORMERS, "hf", Checkpoint(), ("float32",), ("transformers", "torch"), _PARTC[1]),
+        Contestant(
+            TRANSFORMERS, "hf", Checkpoint(), ("float32",), ("transformers", "torch"), _PARTC[1], others=ALL
+        ),
     )
 }

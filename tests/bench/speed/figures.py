@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.bench.llamas import cached_values, head_size, matrix_values
+from tests.bench.random_models import MODELS
 from tests.bench.speed.clocks import Sample
 from tests.bench.speed.contestants import CONTESTANTS, ORT, TVM
 from tests.bench.speed.engines.contract import CONTEXT
@@ -87,13 +87,13 @@ class Table:
         return found and Figure(*(size * part for part in (found.median, found.low, found.high)))
 
     def read_bytes(self, name: str, context: int) -> float:
-        """The bytes that a token reads of weights and cache; those of others count as partc's."""
+        """The bytes that a token reads of weights and caches, and moves of states; those of others count as partc's."""
         files = CONTESTANTS[name].files
         if not isinstance(files, Bundle):
             files = Bundle("tvm" if self.reference == TVM else "ort")
-        model = self.cell.place.name
-        cache = files.cache_bytes(head_size(model)) * cached_values(model, context)
-        return files.weight_bytes(self.cell.kind) * matrix_values(model) + cache
+        model = MODELS[self.cell.place.name]
+        cache = files.cache_bytes(model.head) * model.row_values * context
+        return files.weight_bytes(self.cell.kind) * model.matrix_values + cache + 8 * model.state_values
 
     def byte_s(self, asked: str) -> float:
         """Seconds that a streaming read took for a byte: the median of the same rounds."""

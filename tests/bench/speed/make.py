@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tests.bench.llamas import SHAPES, WEIGHTS, add_tokenizer, make_checkpoint
+from tests.bench.llamas import WEIGHTS, add_tokenizer
+from tests.bench.random_models import MODELS
 from tests.bench.speed.outputs import expected_file
 from tests.bench.speed.places import DEVICES, Cell, bundles, checkpoint
 
@@ -190,7 +191,7 @@ def make_random(place: Path) -> None:
         print(f"making {checkpoint(place)}", file=sys.stderr, flush=True)
         _python("tests.bench.speed.make", str(place))
     if not (checkpoint(place) / "tokenizer.json").exists():
-        add_tokenizer(checkpoint(place), SHAPES[place.name]["vocab_size"])
+        add_tokenizer(checkpoint(place), MODELS[place.name].config["vocab_size"])
     expected = expected_file(checkpoint(place))
     if not expected.exists():
         _python("tests.bench.speed.outputs", str(checkpoint(place)), str(expected))
@@ -215,4 +216,4 @@ def _remove(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    make_checkpoint(Path(sys.argv[1]), Path(sys.argv[1]).name)
+    MODELS[Path(sys.argv[1]).name].make_checkpoint(Path(sys.argv[1]))

@@ -33,7 +33,7 @@ class Cell:
     @property
     def turns(self) -> int:
         """Turns of decode in a round. A ring takes in a prompt before each, which a large model needs long for."""
-        return 4 if self.place.name == "110M" else 2
+        return 4 if self.place.name.startswith("110M") else 2
 
     @property
     def title(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 
+from tests.bench.random_models import MODELS
 from tests.bench.speed.aims import HOP_US, Outcome
 from tests.bench.speed.contestants import CONTESTANTS, LLAMA_CPP
 from tests.bench.speed.engines.contract import CONTEXT, PROMPT
@@ -76,8 +77,9 @@ def _section(table: Table) -> list[str]:
 
 def _limit(table: Table, context: int) -> str:
     asked = decode_at(context)
+    moves = "reads and writes" if MODELS[table.cell.place.name].state_values else "reads"
     return (
-        f"A token reads {table.read_bytes(table.reference, context) / 1e6:,.0f} MB; memory gives"
+        f"A token {moves} {table.read_bytes(table.reference, context) / 1e6:,.0f} MB; memory gives"
         f" {1e-9 / table.byte_s(asked):.1f} GB/s, so {table.limit_s(asked) * 1e3:.2f} ms is the least it can take."
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.bench.llamas import SHAPES, matrix_values
+from tests.bench.random_models import MODELS
 from tests.bench.speed.aims import outcomes
 from tests.bench.speed.clocks import Sample, process_clock
 from tests.bench.speed.contestants import (
@@ -21,6 +22,7 @@ from tests.bench.speed.contestants import (
     ORT,
     ORT_128,
     ORT_GENAI,
+    TRANSFORMERS,
     TVM,
     TVM_CACHE,
     TWO,
@@ -274,14 +276,37 @@ def test_the_clock_of_a_process_is_its_own() -> None:
 
 
 @pytest.mark.hf
-@pytest.mark.parametrize("model", SHAPES)
-def test_matrices_are_counted_as_transformers_makes_them(model: str) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_matrices_and_states_are_counted_as_transformers_makes_them(model: str) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
+    counted = MODELS[model]
+    config = transformers.CONFIG_MAPPING[counted.family](**counted.config)
     with torch.device("meta"):
-        made = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPES[model]))
+        made = transformers.AutoModelForCausalLM.from_config(config).eval()
+        cache = transformers.DynamicCache(config=config)
+        name = "cache_params" if counted.family == "mamba2" else "past_key_values"
+        made(torch.zeros((1, 8), dtype=torch.int64), use_cache=True, **{name: cache})
     linear = [module for module in made.modules() if isinstance(module, torch.nn.Linear)]
-    assert sum(module.weight.numel() for module in linear) == matrix_values(model)
+    assert sum(module.weight.numel() for module in linear) == counted.matrix_values
+    rows = [one.keys.numel() + one.values.numel() for one in cache.layers if hasattr(one, "keys")]
+    assert sum(rows) == 8 * counted.row_values
+    whole = [one for one in cache.layers if hasattr(one, "recurrent_states")]
+    states = [
+        one.recurrent_states[0].numel() + one.conv_states[0][..., 1:].numel() for one in whole
+    ]  # a column more than the convolution reads
+    assert sum(states) == counted.state_values
+
+
+def test_what_a_token_rewrites_counts_twice_and_transformers_stands_beside() -> None:
+    cell = replace(CELL, place=Path("110M-mamba2"))
+    found, model = table(0.5, 1.0, {TVM: 0.25}, cell), MODELS["110M-mamba2"]
+    assert found.read_bytes(TVM, 128) == pytest.approx(model.matrix_values * 0.5625 + 8 * model.state_values)
+    assert found.read_bytes(TVM, 512) == found.read_bytes(TVM, 128), "it keeps no rows"
+    assert "A token reads and writes " in document(MACHINE, {}, [found], [], {}, 3)
+    taking = {name for name, one in CONTESTANTS.items() if one.takes_part(cell)}
+    assert taking == {TVM, ORT, TRANSFORMERS}
+    assert TRANSFORMERS not in {name for name, one in CONTESTANTS.items() if one.takes_part(CELL)}
 
 
 @pytest.mark.hf

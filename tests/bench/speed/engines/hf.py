@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,17 @@ from tests.bench.speed.outputs import NEXT, Array, prompt
 
 
 class _Stepper:
-    grows = False
-
     def __init__(self, path: Path, threads: int) -> None:
         import torch
-        from transformers import LlamaForCausalLM
+        from transformers import AutoModelForCausalLM
 
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
         self._tensor: Any = torch.tensor
-        self._model = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self._model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        accepted = signature(self._model.forward).parameters
+        self._kept = "cache_params" if "cache_params" in accepted else "past_key_values"
+        self.grows = "linear_attention" in (getattr(self._model.config, "layer_types", None) or ())
         self._cache: Any = None
         self._logits: Any = None
 
@@ -40,9 +42,9 @@ class _Stepper:
 
     def _run(self, tokens: list[int]) -> None:
         found = self._model(
-            self._tensor([tokens]), past_key_values=self._cache, use_cache=True, logits_to_keep=1
+            self._tensor([tokens]), use_cache=True, logits_to_keep=1, **{self._kept: self._cache}
         )
-        self._cache, self._logits = found.past_key_values, found.logits
+        self._cache, self._logits = found[self._kept], found.logits
 
 
 def load_stepper(path: Path, threads: int) -> Stepper:

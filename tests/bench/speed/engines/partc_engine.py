@@ -19,6 +19,7 @@ class _Stepper:
         self._logits: Array
 
     def clear(self) -> None:
+        self._model.clear()
         self._filled = 0
 
     def take(self, tokens: int) -> None:
@@ -32,7 +33,7 @@ class _Stepper:
         return self._logits
 
     def back(self, context: int) -> None:
-        """The next step overwrites what the last one wrote."""
+        """The next step overwrites what the last one wrote; states that it goes on from change no time."""
 
 
 def load(path: Path, threads: int, processes: int) -> Engine:
