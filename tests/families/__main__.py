@@ -8,14 +8,14 @@ with `--sources` the encoder-decoders of `tests/families/sources.py`, with `--me
 sound among their tokens of `tests/families/media.py`.
 
 Every family gets a process of its own, so that one which crashes or hangs ends nothing else. Prints a line a family,
-then the counts; `--json FILE` writes the results, `--markdown FILE` the section of this run in the page. Exit code 1
-if fewer than `--least` families count.
+then the counts; `--json FILE` writes the results so far after each, and `--known FILE` takes what such a file has
+instead of a run; `--markdown FILE` writes the section of these families in the page. Exit code 1 if fewer than
+`--least` families count.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import multiprocessing
 import resource
@@ -23,12 +23,11 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.families.page import Kind, Outcome, section, write_section
+from tests.families.page import Kind, Outcome, read_outcomes, section, write_outcomes, write_section
 
 if TYPE_CHECKING:
     from tests.families.check import Result
@@ -56,6 +55,14 @@ def main() -> int:
             f"--{models}", dest="models", action="store_const", const=models, help=f"{text} instead"
         )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    parser.add_argument(
+        "--known",
+        type=Path,
+        metavar="FILE",
+        nargs="+",
+        default=[],
+        help="results of the same code: no new runs",
+    )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write them into this page")
     parser.add_argument("--jobs", type=int, default=2, help="families at once (default 2)")
     parser.add_argument("--limit", type=float, default=300.0, metavar="S", help="seconds a family may take")
@@ -64,10 +71,16 @@ def main() -> int:
     kind = Kind(options.target, options.quantize, options.models)
     _load_libraries()
     families = options.families or _families(kind)
+    known = {outcome.family: outcome for file in options.known for outcome in read_outcomes(file)}
     outcomes = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        for outcome in pool.map(lambda family: _supervised(family, kind, options.limit), families):
+        runs = pool.map(
+            lambda family: known.get(family) or _supervised(family, kind, options.limit), families
+        )
+        for outcome in runs:
             outcomes.append(outcome)
+            if options.json:
+                write_outcomes(options.json, outcomes)
             print(
                 f"{outcome.family:28} {outcome.verdict:20} {outcome.seconds:5.0f} s  {outcome.detail[:300]}",
                 flush=True,
@@ -78,9 +91,7 @@ def main() -> int:
         f"{counted} families count, of {made} that can be made tiny from a config, of {len(outcomes)} in all"
     )
     if options.markdown:
-        write_section(options.markdown, section(kind, outcomes))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n")
+        write_section(options.markdown, section(kind, outcomes, whole=not options.families))
     return 0 if counted >= min(options.least, len(families)) else 1
 
 

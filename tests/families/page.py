@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -42,10 +43,21 @@ _QUANTIZED_MEDIA = (
     "give the tokens of the uncut model of the same quantisation: 24 greedy tokens for three prompts with a picture\n"
     "or a sound, and one without, alone and at once, and all negative controls pass."
 )
+_NAMED = "\nOnly the families named in this section were run."
 _QUANTIZED_TENSORS = (
     "give the outputs of the uncut model of the same quantisation for a batch of two, within 2 % of the largest\n"
     "value; nothing of the picture or of the sound crosses a link, and all negative controls pass."
 )
+
+
+Models = Literal["decoders", "tensors", "sources", "media"]
+PREFIXES: dict[Models, str] = {
+    "decoders": "Target",
+    "tensors": "Pictures and sound, target",
+    "sources": "Encoder-decoders, target",
+    "media": "Pictures and sound among tokens, target",
+}
+"""How the titles of their sections begin."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +67,14 @@ class Kind:
     target: str
     quantize: str | None = None
     """int8, int4 or None."""
-    models: Literal["decoders", "tensors", "sources", "media"] = "decoders"
+    models: Models = "decoders"
     """Causal language models, encoders of pictures and sound, encoder-decoders, or models that read pictures or sound
     among their tokens."""
 
     @property
     def title(self) -> str:
         """`Target tvm, int4`."""
-        kind = {
-            "decoders": "Target",
-            "tensors": "Pictures and sound, target",
-            "sources": "Encoder-decoders, target",
-            "media": "Pictures and sound among tokens, target",
-        }[self.models]
+        kind = PREFIXES[self.models]
         return f"{kind} {self.target}, {self.quantize}" if self.quantize else f"{kind} {self.target}"
 
     @property
@@ -101,13 +108,27 @@ class Outcome:
     seconds: float
 
 
-def section(kind: Kind, outcomes: Sequence[Outcome]) -> str:
-    """The section of a run: the families that count in one paragraph, the rest with reasons."""
+def read_outcomes(file: Path) -> list[Outcome]:
+    """What `write_outcomes` wrote."""
+    return [Outcome(**fields) for fields in json.loads(file.read_text())]
+
+
+def write_outcomes(file: Path, outcomes: Sequence[Outcome]) -> None:
+    """Write outcomes as JSON."""
+    file.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n")
+
+
+def section(kind: Kind, outcomes: Sequence[Outcome], *, whole: bool = True) -> str:
+    """The section of a run: the families that count in one paragraph, the rest with reasons.
+
+    A run that is not `whole` was of named families: it says nothing about the others.
+    """
     counted = [f"`{outcome.family}`" for outcome in outcomes if outcome.verdict == "counts"]
     made = sum(outcome.verdict != "cannot be made tiny" for outcome in outcomes)
+    command, alone = (kind.command, "") if whole else (f"{kind.command} FAMILY …", _NAMED)
     text = f"""## {kind.title}
 
-Written by `{kind.command} --markdown docs/families.md`. Of {len(outcomes)} families, {made} can be made tiny from a
+Written by `{command} --markdown docs/families.md`.{alone} Of {len(outcomes)} families, {made} can be made tiny from a
 configuration; {len(counted)} of those are compiled for three devices with no code of their own, and
 {kind.proof}
 
@@ -121,11 +142,18 @@ configuration; {len(counted)} of those are compiled for three devices with no co
 
 
 def write_section(page: Path, new: str) -> None:
-    """Put a section into the page in the place of the one with its title, or behind the others."""
+    """Put a section into the page in the place of the one with its title, or behind the others of its models."""
     head, *sections = page.read_text().split("\n## ")
     kept = {text.partition("\n")[0]: text.rstrip("\n") for text in sections}
     kept[new.partition("\n")[0].removeprefix("## ")] = new.removeprefix("## ").rstrip("\n")
-    page.write_text("\n\n## ".join([head.rstrip("\n"), *kept.values()]) + "\n")
+    ordered = [kept[title] for title in sorted(kept, key=_models_of)]
+    page.write_text("\n\n## ".join([head.rstrip("\n"), *ordered]) + "\n")
+
+
+def _models_of(title: str) -> int:
+    """The place of a section among those of other models: decoders, encoders, encoder-decoders, media, others."""
+    prefixes = [f"{prefix} " for prefix in PREFIXES.values()]
+    return next((place for place, prefix in enumerate(prefixes) if title.startswith(prefix)), len(prefixes))
 
 
 def _short(detail: str) -> str:
