@@ -180,6 +180,12 @@ def _is_empty(value: Value | None, axis: object, inferred: Inferred) -> bool:
     return shape is not None and isinstance(axis, int) and shape[axis] == 0
 
 
+def _scatter(node: Node, inferred: Inferred) -> Value | None:
+    """A scatter that writes nothing."""
+    updates = None if node.inputs[2] is None else inferred.shape(node.inputs[2])
+    return node.inputs[0] if updates is not None and 0 in updates else None
+
+
 def _single(node: Node, inferred: Inferred) -> Value | None:
     """`Concat` of one, `Split` into one."""
     return node.inputs[0] if len(node.outputs) == 1 and _keeps_shape(node, inferred) else None
@@ -265,6 +271,8 @@ RULES: dict[str, Callable[[Node, Inferred], Value | None]] = {
     "Resize": _resize,
     "Concat": _concat,
     "Split": _single,
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter,
     "Add": _neutral(0, commutes=True),
     "Sub": _neutral(0, commutes=False),
     "Mul": _neutral(1, commutes=True),
