@@ -115,10 +115,18 @@ def _difference(cut: DirectRing, uncut: DirectRing, prompts: list[list[int]], ri
         return "tokens differ"
     if [batch[0] for batch in cut.generate_together([[prompt] for prompt in prompts], TOKENS)] != right:
         return "tokens of requests at once differ"
-    if cut.generate(prompts[:2], TOKENS) != uncut.generate(prompts[:2], TOKENS):
+    batch = _batch(cut, prompts)
+    if cut.generate(batch, TOKENS) != uncut.generate(batch, TOKENS):
         return "tokens of a batch differ"
     error = largest_error(cut, uncut)
     return "" if error <= QUANTIZED_TOLERANCE else f"tokens equal, but an error of {error:.1e}"
+
+
+def _batch(ring: DirectRing, prompts: list[list[int]]) -> list[list[int]]:
+    """Two prompts for one request; of equal length where the model takes no others."""
+    middle, long = prompts[1:]
+    uniform = ring.roles[ring.source].model.uniform_positions
+    return [middle, long[: len(middle)]] if uniform else prompts[:2]
 
 
 def _changes(tiny: Tiny, text: str, control: str, uncut: DirectRing, right: list[list[int]]) -> bool:

@@ -21,6 +21,15 @@ EXPERTS = {"mixtral": 8, "qwen2_moe": 8, "gpt_oss": 8}
 OPERATORS = {"int8": "MatMulInteger", "int4": "MatMulNBits"}
 """Precision → what an operator of its products is called in ONNX, at least in part."""
 OTHERS = [family for family in (*REQUIRED, *EXPERTS) if family not in DISTINCT]
+STATES = {
+    "lfm2": "short convolutions beside attention",
+    "mamba2": "a decay for every head",
+    "qwen3_next": "gated delta rule beside attention",
+    "rwkv": "a weighted mean of every channel",
+    "llama4_text": "attention in chunks; prompts of one request have equal length",
+    "deepseek_v3": "latent attention",
+}
+"""Families whose states or caches are of another kind."""
 
 
 @pytest.mark.ort
@@ -45,6 +54,15 @@ def test_ort(family: str, tmp_path: Path) -> None:
 )
 def test_tvm(family: str, precision: str, tmp_path: Path) -> None:
     _check(_import(family, tmp_path, "tvm"), precision)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "target", [pytest.param("ort", marks=pytest.mark.ort), pytest.param("tvm", marks=pytest.mark.tvm)]
+)
+@pytest.mark.parametrize("family", STATES)
+def test_states(family: str, target: str, tmp_path: Path) -> None:
+    _check(_import(family, tmp_path, target), "int4")
 
 
 @pytest.mark.ort
