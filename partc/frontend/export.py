@@ -40,6 +40,7 @@ from partc.frontend.alignment import NotAlignedError, align_queries
 from partc.frontend.axes import UnknownPositionsError, ask_axes
 from partc.frontend.complex_pairs import complex_as_pairs
 from partc.frontend.encoder_decoder import WrappedEncoderDecoder
+from partc.frontend.large_tensors import LargeAreFake
 from partc.frontend.last_rows import last_rows_only
 from partc.frontend.media import Media, media_input
 from partc.frontend.multimodal import WrappedMultimodal
@@ -176,14 +177,17 @@ def _fake_parameters(mode: FakeTensorMode) -> Iterator[None]:
     register_parameter = torch.nn.Module.register_parameter
 
     def register_fake(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
-        if parameter is not None and not isinstance(parameter, FakeTensor):
+        if isinstance(parameter, FakeTensor):  # tied to another one, or too large to be made
+            parameter.requires_grad_(False)
+        elif parameter is not None:
             fake = mode.from_tensor(parameter.detach(), static_shapes=True)
             parameter = torch.nn.Parameter(fake, requires_grad=False)
         register_parameter(module, name, parameter)
 
     torch.nn.Module.register_parameter = register_fake  # type: ignore[method-assign, assignment]
     try:
-        yield
+        with LargeAreFake(mode):
+            yield
     finally:
         torch.nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
 
