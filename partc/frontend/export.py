@@ -40,12 +40,13 @@ from partc.frontend.alignment import NotAlignedError, align_queries
 from partc.frontend.axes import UnknownPositionsError, ask_axes
 from partc.frontend.complex_pairs import complex_as_pairs
 from partc.frontend.encoder_decoder import WrappedEncoderDecoder
+from partc.frontend.experts import replace_experts
 from partc.frontend.large_tensors import LargeAreFake
 from partc.frontend.last_rows import last_rows_only
 from partc.frontend.media import Media, media_input
 from partc.frontend.multimodal import WrappedMultimodal
 from partc.frontend.placeholders import FeaturesFound, NoFeaturesError, TextLooksAheadError
-from partc.frontend.recurrent import StateLostError, recurrences
+from partc.frontend.recurrent import StateLostError, has_own_cache, recurrences
 from partc.frontend.sizes import simplify_sizes
 from partc.frontend.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
 from partc.frontend.tracing import NotCausalError, Trace, TraceCache, register, tracing
@@ -142,7 +143,8 @@ class _Wrapped(torch.nn.Module):
             layers = _layer_count(self.network.config)
             name = "cache_params" if "cache_params" in self.accepted else "past_key_values"
             # Models with a cache of their own kind are traced as if they had none.
-            arguments |= {name: TraceCache(layers, past), "use_cache": not self.accepted & _OWN_CACHES}
+            has_own = self.accepted & _OWN_CACHES or has_own_cache(self.network)
+            arguments |= {name: TraceCache(layers, past), "use_cache": not has_own}
         else:
             arguments["attention_mask"] = (trace.index[None, :] < trace.length[:, None]).to(torch.int64)
             if "use_cache" in self.accepted:
@@ -220,6 +222,7 @@ def build_fake(
             config, attn_implementation=attention, dtype=dtype, **options
         )
     _compute_tables(network)
+    replace_experts(network)
     return network.eval()
 
 

@@ -7,7 +7,8 @@ number of tokens; the functions that a prompt goes through are replaced by opera
 in the modules of a model's code. A model whose code calls others is refused, since its trace would forget its past.
 
 Older models ask no cache. Their convolutions are `torch.nn.Conv1d` that fill up in front, and `ZeroPad2d` that shift
-rows by one: these become `partc.CausalConv` as well. They are traced as if they had no state.
+rows by one: these become `partc.CausalConv` as well. They are traced as if they had no state, and so are models with a
+class of cache of their own; a module in which these write out their linear attention is known by what it holds.
 
 Where a model limits the time steps of Mamba 2 in prompts but not in single tokens, the single token is followed.
 """
@@ -20,11 +21,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch.nn import functional
 from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache
 
 from partc.frontend.own_operators import symbolic_name
 from partc.ir.operators import CAUSAL_CONV, LINEAR_ATTENTION
@@ -164,9 +167,7 @@ def recurrences(network: torch.nn.Module, recurrence: Recurrence | None) -> Iter
         yield
         return
     token = _CURRENT.set(recurrence)
-    modules = {sys.modules[type(module).__module__] for module in network.modules()}
-    places: list[Any] = [module for module in modules if module.__name__.startswith("transformers.models.")]
-    places += {type(module) for module in network.modules()}
+    places: list[Any] = [*_code_of(network), *{type(module) for module in network.modules()}]
     before = [
         (place, name, vars(place)[name]) for place in places for name in REPLACED if name in vars(place)
     ]
@@ -186,8 +187,25 @@ def recurrences(network: torch.nn.Module, recurrence: Recurrence | None) -> Iter
         _CURRENT.reset(token)
 
 
-def _filter_of(name: str, module: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """The stand-in for a module that sees earlier rows without a cache; None: it is no such module."""
+def _code_of(network: torch.nn.Module) -> list[ModuleType]:
+    """The modules of transformers in which a model's code stands."""
+    found = {sys.modules[type(module).__module__] for module in network.modules()}
+    return [module for module in found if module.__name__.startswith("transformers.models.")]
+
+
+def has_own_cache(network: torch.nn.Module) -> bool:
+    """Whether a model's code has a class of cache of its own, and takes no other."""
+    return any(
+        isinstance(each, type) and issubclass(each, Cache) and each.__module__ == code.__name__
+        for code in _code_of(network)
+        for each in vars(code).values()
+    )
+
+
+def _filter_of(name: str, module: torch.nn.Module) -> Callable[..., Any] | None:
+    """The stand-in for a module that sees earlier rows without a cache of ours; None: it is no such module."""
+    if {*vars(module), *module._modules, *module._buffers} >= _LIGHTNING:
+        return lambda *arguments, **options: _lightning(_CURRENT.get(), module, *arguments, **options)
     match module:
         case torch.nn.ZeroPad2d(padding=(0, 0, 1, -1)):
             return lambda rows: _CURRENT.get().shift(f"{name}.rows", rows)
@@ -310,6 +328,28 @@ def _gated_sum(recurrence: Recurrence, given: dict[str, Any]) -> tuple[torch.Ten
     one = torch.ones((*rows.shape[:2], 1, 1))
     out, _ = recurrence.attend(one, one, rows[..., None], torch.log(gate.float())[..., None])
     return out.squeeze(-1).to(rows.dtype), None
+
+
+_LIGHTNING = {"qkv_proj", "slope_rate", "norm", "output_gate", "out_proj", "act_fn", "layer_idx", "head_dim"}
+"""What a module of lightning attention holds."""
+
+
+def _lightning(
+    recurrence: Recurrence, module: Any, hidden_states: torch.Tensor, *others: Any, **options: Any
+) -> tuple[torch.Tensor, None]:
+    """A module of lightning attention: every head's state decays by a constant, `slope_rate` [heads, 1, 1].
+
+    hidden_states is [batch, sequence, width].
+    """
+    batch, sequence, _ = hidden_states.shape
+    heads = module.slope_rate.shape[0]
+    rows = module.act_fn(module.qkv_proj(hidden_states)).reshape(batch, sequence, heads, -1)
+    query, key, value = rows.split(module.head_dim, -1)
+    decay = -module.slope_rate.float().reshape(heads, 1).expand(batch, sequence, heads, 1)
+    recurrence.begin_scan(module.layer_idx)
+    out, _ = recurrence.attend(query, key, value, decay)
+    normal = module.norm(out.to(hidden_states.dtype).flatten(2))
+    return module.out_proj(torch.sigmoid(module.output_gate(hidden_states)) * normal), None
 
 
 REPLACED: Mapping[str, Callable[[Recurrence, dict[str, Any]], Any]] = {

@@ -22,6 +22,7 @@ KINDS = {
     "mamba2": "a decay for every head",
     "qwen3_next": "gated delta rule beside attention",
     "kimi_linear": "a decay for every channel, and beta",
+    "minimax": "a constant decay in a module of its own, and a class of cache of its own",
     "recurrent_gemma": "a gated sum of every channel, and convolutions without a cache",
     "rwkv": "a weighted mean of every channel, and shifted rows",
 }
@@ -35,7 +36,8 @@ QUICK = ("lfm2", "mamba2")
 def test_family(family: str, tmp_path: Path) -> None:
     result = check_family(family, tiny_config(family), tmp_path)
     assert result.equal, result.detail
-    assert {"convolution", "slot"} <= result.controls.keys()
+    assert "slot" in result.controls
+    assert {"convolution", "memory"} & result.controls.keys()
     assert all(result.controls.values()), result.controls
 
 
@@ -69,3 +71,11 @@ def test_a_function_of_another_name_is_refused(
     monkeypatch.setattr(recurrent, "REPLACED", known)
     with pytest.raises(ModelError, match=f"its code computes {what} in a way that partc does not know"):
         load_model(tiny(tmp_path, "mamba2"))
+
+
+def test_linear_attention_in_a_module_that_is_not_known_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recurrent, "_LIGHTNING", {"nothing has this"})
+    with pytest.raises(ModelError, match="cannot be traced"):
+        load_model(tiny(tmp_path, "minimax"))

@@ -123,6 +123,7 @@ FURTHER: dict[str, dict[str, Any]] = {
     "lfm2": _SHORT,
     "lfm2_moe": _SHORT | {"num_dense_layers": 1},
     "lfm3": _SHORT,
+    "longcat_flash": {"zero_expert_num": 2, "expert_ffn_hidden_size": 32},
     "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 2},
     "nemotron_h": _NO_LIMIT,
     "qwen4_exp": _LINEAR,
