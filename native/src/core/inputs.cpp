@@ -57,6 +57,13 @@ Tensor sliced(const Tensor& tensor, std::size_t axis, std::uint64_t begin, std::
   return found;
 }
 
+/// Zeros of the largest sizes that the plan has.
+Tensor blank(const build::TensorType& declared, const Dims& dims) {
+  const ElementType* type = element_type(declared.dtype);
+  const Shape shape = evaluate_shape(declared.shape, dims);
+  return {type, shape, Frame::copy(std::string(bytes_of(shape, type->bytes), '\0'))};
+}
+
 }  // namespace
 
 void check_prompts(const Prompts& prompts, std::uint64_t new_tokens, const Role& role) {
@@ -93,6 +100,26 @@ void check_tokens(const Counts& tokens, const std::string& where, const build::M
   const std::uint64_t largest = tokens.empty() ? 0 : *std::ranges::max_element(tokens);
   if (largest < most) return;
   throw run_error("token " + std::to_string(largest) + " is not below vocab_size, " + std::to_string(most), where);
+}
+
+void check_placeholders(const Prompts& prompts, bool has_tensors, const Role& role) {
+  const build::Model& model = role.model();
+  if (!model.placeholder_token) {
+    if (!has_tensors) return;
+    throw run_error("a model that generates text takes prompts, not tensors", "", "Client.generate");
+  }
+  const std::string token = std::to_string(*model.placeholder_token);
+  const std::uint64_t wanted = has_tensors ? model.placeholders : 0;
+  for (std::size_t row = 0; row < prompts.size(); ++row) {
+    const auto found = static_cast<std::uint64_t>(std::ranges::count_if(prompts[row], [&](std::uint64_t id) {
+      return static_cast<std::int64_t>(id) == *model.placeholder_token;
+    }));
+    if (found == wanted) continue;
+    const std::string takes = has_tensors ? "what is given takes " + std::to_string(wanted)
+                                          : "nothing is given that would take their place";
+    throw run_error("it has the token " + token + " " + std::to_string(found) + " times, and " + takes,
+                    "prompt " + std::to_string(row + 1), "partc run writes them: --image, --audio");
+  }
 }
 
 Dims check_tensors(const Tensors& arrays, const Role& role) {
@@ -172,6 +199,16 @@ Tensors padded(const Prompts& prompts, const Role& role) {
   Tensors arrays{{std::string(INPUT_IDS), Tensor::int64(shape, ids)}};
   if (role.inputs.contains("token_type_ids")) {
     arrays.set("token_type_ids", Tensor::int64(shape, std::vector<std::int64_t>(ids.size())));
+  }
+  return arrays;
+}
+
+Tensors with_media(Tensors arrays, const Tensors& given, const Role& role) {
+  if (!role.model().placeholder_token) return arrays;
+  for (const auto& [name, array] : given) arrays.set(name, array);
+  if (!given.empty()) return arrays;
+  for (const auto& [name, declared] : role.inputs) {
+    if (!arrays.contains(name)) arrays.set(name, blank(declared, role.dims()));
   }
   return arrays;
 }

@@ -16,6 +16,9 @@ void check_prompts(const Prompts& prompts, std::uint64_t new_tokens, const Role&
 void check_length(std::uint64_t tokens, const std::string& where, std::uint64_t new_tokens, const Role& role);
 /// Holds token ids against the vocabulary. Throws Error: naming the token and the limit.
 void check_tokens(const Counts& tokens, const std::string& where, const build::Model& model);
+/// Holds the placeholders of prompts against the picture or the sound that comes with them, or does not.
+/// Throws Error: there are too few or too many, or the model takes nothing besides its prompt.
+void check_placeholders(const Prompts& prompts, bool has_tensors, const Role& role);
 /// The sizes that the inputs of a model give to the symbols in their shapes.
 /// Throws Error: an input is missing or unknown, or has another type or shape than the model's.
 Dims check_tensors(const Tensors& arrays, const Role& role);
@@ -23,6 +26,8 @@ Dims check_tensors(const Tensors& arrays, const Role& role);
 Tensors read_tensors(const std::vector<messages::TensorSpec>& specs, const Frames& frames);
 /// The inputs of a model for prompts: right-padded to one length; a source, where the model reads one before.
 Tensors padded(const Prompts& prompts, const Role& role);
+/// The inputs for prompts with those of a picture or a sound; where none is given a blank one, which no token reads.
+Tensors with_media(Tensors arrays, const Tensors& given, const Role& role);
 /// The inputs of a model with the tokens that its answers begin behind, where it reads a source before.
 Tensors with_start(Tensors arrays, const Role& role);
 

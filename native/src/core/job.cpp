@@ -86,14 +86,17 @@ void fill_answer(Job& job, const messages::Submit& submit, const Role& role) {
 }
 
 /// Make the first step of prompts: right-padded to one length, each sequence with its own `length`.
-void fill_prompts(Job& job, const messages::Submit& submit, const Role& role) {
+/// Tensors beside them are the picture or the sound that they speak of.
+void fill_prompts(Job& job, const messages::Submit& submit, const Frames& frames, const Role& role) {
   check_prompts(submit.prompts, submit.max_new_tokens, role);
+  const Tensors given = read_tensors(submit.values, frames);
+  check_placeholders(submit.prompts, !given.empty(), role);
   std::vector<std::int64_t> lengths;
   const std::size_t start = role.model().start_tokens.size();
   for (const Counts& prompt : submit.prompts) {
     lengths.push_back(static_cast<std::int64_t>(start != 0 ? start : prompt.size()));
   }
-  fill(job, padded(submit.prompts, role), lengths, role);
+  fill(job, with_media(padded(submit.prompts, role), given, role), lengths, role);
   if (role.generates()) fill_answer(job, submit, role);
 }
 
@@ -251,8 +254,8 @@ JobPtr read_job(const Origin& origin, const messages::Submit& submit, const Fram
   job->trace = submit.trace;
   job->submitted = now;
   job->progress.since = now;
-  if (submit.values.empty()) {
-    fill_prompts(*job, submit, role);
+  if (submit.values.empty() || !submit.prompts.empty()) {
+    fill_prompts(*job, submit, frames, role);
   } else {
     fill_tensors(*job, submit, frames, role);
   }

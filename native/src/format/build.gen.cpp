@@ -76,7 +76,7 @@ void fields(Visitor& visit, Is<Submodule> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Model> auto& item) {
-  visit.begin(Form::map, 16, "");
+  visit.begin(Form::map, 19, "");
   visit("name", item.name, Need::required, anything);
   visit("task", item.task, Need::required, pattern_is_task);
   visit("dtype", item.dtype, Need::required, anything);
@@ -89,6 +89,9 @@ void fields(Visitor& visit, Is<Model> auto& item) {
   visit("bos_token_id", item.bos_token_id, Need::required, anything);
   visit("labels", item.labels, Need::required, anything);
   visit("start_tokens", item.start_tokens, Need::optional, anything);
+  visit("placeholder_token", item.placeholder_token, Need::optional, anything);
+  visit("placeholders", item.placeholders, Need::optional, most_9007199254740991);
+  visit("picture_size", item.picture_size, Need::optional, item_least_1_most_9007199254740991);
   visit("uniform_positions", item.uniform_positions, Need::optional, anything);
   visit("prompt_chunk", item.prompt_chunk, Need::optional, least_1_most_9007199254740991);
   visit("prefix_reuse", item.prefix_reuse, Need::optional, anything);

@@ -67,6 +67,9 @@ struct Model {
   std::optional<std::int64_t> bos_token_id{};
   std::optional<std::vector<std::string>> labels{};
   std::vector<std::int64_t> start_tokens{};
+  std::optional<std::int64_t> placeholder_token{};
+  std::uint64_t placeholders = 0;
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> picture_size{};
   bool uniform_positions = false;
   std::optional<std::uint64_t> prompt_chunk{};
   bool prefix_reuse = false;

@@ -30,10 +30,12 @@ inline constexpr std::string_view SOURCE_LENGTH = "source_length";
 inline constexpr std::string_view SOURCE = "source";
 inline constexpr std::string_view ONCE = "_once";
 
-inline constexpr std::array<std::string_view, 8> TASKS{{
+inline constexpr std::array<std::string_view, 10> TASKS{{
     "text-generation",
     "text2text-generation",
     "automatic-speech-recognition",
+    "image-text-to-text",
+    "audio-text-to-text",
     "text-classification",
     "feature-extraction",
     "image-classification",
@@ -41,10 +43,12 @@ inline constexpr std::array<std::string_view, 8> TASKS{{
     "graph",
 }};
 
-inline constexpr std::array<std::string_view, 3> GENERATING{{
+inline constexpr std::array<std::string_view, 5> GENERATING{{
     "text-generation",
     "text2text-generation",
     "automatic-speech-recognition",
+    "image-text-to-text",
+    "audio-text-to-text",
 }};
 
 /// One row of the table of element types.
