@@ -14,6 +14,7 @@ setting := "max_batch" N | "max_requests" N           1
          | "patience" N | "rejoin" N | "linger" N      seconds: 5, 0, 0
          | "first_request" N                           1
          | "contingencies" NAME …                      placements that the source has for a loss; none
+         | "picture" NAME TOKEN N                      an input float32[1, 3], for whose features a prompt has N TOKENs
          | "holds" SUBMODULE …                         on the device's disk; all that it runs in any placement
          | "rewritten" SUBMODULE …                     whose state, [batch, 4], is one that a step rewrites; none
 line    := [ event | command ] [ "#" comment ]

@@ -13,6 +13,7 @@
 | `open` | a greedy request without a trace in step 0, nothing in the others |
 | `ticket`, `plan`, `placement` | a text stands for its bytes, filled up with zeros |
 | `problem` | its cause, or `cause(where)`; message and hint are for people, so they are a comment |
+| `values` of `submit` | names alone: inputs of the model, all 0 |
 | `values` of `crossed`, `trace`, `result` | names alone; shapes are not written |
 | `vitals`, `ring` | as their structs say; `epoch` and `placement` of a ring are those of the role |
 | `timings`, `stats` | `steps` alone is written: how many rows the table has |
@@ -58,6 +59,7 @@ from partc.format.messages import (
     Rows,
     Stats,
     Status,
+    Submit,
     Timings,
     Want,
 )
@@ -119,6 +121,9 @@ def read_message(call: Call, setting: Setting, sender: str) -> tuple[Message, li
     elif kind in (Timings, Stats):
         specs = [TensorSpec("timing", "float64", (fields.pop("steps", 0), 1))]
         fields["values"] = specs
+    elif kind is Submit and fields["values"]:
+        specs = [_given(setting.role, name) for name in fields["values"]]
+        fields["values"] = specs
     elif fields.get("values"):
         specs = [TensorSpec(name, setting.role.types[name].dtype, ()) for name in fields["values"]]
         fields["values"] = specs
@@ -129,6 +134,11 @@ def read_message(call: Call, setting: Setting, sender: str) -> tuple[Message, li
     if "ring" in fields:
         fields["ring"] = {**_in_force(setting), **fields["ring"]}
     return _converted(fields, kind), _zeros(specs)
+
+
+def _given(role: Role, name: str) -> TensorSpec:
+    declared = role.inputs[name]
+    return TensorSpec(name, declared.dtype, tuple(declared.sizes(role.dims)))
 
 
 def print_message(message: Message, frames: Sequence[Frame], setting: Setting, sender: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -50,11 +51,14 @@ def parse_setting(device: str, text: str, others: Mapping[str, str] = {}) -> Set
     """
     facts, programs = _parse(device, text)
     following = {name: _parse(device, block)[1] for name, block in others.items()}
-    limits = {key: int(facts.pop(key)[0]) for key in _LIMITS if key in facts}
+    limits: dict[str, Any] = {key: int(facts.pop(key)[0]) for key in _LIMITS if key in facts}
+    picture = facts.pop("picture", None)
+    if picture is not None:
+        limits["picture"] = (picture[0], int(picture[1]), int(picture[2]))
     rewritten = facts.pop("rewritten", ())
     held, contingencies = facts.pop("holds", None), facts.pop("contingencies", ())
     kinds: dict[str, Sequence[Kind]] = dict.fromkeys(rewritten, ("whole",))
-    role = roles_of(programs, others=list(following.values()), kinds=kinds, **limits)[device]  # type: ignore[arg-type]
+    role = roles_of(programs, others=list(following.values()), kinds=kinds, **limits)[device]
     if held is not None:
         role = role.changed(submodules=tuple(each for each in role.build.submodules if each.name in held))
     placements = {name: placement_of(each, role.addresses) for name, each in following.items()}

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import replace
+
 from partc.format.build import Build, EngineSpec, Memory, Model, Port, State, Submodule, TensorType
 from partc.format.dims import Shape, cut_dim
 from partc.format.placement import Placement, seal_placement, stages_of
@@ -20,6 +22,8 @@ IDS = TensorType("int64", ("batch", "sequence"))
 HIDDEN = TensorType("float32", ("batch", "sequence", 2))
 LOGITS = TensorType("float32", ("batch", 1, VOCABULARY))
 TOKEN = TensorType("int64", ("batch",))
+PICTURE = TensorType("float32", (1, 3))
+"""What goes in the place of placeholders."""
 
 Kind = Literal["rows", "whole"]
 Programs = Mapping[str, Mapping[str, str]]
@@ -39,13 +43,15 @@ def roles_of(
     max_sequence: int = LENGTH,
     others: Sequence[Programs] = (),
     kinds: Mapping[str, Sequence[Kind]] = {},
+    picture: tuple[str, int, int] | None = None,
 ) -> dict[str, Role]:
     """The roles of all devices.
 
     `input_ids` is the input; what is sampled are tokens, what they are sampled from are logits, and all other values
     are float32[batch, sequence, 2], unless `types` says otherwise. Every sub-module has a state of rows, or one of each
     of its `kinds`; one that is called with different values has none, and its own are `NAME.0`, `NAME.1`, …. Devices
-    hold what they run in `others` as well, which are placements that may follow.
+    hold what they run in `others` as well, which are placements that may follow. A `picture` is the name of a second
+    input, float32[1, 3], the token in whose place its features go, and how many of these they take.
     """
     model = Model(
         name="tiny", task="text-generation", dtype="float32", max_sequence=max_sequence, max_batch=max_batch,
@@ -53,6 +59,11 @@ def roles_of(
         labels=None, prompt_chunk=prompt_chunk, prefix_reuse=not kinds,
         step_requests=step_requests,
     )  # fmt: skip
+    if picture is not None:
+        name, token, rows = picture
+        task = "image-text-to-text"
+        model = replace(model, task=task, placeholder_token=token, placeholders=rows, prefix_reuse=False)
+        types = {**types, name: PICTURE}
     devices = dict.fromkeys(device for each in (programs, *others) for device in each)
     placements = [placement_of(each, devices, predicted) for each in (programs, *others)]
     known = {**_types(placements), **types}
@@ -103,7 +114,11 @@ def _build(
         device=device,
         target="null",
         model=model,
-        inputs=(Port("input_ids", IDS.dtype, IDS.shape),),
+        inputs=tuple(
+            Port(name, types[name].dtype, types[name].shape)
+            for name in types
+            if name == "input_ids" or types[name] is PICTURE
+        ),
         outputs=tuple(Port(name, TOKEN.dtype, TOKEN.shape) for name in types if types[name] is TOKEN),
         dims={"batch": model.max_batch, "sequence": model.max_sequence},
         values={name: types[name] for name in sorted(names & types.keys())},

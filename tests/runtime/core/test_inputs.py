@@ -13,6 +13,7 @@ from partc.format.build import TensorType
 from partc.format.frames import to_frame
 from partc.format.message_parts import TensorSpec
 from partc.runtime.core.inputs import (
+    check_placeholders,
     check_prompts,
     check_tensors,
     dtype_name,
@@ -21,8 +22,13 @@ from partc.runtime.core.inputs import (
     prompt_parts,
     read_tensors,
     specs_of,
+    with_media,
 )
 from tests.runtime.core.roles import changed, encoder, graph, roles
+from tests.runtime.roles import both, roles_of
+
+PICTURES = roles_of({"a": both("emit input_ids")}, picture=("pixels", 9, 2))["a"]
+"""A model that takes float32[1, 3] pixels in the place of two tokens 9."""
 
 
 def test_negative_token_ids() -> None:
@@ -108,3 +114,32 @@ def test_parts_of_a_prompt() -> None:
     assert [(begin, end) for begin, end, _ in parts] == [(0, 3), (3, 6), (6, 9)]
     assert [inputs["input_ids"].tolist() for _, _, inputs in parts] == [[[0, 1, 2]], [[3, 4, 5]], [[6, 7, 8]]]
     assert all(inputs["input_ids"].flags.c_contiguous for _, _, inputs in parts)
+
+
+def test_as_many_placeholders_as_a_picture_takes() -> None:
+    check_placeholders([[1, 9, 9]], ["pixels"], PICTURES)
+    for prompt, count in (([1, 9], 1), ([1, 9, 9, 9], 3), ([1], 0)):
+        with pytest.raises(RunError, match=rf"prompt 1: .* token 9 {count} times, and what is given takes 2"):
+            check_placeholders([prompt], ["pixels"], PICTURES)
+
+
+def test_no_placeholders_without_a_picture() -> None:
+    check_placeholders([[1, 2]], [], PICTURES)
+    with pytest.raises(RunError, match=r"prompt 2: .* token 9 1 times, and nothing is given"):
+        check_placeholders([[1, 2], [9]], [], PICTURES)
+
+
+def test_no_picture_for_a_model_of_text_alone() -> None:
+    check_placeholders([[9, 9]], [], roles()["a"])
+    with pytest.raises(RunError, match="takes prompts, not tensors"):
+        check_placeholders([[9, 9]], ["pixels"], roles()["a"])
+
+
+def test_a_picture_or_a_blank_one() -> None:
+    ids, pixels = np.ones((1, 2), np.int64), np.ones((1, 3), np.float32)
+    given = with_media({"input_ids": ids}, {"pixels": pixels}, PICTURES)
+    blank = with_media({"input_ids": ids}, {}, PICTURES)
+    assert [*given] == [*blank] == ["input_ids", "pixels"]
+    assert given["pixels"] is pixels
+    assert (blank["pixels"].dtype, blank["pixels"].tolist()) == (np.float32, [[0, 0, 0]])
+    assert [*with_media({"input_ids": ids}, {}, roles()["a"])] == ["input_ids"]
