@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import wave
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from partc.cli.requests import media_option
 from partc.errors import RunError
 from partc.format.files import PREPROCESSOR_FOLDER
+from partc.format.media import argument_of
 
 if TYPE_CHECKING:
     from partc.format.dtypes import Array
@@ -27,13 +28,16 @@ def read_media(
 ) -> list[dict[str, Array]]:
     """The inputs of the requests for pictures and sounds: one each, or with `batch` all in one.
 
+    A model that reads them among its tokens takes one a request.
+
     Raises:
         RunError: see `read_pictures` and `read_sounds`.
     """
+    has_prompt = role.model.placeholder_token is not None
     frames = "pixel_values" in role.inputs and len(role.inputs["pixel_values"].shape) == 5
-    together = batch or frames  # the pictures are the frames of one video
+    together = not has_prompt and (batch or frames)  # the pictures are the frames of one video
     pictures = [images] if together and images else [[file] for file in images]
-    pieces = [sounds] if batch and sounds else [[file] for file in sounds]
+    pieces = [sounds] if batch and not has_prompt and sounds else [[file] for file in sounds]
     return [read_pictures(some, role, build) for some in pictures] + [
         read_sounds(some, role, build) for some in pieces
     ]
@@ -42,12 +46,17 @@ def read_media(
 def read_pictures(files: Sequence[Path], role: Role, build: Path) -> dict[str, Array]:
     """The inputs of one request for these pictures: [pictures, channels, height, width], or of a video its frames.
 
+    Of a picture that is read among tokens they are what the checkpoint's preprocessor makes of it: [1, channels,
+    height, width], [patches, width], [1, crops, channels, height, width].
+
     Raises:
         RunError: the model takes no pictures, one cannot be read, or the extra or the preprocessor is missing.
     """
-    name, shape = _input_of(role, "pixel_values", "--image")
+    name, shape = _input_of(role, "--image", "pixel_values")
     process = _processor(build, role, "AutoImageProcessor")
-    pictures = [_picture(file) for file in files]
+    pictures = [_picture(file, role.model.picture_size) for file in files]
+    if role.model.placeholder_token is not None:
+        return _made(process(pictures[0], return_tensors="np"), role, "--image")
     if len(shape) == 5:  # the pictures are the frames of one video
         arrays = np.asarray(process(pictures, return_tensors="np")[name])
         return {name: _fitting(arrays.reshape(-1, *arrays.shape[-4:]), shape, "--image")}
@@ -61,28 +70,42 @@ def read_sounds(files: Sequence[Path], role: Role, build: Path) -> dict[str, Arr
     Raises:
         RunError: as `read_pictures`, or a piece is too long or has another sampling rate than the model.
     """
-    name, shape = _input_of(role, "input_values", "--audio", "input_features")
+    name, shape = _input_of(role, "--audio", "input_values", "input_features")
     process = _processor(build, role, "AutoFeatureExtractor")
     rate = int(process.sampling_rate)
     options: dict[str, Any] = {"sampling_rate": rate, "return_tensors": "np"}
+    has_prompt = role.model.placeholder_token is not None
+    most = _most_samples(process, shape, is_fixed=has_prompt)
     if len(shape) == 2:
-        options |= {"padding": "max_length", "max_length": shape[1]}
-    arrays = []
-    for file in files:
-        sound = _sound(file, rate)
-        _check_length(file, len(sound), process, shape)
-        arrays.append(np.asarray(process(sound, **options)[name]))
-    return {name: _fitting(np.concatenate(arrays), shape, "--audio")}
+        options |= {"padding": "max_length", "max_length": most}
+    sounds = [_sound(file, rate) for file in files]
+    for file, sound in zip(files, sounds, strict=True):
+        _check_length(file, len(sound), most)
+    if has_prompt:
+        whole = np.pad(sounds[0], (0, 0 if most is None else most - len(sounds[0])))
+        return _made(process(whole, **{"padding": "max_length", **options}), role, "--audio")
+    arrays = np.concatenate([np.asarray(process(sound, **options)[name]) for sound in sounds])
+    return {name: _fitting(arrays, shape, "--audio")}
 
 
-def _input_of(role: Role, name: str, option: str, other: str = "") -> tuple[str, tuple[int, ...]]:
-    """The tensor that the model takes, its batch as 0."""
-    found = next((known for known in (name, other) if known in role.inputs), None)
+def _input_of(role: Role, option: str, *keys: str) -> tuple[str, tuple[int, ...]]:
+    """The tensor that the model takes for what preprocessors call so, and its shape, where sizes that vary are 0."""
+    found = next((name for key in keys if (name := argument_of(key, role.inputs))), None)
     if found is None:
-        needed = "--prompt TEXT" if role.takes_tokens else media_option(role)
+        has_media = not role.takes_tokens or role.model.placeholder_token is not None
+        needed = media_option(role) if has_media else "--prompt TEXT"
         raise RunError(f"this model takes {', '.join(role.inputs)}", where=option, hint=f"give {needed}")
-    shape = role.inputs[found].shape
-    return found, tuple(size if isinstance(size, int) else 0 for size in shape)
+    return found, _sizes(role, found)
+
+
+def _sizes(role: Role, name: str) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) else 0 for size in role.inputs[name].shape)
+
+
+def _made(made: Mapping[str, Any], role: Role, option: str) -> dict[str, Array]:
+    """The inputs of a model among those that a preprocessor made; grids and masks are known to the build."""
+    named = {argument_of(key, role.inputs): np.asarray(value) for key, value in made.items()}
+    return {name: _fitting(array, _sizes(role, name), option) for name, array in named.items() if name}
 
 
 def _processor(build: Path, role: Role, kind: str) -> Any:
@@ -110,7 +133,8 @@ def _processor(build: Path, role: Role, kind: str) -> Any:
         raise RunError(message, where=str(folder), hint="give the tensor itself: --input FILE.npz") from error
 
 
-def _picture(file: Path) -> Any:
+def _picture(file: Path, size: tuple[int, int] | None) -> Any:
+    """The picture in colours, brought to a height and width where they are given."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
@@ -118,7 +142,8 @@ def _picture(file: Path) -> Any:
     _check_file(file)
     try:
         with Image.open(file) as picture:
-            return picture.convert("RGB")
+            whole = picture.convert("RGB")
+            return whole if size is None else whole.resize(size[::-1], Image.Resampling.BICUBIC)
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
         raise RunError("not a picture", where=str(file), hint="give a JPEG, PNG or WebP file") from error
 
@@ -170,9 +195,19 @@ def _check_file(file: Path) -> None:
         raise RunError("no such file", where=str(file), hint="give the file of a picture or of a sound")
 
 
-def _check_length(file: Path, samples: int, process: Any, shape: tuple[int, ...]) -> None:
+def _most_samples(process: Any, shape: tuple[int, ...], *, is_fixed: bool) -> int | None:
+    """The length of a sound that the build takes; None: its preprocessor does not say."""
+    if len(shape) == 2:
+        return shape[1]
+    own, hop = getattr(process, "n_samples", None), getattr(process, "hop_length", None)
+    if own is not None or hop is None or not is_fixed:
+        return own
+    frames = next(size for size in reversed(shape) if size != process.feature_size)
+    return int(hop) * frames
+
+
+def _check_length(file: Path, samples: int, most: int | None) -> None:
     """Refuse silence of no length, and what would be cut off."""
-    most = shape[1] if len(shape) == 2 else getattr(process, "n_samples", None)
     if not samples:
         raise RunError("there is no sound in it", where=str(file), hint="give a longer recording")
     if most is not None and samples > most:
@@ -184,11 +219,12 @@ def _check_length(file: Path, samples: int, process: Any, shape: tuple[int, ...]
 
 
 def _fitting(array: Array, shape: tuple[int, ...], option: str) -> Array:
-    """The array as float32, where it has the sizes of the build."""
-    if array.shape[1:] != shape[1:]:
+    """The array as float32, where it has the sizes of the build; a first size that varies is the batch."""
+    begin = int(shape[:1] == (0,))
+    if array.shape[begin:] != shape[begin:]:
         key = "image_size" if option == "--image" else "samples"
         raise RunError(
-            f"the preprocessor makes {list(array.shape[1:])}, and the build takes {list(shape[1:])}",
+            f"the preprocessor makes {list(array.shape[begin:])}, and the build takes {list(shape[begin:])}",
             where=option,
             hint=f"write `{key}` in model.yaml as the preprocessor has it, and compile again",
         )

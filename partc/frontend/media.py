@@ -20,6 +20,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from partc.errors import ModelError
 from partc.format.dtypes import Array
+from partc.format.media import argument_of
 from partc.format.tasks import IMAGE_TEXT
 from partc.frontend.tensors import TensorSizes, features_shape, picture_shape
 
@@ -66,12 +67,10 @@ def media_input(
         made, size = _ask(folder, task, sizes)
         return Media(token, *_by_argument(made, accepted, config), size=size)
     is_image = task == IMAGE_TEXT
-    names = ("pixel_values", "image_pixel_values") if is_image else ("input_features", "audio_input_features")
-    name = next((name for name in names if name in accepted), None)
+    usual = "pixel_values" if is_image else "input_features"
+    name = argument_of(usual, accepted)
     if name is None:
-        raise ModelError(
-            f"its model takes no {names[0]}", where=f"model_type {config.model_type}", hint=_OTHER
-        )
+        raise ModelError(f"its model takes no {usual}", where=f"model_type {config.model_type}", hint=_OTHER)
     if is_image:
         return Media(token, {name: (1, *picture_shape(config, sizes))}, {})
     shape = (1, *features_shape(getattr(config, "audio_config", config), sizes))
@@ -128,7 +127,7 @@ def _argument(key: str, accepted: tuple[str, ...]) -> str | None:
     """The argument for what a preprocessor calls `key`; feature extractors say `attention_mask` of their own mask."""
     if key == "attention_mask":
         return next((name for name in accepted if _is_mask_of_sound(name)), None)
-    return next((name for name in (key, f"image_{key}", f"audio_{key}") if name in accepted), None)
+    return argument_of(key, accepted)
 
 
 def _ask(folder: Path, task: str, sizes: TensorSizes) -> tuple[Mapping[str, Any], tuple[int, int] | None]:

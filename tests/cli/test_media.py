@@ -15,6 +15,7 @@ from partc.cli.media import read_media, read_pictures, read_sounds
 from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.files import PREPROCESSOR_FOLDER
+from partc.format.media import argument_of
 from partc.format.role import Role
 
 pytestmark = pytest.mark.hf
@@ -27,7 +28,20 @@ RATE = 8000
 def role(name: str, *shape: int) -> Role:
     """The role of a source whose model takes one tensor."""
     inputs = {name: TensorType("float32", ("batch", *shape))}
-    return cast("Role", SimpleNamespace(source="a", inputs=inputs, takes_tokens=name == "input_ids"))
+    model = SimpleNamespace(placeholder_token=None, picture_size=None)
+    return cast(
+        "Role", SimpleNamespace(source="a", inputs=inputs, takes_tokens=name == "input_ids", model=model)
+    )
+
+
+def with_prompt(name: str, *shape: int, picture_size: tuple[int, int] | None = None) -> Role:
+    """The role of a source whose model reads one tensor of a fixed shape among its tokens."""
+    inputs = {
+        "input_ids": TensorType("int64", ("batch", "sequence")),
+        name: TensorType("float32", shape),
+    }
+    model = SimpleNamespace(placeholder_token=9, picture_size=picture_size)
+    return cast("Role", SimpleNamespace(source="a", inputs=inputs, takes_tokens=True, model=model))
 
 
 def build(folder: Path, preprocessor: dict[str, Any]) -> Path:
@@ -158,3 +172,72 @@ def test_a_preprocessor_that_nobody_knows(tmp_path: Path) -> None:
     made = build(tmp_path, {"image_processor_type": "NoSuchProcessor"})
     with pytest.raises(RunError, match="transformers cannot make the preprocessor"):
         read_pictures([picture(tmp_path / "x.png", 1)], role("pixel_values", 3, 8, 8), made)
+
+
+@pytest.mark.parametrize("name", ["pixel_values", "image_pixel_values"])
+def test_pictures_among_tokens_are_requests_of_their_own(tmp_path: Path, name: str) -> None:
+    """Whatever the model calls them, and also with `--batch`."""
+    made, taken = build(tmp_path, PICTURES), with_prompt(name, 1, 3, 8, 8)
+    files = [picture(tmp_path / f"{colour}.png", colour) for colour in (0, 255)]
+    black, white = read_media(files, [], True, taken, made)
+    assert [*black] == [*white] == [name]
+    np.testing.assert_allclose(black[name], np.full((1, 3, 8, 8), -1), atol=1e-6)
+    np.testing.assert_allclose(white[name], np.full((1, 3, 8, 8), 1), atol=1e-6)
+
+
+def test_all_of_a_fixed_shape_is_compared(tmp_path: Path) -> None:
+    made = build(tmp_path, PICTURES)
+    with pytest.raises(RunError, match=r"makes \[1, 3, 8, 8\], and the build takes \[2, 3, 8, 8\]"):
+        read_pictures([picture(tmp_path / "x.png", 1)], with_prompt("pixel_values", 2, 3, 8, 8), made)
+
+
+def test_pictures_are_brought_to_the_size_of_the_build(tmp_path: Path) -> None:
+    """Where the preprocessor itself leaves them as they are."""
+    made = build(tmp_path, {**PICTURES, "do_resize": False})
+    file = picture(tmp_path / "x.png", 255)
+    taken = with_prompt("pixel_values", 1, 3, 6, 4, picture_size=(6, 4))
+    assert read_pictures([file], taken, made)["pixel_values"].shape == (1, 3, 6, 4)
+    with pytest.raises(RunError, match=r"makes \[1, 3, 10, 20\]"):
+        read_pictures([file], with_prompt("pixel_values", 1, 3, 6, 4), made)
+
+
+def test_sound_among_tokens_is_padded_with_silence(tmp_path: Path) -> None:
+    made = build(tmp_path, SOUNDS)
+    file = sound(tmp_path / "sound.wav", [16384, -32768])
+    found = read_sounds([file], with_prompt("audio_input_values", 1, 4), made)
+    np.testing.assert_allclose(found["audio_input_values"], [[0.5, -1, 0, 0]], atol=1e-6)
+    with pytest.raises(RunError, match="2 samples are more than the 1"):
+        read_sounds([file], with_prompt("audio_input_values", 1, 1), made)
+
+
+def test_features_of_a_sound_among_tokens(tmp_path: Path) -> None:
+    """The rest of the build's second is silence."""
+    made = build(
+        tmp_path,
+        {
+            "feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 8, "sampling_rate": 16000,
+            "hop_length": 160, "chunk_length": 1, "n_fft": 400,
+        },
+    )  # fmt: skip
+    file = sound(tmp_path / "sound.wav", [16384, -32768] * 800, rate=16000)
+    found = read_sounds([file], with_prompt("input_features", 1, 8, 100), made)["input_features"]
+    assert found.shape == (1, 8, 100)
+    assert found[..., :10].std() > found[..., 20:].std()
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "hint"),
+    [("image_pixel_values", "--audio", "--image FILE"), ("input_features", "--image", "--audio FILE")],
+)
+def test_another_kind_of_media_beside_a_prompt(tmp_path: Path, name: str, option: str, hint: str) -> None:
+    pictures, sounds = ([tmp_path], []) if option == "--image" else ([], [tmp_path])
+    with pytest.raises(RunError, match=f"this model takes input_ids, {name}") as caught:
+        read_media(pictures, sounds, False, with_prompt(name, 1, 3), tmp_path)
+    assert (caught.value.where, caught.value.hint) == (option, f"give {hint}")
+
+
+def test_names_of_the_tensors_of_a_picture() -> None:
+    assert argument_of("pixel_values", ["input_ids", "image_pixel_values"]) == "image_pixel_values"
+    assert argument_of("pixel_values", ["pixel_values", "image_pixel_values"]) == "pixel_values"
+    assert argument_of("input_features", ["audio_input_features"]) == "audio_input_features"
+    assert argument_of("pixel_values", ["input_ids", "pixel_values_videos"]) is None

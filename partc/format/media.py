@@ -1,0 +1,17 @@
+"""Names that preprocessors and models give to the tensors of a picture or a sound."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+_PREFIXES = ("", "image_", "audio_")
+"""What a model that takes several kinds puts before a preprocessor's own name."""
+
+
+def argument_of(key: str, accepted: Collection[str]) -> str | None:
+    """The input of a model for what a preprocessor calls `key`; None: the model has none.
+
+    >>> argument_of("pixel_values", ["input_ids", "image_pixel_values"])
+    'image_pixel_values'
+    """
+    return next((name for prefix in _PREFIXES if (name := prefix + key) in accepted), None)
