@@ -8,9 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import numpy as np
 import pytest
 
-from partc.cli.requests import check_task, check_tokens, default_tokens, prompt_texts, read_prompts
+from partc.cli.requests import (
+    check_task,
+    check_tokens,
+    default_tokens,
+    pair_requests,
+    prompt_texts,
+    read_prompts,
+)
 from partc.errors import RunError, UserError
 from partc.format.role import Role
 
@@ -79,7 +87,8 @@ def test_more_tokens_than_fit(count: int) -> None:
 )
 def test_what_a_model_does_not_take(given: str, has_prompts: bool, has_tensors: bool, hint: str) -> None:
     takes_tokens = given == "input_ids"
-    model = SimpleNamespace(task="text-generation" if takes_tokens else "graph", generates=takes_tokens)
+    task = "text-generation" if takes_tokens else "graph"
+    model = SimpleNamespace(task=task, generates=takes_tokens, placeholder_token=None)
     role = cast("Role", SimpleNamespace(takes_tokens=takes_tokens, inputs={given: None}, model=model))
     with pytest.raises(RunError, match="this model takes") as caught:
         check_task(role, has_prompts, has_tensors)
@@ -89,3 +98,27 @@ def test_what_a_model_does_not_take(given: str, has_prompts: bool, has_tensors: 
 @pytest.mark.parametrize(("max_sequence", "tokens"), [(512, 64), (128, 64), (16, 8), (1, 1)])
 def test_the_default_leaves_room_for_the_prompt(max_sequence: int, tokens: int) -> None:
     assert default_tokens(max_sequence) == tokens
+
+
+def _with_pictures(placeholder: int | None = 9) -> Role:
+    model = SimpleNamespace(placeholder_token=placeholder, generates=True)
+    return cast("Role", SimpleNamespace(model=model, takes_tokens=True, inputs=["input_ids", "pixel_values"]))
+
+
+def test_prompts_and_their_pictures() -> None:
+    role, pictures = _with_pictures(), [{"pixel_values": np.full(1, colour)} for colour in (0, 1)]
+    assert pair_requests(["a", "b"], pictures, role) == [("a", pictures[0]), ("b", pictures[1])]
+    assert pair_requests(["a", "b"], pictures[:1], role) == [("a", pictures[0]), ("b", pictures[0])]
+    assert pair_requests(["a"], [], role) == [("a", None)]
+    assert pair_requests([], pictures, _with_pictures(None)) == [((), pictures[0]), ((), pictures[1])]
+    with pytest.raises(RunError, match="3 prompts and 2 pictures or sounds do not go together"):
+        pair_requests(["a", "b", "c"], pictures, role)
+
+
+def test_a_picture_goes_with_a_prompt() -> None:
+    check_task(_with_pictures(), has_prompts=True, has_tensors=True)
+    with pytest.raises(RunError, match="takes a prompt with it") as caught:
+        check_task(_with_pictures(), has_prompts=False, has_tensors=True)
+    assert (caught.value.where, caught.value.hint) == ("--image FILE", "give --prompt TEXT, too")
+    with pytest.raises(RunError, match="takes prompts, not tensors"):
+        check_task(_with_pictures(None), has_prompts=True, has_tensors=True)
