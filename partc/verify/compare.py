@@ -26,10 +26,12 @@ def valid_rows(mask: Array | None, *arrays: Array) -> list[Array]:
 def shapes_to_watch(arrays: Iterable[Array], length: int) -> set[tuple[int, ...]]:
     """Sizes of the original's tensors that may match: those of `arrays`, also over a whole sequence of `length`.
 
-    Behind the choice of the last rows a value has a row a step only.
+    Behind the choice of the last rows a value has a row a step only. Rotary tables have half of the columns that the
+    original's have, which repeat them.
     """
     shapes = {array.shape for array in arrays}
-    return shapes | {(shape[0], length, *shape[2:]) for shape in shapes if len(shape) > 2}
+    shapes |= {(shape[0], length, *shape[2:]) for shape in shapes if len(shape) > 2}
+    return shapes | {(*shape[:-1], 2 * shape[-1]) for shape in shapes if len(shape) > 2}
 
 
 def difference(found: Array, expected: Array) -> float:
@@ -57,14 +59,21 @@ def largest(array: Array) -> float:
 def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
     """The largest difference to the nearest tensor of the same sizes, and the `largest` value of that tensor.
 
-    Of a tensor with more rows the last ones are taken.
+    Of a tensor with more rows the last ones are taken, and of one that repeats its columns the first half of them.
     """
     best = (float("inf"), 0.0)
-    for other in seen:
+    for tensor in seen:
+        other = _unrepeated(tensor) if array.ndim > 2 and tensor.shape[-1] == 2 * array.shape[-1] else tensor
         rows = other[:, -array.shape[1] :] if array.ndim > 2 and other.ndim > 2 else other
         if rows.shape == array.shape:
             best = min(best, (difference(array, rows), largest(rows)))
     return best
+
+
+def _unrepeated(tensor: Array) -> Array:
+    """The first half of the columns, where the other half has the same numbers; else all of them."""
+    first, second = np.split(tensor, 2, axis=-1)
+    return first if np.array_equal(first, second) else tensor
 
 
 def same(found: Sequence[int], expected: Sequence[int]) -> int:

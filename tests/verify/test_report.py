@@ -95,6 +95,13 @@ def test_the_largest_value_is_finite() -> None:
     assert not Report([Case("a", None, None, 1.0)], [], 1e-4, INF).equal
 
 
+def test_half_of_a_table_that_repeats_itself_is_found() -> None:
+    """Rotary tables have half of the columns of the original's; a tensor that only has as many is another one."""
+    half = np.random.default_rng(0).standard_normal((1, 5, 4))
+    assert nearest(half, [np.concatenate([half, half], -1)])[0] == 0
+    assert nearest(half, [np.concatenate([half, -half], -1)])[0] == math.inf
+
+
 def test_the_nearest_tensor_of_the_same_sizes_is_found() -> None:
     rng = np.random.default_rng(0)
     seen = [rng.standard_normal((1, 6, 4)).astype(np.float32) for _ in range(5)]
