@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from partc.format.files import PREPROCESSOR_FOLDER
+from partc.format.files import PREPROCESSOR_FILES, PREPROCESSOR_FOLDER
 from partc.ir.graph import Module
 from partc.ir.privacy import is_raw_input
 
-_OWN = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 _CONFIG = "config.json"
 """Old preprocessors do not say what they are: transformers then goes by the model's type."""
 
@@ -20,7 +19,7 @@ def preprocessor_files(module: Module) -> list[str]:
     takes = any(is_raw_input(value) for value in module.graph.inputs)
     if not takes or info.task == "graph" or info.random is not None:
         return []
-    own = [name for name in _OWN if (Path(info.folder) / name).is_file()]
+    own = [name for name in PREPROCESSOR_FILES if (Path(info.folder) / name).is_file()]
     return [*own, _CONFIG] if own else []
 
 

@@ -15,6 +15,8 @@ from partc.format.reading import RECOMPILE, refuse_link, unreadable
 KEYS_FOLDER = "keys"
 PREPROCESSOR_FOLDER = "preprocessor"
 """Folder, on the source device, of what turns a picture or a sound into the model's tensor."""
+PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+"""Files of a checkpoint that say what becomes of a picture or a sound."""
 RUNNER_FILE = "partc-runner"
 """The native runner, where the folder has one: what a build is does not depend on it."""
 PLACEMENTS_FOLDER = "placements"

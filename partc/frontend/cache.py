@@ -17,6 +17,7 @@ from partc.config.model import ModelConfig, OnnxFile, RandomModel
 from partc.config.profiles import user_cache
 from partc.errors import ModelError, UserError
 from partc.format.digests import data_digest
+from partc.format.files import PREPROCESSOR_FILES
 from partc.frontend import load_module
 from partc.frontend.folder import model_folder, read_index
 from partc.ir.graph import Module
@@ -59,7 +60,7 @@ def cache_folder() -> Path:
 
 
 def _key(config: ModelConfig) -> str:
-    """Hash of the code, of model.yaml, of the model's configs and of the types and shapes of its tensors."""
+    """Hash of the code, of model.yaml, of configs of model and preprocessor, and of the types and shapes of tensors."""
     assert not isinstance(config.model, OnnxFile)
     data: dict[str, object] = {
         "code": code_version(*_CODE),
@@ -68,7 +69,8 @@ def _key(config: ModelConfig) -> str:
     if not isinstance(config.model, RandomModel):
         folder = model_folder(config.model)
         data["folder"] = str(folder.resolve())
-        data["configs"] = [_digest(folder / name) for name in ("config.json", "generation_config.json")]
+        configs = ("config.json", "generation_config.json", *PREPROCESSOR_FILES)
+        data["configs"] = [_digest(folder / name) for name in configs]
         data["tensors"] = {key: repr(tensor) for key, tensor in read_index(folder).items()}
     return data_digest(data)
 

@@ -20,11 +20,11 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from partc.errors import ModelError
 from partc.format.dtypes import Array
+from partc.format.files import PREPROCESSOR_FILES
 from partc.format.media import argument_of
 from partc.format.tasks import IMAGE_TEXT
 from partc.frontend.tensors import TensorSizes, features_shape, picture_shape
 
-FILES = ("preprocessor_config.json", "processor_config.json")
 _TOKENS = {
     IMAGE_TEXT: ("image_token_id", "image_token_index"),
     "": ("audio_token_id", "audio_token_index"),
@@ -63,7 +63,7 @@ def media_input(
     accepted = tuple(inspect.signature(network.forward).parameters)
     token = _token(config, task)
     folder = sizes.folder
-    if folder is not None and any((folder / name).is_file() for name in FILES):
+    if folder is not None and any((folder / name).is_file() for name in PREPROCESSOR_FILES):
         made, size = _ask(folder, task, sizes)
         return Media(token, *_by_argument(made, accepted, config), size=size)
     is_image = task == IMAGE_TEXT

@@ -21,6 +21,7 @@ from transformers import CONFIG_MAPPING
 
 import partc.frontend.media as media_module
 from partc.config.model import CheckpointFolder, ModelConfig, Workload
+from partc.format.files import PREPROCESSOR_FILES
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT, INPUT_IDS
 from partc.frontend.export import MODEL_CLASSES
 from partc.ir.graph import Module
@@ -188,7 +189,7 @@ def preprocessors() -> Iterator[None]:
     made = media_module._preprocessor
 
     def preprocessor(folder: Path, task: str) -> Any:
-        is_named = (folder / media_module.FILES[0]).read_text() == _STAND_IN
+        is_named = (folder / PREPROCESSOR_FILES[0]).read_text() == _STAND_IN
         return _phi4 if is_named else made(folder, task)
 
     with mock.patch.object(media_module, "_preprocessor", preprocessor):
@@ -248,7 +249,7 @@ def save_family(family: str, folder: Path) -> ModelConfig:
             name, options = tiny.preprocessor
             getattr(transformers, name)(**options).save_pretrained(folder)
         elif tiny.preprocessor is not None:
-            (folder / media_module.FILES[0]).write_text(_STAND_IN)
+            (folder / PREPROCESSOR_FILES[0]).write_text(_STAND_IN)
     return ModelConfig(
         CheckpointFolder(folder),
         task=tiny.task,

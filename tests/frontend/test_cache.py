@@ -68,6 +68,8 @@ def test_a_kept_import_is_a_fresh_one(tmp_path: Path, imports: list[ModelConfig]
         lambda folder, config: replace(config, dtype="float16"),
         lambda folder, config: (folder / "config.json").write_text("{}") and config,
         lambda folder, config: (folder / "generation_config.json").write_text("{}") and config,
+        lambda folder, config: (folder / "preprocessor_config.json").write_text("{}") and config,
+        lambda folder, config: (folder / "processor_config.json").write_text("{}") and config,
         lambda folder, config: _rename_tensor(folder) and config,
         lambda folder, config: ModelConfig(RandomModel({"model_type": "llama"}, 0)),
         lambda folder, config: ModelConfig(CheckpointFolder(folder.rename(folder.parent / "moved"))),
