@@ -41,6 +41,7 @@ from partc.frontend.axes import UnknownPositionsError, ask_axes
 from partc.frontend.complex_pairs import complex_as_pairs
 from partc.frontend.encoder_decoder import WrappedEncoderDecoder
 from partc.frontend.experts import replace_experts
+from partc.frontend.known_values import WrittenOverError
 from partc.frontend.large_tensors import LargeAreFake
 from partc.frontend.last_rows import last_rows_only
 from partc.frontend.media import Media, media_input
@@ -289,6 +290,7 @@ _OURS = (
     StateLostError,
     TextLooksAheadError,
     UnknownPositionsError,
+    WrittenOverError,
 )
 """Reasons in our own words."""
 

@@ -3,11 +3,13 @@
 Encoders of pictures ask for sizes as tensors (grids, masks, lengths of windows), and cut, loop and branch by their
 values. These depend on the size of a picture alone, which is fixed: they are plain tensors. While `KnownValues` is
 entered, a function of torch that is given plain tensors only, or makes one of numbers, is computed at once, and what
-comes of it is plain again. Where a plain tensor meets one of the trace it becomes a constant of the graph.
+comes of it is plain again. Where a plain tensor meets one of the trace it becomes a constant of the graph; what the
+trace computes must not be written into it, since later functions of it would not know.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,11 +22,24 @@ _MAKERS = frozenset(
 )  # fmt: skip
 """Functions that make a tensor of numbers."""
 _EQUALS = frozenset((torch.eq, torch.Tensor.eq, torch.Tensor.__eq__))
+_WRITES = re.compile(r"__(setitem|i(add|sub|mul|truediv|floordiv|mod|pow|and|or|xor))__|(?!__)\w*[^_]_")
+"""Names of functions that write to their first tensor."""
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+class WrittenOverError(Exception):
+    """A model writes what the trace computes into a tensor whose values are known."""
+
+    def __init__(self) -> None:
+        super().__init__("its code writes features into a tensor that it has made of numbers")
+
+
 class KnownValues(TorchFunctionMode):
-    """Computes functions of plain tensors for real; see the module."""
+    """Computes functions of plain tensors for real; see the module.
+
+    Raises:
+        WrittenOverError: a plain tensor is written to, and the values are not known.
+    """
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, arguments: Any = (), options: Any = None
@@ -35,6 +50,8 @@ class KnownValues(TorchFunctionMode):
         if is_known and not any(isinstance(value, _SYMBOLS) for value in _leaves(given)):
             with _disable_current_modes():
                 return function(*arguments, **(options or {}))
+        if tensors and is_plain(tensors[0]) and _WRITES.fullmatch(getattr(function, "__name__", "")):
+            raise WrittenOverError
         if tensors and not is_known:
             arguments, options = _with_values(given)
             if function is torch.Tensor.__getitem__:

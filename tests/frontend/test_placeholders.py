@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from partc.frontend.known_values import KnownValues, Unpadded
+from partc.frontend.known_values import KnownValues, Unpadded, WrittenOverError
 from partc.frontend.placeholders import FeaturesFound, Placeholders, TextLooksAheadError
 
 IDS = torch.tensor([[5, 9, 9, 2, 9]])
@@ -107,3 +107,25 @@ def test_where_plain_meets_the_trace_sizes_are_numbers() -> None:
         first = rows[: torch.tensor(2)]
     assert isinstance(some, FakeTensor)
     assert (some.shape, first.shape) == ((2, 4), (2, 4))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda known, rows: known.copy_(rows),
+        lambda known, rows: known.__setitem__(1, rows[0]),
+        lambda known, rows: known[1].add_(rows[0]),
+        lambda known, rows: known.__iadd__(rows),
+    ],
+)
+def test_the_trace_writes_into_nothing_that_is_known(
+    write: Callable[[torch.Tensor, torch.Tensor], object],
+) -> None:
+    """A product of the tensor would be computed of the values before; among plain tensors, all is as in torch."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, KnownValues():
+        rows, known = mode.from_tensor(torch.ones(3, 4)), torch.zeros(3, 4)
+        with pytest.raises(WrittenOverError):
+            write(known, rows)
+        rows.add_(known)
+        write(known, torch.full((3, 4), 2.0))
+        assert known[1].tolist() == [2.0] * 4
