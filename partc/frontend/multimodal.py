@@ -20,7 +20,7 @@ from partc.frontend.complex_pairs import complex_as_pairs
 from partc.frontend.known_values import KnownValues, Unpadded
 from partc.frontend.last_rows import last_rows_only
 from partc.frontend.media import Media
-from partc.frontend.placeholders import NoFeaturesError, Placeholders
+from partc.frontend.placeholders import NoFeaturesError, Placeholders, placeholders_of
 from partc.frontend.recurrent import recurrences
 from partc.frontend.tensors import outputs_of
 from partc.frontend.tracing import Trace, TraceCache, remember, tracing
@@ -74,7 +74,7 @@ class WrappedMultimodal(torch.nn.Module):
         """
         trace = Trace(position, index, length, self.buffer, has_source=True)
         self.seen(trace)
-        is_placeholder = input_ids == self.given.token
+        is_placeholder = placeholders_of(input_ids, position, self.given.token)
         with (
             tracing(trace),
             recurrences(self.network, trace.recurrence),

@@ -28,6 +28,11 @@ from torch.overrides import TorchFunctionMode
 from partc.frontend.known_values import is_plain
 
 
+def placeholders_of(ids: torch.Tensor, position: torch.Tensor, token: int) -> torch.Tensor:
+    """Where a step [batch, sequence] has placeholders: `position` i64[batch] is 0 in prompts, and more in answers."""
+    return (ids == token) & (position == 0)[:, None]
+
+
 class NoFeaturesError(Exception):
     """A model never wrote features over its embeddings."""
 

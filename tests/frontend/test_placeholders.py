@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from partc.frontend.known_values import KnownValues, Unpadded, WrittenOverError
-from partc.frontend.placeholders import FeaturesFound, Placeholders, TextLooksAheadError
+from partc.frontend.placeholders import FeaturesFound, Placeholders, TextLooksAheadError, placeholders_of
 
 IDS = torch.tensor([[5, 9, 9, 2, 9]])
 FEATURES = torch.arange(12.0).reshape(3, 4)
@@ -63,6 +63,13 @@ def test_in_an_answer_a_placeholder_is_text() -> None:
     with Placeholders(rank, torch.tensor([4]), IDS):
         found = _scattered(ROWS, _Traced(mask))
     assert torch.equal(found.as_subclass(torch.Tensor), ROWS)
+
+
+def test_placeholders_of_an_answer_move_no_positions() -> None:
+    """A text goes on by one place behind the token, as behind any other."""
+    ids = torch.tensor([[9, 2], [9, 2]])
+    found = placeholders_of(ids, torch.tensor([0, 4]), 9)
+    assert found.tolist() == [[True, False], [False, False]]
 
 
 def test_rows_are_counted() -> None:
