@@ -103,7 +103,7 @@ def built_in_prompts(role: Role, room: int) -> list[list[int]]:
 
 
 def built_in_media(role: Role, room: int) -> list[Prompt]:
-    """Token ids with a random picture or sound among them, and some without; see `built_in_prompts`."""
+    """Token ids with a random picture or sound among them, and the longest without; see `built_in_prompts`."""
     model = role.model
     most = model.max_sequence - room - model.placeholders
     prompts: list[Prompt] = []
@@ -112,9 +112,8 @@ def built_in_media(role: Role, room: int) -> list[Prompt]:
         place = length // 2
         among = [*ids[:place], *[model.placeholder_token or 0] * model.placeholders, *ids[place:]]
         tensors = {name: array for name, array in _drawn(role, seed, batch=1).items() if name != INPUT_IDS}
-        prompts += [{INPUT_IDS: np.array([among], np.int64), **tensors}]
-        prompts += [ids] if length == max(_lengths(most)) else []
-    return prompts
+        prompts.append({INPUT_IDS: np.array([among], np.int64), **tensors})
+    return [*prompts, ids]
 
 
 def built_in_requests(role: Role) -> list[StepRequest]:

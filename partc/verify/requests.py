@@ -118,18 +118,13 @@ class Generation(_Check):
                 different.append(replace(answer, result=first))
         model = self.role.model
         several = model.max_batch > 1 and len(prompts) > 1 and self.role.takes_tokens
-        if (
-            several
-            and model.placeholder_token is None
-            and (model.start_tokens or not model.uniform_positions)
-        ):
+        if several and (model.start_tokens or not model.uniform_positions):
             self.compare_batch(prompts[: model.max_batch], count)
         self.progress("compare requests", len(requests) + 1, len(requests) + 1)
         errors = _Errors(self.named, self.order)
         compared = [*equal, *different] if self.named else equal
-        if (
-            model.placeholder_token is not None
-        ):  # without a picture the ring computes a blank one, the original none
+        if model.placeholder_token is not None:
+            # Without a picture the ring computes a blank one, and the original none.
             compared = [answer for answer in compared if isinstance(answer.prompt, Mapping)]
         for number, answer in enumerate(compared):
             self.progress("compare cuts", number, len(compared))

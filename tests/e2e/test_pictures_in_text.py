@@ -48,6 +48,8 @@ def test_a_question_about_a_picture(
     expected = [_expected(network, f"photo{seed}.png") for seed in (0, 1)]
     assert expected[0] != expected[1], "the answer depends on the picture"
     assert answer == expected[0]
+    assert run(["verify", "build"]) == 0
+    assert "32 tokens and a random input   32 of 32" in capsys.readouterr().out
     assert run(["run", "build", "--image", "photo0.png"]) != 0
     assert "hint: give --prompt TEXT, too" in capsys.readouterr().err
 
