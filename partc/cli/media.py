@@ -12,7 +12,7 @@ import numpy as np
 from partc.cli.requests import media_option
 from partc.errors import RunError
 from partc.format.files import PREPROCESSOR_FOLDER
-from partc.format.media import argument_of
+from partc.format.media import USUAL_SIZE, argument_of
 
 if TYPE_CHECKING:
     from partc.format.dtypes import Array
@@ -56,7 +56,10 @@ def read_pictures(files: Sequence[Path], role: Role, build: Path) -> dict[str, A
     process = _processor(build, role, "AutoImageProcessor")
     pictures = [_picture(file, role.model.picture_size) for file in files]
     if role.model.placeholder_token is not None:
-        return _made(process(pictures[0], return_tensors="np"), role, "--image")
+        made = process(pictures[0], return_tensors="np")
+        blank = np.zeros((*(role.model.picture_size or USUAL_SIZE), 3), np.uint8)
+        _check_facts(files[0], made, process(blank, return_tensors="np"), role)
+        return _made(made, role, "--image")
     if len(shape) == 5:  # the pictures are the frames of one video
         arrays = np.asarray(process(pictures, return_tensors="np")[name])
         return {name: _fitting(arrays.reshape(-1, *arrays.shape[-4:]), shape, "--image")}
@@ -100,6 +103,19 @@ def _input_of(role: Role, option: str, *keys: str) -> tuple[str, tuple[int, ...]
 
 def _sizes(role: Role, name: str) -> tuple[int, ...]:
     return tuple(size if isinstance(size, int) else 0 for size in role.inputs[name].shape)
+
+
+def _check_facts(file: Path, made: Mapping[str, Any], blank: Mapping[str, Any], role: Role) -> None:
+    """Hold what a preprocessor makes besides the inputs against what the build was made for: grids, sizes, masks."""
+    facts = [
+        (np.asarray(made[key]), np.asarray(blank[key])) for key in made if not argument_of(key, role.inputs)
+    ]
+    if not all(np.array_equal(found, known) for found, known in facts if found.dtype.kind != "f"):
+        raise RunError(
+            "the preprocessor divides this picture otherwise than those that the build is for",
+            where=str(file),
+            hint="crop it to another shape, or write `image_size` in model.yaml and compile again",
+        )
 
 
 def _made(made: Mapping[str, Any], role: Role, option: str) -> dict[str, Array]:

@@ -193,6 +193,10 @@ def run_command(
     role = load_build(build)
     model = role.model
     check_task(role, bool(prompts or token_ids), tensors is not None or bool(images or sounds))
+    refuse(
+        batch and model.placeholder_token is not None,
+        "--batch is not for this model: a request has one prompt with one picture or sound",
+    )
     asked = read_prompts(prompts, token_ids, batch, model.vocab_size)
     shows_prompts = sys.stdout.isatty() and not as_json and not model.start_tokens
     shown = prompt_texts(asked) if shows_prompts else []

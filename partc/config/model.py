@@ -194,7 +194,8 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
             "task `graph` and a model `{onnx: file}` belong together", "task" if "task" in top else "model",
             hint="write `task: graph` with `model: {onnx: net.onnx}`, or another task with a checkpoint",
         )  # fmt: skip
-    _check_media(top, task, largest := _max_batch(top, task))
+    largest = _max_batch(top, task)
+    _check_media(top, task, largest)
     return ModelConfig(
         model=model,
         task=task,

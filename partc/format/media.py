@@ -8,6 +8,10 @@ _PREFIXES = ("", "image_", "audio_")
 """What a model that takes several kinds puts before a preprocessor's own name."""
 
 
+USUAL_SIZE = (448, 448)
+"""Height and width of the blank picture that a preprocessor is asked about where it takes pictures of any size."""
+
+
 def argument_of(key: str, accepted: Collection[str]) -> str | None:
     """The input of a model for what a preprocessor calls `key`; None: the model has none.
 

@@ -21,7 +21,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from partc.errors import ModelError
 from partc.format.dtypes import Array
 from partc.format.files import PREPROCESSOR_FILES
-from partc.format.media import argument_of
+from partc.format.media import USUAL_SIZE, argument_of
 from partc.format.tasks import IMAGE_TEXT
 from partc.frontend.tensors import TensorSizes, features_shape, picture_shape
 
@@ -29,8 +29,8 @@ _TOKENS = {
     IMAGE_TEXT: ("image_token_id", "image_token_index"),
     "": ("audio_token_id", "audio_token_index"),
 }
-_USUAL, _OTHERS = (448, 448), ((96, 224), (1200, 500))
-"""Heights and widths of blank pictures: they show whether the preprocessor brings all pictures to one size."""
+_OTHER_SIZES = ((96, 224), (1200, 500))
+"""Heights and widths of further blank pictures: they show whether the preprocessor brings all to one size."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def media_input(
     usual = "pixel_values" if is_image else "input_features"
     name = argument_of(usual, accepted)
     if name is None:
-        raise ModelError(f"its model takes no {usual}", where=f"model_type {config.model_type}", hint=_OTHER)
+        raise ModelError(f"its model takes no {usual}", where=f"model_type {config.model_type}", hint=_HINT)
     if is_image:
         return Media(token, {name: (1, *picture_shape(config, sizes))}, {})
     shape = (1, *features_shape(getattr(config, "audio_config", config), sizes))
@@ -78,7 +78,7 @@ def media_input(
     return Media(token, {name: shape}, {mask: frames for mask in accepted if _is_mask_of_sound(mask)})
 
 
-_OTHER = "use a checkpoint whose architecture reads pictures or sound among its text, and the task of that"
+_HINT = "use a checkpoint whose architecture reads pictures or sound among its text, and the task of that"
 
 
 def _token(config: PretrainedConfig, task: str) -> int:
@@ -90,7 +90,7 @@ def _token(config: PretrainedConfig, task: str) -> int:
         raise ModelError(
             f"its config has no {names[0]}: nothing says where a picture or a sound goes in the text",
             where=f"model_type {config.model_type}",
-            hint=_OTHER,
+            hint=_HINT,
         )
     return int(found)
 
@@ -145,7 +145,9 @@ def _ask(folder: Path, task: str, sizes: TensorSizes) -> tuple[Mapping[str, Any]
         options = {"sampling_rate": process.sampling_rate, "return_tensors": "np", "padding": "max_length"}
         return process(silence, return_attention_mask=True, **options), None
     size = sizes.image_size
-    made, *others = (process(_blank(each), return_tensors="np") for each in (size or _USUAL, *_OTHERS))
+    made, *others = (
+        process(_blank(each), return_tensors="np") for each in (size or USUAL_SIZE, *_OTHER_SIZES)
+    )
     if all(_is_same(made, other) for other in others):
         return made, None
     if size is None:

@@ -12,9 +12,9 @@ placeholders:
 | `hidden[mask] + features` | `hidden + features[rank]`, until it is written back to `hidden[mask]` |
 | `mask.any()` | True |
 
-`rank` [batch, sequence] is the number of placeholders before each token. Only masks made of the token ids count, which
-are [batch, sequence], or have an axis more for the features. A picture is part of a prompt: the same token in an answer
-is text.
+`rank` [batch, sequence] is the number of placeholders before each token. Booleans of the trace that are [batch,
+sequence], or have an axis more for the features, are taken for masks of placeholders. A picture is part of a prompt: the
+same token in an answer is text.
 """
 
 from __future__ import annotations

@@ -127,17 +127,21 @@ def leading_nodes(graph: Graph, free: Set[Node]) -> set[Node]:
     """What a step computes before it meets what its request computes once, where that is mere looking up; O(V + E).
 
     The embeddings of tokens among which a picture goes: they stand before the encoder of the picture, where the tokens
-    are, and pass it by. A decoder that multiplies before it looks at its encoder's output has none.
+    are, and pass it by. A decoder that multiplies with its weights, however they are made, before it looks at its
+    encoder's output has none.
     """
     once = once_nodes(graph)
     if not once:
         return set()
     follows: set[Node] = set()
+    learnt: set[Value] = set()
     for node in graph.nodes:
         if node in once or any(maker in once or maker in follows for maker in _makers(node)):
             follows.add(node)
+        if all(isinstance(value, Weight | Constant) or value in learnt for value in node.operands):
+            learnt.update(node.outputs)
     lead = {node for node in graph.nodes if node not in follows and node not in free}
-    return set() if any(is_product(node) for node in lead) else lead
+    return set() if any(is_product(node, learnt) for node in lead) else lead
 
 
 def _depths(graph: Graph, free: Set[Node]) -> dict[Node, int]:

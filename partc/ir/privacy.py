@@ -39,9 +39,9 @@ def _shows(node: Node, raw: Collection[Value]) -> bool:
     return not is_product(node)
 
 
-def is_product(node: Node) -> bool:
-    """Whether a node multiplies with learnt weights."""
-    learnt = any(isinstance(value, Weight) for value in node.operands)
+def is_product(node: Node, made: Collection[Value] = ()) -> bool:
+    """Whether a node multiplies with learnt weights, or with values `made` of them."""
+    learnt = any(isinstance(value, Weight) or value in made for value in node.operands)
     return learnt and node.op.rpartition(".")[2] in _PRODUCTS
 
 
