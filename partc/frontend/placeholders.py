@@ -13,8 +13,8 @@ placeholders:
 | `mask.any()` | True |
 
 `rank` [batch, sequence] is the number of placeholders before each token. Booleans of the trace that are [batch,
-sequence], or have an axis more for the features, are taken for masks of placeholders. A picture is part of a prompt: the
-same token in an answer is text.
+sequence], or have an axis more for the features, are taken for masks of placeholders. A picture is part of a prompt:
+the same token in an answer is text.
 """
 
 from __future__ import annotations

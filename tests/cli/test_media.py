@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from partc.cli.media import read_media, read_pictures, read_sounds
+from partc.cli.media import _check_facts, _processor, read_media, read_pictures, read_sounds
 from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.files import PREPROCESSOR_FOLDER
@@ -199,6 +199,21 @@ def test_pictures_are_brought_to_the_size_of_the_build(tmp_path: Path) -> None:
     assert read_pictures([file], taken, made)["pixel_values"].shape == (1, 3, 6, 4)
     with pytest.raises(RunError, match=r"makes \[1, 3, 10, 20\]"):
         read_pictures([file], with_prompt("pixel_values", 1, 3, 6, 4), made)
+
+
+def test_pictures_are_divided_as_the_build_expects(tmp_path: Path) -> None:
+    """As many patches in another grid are another picture; the build knows the grid of its own size alone."""
+    kind = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 8, "merge_size": 1}
+    made = build(tmp_path, {**kind, "size": {"shortest_edge": 64, "longest_edge": 100_000}})
+    taken, file = with_prompt("pixel_values", 6, 384, picture_size=(16, 24)), picture(tmp_path / "x.png", 7)
+    assert read_pictures([file], taken, made)["pixel_values"].shape == (6, 384)
+    process = _processor(made, taken, "AutoImageProcessor")
+    wide, high = (
+        process(np.zeros((*size, 3), np.uint8), return_tensors="np") for size in ((16, 24), (24, 16))
+    )
+    assert wide["pixel_values"].shape == high["pixel_values"].shape
+    with pytest.raises(RunError, match="divides this picture otherwise"):
+        _check_facts(file, high, wide, taken)
 
 
 def test_sound_among_tokens_is_padded_with_silence(tmp_path: Path) -> None:
