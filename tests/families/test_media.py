@@ -42,7 +42,7 @@ def test_a_picture_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
 def test_a_preprocessor_of_many_sizes_needs_one(tmp_path: Path) -> None:
     save_family("qwen2_vl", tmp_path / "checkpoint")
     with pytest.raises(ModelError, match="more of a large picture than of a small one") as refused:
-        load_model(ModelConfig(CheckpointFolder(tmp_path / "checkpoint"), task=IMAGE_TEXT))
+        load_model(ModelConfig(CheckpointFolder(tmp_path / "checkpoint"), task=IMAGE_TEXT, max_sequence=144))
     assert "image_size" in (refused.value.hint or "")
 
 

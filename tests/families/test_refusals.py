@@ -25,12 +25,6 @@ def test_a_bidirectional_model_is_no_decoder(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
-def test_a_model_with_a_cache_of_its_own_is_refused(tmp_path: Path) -> None:
-    save_tiny(tiny_config("minimax"), tmp_path)
-    with pytest.raises(ModelError, match="cannot be traced as text-generation"):
-        _load(tmp_path)
-
-
 def test_a_model_that_keeps_nothing_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     save_tiny(tiny_config("openai-gpt"), tmp_path)
     capfd.readouterr()

@@ -11,11 +11,13 @@ from safetensors.numpy import save_file
 from partc.errors import UserError
 from partc.ir.quantization import dequantize, quantize, scales
 from targets.ort import OrtTarget
+from tests.processors import exact_int8
 from tests.targets.numpy_attention import Array
 from tests.targets.ort_session import Session
 
 pytestmark = pytest.mark.ort
 
+INT8 = pytest.param(8, 0, marks=exact_int8)
 TOLERANCE = {4: 0.02, 8: 0.02}
 """Of the largest result: activations are rounded to 8 bits."""
 
@@ -51,7 +53,7 @@ def rounded(weight: Array, bits: int, block: int) -> Array:
     return dequantize(quantize(weight, bits, block), scales(weight, bits, block), bits)[:, : weight.shape[1]]
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 128), (4, 256), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 128), (4, 256), INT8])
 @pytest.mark.parametrize("columns", [16, 64, 100, 300])
 def test_products(tmp_path: Path, rng: np.random.Generator, bits: int, block: int, columns: int) -> None:
     weight = rng.standard_normal((40, columns)).astype(np.float32)
@@ -70,7 +72,7 @@ def test_accuracy_level_1_is_float32(tmp_path: Path, rng: np.random.Generator) -
     np.testing.assert_allclose(run.run(x=x)["y"], x @ rounded(weight, 4, 32).T, atol=1e-4)
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), INT8])
 def test_a_row_does_not_depend_on_its_neighbours(
     tmp_path: Path, rng: np.random.Generator, bits: int, block: int
 ) -> None:
@@ -88,7 +90,7 @@ def test_a_row_does_not_depend_on_its_neighbours(
     assert np.abs(whole - expected)[0, 2:].max() / np.abs(expected[0, 2:]).max() < TOLERANCE[bits]
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), INT8])
 def test_float16(tmp_path: Path, rng: np.random.Generator, bits: int, block: int) -> None:
     weight = rng.standard_normal((40, 64)).astype(np.float16)
     lines = (
@@ -190,7 +192,7 @@ def test_tables(tmp_path: Path, rng: np.random.Generator, bits: int, block: int,
     assert not found[..., columns:].any()
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), INT8])
 def test_a_tied_head_is_stored_once(tmp_path: Path, rng: np.random.Generator, bits: int, block: int) -> None:
     """A table and the head that shares its data: one copy in the file, and both are right."""
     weight = rng.standard_normal((64, 32)).astype(np.float32)
