@@ -66,9 +66,10 @@ class Forwarder:
         self._loop.call_soon_threadsafe(self._set_rate, rate)
 
     def mend(self) -> None:
-        """As good as new."""
-        self._loop.call_soon_threadsafe(self._cut, False, False)
-        self._loop.call_soon_threadsafe(self._set_rate, None)
+        """As good as new; nothing where all is over, since timers may come to it later."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._cut, False, False)
+            self._loop.call_soon_threadsafe(self._set_rate, None)
 
     def hang_up(self) -> None:
         """Close all connections; new ones are taken."""
