@@ -97,10 +97,7 @@ def schedule(graph: Graph, free: Set[Node]) -> list[Node]:
     Deterministic: ties go by operand order, then by the order of the graph. O(V + E) plus sorting.
     """
     depth = _depths(graph, free)
-    read = {maker for node in depth for maker in _makers(node)}
-    ends = sorted((node for node in depth if node not in read), key=lambda node: -depth[node])
-    common = common_nodes(graph) & depth.keys()
-    ends[:0] = _ends(common, depth)
+    ends = [*_ends(common_nodes(graph) & depth.keys(), depth), *_ends(depth.keys(), depth)]
     keys: dict[Node, tuple[int, ...]] = {}
     skip = set(free)
     for number, end in enumerate(_ends(leading_nodes(graph, free), depth)):
@@ -118,9 +115,10 @@ def schedule(graph: Graph, free: Set[Node]) -> list[Node]:
 
 
 def _ends(nodes: Set[Node], depth: Mapping[Node, int]) -> list[Node]:
-    """Those that none of the others reads, the deepest first."""
+    """Those that none of the others reads, the deepest first; ties go by the order of the graph, as in `depth`."""
     read = {maker for node in nodes for maker in _makers(node)}
-    return sorted(nodes - read, key=lambda node: -depth[node])
+    ends = [node for node in depth if node in nodes and node not in read]
+    return sorted(ends, key=lambda node: -depth[node])
 
 
 def leading_nodes(graph: Graph, free: Set[Node]) -> set[Node]:
