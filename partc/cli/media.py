@@ -12,7 +12,7 @@ import numpy as np
 from partc.cli.requests import media_option
 from partc.errors import RunError
 from partc.format.files import PREPROCESSOR_FOLDER
-from partc.format.media import USUAL_SIZE, argument_of
+from partc.format.media import USUAL_SIZE, argument_of, blank_picture
 
 if TYPE_CHECKING:
     from partc.format.dtypes import Array
@@ -57,7 +57,7 @@ def read_pictures(files: Sequence[Path], role: Role, build: Path) -> dict[str, A
     pictures = [_picture(file, role.model.picture_size) for file in files]
     if role.model.placeholder_token is not None:
         made = process(pictures[0], return_tensors="np")
-        blank = np.zeros((*(role.model.picture_size or USUAL_SIZE), 3), np.uint8)
+        blank = blank_picture(role.model.picture_size or USUAL_SIZE)
         _check_facts(files[0], made, process(blank, return_tensors="np"), role)
         return _made(made, role, "--image")
     if len(shape) == 5:  # the pictures are the frames of one video

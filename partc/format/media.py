@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
+
+from partc.format.dtypes import Array
+
 _PREFIXES = ("", "image_", "audio_")
-"""What a model that takes several kinds puts before a preprocessor's own name."""
+"""Beginnings of a model's names, where it takes several kinds; the rest is the preprocessor's own name."""
 
 
 USUAL_SIZE = (448, 448)
 """Height and width of the blank picture that a preprocessor is asked about where it takes pictures of any size."""
+
+
+def blank_picture(size: tuple[int, int]) -> Array:
+    """A black picture of a height and a width, as preprocessors take them: u8[height, width, 3]."""
+    return np.zeros((*size, 3), np.uint8)
 
 
 def argument_of(key: str, accepted: Collection[str]) -> str | None:

@@ -19,15 +19,14 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from partc.errors import ModelError
-from partc.format.dtypes import Array
 from partc.format.files import PREPROCESSOR_FILES
-from partc.format.media import USUAL_SIZE, argument_of
-from partc.format.tasks import IMAGE_TEXT
+from partc.format.media import USUAL_SIZE, argument_of, blank_picture
+from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT
 from partc.frontend.tensors import TensorSizes, features_shape, picture_shape
 
 _TOKENS = {
     IMAGE_TEXT: ("image_token_id", "image_token_index"),
-    "": ("audio_token_id", "audio_token_index"),
+    AUDIO_TEXT: ("audio_token_id", "audio_token_index"),
 }
 _OTHER_SIZES = ((96, 224), (1200, 500))
 """Heights and widths of further blank pictures: they show whether the preprocessor brings all to one size."""
@@ -82,7 +81,7 @@ _HINT = "use a checkpoint whose architecture reads pictures or sound among its t
 
 
 def _token(config: PretrainedConfig, task: str) -> int:
-    names = _TOKENS.get(task, _TOKENS[""])
+    names = _TOKENS[task]
     inner = (getattr(config, name, None) for name in ("vision_config", "audio_config"))
     places = [(each, name) for each in (config, *inner) for name in names]
     found = next((token for each, name in places if (token := getattr(each, name, None)) is not None), None)
@@ -146,7 +145,7 @@ def _ask(folder: Path, task: str, sizes: TensorSizes) -> tuple[Mapping[str, Any]
         return process(silence, return_attention_mask=True, **options), None
     size = sizes.image_size
     made, *others = (
-        process(_blank(each), return_tensors="np") for each in (size or USUAL_SIZE, *_OTHER_SIZES)
+        process(blank_picture(each), return_tensors="np") for each in (size or USUAL_SIZE, *_OTHER_SIZES)
     )
     if all(_is_same(made, other) for other in others):
         return made, None
@@ -157,10 +156,6 @@ def _ask(folder: Path, task: str, sizes: TensorSizes) -> tuple[Mapping[str, Any]
             hint="write `image_size: 448` in model.yaml, or [height, width]: pictures are brought to that size",
         )
     return made, size
-
-
-def _blank(size: tuple[int, int]) -> Array:
-    return np.zeros((*size, 3), np.uint8)
 
 
 def _is_same(made: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
