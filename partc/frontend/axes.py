@@ -49,15 +49,18 @@ class Axes:
         return text[None] + within
 
 
+def has_axes(network: torch.nn.Module) -> bool:
+    """Whether the model has positions in several axes."""
+    return _rule_of(network) is not None
+
+
 def ask_axes(network: torch.nn.Module, media: Media) -> Axes | None:
     """The positions of a picture, whose features are counted; None where the model has positions in one axis.
 
     Raises:
         UnknownPositionsError: they follow another rule.
     """
-    ask = next(
-        (found for part in network.modules() if (found := getattr(part, "get_rope_index", None))), None
-    )
+    ask = _rule_of(network)
     if ask is None:
         return None
     with _disable_current_modes():
@@ -65,6 +68,13 @@ def ask_axes(network: torch.nn.Module, media: Media) -> Axes | None:
     if first.advance != second.advance or not torch.equal(first.inside, second.inside):
         raise UnknownPositionsError
     return first
+
+
+def _rule_of(network: torch.nn.Module) -> Any:
+    """The model's own computation of positions; None where it has none."""
+    return next(
+        (found for part in network.modules() if (found := getattr(part, "get_rope_index", None))), None
+    )
 
 
 def _answer(ask: Any, network: Any, media: Media, before: int) -> Axes:

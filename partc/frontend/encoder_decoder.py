@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 from partc.format.tasks import SOURCE, SOURCE_LENGTH
 from partc.frontend.complex_pairs import complex_as_pairs
 from partc.frontend.last_rows import last_rows_only
+from partc.frontend.step_example import step_example
 from partc.frontend.tensors import TensorInput, outputs_of
 from partc.frontend.tracing import Trace, TraceCache, about_to_cross, tracing
 
@@ -121,27 +122,13 @@ class WrappedEncoderDecoder(torch.nn.Module):
         if mask is not None:
             arguments["attention_mask"] = mask
         if "decoder_position_ids" in self.accepted:
-            arguments["decoder_position_ids"] = trace.position[:, None] + trace.index[None, :]
+            arguments["decoder_position_ids"] = trace.places
         return arguments
 
-    def example(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    def example(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Inputs of sizes that no model gives a meaning of its own, and which of their sizes may change."""
-        batch = torch.export.Dim("batch", min=1, max=max(4096, self.max_batch))
-        sequence = torch.export.Dim("sequence", min=1, max=self.buffer)
-        arguments = {
-            "input_ids": torch.zeros(3, 7, dtype=torch.int64),
-            "position": torch.zeros(3, dtype=torch.int64),
-            "length": torch.ones(3, dtype=torch.int64),
-            "index": torch.arange(7),
-            "past": torch.zeros(5, dtype=torch.int64),
-        }
-        dynamic: dict[str, Any] = {
-            "input_ids": {0: batch, 1: sequence},
-            "position": {0: batch},
-            "length": {0: batch},
-            "index": {0: sequence},
-            "past": {0: torch.export.Dim("past", min=0, max=self.buffer)},
-        }
+        arguments, dynamic = step_example(self.max_batch, self.buffer)
+        batch = dynamic["position"][0]
         if self.given is not None:
             arguments[SOURCE] = torch.zeros(3, *self.given.shape)
             dynamic[SOURCE] = {0: batch}

@@ -37,7 +37,7 @@ from transformers.initialization import TORCH_INIT_FUNCTIONS
 from partc.errors import ModelError
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT, WITH_MEDIA, WITH_SOURCE, generates
 from partc.frontend.alignment import NotAlignedError, align_queries
-from partc.frontend.axes import UnknownPositionsError, ask_axes
+from partc.frontend.axes import UnknownPositionsError, ask_axes, has_axes
 from partc.frontend.complex_pairs import complex_as_pairs
 from partc.frontend.encoder_decoder import WrappedEncoderDecoder
 from partc.frontend.experts import replace_experts
@@ -49,6 +49,7 @@ from partc.frontend.multimodal import WrappedMultimodal
 from partc.frontend.placeholders import FeaturesFound, NoFeaturesError, TextLooksAheadError
 from partc.frontend.recurrent import StateLostError, has_own_cache, recurrences
 from partc.frontend.sizes import simplify_sizes
+from partc.frontend.step_example import step_example
 from partc.frontend.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
 from partc.frontend.tracing import NotCausalError, Trace, TraceCache, register, tracing
 
@@ -153,7 +154,7 @@ class _Wrapped(torch.nn.Module):
         if self.pass_mask and self.buffer is not None:
             arguments["attention_mask"] = torch.ones(input_ids.shape[0], self.buffer, dtype=torch.int64)
         if self.buffer is not None and "position_ids" in self.accepted:
-            arguments["position_ids"] = trace.position[:, None] + trace.index[None, :]
+            arguments["position_ids"] = trace.places
         if token_type_ids is not None:
             arguments["token_type_ids"] = token_type_ids
         known = "kwargs" in self.accepted
@@ -309,9 +310,8 @@ def _export(
     wrapped: _Wrapped | WrappedTensors | WrappedEncoderDecoder | WrappedMultimodal
     if media is not None:
         layers = _layer_count(config)
-        media = _counted(
-            WrappedMultimodal(network, media, None, sizes.max_sequence, layers, traces.append, [])
-        )
+        if has_axes(network):
+            media = _counted(network, media, sizes.max_sequence, layers)
         axes = ask_axes(network, media)
         wrapped = WrappedMultimodal(network, media, axes, sizes.max_sequence, layers, traces.append, outputs)
         arguments, dynamic = wrapped.example()
@@ -336,6 +336,8 @@ def _export(
             program, dynamo=True, optimize=False, verbose=False, opset_version=OPSET, external_data=False
         )
     assert exported is not None
+    if media is not None:
+        media = replace(media, rows=traces[-1].features)
     tensors = {**dict(wrapped.named_parameters(remove_duplicate=False)), **dict(wrapped.named_buffers())}
     return Exported(exported.model, network, tensors, tuple(outputs), tensor, media)
 
@@ -351,13 +353,14 @@ def _trace(wrapped: torch.nn.Module, arguments: dict[str, Any], dynamic: dict[st
     )
 
 
-def _counted(wrapped: WrappedMultimodal) -> Media:
-    """What the model takes, with its rows of features: it is traced up to where it writes them."""
+def _counted(network: PreTrainedModel, media: Media, max_sequence: int, layers: int) -> Media:
+    """The same with its rows of features: the model is traced up to where it writes them."""
+    wrapped = WrappedMultimodal(network, media, None, max_sequence, layers, lambda _: None, [], counts=True)
     try:
         with torch.no_grad(), _quiet():
             _trace(wrapped, *wrapped.example())
     except FeaturesFound as found:
-        return replace(wrapped.given, rows=found.rows)
+        return replace(media, rows=found.rows)
     raise NoFeaturesError
 
 
@@ -370,31 +373,15 @@ def _check_trace(trace: Trace, task: str, attention: str) -> None:
         raise _NotOursError("it does not use the attention interface")
 
 
-def _example(wrapped: _Wrapped, sizes: Sizes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def _example(wrapped: _Wrapped, sizes: Sizes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs of sizes that no model gives a meaning of its own, and which of their sizes may change."""
-    batch = torch.export.Dim("batch", min=1, max=max(4096, sizes.max_batch))
-    sequence = torch.export.Dim("sequence", min=1, max=sizes.max_sequence)
-    past = torch.export.Dim("past", min=0, max=sizes.max_sequence)
-    arguments = {
-        "input_ids": torch.zeros(3, 7, dtype=torch.int64),
-        "position": torch.zeros(3, dtype=torch.int64),
-        "length": torch.ones(3, dtype=torch.int64),
-        "index": torch.arange(7),
-        "past": torch.zeros(5, dtype=torch.int64),
-    }
-    dynamic: dict[str, Any] = {
-        "input_ids": {0: batch, 1: sequence},
-        "position": {0: batch},
-        "length": {0: batch},
-        "index": {0: sequence},
-        "past": {0: past},
-    }
+    arguments, dynamic = step_example(sizes.max_batch, sizes.max_sequence)
     has_types = (
         getattr(wrapped.network.config, "type_vocab_size", 0) > 1 and "token_type_ids" in wrapped.accepted
     )
     if wrapped.buffer is None and has_types:
         arguments["token_type_ids"] = torch.zeros(3, 7, dtype=torch.int64)
-        dynamic["token_type_ids"] = {0: batch, 1: sequence}
+        dynamic["token_type_ids"] = dynamic["input_ids"]
     return arguments, dynamic
 
 

@@ -22,6 +22,7 @@ from partc.frontend.last_rows import last_rows_only
 from partc.frontend.media import Media
 from partc.frontend.placeholders import NoFeaturesError, Placeholders, placeholders_of
 from partc.frontend.recurrent import recurrences
+from partc.frontend.step_example import step_example
 from partc.frontend.tensors import outputs_of
 from partc.frontend.tracing import Trace, TraceCache, remember, tracing
 
@@ -46,7 +47,10 @@ class WrappedMultimodal(torch.nn.Module):
         layers: int,
         seen: Callable[[Trace], None],
         outputs: list[str],
+        *,
+        counts: bool = False,
     ) -> None:
+        """`counts`: end a trace where features are written, with their rows."""
         super().__init__()
         self.network = network
         self.given = media
@@ -55,6 +59,7 @@ class WrappedMultimodal(torch.nn.Module):
         self.layers = layers
         self.seen = seen
         self.outputs = outputs
+        self.counts = counts
         self.accepted = accepted_arguments(network)
 
     def forward(
@@ -69,7 +74,7 @@ class WrappedMultimodal(torch.nn.Module):
         """The logits behind the last valid token of each sequence.
 
         Raises:
-            FeaturesFound: the rows of the features are not known yet.
+            FeaturesFound: the model is traced to count the rows of the features.
             NoFeaturesError: the model writes none.
         """
         trace = Trace(position, index, length, self.buffer, has_source=True)
@@ -86,7 +91,7 @@ class WrappedMultimodal(torch.nn.Module):
             kinds = self._kinds(is_placeholder)
             with (
                 KnownValues(),
-                Placeholders(rank, position, kinds, counts=not self.given.rows) as placeholders,
+                Placeholders(rank, position, kinds, counts=self.counts) as placeholders,
             ):
                 arguments = self._arguments(
                     trace, input_ids, past, self._places(trace, rank, is_placeholder), kinds
@@ -94,6 +99,7 @@ class WrappedMultimodal(torch.nn.Module):
                 result = self.network(**arguments, **self._tensors(media), **self.given.facts)
             if not placeholders.rows:
                 raise NoFeaturesError
+            trace.features = placeholders.rows
             return outputs_of(result, self.outputs)
 
     def _rank(self, is_placeholder: torch.Tensor) -> torch.Tensor:
@@ -109,8 +115,7 @@ class WrappedMultimodal(torch.nn.Module):
         return torch.cat([kinds, rest], 1)
 
     def _places(self, trace: Trace, rank: torch.Tensor, is_placeholder: torch.Tensor) -> torch.Tensor:
-        places = trace.position[:, None] + trace.index[None, :]
-        return places if self.axes is None else self.axes.positions(places, rank, is_placeholder)
+        return trace.places if self.axes is None else self.axes.positions(trace.places, rank, is_placeholder)
 
     def _tensors(self, media: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: tensor.to(self.network.dtype) for name, tensor in media.items()}
@@ -135,26 +140,10 @@ class WrappedMultimodal(torch.nn.Module):
 
     def example(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Inputs of sizes that no model gives a meaning of its own, and which of their sizes may change."""
-        batch = torch.export.Dim("batch", min=1, max=4096)
         # Models may branch on a single token, whose picture is in the cache; their way with prompts serves it as well.
-        sequence = torch.export.Dim("sequence", min=4, max=self.buffer)
-        arguments = {
-            "input_ids": torch.zeros(3, 7, dtype=torch.int64),
-            "position": torch.zeros(3, dtype=torch.int64),
-            "length": torch.ones(3, dtype=torch.int64),
-            "index": torch.arange(7),
-            "past": torch.zeros(5, dtype=torch.int64),
-            MEDIA: {name: torch.zeros(shape) for name, shape in self.given.tensors.items()},
-        }
-        dynamic: dict[str, Any] = {
-            "input_ids": {0: batch, 1: sequence},
-            "position": {0: batch},
-            "length": {0: batch},
-            "index": {0: sequence},
-            "past": {0: torch.export.Dim("past", min=0, max=self.buffer)},
-            MEDIA: {name: {} for name in self.given.tensors},
-        }
-        return arguments, dynamic
+        arguments, dynamic = step_example(1, self.buffer, least=4)
+        arguments[MEDIA] = {name: torch.zeros(shape) for name, shape in self.given.tensors.items()}
+        return arguments, {**dynamic, MEDIA: {name: {} for name in self.given.tensors}}
 
 
 def accepted_arguments(network: PreTrainedModel) -> set[str]:

@@ -68,9 +68,16 @@ class Trace:
     kinds: dict[int, tuple[torch.Tensor, Visibility]] = field(default_factory=dict)
     """id of a mask tensor → the tensor (kept alive) and its kind."""
     attentions: int = 0
+    features: int = 0
+    """Rows of a picture or sound that were written over placeholders."""
     updates: int = 0
     """Caches that were written to."""
     recurrence: Recurrence = field(init=False)
+
+    @property
+    def places(self) -> torch.Tensor:
+        """Places of the tokens in their sequences, i64[batch, sequence]."""
+        return self.position[:, None] + self.index[None, :]
 
     def __post_init__(self) -> None:
         self.recurrence = Recurrence(self.length)
@@ -190,7 +197,7 @@ def _mask(
     if not trace.has_tokens or is_of_source:
         return _mask_of_tensor(mask_function, attention_mask, others["q_length"], others["kv_length"])
     keys = trace.buffer or others["kv_length"]
-    query = (trace.position[:, None] + trace.index[None, :])[:, None, :, None]
+    query = trace.places[:, None, :, None]
     key = (torch.arange(keys) if trace.buffer else trace.index)[None, None, None, :]
     rows = torch.arange(query.shape[0])[:, None, None, None]
     kind = _recognise(mask_function, trace.buffer or 4096)
