@@ -126,6 +126,22 @@ def convolve(B: int, S: int, C: int, K: int, dtype: str, activation: str) -> Any
 
 
 @T.macro
+def bring(sums, read, first, N, W):
+    """Take N times W sums from where they wait."""
+    for n in T.unroll(N):
+        for lane in T.vectorized(W):
+            sums[n, lane] = read[first + n * W + lane]
+
+
+@T.macro
+def leave(sums, read, first, N, W):
+    """Put them back there."""
+    for n in T.unroll(N):
+        for lane in T.vectorized(W):
+            read[first + n * W + lane] = sums[n, lane]
+
+
+@T.macro
 def ask_for(state, head, H, k, v):
     """Ask for a line of the state of a head ahead of time."""
     T.evaluate(
@@ -191,9 +207,7 @@ def attend_by_columns(
                     if delta:
                         for block in range(K // DEEP):
                             for run in range(WIDE // R):
-                                for n in T.unroll(N):
-                                    for lane in T.vectorized(W):
-                                        sums[n, lane] = read[run * R + n * W + lane]
+                                bring(sums, read, run * R, N, W)
                                 for deep in range(DEEP):
                                     k: T.let = block * DEEP + deep
                                     for n in T.unroll(N):
@@ -201,9 +215,7 @@ def attend_by_columns(
                                             sums[n, lane] = sums[n, lane] + state[
                                                 b, h, k, v + run * R + n * W + lane
                                             ] * (stays[k % D] * key[b, s, g, k])
-                                for n in T.unroll(N):
-                                    for lane in T.vectorized(W):
-                                        read[run * R + n * W + lane] = sums[n, lane]
+                                leave(sums, read, run * R, N, W)
                         for run in range(WIDE // W):
                             for lane in T.vectorized(W):
                                 new[run * W + lane] = (new[run * W + lane] - read[run * W + lane]) * beta[
@@ -212,9 +224,7 @@ def attend_by_columns(
                                 read[run * W + lane] = T.float32(0)
                     for block in range(K // DEEP):
                         for run in range(WIDE // R):
-                            for n in T.unroll(N):
-                                for lane in T.vectorized(W):
-                                    sums[n, lane] = read[run * R + n * W + lane]
+                            bring(sums, read, run * R, N, W)
                             for deep in range(DEEP):
                                 k: T.let = block * DEEP + deep
                                 if ASK:
@@ -230,9 +240,7 @@ def attend_by_columns(
                                             sums[n, lane]
                                             + state[b, h, k, v + run * R + n * W + lane] * query[b, s, g, k]
                                         )
-                            for n in T.unroll(N):
-                                for lane in T.vectorized(W):
-                                    read[run * R + n * W + lane] = sums[n, lane]
+                            leave(sums, read, run * R, N, W)
                 for run in range(WIDE // W):
                     for lane in T.vectorized(W):
                         out[b, s, h, v + run * W + lane] = read[run * W + lane] * T.float32(scale)

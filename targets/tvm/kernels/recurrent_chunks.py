@@ -31,7 +31,7 @@ CHUNK = 16
 TILE = 4
 """Rows of a tile of results: with 16 columns they take half the registers of AVX2."""
 LEAST = 1e-30
-"""What stays less than this is 0: products with it would be slow on some processors, as they are not normal numbers."""
+"""Least factor that is no 0: products with smaller ones are not normal numbers, which some processors are slow with."""
 
 
 def fits(rows: int, k: int, by_channel: bool) -> bool:
@@ -198,7 +198,7 @@ def multiply(state, rows, sums, b, h, v, W, K, t):
 
 @T.macro
 def take_out(state, keys, new, b, h, v, W, K, t):
-    """What the state holds for the keys of a tile is taken out of their values."""
+    """Values of a tile without what the state holds for their keys."""
     sums = T.alloc_buffer((TILE, W), "float32")
     multiply(state, keys, sums, b, h, v, W, K, t)
     for i in T.unroll(TILE):
