@@ -7,7 +7,7 @@ engine whose tokens must differ: `CONTROLS`, as far as the model has what they s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.frontend.cache import load_cached
 from partc.ir.graph import Constant, Module, Node, Value
+from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import PHASES, default_pipeline
 from partc.pipeline.manager import run_passes
@@ -176,9 +177,15 @@ def sample_prompts(vocabulary: int) -> list[list[int]]:
     return [[int(token) for token in rng.integers(3, min(vocabulary, 97), length)] for length in PROMPTS]
 
 
-def simplified(config: ModelConfig) -> str:
-    """The text of the model's IR before it is cut."""
-    module = load_cached(config)
+def simplified(config: ModelConfig, quantize: str | None = None) -> str:
+    """The text of the model's IR before it is cut; `quantize`: int8 or int4."""
+    return simplified_text(load_cached(config), quantize)
+
+
+def simplified_text(module: Module, quantize: str | None) -> str:
+    """The same of an imported module, which is changed."""
+    whole = None if quantize is None else Quantization(quantize, quantize, quantize)
+    module.info = replace(module.info, quantize=whole)
     run_passes(module, [load_pass(text) for text in PHASES["simplify"]])
     return print_module(module)
 

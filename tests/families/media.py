@@ -8,7 +8,7 @@ positions must change the tokens.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,26 +24,18 @@ from partc.config.model import CheckpointFolder, ModelConfig, Workload
 from partc.format.files import PREPROCESSOR_FILES
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT, INPUT_IDS
 from partc.frontend.export import MODEL_CLASSES
-from partc.ir.graph import Module
-from partc.ir.text import parse_module
-from partc.verify.reference import Reference, open_reference
-from tests.families.check import CONTROLS, compile_ring, devices_file
+from tests.families.answers import TOKENS, Request, Result, ask, generate
 from tests.families.ring import DirectRing
-from tests.families.sources import Result, largest_error, simplified, without_source
 from tests.families.tiny import initialise, quiet
 
 PROMPTS = ((0, 1), (3, 4), (20, 13))
 """Tokens of text before the picture and behind it."""
 TEXT = 7
 """Tokens of a prompt without a picture."""
-TOKENS = 24
-TOLERANCE = 1e-4
 _VOCABULARY, _PLACEHOLDER = 120, 99
 
 _STAND_IN = "{}"
 """Content of the file of a preprocessor that only a stand-in makes."""
-
-Request = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -209,30 +201,20 @@ def check_media(family: str, folder: Path, target: str = "ort", quantize: str | 
         UserError: partc refuses the model.
     """
     with preprocessors():
-        return _check(save_family(family, folder / "checkpoint"), folder, target, quantize)
+        asked = ask(save_family(family, folder / "checkpoint"), folder, target, quantize, drawn)
+    ring = asked.ring
+    # Without a picture the ring computes a blank one, and transformers none.
+    fault = asked.fault(compared=len(PROMPTS)) or _leaked(ring)
+    others = generate(ring, [_with_other_media(request) for request in asked.requests])
+    differ = all(a != b for a, b in zip(others[:-1], asked.expected[:-1], strict=True))
+    return Result(len(ring.roles), fault, {"media": differ, **asked.controls("media unread")})
 
 
-def _check(config: ModelConfig, folder: Path, target: str, quantize: str | None) -> Result:
-    text = simplified(config, quantize)
-    ring = compile_ring(text, folder / "build", devices_file(folder, 3, (target,)))
-    requests = drawn(ring)
-    one = devices_file(folder, 1, (target,))
-    if quantize is None:
-        reference = open_reference(config)
-        expected = [reference.generate(request, TOKENS) for request in requests]
-    else:
-        reference = None
-        expected = generate(compile_ring(text, folder / "uncut", one), requests)
-    fault = _fault(ring, requests, expected, reference)
-    others = generate(ring, [_with_other_media(request) for request in requests])
-    controls = {"media": all(a != b for a, b in zip(others[:-1], expected[:-1], strict=True))}
-    module = parse_module(text)
-    spoilt: dict[str, Callable[[Module], None]] = {"media unread": without_source}
-    spoilt |= {name: control.mutate for name, control in CONTROLS.items() if control.applies(module)}
-    for name, mutate in spoilt.items():
-        found = generate(compile_ring(text, folder / name.replace(" ", "-"), one, mutate), requests)
-        controls[name] = found != expected
-    return Result(len(ring.roles), fault, controls)
+def _leaked(ring: DirectRing) -> str:
+    """Which inputs of requests left the source so far."""
+    crossings = (one for trace in ring.trace.values() for one in trace if one.peer != one.device)
+    raw = {name for one in crossings for name in one.values} & {*ring.roles[ring.source].inputs}
+    return f"{', '.join(sorted(raw))} left the source" if raw else ""
 
 
 def save_family(family: str, folder: Path) -> ModelConfig:
@@ -281,32 +263,3 @@ def _noise(ring: DirectRing, seed: int) -> dict[str, Any]:
 
 def _with_other_media(request: Request) -> Request:
     return {name: array if name == INPUT_IDS else -array for name, array in request.items()}
-
-
-def generate(ring: DirectRing, requests: Sequence[Request]) -> list[list[int]]:
-    """`TOKENS` greedy tokens for every request, one after the other."""
-    return [ring.generate_from([request], TOKENS)[0][0] for request in requests]
-
-
-def _fault(
-    ring: DirectRing, requests: Sequence[Request], expected: list[list[int]], reference: Reference | None
-) -> str:
-    found = generate(ring, requests)
-    if found != expected:
-        same = [
-            sum(a == b for a, b in zip(left, right, strict=True))
-            for left, right in zip(found, expected, strict=True)
-        ]
-        return f"{same} of {TOKENS} tokens equal"
-    traces = [ring.trace[number + 1] for number in range(len(requests))]
-    crossed = {name for trace in traces for one in trace if one.peer != one.device for name in one.values}
-    if raw := crossed & {*ring.roles[ring.source].inputs}:
-        return f"{', '.join(sorted(raw))} left the source"
-    if reference is not None:
-        # Without a picture the ring computes a blank one, and transformers none.
-        pairs = list(zip(traces, requests, expected, strict=True))[: len(PROMPTS)]
-        error = max(largest_error(trace, reference, request, right) for trace, request, right in pairs)
-        if error > TOLERANCE:
-            return f"tokens equal, but an error of {error:.1e}"
-    together = [batch[0] for batch in ring.generate_from(requests, TOKENS)]
-    return "" if together == expected else "together, other tokens"

@@ -109,7 +109,7 @@ class Outcome:
 
 
 def read_outcomes(file: Path) -> list[Outcome]:
-    """What `write_outcomes` wrote."""
+    """Outcomes as `write_outcomes` wrote them."""
     return [Outcome(**fields) for fields in json.loads(file.read_text())]
 
 

@@ -9,7 +9,7 @@ positions are.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,7 @@ from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.dtypes import Array
 from partc.frontend import load_module
 from partc.ir.graph import Module
-from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module, print_module
-from partc.pipeline.default import PHASES
-from partc.pipeline.manager import run_passes
-from partc.pipeline.registry import load_pass
 from partc.verify.report import QUANTIZED_TOLERANCE
 from tests.families.check import (
     CONTROLS,
@@ -36,6 +32,7 @@ from tests.families.check import (
     devices_file,
     sample_prompts,
     save_tiny,
+    simplified_text,
 )
 from tests.families.ring import DirectRing
 
@@ -56,11 +53,7 @@ class Tiny:
 
     def quantized(self, precision: str) -> str:
         """The IR in that precision before it is cut."""
-        module = parse_module(self.module)
-        whole = None if precision == "none" else Quantization(precision, precision, precision)
-        module.info = replace(module.info, quantize=whole)
-        run_passes(module, [load_pass(text) for text in PHASES["simplify"]])
-        return print_module(module)
+        return simplified_text(parse_module(self.module), None if precision == "none" else precision)
 
     def ring(
         self,

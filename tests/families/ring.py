@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.format.role import Role, load_role
-from partc.format.tasks import INPUT_IDS
 from partc.runtime.client.results import Crossing
 from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.virtual.client import Answer
 from partc.runtime.virtual.ring import Ring
+from partc.verify.inputs import split_prompt
 
 _LIMIT_S = 60.0
 """Of virtual time: nothing takes any, but reports and acknowledgements may be waited for."""
@@ -72,8 +72,8 @@ class DirectRing:
         """
         submit = self._ring.client.submit
         answers = [
-            submit(ids, count, inputs=tensors, ignore_eos=True, trace=True)
-            for ids, tensors in map(_split, given)
+            submit([ids] if ids else (), count, inputs=tensors, ignore_eos=True, trace=True)
+            for ids, tensors in map(split_prompt, given)
         ]
         return [
             [list(row) for row in answer.result.tokens] for answer in self._settle(answers) if answer.result
@@ -95,12 +95,6 @@ class DirectRing:
             if answer.result is None:
                 raise RunError("the ring hangs", cause="stalled")
         return answers
-
-
-def _split(given: Mapping[str, Array]) -> tuple[list[list[int]], dict[str, Array]]:
-    """Prompts and tensors of a request."""
-    tensors = {name: array for name, array in given.items() if name != INPUT_IDS}
-    return given[INPUT_IDS].tolist() if INPUT_IDS in given else [], tensors
 
 
 class _OneSlot:

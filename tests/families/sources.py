@@ -6,8 +6,6 @@ whose decoder sees nothing of its own tokens or of the source, must change the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +14,14 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from partc.config.model import CheckpointFolder, ModelConfig
-from partc.frontend.cache import load_cached
 from partc.frontend.export import MODEL_CLASSES
-from partc.ir.graph import Constant, Module, Node, Value
-from partc.ir.once import once_nodes
-from partc.ir.quantization import Quantization
-from partc.ir.text import parse_module, print_module
-from partc.pipeline.default import PHASES
-from partc.pipeline.manager import run_passes
-from partc.pipeline.registry import load_pass
-from partc.verify.compare import join_steps, nearest, shapes_to_watch
-from partc.verify.reference import Reference, open_reference
-from tests.families.check import CONTROLS, compile_ring, devices_file
+from tests.families.answers import TOKENS, Answers, Request, Result, ask
 from tests.families.ring import DirectRing
 from tests.families.tiny import initialise, quiet
 
 TEXT, SPEECH = "text2text-generation", "automatic-speech-recognition"
 SOURCES = (1, 7, 33)
 """Tokens of the texts that are read."""
-TOKENS = 24
-TOLERANCE = 1e-4
 _VOCABULARY = 97
 _SCALES, _EMBEDDINGS = {"d_kv": 0.35, "": 0.2}, 3.0
 """Of matrices, by a key of the config, and of embeddings: sources, tokens and positions must change the answers."""
@@ -100,31 +86,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 """Model type → the task and the fields of a tiny config."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """The findings about a family."""
-
-    devices: int
-    fault: str = ""
-    """What differs; nothing: an empty text."""
-    controls: dict[str, bool] = field(default_factory=dict)
-    """Control → whether it changed the tokens, as it must."""
-
-    @property
-    def counts(self) -> bool:
-        """Whether the family is compiled correctly, and the test would have noticed if it were not."""
-        return not self.fault and self.devices == 3 and bool(self.controls) and all(self.controls.values())
-
-    @property
-    def detail(self) -> str:
-        """The reason why it does not count."""
-        return self.fault or f"it is cut for {self.devices} devices"
-
-
-Request = Any
-"""The token ids of a text, or the tensors of a sound."""
-
-
 def check_source(family: str, folder: Path, target: str = "ort", quantize: str | None = None) -> Result:
     """Compile and compare one family, with its negative controls.
 
@@ -138,25 +99,19 @@ def check_source(family: str, folder: Path, target: str = "ort", quantize: str |
         UserError: partc refuses the model.
     """
     config = save_family(family, folder / "checkpoint", 1 if target == "tvm" else 2)
-    text = simplified(config, quantize)
-    ring = compile_ring(text, folder / "build", devices_file(folder, 3, (target,)))
-    requests = [_drawn(ring, number) for number in range(len(SOURCES))]
-    one = devices_file(folder, 1, (target,))
-    if quantize is None:
-        reference = open_reference(config, ring.roles[ring.source].model.start_tokens)
-        expected = [reference.generate(request, TOKENS) for request in requests]
-    else:
-        reference = None
-        expected = generate(compile_ring(text, folder / "uncut", one), requests)
-    fault = _fault(ring, requests, expected, reference)
-    controls = {"source": len({tuple(row) for row in expected}) == len(expected)}
-    spoilt: dict[str, Callable[[Module], None]] = {"source unread": without_source}
-    module = parse_module(text)
-    spoilt |= {name: control.mutate for name, control in CONTROLS.items() if control.applies(module)}
-    for name, mutate in spoilt.items():
-        found = generate(compile_ring(text, folder / name.replace(" ", "-"), one, mutate), requests)
-        controls[name] = found != expected
-    return Result(len(ring.roles), fault, controls)
+    asked = ask(config, folder, target, quantize, _drawn)
+    fault = asked.fault() or _fault_of_batch(asked)
+    differ = len({tuple(row) for row in asked.expected}) == len(asked.expected)
+    return Result(len(asked.ring.roles), fault, {"source": differ, **asked.controls("source unread")})
+
+
+def _fault_of_batch(asked: Answers) -> str:
+    """What is wrong with texts of unequal length in one batch."""
+    requests, ring = asked.requests, asked.ring
+    if isinstance(requests[0], dict) or ring.roles[ring.source].model.max_batch == 1:
+        return ""
+    batch = ring.generate([requests[1], requests[2]], TOKENS)
+    return "" if batch == asked.expected[1:] else "in one batch, other tokens"
 
 
 def save_family(family: str, folder: Path, max_batch: int) -> ModelConfig:
@@ -182,95 +137,15 @@ def save_family(family: str, folder: Path, max_batch: int) -> ModelConfig:
     )
 
 
-def _drawn(ring: DirectRing, number: int) -> Request:
+def _drawn(ring: DirectRing) -> list[Request]:
     role = ring.roles[ring.source]
-    rng = np.random.default_rng([7, number])
-    if role.takes_tokens:
-        return [int(token) for token in rng.integers(3, _VOCABULARY, SOURCES[number])]
     shapes = {name: map(int, kind.shape[1:]) for name, kind in role.inputs.items() if kind.dtype == "float32"}
-    return {name: rng.standard_normal((1, *shape)).astype(np.float32) for name, shape in shapes.items()}
-
-
-def generate(ring: DirectRing, requests: Sequence[Request]) -> list[list[int]]:
-    """`TOKENS` greedy tokens for every request, one after the other."""
-    return [_answer(ring, [request])[0] for request in requests]
-
-
-def _answer(ring: DirectRing, requests: Sequence[Request]) -> list[list[int]]:
-    """The tokens of requests that are in flight at once."""
-    if isinstance(requests[0], dict):
-        return [batch[0] for batch in ring.generate_from(requests, TOKENS)]
-    return [batch[0] for batch in ring.generate_together([[request] for request in requests], TOKENS)]
-
-
-def _fault(
-    ring: DirectRing,
-    requests: Sequence[Request],
-    expected: list[list[int]],
-    reference: Reference | None,
-) -> str:
-    found = generate(ring, requests)
-    if found != expected:
-        same = [
-            sum(a == b for a, b in zip(left, right, strict=True))
-            for left, right in zip(found, expected, strict=True)
-        ]
-        return f"{same} of {TOKENS} tokens equal"
-    if reference is not None:
-        traces = [ring.trace[number + 1] for number in range(len(requests))]
-        pairs = zip(traces, requests, expected, strict=True)
-        error = max(largest_error(trace, reference, request, right) for trace, request, right in pairs)
-        if error > TOLERANCE:
-            return f"tokens equal, but an error of {error:.1e}"
-    if _answer(ring, requests) != expected:
-        return "together, other tokens"
-    if not isinstance(requests[0], dict) and ring.roles[ring.source].model.max_batch > 1:
-        batch = ring.generate([requests[1], requests[2]], TOKENS)
-        if batch != expected[1:]:
-            return "in one batch, other tokens"
-    return ""
-
-
-def largest_error(trace: Any, reference: Reference, request: Request, tokens: Sequence[int]) -> float:
-    """The largest error of the logits and of every value that crossed a link, per largest value."""
-    inputs = reference.whole(request, tokens)
-    floats = {place: array for place, array in join_steps(trace).items() if array.dtype == np.float32}
-    right = reference.outputs(inputs)["logits"][:, -len(tokens) :]
-    (logits,) = (array for (_, peer, device), array in floats.items() if peer == device)
-    error = float(np.abs(logits - right).max()) / max(1.0, float(np.abs(right).max()))
-    rows = inputs["decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"].shape[1]
-    seen = reference.activations(inputs, shapes_to_watch(floats.values(), rows))
-    for (name, peer, device), array in floats.items():
-        if peer != device:
-            difference, size = nearest(array, seen)
-            if not np.isfinite(difference):
-                raise AssertionError(f"{name} {array.shape} is nothing that transformers computes")
-            error = max(error, difference / max(1.0, size))
-    return error
-
-
-def simplified(config: ModelConfig, quantize: str | None = None) -> str:
-    """The IR of a model behind the passes that make it simpler."""
-    module = load_cached(config)
-    whole = None if quantize is None else Quantization(quantize, quantize, quantize)
-    module.info = replace(module.info, quantize=whole)
-    run_passes(module, [load_pass(text) for text in PHASES["simplify"]])
-    return print_module(module)
-
-
-def without_source(module: Module) -> None:
-    """The decoder reads zeros instead of what the encoder makes."""
-    graph = module.graph
-    once = once_nodes(graph)
-    for node in list(graph.nodes):
-        if node in once:
-            continue
-        for place, value in enumerate(node.inputs):
-            made = value is not None and value.producer in once and value.dtype == "f32"
-            if made and value is not None and len(value.shape or ()) > 1:
-                zero = Constant(f"{value.name}.{node.name}.zero", "f32", (), array=np.zeros((), np.float32))
-                product = Node(
-                    "Mul", [value, zero], [Value(f"{value.name}.{node.name}.none", "f32", value.shape)]
-                )
-                graph.nodes.insert(graph.nodes.index(node), product)
-                node.inputs[place] = product.outputs[0]
+    sizes = {name: (1, *shape) for name, shape in shapes.items()}
+    drawn: list[Request] = []
+    for number, length in enumerate(SOURCES):
+        rng = np.random.default_rng([7, number])
+        if role.takes_tokens:
+            drawn.append([int(token) for token in rng.integers(3, _VOCABULARY, length)])
+        else:
+            drawn.append({name: rng.standard_normal(size).astype(np.float32) for name, size in sizes.items()})
+    return drawn

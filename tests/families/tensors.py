@@ -7,7 +7,7 @@ A tiny random model can hide a fault, so a family counts only after its negative
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,14 @@ from transformers import CONFIG_MAPPING
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.dtypes import Array
-from partc.frontend.cache import load_cached
 from partc.frontend.export import MODEL_CLASSES
 from partc.ir.graph import Constant, Module, Node, Value
 from partc.ir.privacy import raw_values
-from partc.ir.quantization import Quantization
-from partc.ir.text import parse_module, print_module
-from partc.pipeline.default import PHASES
-from partc.pipeline.manager import run_passes
-from partc.pipeline.registry import load_pass
+from partc.ir.text import parse_module
 from partc.verify.compare import difference, join_steps, largest, nearest, shapes_to_watch
 from partc.verify.reference import open_reference
 from partc.verify.report import QUANTIZED_TOLERANCE
-from tests.families.check import compile_ring, devices_file
+from tests.families.check import compile_ring, devices_file, simplified
 from tests.families.ring import DirectRing
 from tests.families.tiny import initialise, quiet
 
@@ -151,7 +146,7 @@ def check_tensors(family: str, folder: Path, target: str = "ort", quantize: str 
         UserError: partc refuses the model.
     """
     config = save_family(family, folder / "checkpoint")
-    text = _simplified(config, quantize)
+    text = simplified(config, quantize)
     ring = compile_ring(text, folder / "build", devices_file(folder, 3, (target,)))
     first, other = (_drawn(ring, seed) for seed in (0, 1))
     found, trace = ring.outputs(first), ring.trace[1]
@@ -167,7 +162,7 @@ def check_tensors(family: str, folder: Path, target: str = "ort", quantize: str 
     error = max([error, *(_error(array, right[name]) for name, array in found.items())])
     controls = {"input": _error_of(ring.outputs(other), right) > _CHANGED}
     if quantize is not None:
-        plain = compile_ring(_simplified(config), folder / "plain", devices_file(folder, 1, (target,)))
+        plain = compile_ring(simplified(config), folder / "plain", devices_file(folder, 1, (target,)))
         controls["quantised"] = _error_of(plain.outputs(first), right) > _CHANGED / 10
     if "partc.Attention" in text:
         spoilt = compile_ring(text, folder / "spoilt", devices_file(folder, 1, (target,)), _no_attention)
@@ -202,14 +197,6 @@ def _soften(network: torch.nn.Module) -> None:
         if type(module).__name__.startswith("Conv") and isinstance(weight, torch.nn.Parameter):
             with torch.no_grad():
                 weight.mul_((weight.shape[-1] / weight[0].numel()) ** 0.5)
-
-
-def _simplified(config: ModelConfig, quantize: str | None = None) -> str:
-    module = load_cached(config)
-    whole = None if quantize is None else Quantization(quantize, quantize, quantize)
-    module.info = replace(module.info, quantize=whole)
-    run_passes(module, [load_pass(text) for text in PHASES["simplify"]])
-    return print_module(module)
 
 
 def _drawn(ring: DirectRing, seed: int) -> dict[str, Array]:
