@@ -1,23 +1,14 @@
-"""What the processor of this machine computes exactly."""
+"""Marks of tests that some processors cannot pass."""
 
 from __future__ import annotations
 
-import platform
-from pathlib import Path
-
 import pytest
 
-_CPUINFO = Path("/proc/cpuinfo")
+from partc.runtime.cores import architecture, processor_features
 
-
-def _saturates() -> bool:
-    """Whether onnxruntime adds pairs of 8-bit products in 16 bits, where large ones do not fit: x86 without VNNI."""
-    if platform.machine() not in ("x86_64", "AMD64") or not _CPUINFO.exists():
-        return False
-    return not {"avx512_vnni", "avx_vnni"} & set(_CPUINFO.read_text().split())
-
-
-SATURATES = _saturates()
+_FEATURES = processor_features()
+SATURATES = bool(_FEATURES) and architecture() == "x86_64" and not {"avx512_vnni", "avx_vnni"} & _FEATURES
+"""Whether onnxruntime adds pairs of 8-bit products in 16 bits, where large ones do not fit: x86 without VNNI."""
 exact_int8 = pytest.mark.skipif(
     SATURATES, reason="no VNNI: onnxruntime's products of 8 bits saturate on this processor"
 )
