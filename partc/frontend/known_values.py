@@ -1,4 +1,4 @@
-"""What is known when a model is traced is computed then, for real.
+"""Values that are known when a model is traced: they are computed then, for real.
 
 Encoders of pictures ask for sizes as tensors (grids, masks, lengths of windows), and cut, loop and branch by their
 values. These depend on the size of a picture alone, which is fixed: they are plain tensors. While `KnownValues` is

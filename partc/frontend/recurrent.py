@@ -331,7 +331,7 @@ def _gated_sum(recurrence: Recurrence, given: dict[str, Any]) -> tuple[torch.Ten
 
 
 _LIGHTNING = {"qkv_proj", "slope_rate", "norm", "output_gate", "out_proj", "act_fn", "layer_idx", "head_dim"}
-"""What a module of lightning attention holds."""
+"""Members of a module of lightning attention."""
 
 
 def _lightning(

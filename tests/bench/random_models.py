@@ -14,7 +14,7 @@ MAMBA2: dict[str, Any] = {
     "hidden_size": 768, "num_hidden_layers": 24, "num_heads": 24, "head_dim": 64, "state_size": 128, "n_groups": 1,
     "vocab_size": VOCABULARY, "initializer_range": 0.02,
 }  # fmt: skip
-"""What `Mamba2Config` takes: the sizes of the published Mamba 2 of 130M, whose embedding and head are tied.
+"""Arguments of `Mamba2Config`: the sizes of the published Mamba 2 of 130M, whose embedding and head are tied.
 
 With its default of 0.1 for `initializer_range`, rounding to int4 alone puts logits off by 1.2 of their size; 0.6 so."""
 DELTA: dict[str, Any] = {
@@ -23,7 +23,7 @@ DELTA: dict[str, Any] = {
     "linear_key_head_dim": 128, "linear_value_head_dim": 128, "num_experts": 0, "mlp_only_layers": list(range(12)),
     "vocab_size": VOCABULARY, "max_position_embeddings": 4096,
 }  # fmt: skip
-"""What `Qwen3NextConfig` takes: three layers of the gated delta rule, then one of attention; no experts."""
+"""Arguments of `Qwen3NextConfig`: three layers of the gated delta rule, then one of attention; no experts."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RandomModel:
     family: str
     """The model type of transformers."""
     config: Mapping[str, Any]
-    """What its configuration takes. Embedding and head are not tied."""
+    """Arguments of its configuration. Embedding and head are not tied."""
     matrix_values: int
     """Weights in the matrices that every token is multiplied by; the table of embeddings is left out."""
     row_values: int

@@ -23,7 +23,7 @@ HIDDEN = TensorType("float32", ("batch", "sequence", 2))
 LOGITS = TensorType("float32", ("batch", 1, VOCABULARY))
 TOKEN = TensorType("int64", ("batch",))
 PICTURE = TensorType("float32", (1, 3))
-"""What goes in the place of placeholders."""
+"""Type of the tensor that goes in the place of placeholders."""
 
 Kind = Literal["rows", "whole"]
 Programs = Mapping[str, Mapping[str, str]]

@@ -1,4 +1,4 @@
-"""What stands around convolutions and recurrences, fused for a processor: activations, turns, gates."""
+"""Operators around convolutions and recurrences, fused for a processor: activations, turns, gates."""
 
 from __future__ import annotations
 

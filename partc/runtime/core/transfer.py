@@ -278,7 +278,7 @@ class Transfer:
     ) -> Iterator[Action]:
         """Have the rows of some steps read, which is answered by `read`: all parts of them, or only one.
 
-        With `whole` the states that steps rewrite are read as well.
+        States that steps rewrite are read as well where `whole` says so.
         """
         ends = request.position(header.end)
         states = self.role.submodules[header.submodule].states
@@ -370,7 +370,7 @@ def _parts(
 ) -> Iterator[tuple[str, int, int, int]]:
     """(state, sequence, first row, the one behind the last) of every part; `begin` is empty for the first step.
 
-    With `whole`, states that steps rewrite are the last ones: a single row each, of any size.
+    States that steps rewrite are the last ones, if `whole` asks for them: a single row each, of any size.
     """
     for state in states:
         for row, stop in enumerate(end if state.kind == "rows" else ()):
@@ -386,7 +386,7 @@ def _parts(
 def _row_shape(state: State) -> tuple[int, int]:
     """(heads, d) of one position of one sequence: `heads` are all axes between the first and that of positions.
 
-    What steps rewrite as a whole is one row of one head.
+    A state that steps rewrite as a whole is one row of one head.
     """
     whole = state.kind == "whole"
     heads, d = (() if whole else state.shape[1:-2]), state.shape[1:] if whole else state.shape[-1:]
