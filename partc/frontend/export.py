@@ -39,6 +39,7 @@ from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT, WITH_MEDIA, WITH_SOURCE, 
 from partc.frontend.alignment import NotAlignedError, align_queries
 from partc.frontend.axes import UnknownPositionsError, ask_axes, has_axes
 from partc.frontend.complex_pairs import complex_as_pairs
+from partc.frontend.decompositions import decompose_one_by_one
 from partc.frontend.encoder_decoder import WrappedEncoderDecoder
 from partc.frontend.experts import replace_experts
 from partc.frontend.known_values import WrittenOverError
@@ -332,6 +333,7 @@ def _export(
         if buffer is not None:
             align_queries(program, buffer)
         simplify_sizes(program)
+        decompose_one_by_one(program)
         exported = torch.onnx.export(
             program, dynamo=True, optimize=False, verbose=False, opset_version=OPSET, external_data=False
         )

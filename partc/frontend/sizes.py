@@ -23,6 +23,16 @@ def simplify_sizes(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
+def share_sizes(graph: Graph) -> None:
+    """Compute every size once: those of the same formula become the first of them; O(nodes)."""
+    first: dict[object, Node] = {}
+    for node in graph.nodes:
+        size = _size(node)
+        if size is not None:
+            _replace_single_value(node)
+            node.replace_all_uses_with(first.setdefault(size.node.expr, node))
+
+
 def _size(value: object) -> torch.SymInt | None:
     """The symbolic size that a node computes."""
     size = value.meta.get("val") if isinstance(value, Node) else None

@@ -1,0 +1,135 @@
+"""Operators are taken apart, and writes become computations, without a change of what a program computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.export import ExportedProgram
+
+from partc.frontend.decompositions import decompose_one_by_one
+
+pytestmark = [pytest.mark.hf, pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")]
+
+
+class _Function(torch.nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+def _decomposed(function: Callable[[torch.Tensor], torch.Tensor]) -> ExportedProgram:
+    """The program as the exporter would have it, whose operators are those that torch's own table leaves."""
+    rows = torch.export.Dim("rows", min=2, max=100)
+    program = torch.export.export(
+        _Function(function), (torch.ones(5, 4),), dynamic_shapes=({0: rows},), strict=False
+    )
+    decompose_one_by_one(program)
+    found = program.run_decompositions(_table())
+    assert isinstance(found, ExportedProgram)
+    return found
+
+
+def _table() -> dict[Any, Callable[..., Any]]:
+    return dict(torch.export.default_decompositions().items())  # type: ignore[no-untyped-call]
+
+
+def _into_new(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y += x
+    return y.div_(x.exp()) + y
+
+
+def _into_slices(x: torch.Tensor) -> torch.Tensor:
+    halves = x.new_empty(x.shape)
+    halves[:, :3] = x[:, 1:]
+    halves[:, 3:] = 7
+    return halves
+
+
+def _into_a_row(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    y[1] *= 3
+    return y
+
+
+def _view_behind(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    y.add_(1)
+    return y.view(-1)
+
+
+def _seen_by_a_view(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    flat = y.view(-1)
+    y.add_(1)
+    return flat
+
+
+def _view_is_over(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    total = y.view(-1).sum()
+    y.add_(total)
+    return y
+
+
+def _by_another_name(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    z = y.to(torch.float32)  # the same tensor
+    z.add_(1)
+    return y
+
+
+def _into_another_type(x: torch.Tensor) -> torch.Tensor:
+    y = x.half()
+    y.add_(x)
+    return y.float()
+
+
+def _no_write(x: torch.Tensor) -> torch.Tensor:
+    left, right = torch.nn.functional.layer_norm(x, (4,)).chunk(2, 1)
+    return (left.to(torch.float64) - 3).reshape(-1) * right.reshape(x.shape[0] * 2)
+
+
+HERE = [_into_new, _into_slices, _view_behind, _view_is_over, _no_write]
+BY_TORCH = [_into_a_row, _seen_by_a_view, _by_another_name, _into_another_type]
+
+
+@pytest.mark.parametrize("function", [*HERE, *BY_TORCH])
+def test_computes_the_same(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    program = _decomposed(function)
+    for rows in (2, 5, 9):
+        x = torch.linspace(-2, 2, rows * 4).reshape(rows, 4)
+        torch.testing.assert_close(program.module()(x), function(x.clone()))
+
+
+@pytest.mark.parametrize("function", [*HERE, *BY_TORCH])
+def test_nothing_writes_and_nothing_composite_is_left(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    table = _table()
+    for node in _decomposed(function).graph.nodes:
+        if isinstance(node.meta.get("val"), torch.Tensor) and isinstance(node.target, torch._ops.OpOverload):
+            assert not node.target._schema.is_mutable
+            assert node.target not in table
+
+
+@pytest.mark.parametrize("function", HERE)
+def test_without_a_trace_of_the_whole(
+    function: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ExportedProgram, "run_decompositions", None)
+    _decomposed(function)
+
+
+def test_a_size_is_computed_once() -> None:
+    program = _decomposed(_no_write)
+    sizes = [
+        str(size) for node in program.graph.nodes if isinstance(size := node.meta.get("val"), torch.SymInt)
+    ]
+    assert len(sizes) == len(set(sizes))
