@@ -20,10 +20,10 @@ With its default of 0.1 for `initializer_range`, rounding to int4 alone puts log
 DELTA: dict[str, Any] = {
     "hidden_size": 768, "num_hidden_layers": 12, "intermediate_size": 1536, "num_attention_heads": 12,
     "num_key_value_heads": 4, "head_dim": 64, "linear_num_key_heads": 6, "linear_num_value_heads": 12,
-    "linear_key_head_dim": 128, "linear_value_head_dim": 128, "num_experts": 0, "mlp_only_layers": list(range(12)),
-    "vocab_size": VOCABULARY, "max_position_embeddings": 4096,
+    "linear_key_head_dim": 128, "linear_value_head_dim": 128, "vocab_size": VOCABULARY,
+    "max_position_embeddings": 4096,
 }  # fmt: skip
-"""Arguments of `Qwen3NextConfig`: three layers of the gated delta rule, then one of attention; no experts."""
+"""Arguments of `Qwen3_5TextConfig`: three layers of the gated delta rule, then one of attention."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _delta(config: Mapping[str, Any]) -> RandomModel:
     mlps = config["num_hidden_layers"] * 3 * hidden * config["intermediate_size"]
     matrices = linears * linear + attentions * attention + mlps + hidden * config["vocab_size"]
     states = linears * (values * config["linear_key_head_dim"] + 3 * (2 * keys + values))
-    return RandomModel("qwen3_next", config, matrices, attentions * cached, head, states)
+    return RandomModel("qwen3_5_text", config, matrices, attentions * cached, head, states)
 
 
 MODELS: Mapping[str, RandomModel] = {

@@ -71,9 +71,9 @@ CONTESTANTS = {
         Contestant(THREE, "partc_ring", Bundle("ort", 3), ALL, *_PARTC, 3),
         Contestant(ORT_GENAI, "genai", Genai(), ALL, ("onnxruntime_genai",), "pip install onnxruntime-genai"),
         Contestant(OPENVINO, "openvino", OpenVino(), ALL, ("openvino",), "pip install openvino"),
-        Contestant(LLAMA_CPP, "llama", _PLAIN_GGUF, ALL, *_CPP),
-        Contestant(LLAMA_Q4_K, "llama", Gguf({"int4": "Q4_K_S"}), ("int4",), *_CPP),
-        Contestant(LLAMA_IQ4_NL, "llama", Gguf({"int4": "IQ4_NL"}), ("int4",), *_CPP),
+        Contestant(LLAMA_CPP, "llama", _PLAIN_GGUF, ALL, *_CPP, others=ALL),
+        Contestant(LLAMA_Q4_K, "llama", Gguf({"int4": "Q4_K_S"}), ("int4",), *_CPP, others=("int4",)),
+        Contestant(LLAMA_IQ4_NL, "llama", Gguf({"int4": "IQ4_NL"}), ("int4",), *_CPP, others=("int4",)),
         Contestant(LLAMA_RPC, "llama", _PLAIN_GGUF, ALL, *_CPP, 2),
         Contestant(
             TRANSFORMERS, "hf", Checkpoint(), ("float32",), ("transformers", "torch"), _PARTC[1], others=ALL

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tests.bench.llamas import WEIGHTS
-from tests.bench.speed.gguf_file import rope_theta
+from tests.bench.speed.gguf_layouts import rope_theta
 
 MODEL = "model.xml"
 BLOCK = 32

@@ -19,6 +19,7 @@ from tests.bench.speed.contestants import (
     CONTESTANTS,
     LLAMA_CPP,
     LLAMA_IQ4_NL,
+    LLAMAS,
     ORT,
     ORT_128,
     ORT_GENAI,
@@ -29,7 +30,7 @@ from tests.bench.speed.contestants import (
 )
 from tests.bench.speed.engines.contract import Stepping
 from tests.bench.speed.figures import Figure, Table, tabulate
-from tests.bench.speed.gguf_file import gguf_name, interleaved
+from tests.bench.speed.gguf_layouts import LAYOUTS, interleaved
 from tests.bench.speed.machine import Machine
 from tests.bench.speed.openvino_file import BLOCK
 from tests.bench.speed.outputs import CHECKED, MOST, Array, answers, error
@@ -236,9 +237,16 @@ def test_every_contestant_can_be_drawn() -> None:
 
 
 def test_names_in_gguf() -> None:
-    assert gguf_name("model.layers.3.mlp.up_proj.weight") == "blk.3.ffn_up.weight"
-    assert gguf_name("model.layers.11.self_attn.o_proj.weight") == "blk.11.attn_output.weight"
-    assert gguf_name("lm_head.weight") == "output.weight"
+    def name(family: str, parameter: str) -> str:
+        config = {"linear_num_key_heads": 1, "linear_num_value_heads": 1, "linear_key_head_dim": 1}
+        return LAYOUTS[family].written(parameter, np.ones((4, 4)), config)[0]
+
+    assert name("llama", "model.layers.3.mlp.up_proj.weight") == "blk.3.ffn_up.weight"
+    assert name("llama", "model.layers.11.self_attn.o_proj.weight") == "blk.11.attn_output.weight"
+    assert name("llama", "lm_head.weight") == "output.weight"
+    assert name("mamba2", "backbone.layers.0.mixer.conv1d.bias") == "blk.0.ssm_conv1d.bias"
+    assert name("mamba2", "backbone.layers.0.mixer.D") == "blk.0.ssm_d"
+    assert name("qwen3_5_text", "model.layers.1.linear_attn.dt_bias") == "blk.1.ssm_dt.bias"
 
 
 def test_interleaved_rows_turn_as_neighbours(rng: np.random.Generator) -> None:
@@ -305,7 +313,7 @@ def test_what_a_token_rewrites_counts_twice_and_transformers_stands_beside() -> 
     assert found.read_bytes(TVM, 512) == found.read_bytes(TVM, 128), "it keeps no rows"
     assert "A token reads and writes " in document(MACHINE, {}, [found], [], {}, 3)
     taking = {name for name, one in CONTESTANTS.items() if one.takes_part(cell)}
-    assert taking == {TVM, ORT, TRANSFORMERS}
+    assert taking == {TVM, ORT, TRANSFORMERS, *LLAMAS}
     assert TRANSFORMERS not in {name for name, one in CONTESTANTS.items() if one.takes_part(CELL)}
 
 
@@ -334,3 +342,42 @@ def test_openvino_computes_the_model(tmp_path: Path, kind: str, most: float) -> 
         found = stepper.logits()[0, 0]
         wrong = np.abs(found - expected[end - 1]).max() / np.abs(expected[end - 1]).max()
         assert wrong < most
+
+
+@pytest.mark.hf
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    [
+        ("110M", {"num_hidden_layers": 2}),
+        ("110M-mamba2", {"num_hidden_layers": 2}),
+        ("110M-delta", {"num_hidden_layers": 4}),
+    ],
+)
+def test_llama_cpp_computes_the_model(tmp_path: Path, model: str, sizes: dict[str, int]) -> None:
+    for package in ("llama_cpp", "gguf"):
+        pytest.importorskip(package, reason="a contestant of the bench, which does not come with partc")
+    import torch
+
+    from tests.bench.speed.engines.hf import load_stepper
+    from tests.bench.speed.engines.llama import _Stepper
+    from tests.bench.speed.gguf_file import write_gguf
+
+    small = replace(MODELS[model], config={**MODELS[model].config, "vocab_size": 512, **sizes})
+    small.make_checkpoint(tmp_path)
+    reference = load_stepper(tmp_path / "checkpoint", 1)
+    network = reference._model  # type: ignore[attr-defined]
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if parameter.ndim == 1:  # where a head or a row is taken for another, equal numbers would hide it
+                parameter.add_(torch.rand_like(parameter) / 4)
+            elif "conv1d" in name:
+                parameter.mul_(3)
+    network.save_pretrained(tmp_path / "checkpoint")
+    write_gguf(tmp_path / "checkpoint", tmp_path / "F32.gguf")
+    stepper = _Stepper(tmp_path / "F32.gguf", 1)
+    for one in (reference, stepper):
+        one.clear()
+        one.take(40)
+        one.step()
+    expected, found = reference.logits().reshape(-1), stepper.logits().reshape(-1)
+    assert np.abs(found - expected).max() < 2e-3 * np.abs(expected).max(), "its cache has 16 bits"

@@ -29,8 +29,6 @@ CPU = 0
 
 
 class _Stepper:
-    grows = False
-
     def __init__(self, path: Path, threads: int) -> None:
         self._llama: Any = import_module("llama_cpp")
         self._llama.llama_backend_init()
@@ -39,6 +37,8 @@ class _Stepper:
         self._model = self._llama.llama_model_load_from_file(str(path).encode(), model)
         if not self._model:
             raise SystemExit(f"llama.cpp cannot load {path}")
+        has_states = (self._llama.llama_model_is_recurrent, self._llama.llama_model_is_hybrid)
+        self.grows = any(asked(self._model) for asked in has_states)
         settings = self._llama.llama_context_default_params()
         settings.n_ctx, settings.n_batch, settings.n_ubatch = SEQUENCE, PROMPT, PROMPT
         settings.n_threads = settings.n_threads_batch = threads
