@@ -4,9 +4,13 @@
 |---|---|
 | a size that can have one value only, such as `max(0, 1 - sequence)` | that number |
 | `arange(past, past + sequence)` | `arange(sequence) + past`, whose size does not depend on the past |
+| the number of elements of a tensor, which the exporter does not know | the product of its sizes |
+| a size of the same formula as another one before | that one |
 """
 
 from __future__ import annotations
+
+import operator
 
 import torch
 from torch.export import ExportedProgram
@@ -24,13 +28,29 @@ def simplify_sizes(program: ExportedProgram) -> None:
 
 
 def share_sizes(graph: Graph) -> None:
-    """Compute every size once: those of the same formula become the first of them; O(nodes)."""
+    """Rewrite the graph as the last two lines of the table say; O(nodes)."""
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.sym_numel.default:
+            _multiply_sizes(graph, node)
     first: dict[object, Node] = {}
     for node in graph.nodes:
         size = _size(node)
         if size is not None:
             _replace_single_value(node)
             node.replace_all_uses_with(first.setdefault(size.node.expr, node))
+
+
+def _multiply_sizes(graph: Graph, count: Node) -> None:
+    tensor = count.all_input_nodes[0]
+    product: Node | int = 1
+    value: torch.SymInt | int = 1
+    for axis, size in enumerate(tensor.meta["val"].shape):
+        value = value * size
+        with graph.inserting_before(count):
+            factor = graph.call_function(torch.ops.aten.sym_size.int, (tensor, axis))
+            product = graph.call_function(operator.mul, (product, factor))
+        factor.meta, product.meta = ({**count.meta, "val": each} for each in (size, value))
+    count.replace_all_uses_with(product)  # type: ignore[arg-type]
 
 
 def _size(value: object) -> torch.SymInt | None:

@@ -93,7 +93,7 @@ def _into_another_type(x: torch.Tensor) -> torch.Tensor:
 
 def _no_write(x: torch.Tensor) -> torch.Tensor:
     left, right = torch.nn.functional.layer_norm(x, (4,)).chunk(2, 1)
-    return (left.to(torch.float64) - 3).reshape(-1) * right.reshape(x.shape[0] * 2)
+    return (left.to(torch.float64) - 3).reshape(-1) * right.reshape(x.shape[0] * 2) / x.numel()
 
 
 HERE = [_into_new, _into_slices, _view_behind, _view_is_over, _no_write]
