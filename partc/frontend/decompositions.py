@@ -40,16 +40,17 @@ def decompose_one_by_one(program: ExportedProgram) -> None:
     by_torch: Callable[[Table], ExportedProgram] = program.run_decompositions
 
     def run_decompositions(table: Table) -> ExportedProgram:
-        graph = program.graph_module.graph
+        module, graph = program.graph_module, program.graph_module.graph
+        outputs_follow = module._set_replace_hook(program.graph_signature.get_replace_hook())
         try:
-            with _mode(graph), enable_python_dispatcher():
+            with _mode(graph), enable_python_dispatcher(), outputs_follow:
                 _compute_writes(graph)
                 _decompose(graph, table)
         except _NotHereError:  # what was replaced until then computes the same
             return by_torch(table)
         share_sizes(graph)
         graph.eliminate_dead_code()
-        program.graph_module.recompile()
+        module.recompile()
         return program
 
     setattr(program, "run_decompositions", run_decompositions)  # noqa: B010
