@@ -121,6 +121,8 @@ BY_TORCH = [_into_a_row, _seen_by_a_view, _by_another_name, _through_a_view, _in
 @pytest.mark.parametrize("function", [*HERE, *BY_TORCH])
 def test_computes_the_same(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     program = _decomposed(function)
+    outputs = [node.name for node in program.graph.output_node().all_input_nodes]
+    assert list(program.graph_signature.user_outputs) == outputs
     for rows in (2, 5, 9):
         x = torch.linspace(-2, 2, rows * 4).reshape(rows, 4)
         torch.testing.assert_close(program.module()(x), function(x.clone()))
