@@ -1,8 +1,8 @@
 """The front end: Hugging Face checkpoints and ONNX files become IR without a weight being loaded.
 
-`load.py` is the way in for transformers: `source.py` finds the model, `export.py` and `tracing.py` make an ONNX
-graph of it, `checkpoint.py` and `symbolic.py` find out where its weights lie. `onnx_file.py` is the way in for an
-ONNX file, which `onnx_versions.py` refuses where it is too new. `onnx_import.py` makes IR of either graph.
+`load.py` is the way in for transformers: `source.py` finds the model, `trace` makes an ONNX graph of it,
+`checkpoint.py` and `symbolic.py` find out where its weights lie. `onnx_file.py` is the way in for an ONNX file, which
+`onnx_versions.py` refuses where it is too new. `onnx_import.py` makes IR of either graph.
 """
 
 from __future__ import annotations

@@ -34,15 +34,15 @@ from partc.format.tasks import (
     generates,
 )
 from partc.frontend.checkpoint import checkpoint_sources, random_sources
-from partc.frontend.export import Exported, Sizes, export_model
 from partc.frontend.folder import read_index
-from partc.frontend.media import Media
-from partc.frontend.multimodal import MEDIA
 from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
 from partc.frontend.safetensors import StoredTensor
 from partc.frontend.source import Source, open_source
-from partc.frontend.tensors import VALUES, TensorSizes
+from partc.frontend.trace.export import Exported, Sizes, export_model
+from partc.frontend.trace.media import Media
+from partc.frontend.trace.multimodal import MEDIA
+from partc.frontend.trace.tensors import VALUES, TensorSizes
 from partc.ir.effects import updates
 from partc.ir.graph import Graph, ModelInfo, Module, Node
 from partc.ir.types import BY_LONG

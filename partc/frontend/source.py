@@ -94,7 +94,7 @@ def _unknown(kind: str, where: str) -> ModelError:
 
 def random_network(random: dict[str, Any], task: str, dtype: torch.dtype) -> Any:
     """The model of `{config, seed}` with its weights, the same for the same seed and version of torch."""
-    from partc.frontend.export import MODEL_CLASSES
+    from partc.frontend.trace.export import MODEL_CLASSES
 
     config = _from_mapping(dict(random["config"]))
     with torch.random.fork_rng():

@@ -62,10 +62,10 @@ class TransformersReference(Reference):
         """See `open_reference`."""
         import torch
 
-        from partc.frontend.export import MODEL_CLASSES
-        from partc.frontend.media import media_input
         from partc.frontend.source import open_source, random_network
-        from partc.frontend.tensors import TensorSizes
+        from partc.frontend.trace.export import MODEL_CLASSES
+        from partc.frontend.trace.media import media_input
+        from partc.frontend.trace.tensors import TensorSizes
 
         self.task = config.task
         self.start = list(start)
@@ -131,7 +131,7 @@ class TransformersReference(Reference):
             return given
         if len(given) > 1:
             given |= {name: fact.numpy() for name, fact in self.media.facts.items()}
-        from partc.frontend.multimodal import accepted_arguments
+        from partc.frontend.trace.multimodal import accepted_arguments
 
         kinds = (given[INPUT_IDS] == self.media.token).astype(np.int64)
         accepted = accepted_arguments(self.network)

@@ -19,11 +19,11 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING
 
-import partc.frontend.media as media_module
+import partc.frontend.trace.media as media_module
 from partc.config.model import CheckpointFolder, ModelConfig, Workload
 from partc.format.files import PREPROCESSOR_FILES
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT, INPUT_IDS
-from partc.frontend.export import MODEL_CLASSES
+from partc.frontend.trace.export import MODEL_CLASSES
 from tests.families.answers import TOKENS, Request, Result, ask, generate
 from tests.families.ring import DirectRing
 from tests.families.tiny import initialise, quiet

@@ -14,7 +14,7 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from partc.config.model import CheckpointFolder, ModelConfig
-from partc.frontend.export import MODEL_CLASSES
+from partc.frontend.trace.export import MODEL_CLASSES
 from tests.families.answers import TOKENS, Answers, Request, Result, ask
 from tests.families.ring import DirectRing
 from tests.families.tiny import initialise, quiet

@@ -17,7 +17,7 @@ from transformers import CONFIG_MAPPING
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.dtypes import Array
-from partc.frontend.export import MODEL_CLASSES
+from partc.frontend.trace.export import MODEL_CLASSES
 from partc.ir.graph import Constant, Module, Node, Value
 from partc.ir.privacy import raw_values
 from partc.ir.text import parse_module

@@ -13,7 +13,7 @@ from transformers import CONFIG_MAPPING
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.dtypes import Array
-from partc.frontend.export import MODEL_CLASSES
+from partc.frontend.trace.export import MODEL_CLASSES
 from partc.pipeline.sharing import SHARES_ALL
 from tests.families.check import compile_ring, devices_file, simplified
 from tests.families.shares import SHARES, divided

@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.frontend import load_module
-from partc.frontend.export import MODEL_CLASSES
+from partc.frontend.trace.export import MODEL_CLASSES
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes

@@ -9,8 +9,8 @@ import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.errors import ModelError
-from partc.frontend import recurrent
 from partc.frontend.load import load_model
+from partc.frontend.trace import recurrent
 from tests.families.check import check_family, compile_ring, devices_file, save_tiny, simplified
 from tests.families.tiny import tiny_config
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, AutoModelForMultimodalLM
 
-from partc.frontend.axes import Axes, UnknownPositionsError, ask_axes
-from partc.frontend.media import Media
+from partc.frontend.trace.axes import Axes, UnknownPositionsError, ask_axes
+from partc.frontend.trace.media import Media
 from tests.families.media import FAMILIES
 
 pytestmark = [pytest.mark.hf]

@@ -15,8 +15,8 @@ from partc.bundle.tensors import open_tensors
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.errors import ModelError
 from partc.frontend import load_module
-from partc.frontend.export import MODEL_CLASSES
 from partc.frontend.source import open_source
+from partc.frontend.trace.export import MODEL_CLASSES
 from partc.ir.graph import Module
 from partc.ir.weights import materialize
 from tests.families.check import save_tiny

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.export import ExportedProgram
 
-from partc.frontend.decompositions import decompose_one_by_one
+from partc.frontend.trace.decompositions import decompose_one_by_one
 
 pytestmark = [pytest.mark.hf, pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")]
 

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from partc.frontend.experts import replace_experts
+from partc.frontend.trace.experts import replace_experts
 from tests.families.tiny import tiny_config, tiny_model
 
 pytestmark = pytest.mark.hf

@@ -13,8 +13,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from transformers import CONFIG_MAPPING
 
-from partc.frontend import large_tensors
-from partc.frontend.export import build_fake
+from partc.frontend.trace import large_tensors
+from partc.frontend.trace.export import build_fake
 
 pytestmark = pytest.mark.hf
 

@@ -8,8 +8,13 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from partc.frontend.known_values import KnownValues, Unpadded, WrittenOverError
-from partc.frontend.placeholders import FeaturesFound, Placeholders, TextLooksAheadError, placeholders_of
+from partc.frontend.trace.known_values import KnownValues, Unpadded, WrittenOverError
+from partc.frontend.trace.placeholders import (
+    FeaturesFound,
+    Placeholders,
+    TextLooksAheadError,
+    placeholders_of,
+)
 
 IDS = torch.tensor([[5, 9, 9, 2, 9]])
 FEATURES = torch.arange(12.0).reshape(3, 4)

@@ -18,7 +18,7 @@ def input_of(kind: str, **fields: Any) -> Any:
     """The tensor that a model with this main input takes."""
     from types import SimpleNamespace
 
-    from partc.frontend.tensors import TensorSizes, tensor_input
+    from partc.frontend.trace.tensors import TensorSizes, tensor_input
 
     network: Any = SimpleNamespace(main_input_name=kind)
     given = TensorSizes(fields.pop("given", None), fields.pop("samples", None))

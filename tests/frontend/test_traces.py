@@ -37,7 +37,7 @@ def _inputs(sequence: int, past: int) -> tuple[Any, ...]:
 def test_a_range_from_the_past_has_the_size_of_the_sequence() -> None:
     import torch
 
-    from partc.frontend.sizes import simplify_sizes
+    from partc.frontend.trace.sizes import simplify_sizes
 
     class Positions(torch.nn.Module):
         def forward(self, input_ids: Any, position: Any, index: Any, past: Any) -> Any:
@@ -56,7 +56,7 @@ def test_a_range_from_the_past_has_the_size_of_the_sequence() -> None:
 def test_a_size_of_one_value_becomes_a_number() -> None:
     import torch
 
-    from partc.frontend.sizes import simplify_sizes
+    from partc.frontend.trace.sizes import simplify_sizes
 
     class Slices(torch.nn.Module):
         def forward(self, input_ids: Any, position: Any, index: Any, past: Any) -> Any:
@@ -92,7 +92,7 @@ def _last_rows(shape: tuple[int, ...], axis: int) -> Any:
 def test_queries_have_the_rows_of_their_positions() -> None:
     import torch
 
-    from partc.frontend.alignment import align_queries
+    from partc.frontend.trace.alignment import align_queries
 
     module = _last_rows((1, 1, 40, 6), 2)
     program = _exported(module)
@@ -105,7 +105,7 @@ def test_queries_have_the_rows_of_their_positions() -> None:
 
 
 def test_what_is_no_table_is_refused() -> None:
-    from partc.frontend.alignment import NotAlignedError, align_queries
+    from partc.frontend.trace.alignment import NotAlignedError, align_queries
 
     with pytest.raises(NotAlignedError, match="last rows of the cache"):
         align_queries(_exported(_last_rows((40, 6), 0)), BUFFER)
@@ -114,7 +114,7 @@ def test_what_is_no_table_is_refused() -> None:
 def test_pairs_are_complex_numbers() -> None:
     import torch
 
-    from partc.frontend.complex_pairs import Pair, complex_as_pairs
+    from partc.frontend.trace.complex_pairs import Pair, complex_as_pairs
 
     angles, rows = torch.rand(2, 5, 4), torch.rand(2, 5, 3, 4, 2)
 

@@ -134,7 +134,7 @@ def test_weights_and_caches_of_8_bits_on_tvm(folder: Path, capsys: pytest.Captur
 def test_a_classifier(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from transformers import CONFIG_MAPPING
 
-    from partc.frontend.export import MODEL_CLASSES
+    from partc.frontend.trace.export import MODEL_CLASSES
     from tests.families.tiny import initialise
 
     network = MODEL_CLASSES["text-classification"].from_config(CONFIG_MAPPING["bert"](**CLASSIFIER)).eval()

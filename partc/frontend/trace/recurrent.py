@@ -29,7 +29,7 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache
 
-from partc.frontend.own_operators import symbolic_name
+from partc.frontend.trace.own_operators import symbolic_name
 from partc.ir.operators import CAUSAL_CONV, LINEAR_ATTENTION
 from partc.ir.operators.operator import Operator
 

@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from partc.frontend.axes import Axes
-from partc.frontend.complex_pairs import complex_as_pairs
-from partc.frontend.known_values import KnownValues, Unpadded
-from partc.frontend.last_rows import last_rows_only
-from partc.frontend.media import Media
-from partc.frontend.placeholders import NoFeaturesError, Placeholders, placeholders_of
-from partc.frontend.recurrent import recurrences
-from partc.frontend.step_example import step_example
-from partc.frontend.tensors import outputs_of
-from partc.frontend.tracing import Trace, TraceCache, remember, tracing
+from partc.frontend.trace.axes import Axes
+from partc.frontend.trace.complex_pairs import complex_as_pairs
+from partc.frontend.trace.known_values import KnownValues, Unpadded
+from partc.frontend.trace.last_rows import last_rows_only
+from partc.frontend.trace.media import Media
+from partc.frontend.trace.placeholders import NoFeaturesError, Placeholders, placeholders_of
+from partc.frontend.trace.recurrent import recurrences
+from partc.frontend.trace.step_example import step_example
+from partc.frontend.trace.tensors import outputs_of
+from partc.frontend.trace.tracing import Trace, TraceCache, remember, tracing
 
 MEDIA = "media"
 """Argument of the traced model that holds the tensors of the picture or sound."""

@@ -26,9 +26,9 @@ from transformers.masking_utils import (
     bidirectional_mask_function,
 )
 
-from partc.frontend.known_values import is_plain
-from partc.frontend.own_operators import symbolic_name
-from partc.frontend.recurrent import Recurrence
+from partc.frontend.trace.known_values import is_plain
+from partc.frontend.trace.own_operators import symbolic_name
+from partc.frontend.trace.recurrent import Recurrence
 from partc.ir.operators import ATTENTION, UPDATE_STATE
 from partc.ir.operators.attention import Visibility
 
@@ -368,7 +368,7 @@ class TraceCache(Cache):
         super().__init__(layers=[TraceLayer(index, past) for index in range(layers)])
 
     def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
-        """No: see `partc.frontend.recurrent`."""
+        """No: see `partc.frontend.trace.recurrent`."""
         return False
 
     def is_recording_past(self, layer_idx: int) -> bool:

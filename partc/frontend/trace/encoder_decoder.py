@@ -16,11 +16,11 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 
 from partc.format.tasks import SOURCE, SOURCE_LENGTH
-from partc.frontend.complex_pairs import complex_as_pairs
-from partc.frontend.last_rows import last_rows_only
-from partc.frontend.step_example import step_example
-from partc.frontend.tensors import TensorInput, outputs_of
-from partc.frontend.tracing import Trace, TraceCache, about_to_cross, tracing
+from partc.frontend.trace.complex_pairs import complex_as_pairs
+from partc.frontend.trace.last_rows import last_rows_only
+from partc.frontend.trace.step_example import step_example
+from partc.frontend.trace.tensors import TensorInput, outputs_of
+from partc.frontend.trace.tracing import Trace, TraceCache, about_to_cross, tracing
 
 
 class SourceLayer(CacheLayerMixin):

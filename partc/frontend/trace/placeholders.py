@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch.overrides import TorchFunctionMode
 
-from partc.frontend.known_values import is_plain
+from partc.frontend.trace.known_values import is_plain
 
 
 def placeholders_of(ids: torch.Tensor, position: torch.Tensor, token: int) -> torch.Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from partc.frontend.media import Media
+from partc.frontend.trace.media import Media
 
 _BEFORE, _BEHIND = (3, 5), 4
 """Tokens of text before the picture in the two prompts, and behind it."""

@@ -22,7 +22,7 @@ from partc.errors import ModelError
 from partc.format.files import PREPROCESSOR_FILES
 from partc.format.media import USUAL_SIZE, argument_of, blank_picture
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT
-from partc.frontend.tensors import TensorSizes, features_shape, picture_shape
+from partc.frontend.trace.tensors import TensorSizes, features_shape, picture_shape
 
 _TOKENS = {
     IMAGE_TEXT: ("image_token_id", "image_token_index"),

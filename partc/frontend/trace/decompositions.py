@@ -21,7 +21,7 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
-from partc.frontend.sizes import share_sizes
+from partc.frontend.trace.sizes import share_sizes
 
 _aten = torch.ops.aten
 _PUT_BACK = {_aten.slice.Tensor: _aten.slice_scatter.default, _aten.select.int: _aten.select_scatter.default}

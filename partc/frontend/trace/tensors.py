@@ -23,8 +23,8 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from partc.errors import ModelError
-from partc.frontend.complex_pairs import complex_as_pairs
-from partc.frontend.tracing import Trace, tracing
+from partc.frontend.trace.complex_pairs import complex_as_pairs
+from partc.frontend.trace.tracing import Trace, tracing
 
 VALUES = "values"
 """Name of the tensor while the model is traced."""

@@ -36,23 +36,23 @@ from transformers.initialization import TORCH_INIT_FUNCTIONS
 
 from partc.errors import ModelError
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT, WITH_MEDIA, WITH_SOURCE, generates
-from partc.frontend.alignment import NotAlignedError, align_queries
-from partc.frontend.axes import UnknownPositionsError, ask_axes, has_axes
-from partc.frontend.complex_pairs import complex_as_pairs
-from partc.frontend.decompositions import decompose_one_by_one
-from partc.frontend.encoder_decoder import WrappedEncoderDecoder
-from partc.frontend.experts import replace_experts
-from partc.frontend.known_values import WrittenOverError
-from partc.frontend.large_tensors import LargeAreFake
-from partc.frontend.last_rows import last_rows_only
-from partc.frontend.media import Media, media_input
-from partc.frontend.multimodal import WrappedMultimodal
-from partc.frontend.placeholders import FeaturesFound, NoFeaturesError, TextLooksAheadError
-from partc.frontend.recurrent import StateLostError, has_own_cache, recurrences
-from partc.frontend.sizes import simplify_sizes
-from partc.frontend.step_example import step_example
-from partc.frontend.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
-from partc.frontend.tracing import NotCausalError, Trace, TraceCache, register, tracing
+from partc.frontend.trace.alignment import NotAlignedError, align_queries
+from partc.frontend.trace.axes import UnknownPositionsError, ask_axes, has_axes
+from partc.frontend.trace.complex_pairs import complex_as_pairs
+from partc.frontend.trace.decompositions import decompose_one_by_one
+from partc.frontend.trace.encoder_decoder import WrappedEncoderDecoder
+from partc.frontend.trace.experts import replace_experts
+from partc.frontend.trace.known_values import WrittenOverError
+from partc.frontend.trace.large_tensors import LargeAreFake
+from partc.frontend.trace.last_rows import last_rows_only
+from partc.frontend.trace.media import Media, media_input
+from partc.frontend.trace.multimodal import WrappedMultimodal
+from partc.frontend.trace.placeholders import FeaturesFound, NoFeaturesError, TextLooksAheadError
+from partc.frontend.trace.recurrent import StateLostError, has_own_cache, recurrences
+from partc.frontend.trace.sizes import simplify_sizes
+from partc.frontend.trace.step_example import step_example
+from partc.frontend.trace.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
+from partc.frontend.trace.tracing import NotCausalError, Trace, TraceCache, register, tracing
 
 OPSET = 24
 """Standard operators of exported graphs: the first version that has all of TensorScatter, Swish and RotaryEmbedding."""
