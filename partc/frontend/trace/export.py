@@ -52,7 +52,14 @@ from partc.frontend.trace.recurrent import StateLostError, has_own_cache, recurr
 from partc.frontend.trace.sizes import simplify_sizes
 from partc.frontend.trace.step_example import step_example
 from partc.frontend.trace.tensors import TensorInput, TensorSizes, WrappedTensors, outputs_of, tensor_input
-from partc.frontend.trace.tracing import NotCausalError, Trace, TraceCache, register, tracing
+from partc.frontend.trace.tracing import (
+    NotCausalError,
+    Trace,
+    TraceCache,
+    UnknownCacheError,
+    register,
+    tracing,
+)
 
 OPSET = 24
 """Standard operators of exported graphs: the first version that has all of TensorScatter, Swish and RotaryEmbedding."""
@@ -291,6 +298,7 @@ _OURS = (
     NotCausalError,
     StateLostError,
     TextLooksAheadError,
+    UnknownCacheError,
     UnknownPositionsError,
     WrittenOverError,
 )

@@ -47,6 +47,14 @@ class NotCausalError(Exception):
         super().__init__("its attention is not causal: it looks at later tokens, so it cannot keep a cache")
 
 
+class UnknownCacheError(AttributeError):
+    """A model keeps something that is neither rows of tokens nor a state that is known."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: what it asks its cache for."""
+        super().__init__(f"its cache keeps something that partc does not know: its code calls `{name}`")
+
+
 @dataclass
 class Trace:
     """State of one trace: its step inputs and what has been seen so far."""
@@ -319,6 +327,10 @@ class TraceLayer(CacheLayerMixin):
         self.layer = layer
         self.past = past
         self.is_initialized = True
+
+    def __getattr__(self, name: str) -> Any:
+        """Nothing else: code that looks whether there is something goes on, code that needs it does not."""
+        raise UnknownCacheError(name)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Nothing: the buffer belongs to the runner."""
