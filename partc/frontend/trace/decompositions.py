@@ -1,13 +1,15 @@
 """Operators that the ONNX exporter does not know, taken apart one by one.
 
-torch's `run_decompositions` traces the whole program twice more, which is most of what importing a deep model takes.
-Here only the operators that do not stay are traced, each alone, and the trace is put in their place. Writes become
-computations: `add_` into a tensor that has no other name is `add`, and one into a slice is put back into what was
-sliced. Programs that write in other ways, or have programs inside, are left to torch.
+torch's `run_decompositions` traces the whole program twice more, which is most of the time that importing a deep model
+takes. Here the operators of the exporter's table are traced, and composite ones that it may not keep, each alone, and
+the trace is put in their place. Writes become computations: `add_` into a tensor that has no other name is `add`, and
+one into a slice is put back into what was sliced. Programs with other writes, or with programs inside (`cond`, regions
+without gradients), go through torch's own way.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,14 +26,19 @@ from torch.fx.node import map_arg
 from partc.frontend.trace.sizes import share_sizes
 
 _aten = torch.ops.aten
+_DROPOUTS = {
+    _aten.dropout.default, _aten.feature_dropout.default,
+    _aten.alpha_dropout.default, _aten.feature_alpha_dropout.default,
+}  # fmt: skip
+"""They take (tensor, probability, whether it is training)."""
 _PUT_BACK = {_aten.slice.Tensor: _aten.slice_scatter.default, _aten.select.int: _aten.select_scatter.default}
-"""View → what puts it back into the tensor, with the same arguments."""
+"""View → what writes its values back into the tensor, with the same arguments."""
 
 Table = dict[Any, Callable[..., Any]]
 """Operator → what computes the same by others."""
 
 
-class _NotHereError(Exception):
+class _LeftToTorchError(Exception):
     """The program writes in another way, or has programs inside."""
 
 
@@ -44,9 +51,10 @@ def decompose_one_by_one(program: ExportedProgram) -> None:
         outputs_follow = module._set_replace_hook(program.graph_signature.get_replace_hook())
         try:
             with _mode(graph), enable_python_dispatcher(), outputs_follow:
+                _leave_out_what_does_nothing(graph)
                 _compute_writes(graph)
                 _decompose(graph, table)
-        except _NotHereError:  # what was replaced until then computes the same
+        except _LeftToTorchError:  # what was replaced until then computes the same
             return by_torch(table)
         share_sizes(graph)
         graph.eliminate_dead_code()
@@ -56,16 +64,25 @@ def decompose_one_by_one(program: ExportedProgram) -> None:
     setattr(program, "run_decompositions", run_decompositions)  # noqa: B010
 
 
+def _leave_out_what_does_nothing(graph: Graph) -> None:
+    """Replace by their operands what only names them again, without a word of it in its schema."""
+    for node in list(graph.nodes):
+        is_idle = node.target in _DROPOUTS and not node.args[2]
+        if is_idle or node.target is _aten.detach_.default:
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            graph.erase_node(node)
+
+
 def _compute_writes(graph: Graph) -> None:
     """Replace every write by operators that do not write.
 
     Raises:
-        _NotHereError: that is not known of one.
+        _LeftToTorchError: a write is of another kind, or there is a program inside.
     """
     places = {node: place for place, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
         if node.op == "get_attr":
-            raise _NotHereError
+            raise _LeftToTorchError
         if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
             _compute_write(graph, node, node.target, places)
 
@@ -73,17 +90,17 @@ def _compute_writes(graph: Graph) -> None:
 def _compute_write(graph: Graph, node: Node, target: OpOverload, places: dict[Node, int]) -> None:
     function, written = _without_write(target), node.all_input_nodes[0]
     if function is None or node.args[0] is not written or (node.users and written.target in _PUT_BACK):
-        raise _NotHereError
+        raise _LeftToTorchError
     with graph.inserting_before(node):
         computed = _call(graph, node, function, *node.args, **node.kwargs)
-        if not _is_like(computed, written):
-            raise _NotHereError
+        if not _has_type_of(computed, written):
+            raise _LeftToTorchError
         while written.target in _PUT_BACK:
             whole, view = written.all_input_nodes[0], written.args[1:]
-            computed = _call(graph, node, _PUT_BACK[written.target], whole, computed, *view)
+            computed = _call(graph, node, _PUT_BACK[written.target], whole, computed, *view, **written.kwargs)
             written = whole
-    if not _is_alone(written, node, places):
-        raise _NotHereError
+    if not _has_no_other_name(written, node, places):
+        raise _LeftToTorchError
     place = places[computed] = places[node]
     node.replace_all_uses_with(computed)
     written.replace_all_uses_with(computed, lambda user: places.get(user, place) > place)
@@ -91,17 +108,22 @@ def _compute_write(graph: Graph, node: Node, target: OpOverload, places: dict[No
 
 
 def _without_write(target: OpOverload) -> OpOverload | None:
-    """`aten.add_.Tensor` → `aten.add.Tensor`; None where there is none."""
-    namespace, _, name = target._schema.name.partition("::")
-    if not name.endswith("_"):
+    """`aten.add_.Tensor` → `aten.add.Tensor`; None where it writes no values, or nothing computes the same."""
+    name = target._schema.name.removeprefix("aten::")
+    if target.namespace != "aten" or not name.endswith("_") or torch.Tag.inplace_view in target.tags:
         return None
-    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    return getattr(packet, target._overloadname, None)
+    found = getattr(getattr(_aten, name.removesuffix("_"), None), target._overloadname, None)
+    # `pow_.Scalar` raises a tensor to a number, `pow.Scalar` a number to a tensor.
+    takes_tensor = found is not None and str(found._schema.arguments[0].type) == "Tensor"
+    return found if takes_tensor else None
 
 
-def _is_alone(tensor: Node, until: Node, places: Mapping[Node, int]) -> bool:
-    """Whether the memory of `tensor` has no other name behind `until`."""
-    place = places[until]
+def _has_no_other_name(tensor: Node, write: Node, places: Mapping[Node, int]) -> bool:
+    """Whether `tensor` is memory of its own, and no view of it that was made before a write is read after it.
+
+    `places` has no nodes that writes became, but the last of each: they are no views.
+    """
+    place = places[write]
     names = [tensor]
     for name in names:
         users = [user for user in name.users if places.get(user, place) < place]
@@ -111,11 +133,23 @@ def _is_alone(tensor: Node, until: Node, places: Mapping[Node, int]) -> bool:
 
 
 def _may_share(node: Node) -> bool:
-    """Whether a result may be the memory of an operand. Composite operators do not always say so in their schemas."""
-    target = node.target
-    if not isinstance(target, OpOverload):
+    """Whether a result may be memory of an operand.
+
+    Not all schemas say so: `_unsafe_view` returns its operand, and `type_as` may. Their values show it.
+    """
+    if node.target is operator.getitem:
+        return _may_share(node.all_input_nodes[0])
+    if not isinstance(node.target, OpOverload):
         return True
-    return target._can_decompose() or any(each.alias_info is not None for each in target._schema.returns)
+    says_so = any(each.alias_info is not None for each in node.target._schema.returns)
+    return says_so or any(_memory(node) & _memory(each) for each in node.all_input_nodes)
+
+
+def _memory(node: Node) -> set[int]:
+    """What identifies the memory of a node's tensors."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, list | tuple) else [value]
+    return {each.untyped_storage()._cdata for each in values if isinstance(each, torch.Tensor)}
 
 
 def _decompose(graph: Graph, table: Table) -> None:
@@ -173,14 +207,21 @@ def _call(graph: Graph, origin: Node, target: Any, *arguments: Any, **options: A
     return node
 
 
-def _is_like(node: Node, other: Node) -> bool:
+def _has_type_of(node: Node, other: Node) -> bool:
     return all(getattr(_value(node), name) == getattr(_value(other), name) for name in ("dtype", "shape"))
 
 
 def _mode(graph: Graph) -> FakeTensorMode:
-    """The mode of all values."""
+    """The mode of all values.
+
+    Raises:
+        _LeftToTorchError: a program of no inputs has none.
+    """
     values = (node.meta["val"] for node in graph.nodes if node.op == "placeholder")
-    return next(value.fake_mode for value in values if isinstance(value, FakeTensor))
+    mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    if mode is None:
+        raise _LeftToTorchError
+    return mode
 
 
 def _value(node: Node) -> Any:
