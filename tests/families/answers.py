@@ -1,4 +1,4 @@
-"""Answers of a ring compared with those that it must give, request by request, and with what spoils them.
+"""Answers of a ring compared with those that it must give, request by request; negative controls must change them.
 
 For models that read more than the tokens of a prompt: a source, a picture, a sound.
 """
@@ -46,7 +46,9 @@ class Result:
     @property
     def detail(self) -> str:
         """The reason why it does not count."""
-        return self.fault or f"it is cut for {self.devices} devices"
+        weak = [name for name, changed in self.controls.items() if not changed]
+        cut = "" if self.devices == 3 else f"it is cut for {self.devices} devices"
+        return self.fault or cut or f"unchanged without: {', '.join(weak)}"
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class Answers:
     text: str
     """The simplified model."""
     folder: Path
-    one: Path
-    """A devices.yaml of one device."""
+    one_device: Path
+    """A devices.yaml of a single one."""
     ring: DirectRing
     requests: list[Request]
     expected: list[list[int]]
@@ -99,11 +101,11 @@ class Answers:
         return {name: self._spoilt(name, mutate) != self.expected for name, mutate in spoilt.items()}
 
     def _spoilt(self, name: str, mutate: Callable[[Module], None]) -> list[list[int]]:
-        ring = compile_ring(self.text, self.folder / name.replace(" ", "-"), self.one, mutate)
+        ring = compile_ring(self.text, self.folder / name.replace(" ", "-"), self.one_device, mutate)
         return generate(ring, self.requests)
 
 
-def ask(
+def prepare(
     config: ModelConfig,
     folder: Path,
     target: str,
@@ -118,13 +120,13 @@ def ask(
     text = simplified(config, quantize)
     ring = compile_ring(text, folder / "build", devices_file(folder, 3, (target,)))
     requests = draw(ring)
-    one = devices_file(folder, 1, (target,))
+    one_device = devices_file(folder, 1, (target,))
     if quantize is None:
         reference = open_reference(config, ring.roles[ring.source].model.start_tokens)
         expected = [reference.generate(request, TOKENS) for request in requests]
-        return Answers(text, folder, one, ring, requests, expected, reference)
-    expected = generate(compile_ring(text, folder / "uncut", one), requests)
-    return Answers(text, folder, one, ring, requests, expected, None)
+        return Answers(text, folder, one_device, ring, requests, expected, reference)
+    expected = generate(compile_ring(text, folder / "uncut", one_device), requests)
+    return Answers(text, folder, one_device, ring, requests, expected, None)
 
 
 def generate(ring: DirectRing, requests: Sequence[Request]) -> list[list[int]]:

@@ -24,7 +24,7 @@ from partc.config.model import CheckpointFolder, ModelConfig, Workload
 from partc.format.files import PREPROCESSOR_FILES
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT, INPUT_IDS
 from partc.frontend.trace.export import MODEL_CLASSES
-from tests.families.answers import TOKENS, Request, Result, ask, generate
+from tests.families.answers import TOKENS, Request, Result, generate, prepare
 from tests.families.ring import DirectRing
 from tests.families.tiny import initialise, quiet
 
@@ -201,7 +201,7 @@ def check_media(family: str, folder: Path, target: str = "ort", quantize: str | 
         UserError: partc refuses the model.
     """
     with preprocessors():
-        asked = ask(save_family(family, folder / "checkpoint"), folder, target, quantize, drawn)
+        asked = prepare(save_family(family, folder / "checkpoint"), folder, target, quantize, drawn)
     ring = asked.ring
     # Without a picture the ring computes a blank one, and transformers none.
     fault = asked.fault(compared=len(PROMPTS)) or _leaked(ring)

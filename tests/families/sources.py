@@ -15,7 +15,7 @@ from transformers import CONFIG_MAPPING
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.frontend.trace.export import MODEL_CLASSES
-from tests.families.answers import TOKENS, Answers, Request, Result, ask
+from tests.families.answers import TOKENS, Answers, Request, Result, prepare
 from tests.families.ring import DirectRing
 from tests.families.tiny import initialise, quiet
 
@@ -99,7 +99,7 @@ def check_source(family: str, folder: Path, target: str = "ort", quantize: str |
         UserError: partc refuses the model.
     """
     config = save_family(family, folder / "checkpoint", 1 if target == "tvm" else 2)
-    asked = ask(config, folder, target, quantize, _drawn)
+    asked = prepare(config, folder, target, quantize, _drawn)
     fault = asked.fault() or _fault_of_batch(asked)
     differ = len({tuple(row) for row in asked.expected}) == len(asked.expected)
     return Result(len(asked.ring.roles), fault, {"source": differ, **asked.controls("source unread")})

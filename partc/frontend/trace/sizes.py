@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 
 import torch
@@ -28,7 +29,7 @@ def simplify_sizes(program: ExportedProgram) -> None:
 
 
 def share_sizes(graph: Graph) -> None:
-    """Rewrite the graph as the last two lines of the table say; O(nodes)."""
+    """Rewrite the graph as the table above says, but for ranges; O(nodes)."""
     for node in graph.nodes:
         if node.target is torch.ops.aten.sym_numel.default:
             _multiply_sizes(graph, node)
@@ -42,14 +43,17 @@ def share_sizes(graph: Graph) -> None:
 
 def _multiply_sizes(graph: Graph, count: Node) -> None:
     tensor = count.all_input_nodes[0]
-    product: Node | int = 1
-    value: torch.SymInt | int = 1
-    for axis, size in enumerate(tensor.meta["val"].shape):
-        value = value * size
-        with graph.inserting_before(count):
-            factor = graph.call_function(torch.ops.aten.sym_size.int, (tensor, axis))
-            product = graph.call_function(operator.mul, (product, factor))
-        factor.meta, product.meta = ({**count.meta, "val": each} for each in (size, value))
+    shape = tensor.meta["val"].shape
+    number = math.prod(size for size in shape if isinstance(size, int))
+    product: Node | int = number
+    value: torch.SymInt | int = number
+    for axis, size in enumerate(shape):
+        if not isinstance(size, int):
+            value = value * size
+            with graph.inserting_before(count):
+                factor = graph.call_function(torch.ops.aten.sym_size.int, (tensor, axis))
+                product = graph.call_function(operator.mul, (product, factor))
+            factor.meta, product.meta = ({**count.meta, "val": each} for each in (size, value))
     count.replace_all_uses_with(product)  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ def step_example(
     """Inputs of sizes that no model gives a meaning of its own, and which of their sizes may change.
 
     Args:
-        max_batch: sequences of a request at most; a trace takes 4,096 of them all the same.
+        max_batch: sequences of a request at most; a trace allows at least 4,096.
         max_sequence: rows of a cache.
         least: tokens of the shortest step that the model is traced for.
     """

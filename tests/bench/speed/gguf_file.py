@@ -34,7 +34,7 @@ def write_gguf(checkpoint: Path, out: Path) -> None:
     writer.add_file_type(0)
     _add_vocabulary(writer, config["vocab_size"])
     for name, values in load_file(checkpoint / WEIGHTS).items():
-        writer.add_tensor(*layout.written(name, values, config))
+        writer.add_tensor(*layout.convert(name, values, config))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

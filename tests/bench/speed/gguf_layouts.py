@@ -29,14 +29,15 @@ class Layout:
     arch: str
     """The name of llama.cpp for it."""
     layer: Mapping[str, str]
-    """Parameter of a layer, without `.weight` → its name there, without the layer."""
+    """Parameter of a layer, without `.weight` → llama.cpp's name, without `blk.N.`."""
     other: Mapping[str, str]
-    """The same for those of no layer."""
+    """Parameters outside layers, likewise."""
     tensor: Callable[[str, Array, Config], Array]
     """(the name as in `layer` or `other`, values, configuration) → the values as they are written."""
     add_settings: Callable[[Any, Config], None]
+    """(writer, configuration): add what llama.cpp wants to know of the model."""
 
-    def written(self, name: str, values: Array, config: Config) -> tuple[str, Array]:
+    def convert(self, name: str, values: Array, config: Config) -> tuple[str, Array]:
         """A parameter as it is written: its name there, such as `blk.3.ffn_up.weight`, and float32 values."""
         base = name.removesuffix(".weight")
         ending = name.removeprefix(base)
@@ -79,14 +80,14 @@ def _add_llama(writer: Any, config: Config) -> None:
 
 
 def _mamba2_tensor(kind: str, values: Array, config: Config) -> Array:
-    match kind.removeprefix("mixer."):
-        case "conv1d":
+    match kind:
+        case "mixer.conv1d":
             return values.squeeze(1)
-        case "A_log":
+        case "mixer.A_log":
             return -np.exp(values)[:, None]
-        case "D":
+        case "mixer.D":
             return values[:, None]
-        case "norm" if kind == "mixer.norm":
+        case "mixer.norm":
             return values.reshape(config["n_groups"], -1)
         case _:
             return values
@@ -107,8 +108,9 @@ def _add_mamba2(writer: Any, config: Config) -> None:
 
 
 def _delta_tensor(kind: str, values: Array, config: Config) -> Array:
-    """Norms hold what is added to 1 in transformers. There, the value heads of one key head are neighbours; llama.cpp
-    has the first of every key head, then the second of every one.
+    """transformers stores norms less 1, and the value heads of a key head side by side.
+
+    llama.cpp stores norms as they are, and the first value head of every key head before the second of any.
     """
     keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
     before = 2 * keys * config["linear_key_head_dim"]
@@ -128,10 +130,9 @@ def _delta_tensor(kind: str, values: Array, config: Config) -> Array:
             return tiled(-np.exp(values))
         case "out_proj":
             return tiled(values.T).T
-        case "norm" if kind == "linear_attn.norm":
-            return values
         case _:
-            return values + 1 if kind.endswith("norm") else values
+            is_less_one = kind.endswith("norm") and kind != "linear_attn.norm"
+            return values + 1 if is_less_one else values
 
 
 def _add_delta(writer: Any, config: Config) -> None:

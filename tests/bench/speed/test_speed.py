@@ -239,7 +239,7 @@ def test_every_contestant_can_be_drawn() -> None:
 def test_names_in_gguf() -> None:
     def name(family: str, parameter: str) -> str:
         config = {"linear_num_key_heads": 1, "linear_num_value_heads": 1, "linear_key_head_dim": 1}
-        return LAYOUTS[family].written(parameter, np.ones((4, 4)), config)[0]
+        return LAYOUTS[family].convert(parameter, np.ones((4, 4)), config)[0]
 
     assert name("llama", "model.layers.3.mlp.up_proj.weight") == "blk.3.ffn_up.weight"
     assert name("llama", "model.layers.11.self_attn.o_proj.weight") == "blk.11.attn_output.weight"
