@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -157,4 +158,6 @@ def _models_of(title: str) -> int:
 
 
 def _short(detail: str) -> str:
-    return detail.split(" hint: ")[0][:160].replace("|", "/")
+    """The reason alone: the table says which model, and the section which task."""
+    reason = re.sub(r"^ModelError: .* cannot be traced as [^ ]+: ", "", detail.split(" hint: ")[0])
+    return reason[:160].replace("|", "/")
