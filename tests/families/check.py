@@ -204,14 +204,14 @@ def sample_prompts(vocabulary: int) -> list[list[int]]:
 
 
 def simplified(config: ModelConfig, quantize: str | None = None) -> str:
-    """The text of the model's IR before it is cut; `quantize`: int8 or int4."""
+    """The text of the model's IR before it is cut; `quantize`: int8 or int4 in place of what the config says."""
     return simplified_text(load_cached(config), quantize)
 
 
 def simplified_text(module: Module, quantize: str | None) -> str:
     """The same of an imported module, which is changed."""
-    whole = None if quantize is None else Quantization(quantize, quantize, quantize)
-    module.info = replace(module.info, quantize=whole)
+    if quantize is not None:
+        module.info = replace(module.info, quantize=Quantization(quantize, quantize, quantize))
     run_passes(module, [load_pass(text) for text in PHASES["simplify"]])
     return print_module(module)
 
