@@ -16,13 +16,11 @@ from partc.config.model import ModelConfig
 from partc.ir.graph import Constant, Module, Node, Value
 from partc.ir.once import once_nodes
 from partc.ir.text import parse_module
-from partc.verify.compare import join_steps, nearest, shapes_to_watch
 from partc.verify.reference import Reference, open_reference
-from tests.families.check import CONTROLS, compile_ring, devices_file, simplified
+from tests.families.check import CONTROLS, TOLERANCE, compile_ring, devices_file, largest_error, simplified
 from tests.families.ring import DirectRing
 
 TOKENS = 24
-TOLERANCE = 1e-4
 
 Request = Any
 """The token ids of a text, the tensors of a sound, or both."""
@@ -139,24 +137,6 @@ def answer(ring: DirectRing, requests: Sequence[Request]) -> list[list[int]]:
     if isinstance(requests[0], dict):
         return [batch[0] for batch in ring.generate_from(requests, TOKENS)]
     return [batch[0] for batch in ring.generate_together([[request] for request in requests], TOKENS)]
-
-
-def largest_error(trace: Any, reference: Reference, request: Request, tokens: Sequence[int]) -> float:
-    """The largest error of the logits and of every value that crossed a link, per largest value."""
-    inputs = reference.whole(request, tokens)
-    floats = {place: array for place, array in join_steps(trace).items() if array.dtype == np.float32}
-    right = reference.outputs(inputs)["logits"][:, -len(tokens) :]
-    (logits,) = (array for (_, peer, device), array in floats.items() if peer == device)
-    error = float(np.abs(logits - right).max()) / max(1.0, float(np.abs(right).max()))
-    rows = inputs["decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"].shape[1]
-    seen = reference.activations(inputs, shapes_to_watch(floats.values(), rows))
-    for (name, peer, device), array in floats.items():
-        if peer != device:
-            difference, size = nearest(array, seen)
-            if not np.isfinite(difference):
-                raise AssertionError(f"{name} {array.shape} is nothing that transformers computes")
-            error = max(error, difference / max(1.0, size))
-    return error
 
 
 def without_source(module: Module) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from partc.config.model import CheckpointFolder, ModelConfig
+from partc.format.dtypes import Array
 from partc.frontend.cache import load_cached
 from partc.ir.graph import Constant, Module, Node, Value
 from partc.ir.quantization import Quantization
@@ -155,46 +156,53 @@ def _fault(
     if found != expected:
         return _difference(expected, found)
     pairs = list(zip(prompts, expected, strict=True))
-    error = max(
-        largest_error(ring, number, [*prompt, *right], len(prompt), reference)
-        for number, (prompt, right) in enumerate(pairs, start=1)
-    )
+
+    def error_beside(one: Reference) -> float:
+        return max(
+            largest_error(ring.trace[number], one, prompt, right)
+            for number, (prompt, right) in enumerate(pairs, start=1)
+        )
+
+    error = error_beside(reference)
     if error <= TOLERANCE:
         return ""
     exact = open_reference(replace(config, dtype="float64"))
-    own = max(_error_of_32_bits([*prompt, *right], len(prompt), reference, exact) for prompt, right in pairs)
-    error = max(
-        largest_error(ring, number, [*prompt, *right], len(prompt), exact)
-        for number, (prompt, right) in enumerate(pairs, start=1)
-    )
+    own = max(relative_error(*(_logits(one, *pair) for one in (reference, exact))) for pair in pairs)
+    error = error_beside(exact)
     if error <= max(TOLERANCE, own):
         return ""
     return f"tokens equal, but an error of {error:.1e}, where transformers' own in 32 bits is {own:.1e}"
 
 
-def _error_of_32_bits(tokens: Sequence[int], prompt: int, reference: Reference, exact: Reference) -> float:
-    """The largest error of the reference's logits, beside the same model in 64 bits, per largest value."""
-    inputs = {"input_ids": np.array([tokens[:-1]], np.int64)}
-    found, right = (one.outputs(inputs)["logits"][:, prompt - 1 :] for one in (reference, exact))
-    return float(np.abs(found - right).max()) / max(1.0, float(np.abs(right).max()))
+def largest_error(trace: Any, reference: Reference, request: Any, tokens: Sequence[int]) -> float:
+    """The largest error of the logits and of every value that crossed a link, over all steps, per largest value.
 
-
-def largest_error(
-    ring: DirectRing, request: int, tokens: Sequence[int], prompt: int, reference: Reference
-) -> float:
-    """The largest error of the logits and of every value that crossed a link, over all steps, per largest value."""
-    inputs = {"input_ids": np.array([tokens[:-1]], np.int64)}
-    crossed = join_steps(ring.trace[request])
-    floats = {place: array for place, array in crossed.items() if array.dtype == np.float32}
-    logits = [array for (_, peer, device), array in floats.items() if peer == device]
-    right = reference.outputs(inputs)["logits"][:, prompt - 1 :]
-    error = float(np.abs(logits[0] - right).max()) / max(1.0, float(np.abs(right).max()))
-    seen = reference.activations(inputs, shapes_to_watch(floats.values(), len(tokens) - 1))
-    for (_, peer, device), array in floats.items():
+    `request` and its answer: see `Reference.whole`.
+    """
+    inputs = reference.whole(request, tokens)
+    floats = {place: array for place, array in join_steps(trace).items() if array.dtype == np.float32}
+    (logits,) = (array for (_, peer, device), array in floats.items() if peer == device)
+    error = relative_error(logits, _logits(reference, request, tokens))
+    rows = inputs["decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"].shape[1]
+    seen = reference.activations(inputs, shapes_to_watch(floats.values(), rows))
+    for (name, peer, device), array in floats.items():
         if peer != device:
             difference, size = nearest(array, seen)
+            if not np.isfinite(difference):
+                raise AssertionError(f"{name} {array.shape} is nothing that transformers computes")
             error = max(error, difference / max(1.0, size))
     return error
+
+
+def _logits(reference: Reference, request: Any, tokens: Sequence[int]) -> Array:
+    """Those that an answer was chosen from, a row a token."""
+    return reference.outputs(reference.whole(request, tokens))["logits"][:, -len(tokens) :]
+
+
+def relative_error(found: Array, right: Array) -> float:
+    """The largest difference, per largest value."""
+    assert found.shape == right.shape
+    return float(np.abs(found - right).max()) / max(1.0, float(np.abs(right).max()))
 
 
 def sample_prompts(vocabulary: int) -> list[list[int]]:

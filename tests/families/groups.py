@@ -30,6 +30,7 @@ from tests.families.check import (
     MAX_SEQUENCE,
     TOLERANCE,
     devices_file,
+    relative_error,
     sample_prompts,
     save_tiny,
     simplified,
@@ -144,7 +145,7 @@ def _encoder_error(ring: DirectRing, network: Any, inputs: Mapping[str, Array]) 
     with torch.no_grad():
         right = network(**{name: torch.from_numpy(value) for name, value in inputs.items()})
     found = ring.outputs(inputs, (inputs["input_ids"].shape[1],))
-    return max(_difference(array, right[name].numpy()) for name, array in found.items())
+    return max(relative_error(array, right[name].numpy()) for name, array in found.items())
 
 
 def _error(ring: DirectRing, request: int, prompt: list[int], reference: Reference) -> float:
@@ -154,12 +155,7 @@ def _error(ring: DirectRing, request: int, prompt: list[int], reference: Referen
         for array in crossing.values.values()
         if crossing.peer == crossing.device
     )
-    return _difference(logits, reference.outputs({"input_ids": np.array([prompt])})["logits"][:, -1:])
-
-
-def _difference(found: Array, right: Array) -> float:
-    assert found.shape == right.shape
-    return float(np.abs(found - right).max()) / max(1.0, float(np.abs(right).max()))
+    return relative_error(logits, reference.outputs({"input_ids": np.array([prompt])})["logits"][:, -1:])
 
 
 def _same(found: Sequence[int], right: Sequence[int]) -> int:

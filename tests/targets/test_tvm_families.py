@@ -66,7 +66,7 @@ def check(family: str, folder: Path, targets: tuple[str, ...]) -> None:
     ring = compile_ring(simplified(config), folder / "build", devices_file(folder, 3, targets))
     assert [ring.generate([prompt], TOKENS)[0] for prompt in prompts] == expected
     for number, (prompt, right) in enumerate(zip(prompts, expected, strict=True), start=1):
-        assert largest_error(ring, number, [*prompt, *right], len(prompt), reference) <= TOLERANCE
+        assert largest_error(ring.trace[number], reference, prompt, right) <= TOLERANCE
     assert ring.generate(prompts, TOKENS) == expected
 
 

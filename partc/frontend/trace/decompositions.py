@@ -183,10 +183,9 @@ def _take_apart(graph: Graph, node: Node, function: Callable[..., Any]) -> list[
     _compute_writes(inner)
     inner.eliminate_dead_code()
     made = dict(zip((each for each in inner.nodes if each.op == "placeholder"), inputs, strict=True))
-    before = set(made)
     with graph.inserting_before(node):
         result = graph.graph_copy(inner, made)
-    new = [each for inside, each in made.items() if inside not in before]
+    new = [each for inside, each in made.items() if inside.op != "placeholder"]
     for each in new:
         each.meta = {**node.meta, "val": each.meta["val"]}
     if isinstance(result, Node):
