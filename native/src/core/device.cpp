@@ -180,8 +180,8 @@ void Device::act(Action& action, double now, Actions& out) {
 
 void Device::take(const Event& event, double now, Actions& out) {
   std::visit(Match{[&](const Received& item) {
-                     const auto* hello = std::get_if<messages::Hello>(&item.message);
-                     if (source_ && hello != nullptr) links_.first_request = source_->first_request(*hello);
+                     const std::optional<Links::Greeting> greeting = links_.greeting(item);
+                     if (source_ && greeting) links_.first_request = source_->first_request(greeting->hello);
                      links_.received(item, now, out);
                    },
                    [&](const Computed& item) {

@@ -117,7 +117,7 @@ void Links::disconnected(const Origin& origin, Actions& out) {
   const std::string name = *found;
   names_.erase(origin);
   out.push_back(Lost{name, origin});
-  greet_again(name, out);
+  ask_former(name, out);
 }
 
 void Links::rejected(const std::string& peer, Actions& out) {
@@ -211,7 +211,7 @@ std::optional<std::string> Links::name_of(const Origin& origin) const {
 }
 
 void Links::message(const Received& event, double now, Actions& out) {
-  if (const auto* hello = std::get_if<messages::Hello>(&event.message)) return welcome(event, *hello, out);
+  if (const std::optional<Greeting> found = greeting(event)) return welcome(found->event, found->hello, out);
   const std::optional<std::string> peer = name_of(event.origin);
   if (!peer) return;  // left over from a connection that broke; `data` is sent again after `hello`
   if (const auto* item = std::get_if<messages::Data>(&event.message)) return data(*peer, *item, event.frames, now, out);
@@ -305,13 +305,9 @@ void Links::check_greeting(const messages::Hello& hello, const std::optional<std
 
 /// Forget the former connection of a device that greets on another one: its end may be noticed much later.
 ///
-/// A greeting of another life is kept until its connection ends: after a standstill of this process, the greetings of two
-/// lives are read in any order.
+/// The former greeting is kept until its connection ends: after a standstill of this process, the greetings of two lives
+/// are read in any order, and somebody else with the device's key may greet in its name.
 void Links::supersede(const Received& event, const messages::Hello& hello, Actions& out) {
-  greetings_.erase_if([&](const auto& entry) {
-    const messages::Hello& known = entry.second.hello;
-    return known.name == hello.name && known.incarnation == hello.incarnation;
-  });
   greetings_.set(event.origin, {event, hello});
   std::vector<Origin> former;
   for (const auto& [route, name] : names_) {
@@ -323,13 +319,22 @@ void Links::supersede(const Received& event, const messages::Hello& hello, Actio
   }
 }
 
-/// The greeting of another life counts again, since the one that superseded it was read too late.
-void Links::greet_again(const std::string& name, Actions& out) {
-  std::optional<Greeting> last;
+/// Ask for a sign of life where a device greeted before: one whose end is not noticed yet will not answer.
+void Links::ask_former(const std::string& name, Actions& out) const {
   for (const auto& [route, greeting] : greetings_) {
-    if (greeting.hello.name == name) last = greeting;
+    if (greeting.hello.name == name) out.push_back(Send{route, messages::Ping{greeting.hello.incarnation}, {}});
   }
-  if (last) welcome(last->event, last->hello, out);
+}
+
+std::optional<Links::Greeting> Links::greeting(const Received& event) const {
+  if (const auto* hello = std::get_if<messages::Hello>(&event.message)) return Greeting{event, *hello};
+  const auto* pong = std::get_if<messages::Pong>(&event.message);
+  const Greeting* former = pong == nullptr ? nullptr : greetings_.find(event.origin);
+  if (former == nullptr || former->hello.incarnation != pong->token) return {};
+  for (const auto& [route, name] : names_) {
+    if (route == event.origin || name == former->hello.name) return {};
+  }
+  return *former;
 }
 
 void Links::welcomed(const std::string& peer, const messages::Welcome& message, Actions& out) {

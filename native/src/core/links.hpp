@@ -18,6 +18,11 @@ using Info = Map<std::string, Fact>;
 
 class Links {
  public:
+  struct Greeting {
+    Received event;
+    messages::Hello hello;
+  };
+
   Links(RolePtr role, std::uint64_t incarnation, Info info);
 
   /// At the source: requests below this number are over.
@@ -49,6 +54,8 @@ class Links {
   /// Take a message; one that must not be trusted ends the requests in flight, or is refused.
   void received(const Received& event, double now, Actions& out);
   void unreadable(const Unreadable& event, Actions& out);
+  /// The greeting that a message is, or an earlier one that it brings back: the answer of `ask_former`.
+  std::optional<Greeting> greeting(const Received& event) const;
   /// The message that takes values to a device; none where no link stands: it leaves once one does.
   /// Throws Error: the receiver has stopped acknowledging.
   std::optional<Send> send(const Forward& forward);
@@ -69,11 +76,6 @@ class Links {
     /// When an acknowledgement must leave.
     Due due;
   };
-  struct Greeting {
-    Received event;
-    messages::Hello hello;
-  };
-
   Outgoing& out_to(const std::string& peer);
   messages::Hello hello(const Outgoing& out) const;
   Incoming new_in(const std::string& name) const;
@@ -86,7 +88,7 @@ class Links {
   void found(const std::string& device, const std::string& address, Actions& out);
   void check_greeting(const messages::Hello& hello, const std::optional<std::string>& user) const;
   void supersede(const Received& event, const messages::Hello& hello, Actions& out);
-  void greet_again(const std::string& name, Actions& out);
+  void ask_former(const std::string& name, Actions& out) const;
   void welcomed(const std::string& peer, const messages::Welcome& message, Actions& out);
   void data(const std::string& peer, const messages::Data& data, const Frames& frames, double now, Actions& out);
   void delivered(const std::string& peer, const Packet& packet, Actions& out) const;
@@ -103,7 +105,7 @@ class Links {
   Map<std::string, Incoming> in_;
   /// Route of a connection to this device → who is at its other end.
   Map<Origin, std::string> names_;
-  /// Route of a connection that stands → the greeting of a device on it; two of one device are of different lives.
+  /// Route of a connection that stands → the last greeting of a device on it, superseded ones included.
   Map<Origin, Greeting> greetings_;
   /// Device → its last connection to this one, and its session.
   Map<std::string, std::pair<Origin, std::uint64_t>> callers_;

@@ -215,8 +215,8 @@ class Device:
     def _react(self, event: events.Event, now: float) -> Iterable[Action]:
         match event:
             case events.Received():
-                if self.source is not None and isinstance(event.message, messages.Hello):
-                    self.links.first_request = self.source.first_request(event.message)
+                if self.source is not None and (greeting := self.links.greeting(event)) is not None:
+                    self.links.first_request = self.source.first_request(greeting[1])
                 return self.links.received(event, now)
             case events.Computed(values, seconds):
                 if self.source is not None and self.requests.computing is not None:

@@ -26,7 +26,7 @@ from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.frames import to_frame
 from partc.format.message_parts import Problem
-from partc.format.messages import CLIENT, Ack, Addresses, Data, Hello, Refuse, Welcome
+from partc.format.messages import CLIENT, Ack, Addresses, Data, Hello, Ping, Pong, Refuse, Welcome
 from partc.format.role import Role
 from partc.runtime.core.actions import (
     Action,
@@ -100,7 +100,7 @@ class Links:
     _names: dict[Origin, str] = field(init=False, default_factory=dict)
     """Route of a connection to this device → who is at its other end."""
     _greetings: dict[Origin, tuple[Received, Hello]] = field(init=False, default_factory=dict)
-    """Route of a connection that stands → the greeting of a device on it; two of one device are of different lives."""
+    """Route of a connection that stands → the last greeting of a device on it, superseded ones included."""
     _callers: dict[str, tuple[Origin, int]] = field(init=False, default_factory=dict)
     """Device → its last connection to this one, and its session."""
     _sessions: Iterator[int] = field(init=False)
@@ -184,7 +184,7 @@ class Links:
         self._greetings.pop(origin, None)
         if (name := self._names.pop(origin, None)) is not None:
             yield Lost(name, origin)
-            yield from self._greet_again(name)
+            yield from self._ask_former(name)
 
     def rejected(self, peer: str) -> Iterator[Action]:
         """The keys of the two ends do not fit."""
@@ -269,10 +269,10 @@ class Links:
 
     def _message(self, event: Received, now: float) -> Iterable[Action]:
         message, origin = event.message, event.origin
+        if (greeting := self.greeting(event)) is not None:
+            return self._welcome(*greeting)
         peer = self._name_of(origin)
         match message:
-            case Hello():
-                return self._welcome(event, message)
             case _ if peer is None:
                 return ()  # left over from a connection that broke; `data` is sent again after `hello`
             case Data():
@@ -358,12 +358,9 @@ class Links:
     def _superseded(self, event: Received, hello: Hello) -> list[Action]:
         """Forget the former connection of a device that greets on another one: its end may be noticed much later.
 
-        A greeting of another life is kept until its connection ends: after a standstill of this process, the greetings
-        of two lives are read in any order.
+        The former greeting is kept until its connection ends: after a standstill of this process, the greetings of two
+        lives are read in any order, and somebody else with the device's key may greet in its name.
         """
-        for route, (_, known) in list(self._greetings.items()):
-            if (known.name, known.incarnation) == (hello.name, hello.incarnation):
-                del self._greetings[route]
         self._greetings[event.origin] = event, hello
         former = [
             route for route, name in self._names.items() if name == hello.name and route != event.origin
@@ -372,11 +369,23 @@ class Links:
             del self._names[route]
         return [Lost(hello.name, route) for route in former]
 
-    def _greet_again(self, name: str) -> Iterator[Action]:
-        """The greeting of another life counts again, since the one that superseded it was read too late."""
-        former = [greeting for greeting in self._greetings.values() if greeting[1].name == name]
-        if former:
-            yield from self._welcome(*former[-1])
+    def _ask_former(self, name: str) -> Iterator[Action]:
+        """Ask for a sign of life where a device greeted before: one whose end is not noticed yet will not answer."""
+        for route, (_, hello) in self._greetings.items():
+            if hello.name == name:
+                yield Send(route, Ping(token=hello.incarnation))
+
+    def greeting(self, event: Received) -> tuple[Received, Hello] | None:
+        """The greeting that a message is, or an earlier one that it brings back: the answer of `_ask_former`."""
+        match event.message:
+            case Hello() as hello:
+                return event, hello
+            case Pong(token=token) if event.origin not in self._names:
+                former = self._greetings.get(event.origin)
+                if former is None or former[1].name in self._names.values():
+                    return None
+                return former if former[1].incarnation == token else None
+        return None
 
     def _welcomed(self, peer: str, message: Welcome) -> list[Action]:
         out = self._out[peer]

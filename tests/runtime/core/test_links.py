@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from partc.errors import RunError
 from partc.format.frames import to_frame
 from partc.format.message_parts import Opening, Problem, Row, TensorSpec
-from partc.format.messages import CLIENT, Ack, AnyMessage, Data, Hello, Ping, Refuse, Welcome
+from partc.format.messages import CLIENT, Ack, AnyMessage, Data, Hello, Ping, Pong, Refuse, Welcome
 from partc.runtime.core.actions import Delivered, Greeted, Heard, Linked, Lost, Misfit
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin, Unreadable
@@ -119,7 +119,11 @@ def test_greetings_of_two_lives_that_are_read_in_the_wrong_order() -> None:
     now, before = (hello("a", session=life, incarnation=life) for life in (10, 7))
     end.receive(now, origin=b"now")
     assert end.receive(before, origin=b"before") == [Lost("a", b"now"), Greeted(before)]
-    assert end.take(end.links.disconnected(b"before")) == [Lost("a", b"before"), Greeted(now)]
+    assert end.take(end.links.disconnected(b"before")) == [Lost("a", b"before")]
+    assert end.sent[-2:] == [Send(ROUTE, Ping(token=5)), Send(b"now", Ping(token=10))]
+    pong = Pong(token=10, computing=False, doing="idle")
+    assert end.receive(pong, origin=ROUTE) == [], "not what it was asked"
+    assert end.receive(pong, origin=b"now") == [Greeted(now)]
     assert end.sent[-1].origin == b"now"
     assert isinstance(end.sent[-1].message, Welcome)
     delivered = end.receive(data(0, session=10), [to_frame(ZEROS)], origin=b"now")
