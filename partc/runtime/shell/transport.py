@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import zmq
@@ -33,6 +33,7 @@ from partc.format.messages import Data, Message
 from partc.runtime.core.events import Connected, Disconnected, Origin, Received, Rejected, Unreadable
 from partc.runtime.shell.addresses import require_loopback
 from partc.runtime.shell.descriptors import hang_up, most_silent
+from partc.runtime.shell.incoming import Incoming
 from partc.runtime.shell.keys import Keys
 from partc.runtime.shell.settings import has_port
 
@@ -94,16 +95,6 @@ class _Outgoing:
         return self.failures >= _AUTH_TRIES
 
 
-@dataclass(slots=True)
-class _Incoming:
-    """Routes by the file descriptor of their connection, which is all that a monitor tells."""
-
-    routes: dict[int, bytes] = field(default_factory=dict)
-    closed: set[int] = field(default_factory=set)
-    silent: dict[int, None] = field(default_factory=dict)
-    """Connections of which no message has come, the oldest first."""
-
-
 class Transport:
     """All sockets of one participant. Not for use by several threads."""
 
@@ -127,14 +118,15 @@ class Transport:
         self._context.linger = _LINGER_MS
         self._poller = zmq.Poller()
         self._outgoing: dict[str, _Outgoing] = {}
-        self._incoming = _Incoming()
-        self._most_silent = most_silent()
+        self._incoming = Incoming(most_silent())
         self._router: zmq.Socket[bytes] | None = None
         self._router_monitor: zmq.Socket[bytes] | None = None
         self._zap: zmq.Socket[bytes] | None = None
         self._watched: dict[int, Any] = {}
         self._carriers: dict[Any, str | None] = {}
         """Sockets that carry messages → the device at the other end; none for the ROUTER."""
+        self._all_read = False
+        """Whether `poll` has read all messages of the ROUTER that lay ready."""
         self._left: list[Disconnected] = []
         """Connections that we closed ourselves since the last `poll`."""
 
@@ -244,19 +236,20 @@ class Transport:
             left, self._left = self._left, []
             return [*left]
         ready = dict(self._poller.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))))
-        if ready.keys() <= self._carriers.keys() and not self._incoming.closed:
+        self._all_read = False
+        if ready.keys() <= self._carriers.keys():
             # Messages and nothing else, as in every step of a ring: the next device waits for us, so it is kept short.
-            return [message for socket in ready for message in self._until_values(socket)]
+            messages = [message for socket in ready for message in self._until_values(socket)]
+            return [*messages, *self._breaks()]
         if self._zap in ready:
             self._authenticate()
-        # A connection's last message lies in its socket before the monitor tells of its end: so breaks come
-        # last. But the monitor of the ROUTER is read first, since a new connection may already have an old
-        # one's number.
-        broken = list(self._router_events()) if self._router_monitor in ready else []
+        # A connection's last message lies in its socket before the monitor tells of its end: so breaks come last.
+        if self._router_monitor in ready:
+            self._look_at_incoming()
         comings, goings = self._changes(ready)
         events: list[Event] = [*comings, *self._messages(ready), *goings]
         events += [Input(file) for number, file in self._watched.items() if number in ready]
-        return [*events, *broken, *self._late_breaks()]
+        return [*events, *self._breaks()]
 
     def close(self) -> None:
         """Close all sockets; queued messages get a moment to leave."""
@@ -322,7 +315,13 @@ class Transport:
             yield from self._all_received(self._router)
 
     def _all_received(self, socket: zmq.Socket[bytes]) -> Iterator[Received | Unreadable]:
-        return (self._message(socket, frames) for frames in _receive_all(socket))
+        """The messages that lie ready, but not so many that others starve."""
+        for _ in range(_BATCH):
+            frames = _receive(socket)
+            if frames is None:
+                self._all_read |= socket is self._router
+                return
+            yield self._message(socket, frames)
 
     def _until_values(self, socket: zmq.Socket[bytes]) -> Iterator[Received | Unreadable]:
         """The messages up to the first that brings values to a step; the others must not pile up behind one another."""
@@ -336,9 +335,9 @@ class Transport:
         if name is not None:
             return self._read(name, None, frames)
         route, first = frames[0].bytes, frames[1]
-        descriptor = int(first.get(zmq.SRCFD))
-        self._incoming.routes.setdefault(descriptor, route)
-        self._incoming.silent.pop(descriptor, None)
+        if not self._incoming.knows(route):
+            self._look_at_incoming()
+            self._incoming.came(int(first.get(zmq.SRCFD)), route)
         user = first.get("User-Id") if self._keys is not None else None
         return self._read(route, user if user is None else str(user), frames[1:])
 
@@ -365,44 +364,27 @@ class Transport:
                     after.append(Rejected(name))
         return before, after
 
-    def _router_events(self) -> Iterator[Event]:
+    def _look_at_incoming(self) -> None:
+        """Read what there is to be told of connections to us."""
         assert self._router_monitor is not None
-        incoming = self._incoming
         for event, descriptor in _monitored(self._router_monitor):
-            if event == zmq.EVENT_DISCONNECTED:
-                incoming.silent.pop(descriptor, None)
             if event == zmq.EVENT_ACCEPTED:
-                incoming.closed.discard(descriptor)
-                self._accepted(descriptor)
-            elif event == zmq.EVENT_DISCONNECTED and descriptor in incoming.routes:
-                yield Disconnected(incoming.routes.pop(descriptor))
+                silent = self._incoming.accepted(descriptor)
+                if silent is not None:
+                    hang_up(silent)
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._incoming.proven(descriptor)
             elif event == zmq.EVENT_DISCONNECTED:
-                incoming.closed.add(descriptor)
+                self._incoming.ended(descriptor)
 
-    def _accepted(self, descriptor: int) -> None:
-        """Hang up on the connection that has been silent longest, where there are too many of them.
-
-        Who says nothing may be anybody, and every connection is an open file: a thousand of them would keep clients
-        out.
-        """
-        silent = self._incoming.silent
-        silent.pop(descriptor, None)
-        silent[descriptor] = None
-        if len(silent) > self._most_silent:
-            oldest = next(iter(silent))
-            del silent[oldest]
-            hang_up(oldest)
-
-    def _late_breaks(self) -> Iterator[Event]:
-        """Connections whose end was told before their first message was read."""
-        for descriptor in self._incoming.closed & set(self._incoming.routes):
-            yield Disconnected(self._incoming.routes.pop(descriptor))
-        self._incoming.closed.clear()
+    def _breaks(self) -> Iterator[Disconnected]:
+        """Connections to us that have ended; after all messages."""
+        return map(Disconnected, self._incoming.breaks(all_read=self._all_read))
 
     def _authenticate(self) -> None:
         """Answer ZAP requests: 200 with the peer's name for a key that we know, else 400."""
         assert self._zap is not None and self._keys is not None
-        for frames in _receive_all(self._zap):
+        while (frames := _receive(self._zap)) is not None:
             version, request, _domain, _address, _identity, mechanism, *credentials = (
                 frame.bytes for frame in frames
             )
@@ -415,15 +397,6 @@ class Transport:
 def _no_address(name: str, address: str) -> RunError:
     hint = "HOST:PORT is expected, as in 192.0.2.7:5555"
     return RunError(f"{address!r} is not an address", where=name, hint=hint)
-
-
-def _receive_all(socket: zmq.Socket[bytes]) -> Iterator[list[zmq.Frame]]:
-    """The messages that lie ready, but not so many that others starve."""
-    for _ in range(_BATCH):
-        frames = _receive(socket)
-        if frames is None:
-            return
-        yield frames
 
 
 def _receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
