@@ -16,23 +16,13 @@ constexpr std::uint64_t MOST_SESSION = std::uint64_t{1} << 48;
 constexpr const char* KEYS_HINT = "partc keys BUILD makes new keys; copy each device's keys folder to it again";
 constexpr const char* BUILD_HINT = "copy the folders of one build to all devices";
 
-std::set<std::tuple<std::string, std::string, program::Names>> awaited_by(const Role& role) {
-  std::set<std::tuple<std::string, std::string, program::Names>> found;
-  for (const auto& [phase, items] : role.programs) {
-    for (const program::Instruction& item : items) {
-      for (const program::Message& message : program::awaits(item)) found.emplace(phase, message.device, message.values);
-    }
-  }
-  return found;
-}
-
 }  // namespace
 
 Links::Links(RolePtr role, std::uint64_t incarnation, Info info)
     : role_(std::move(role)),
       incarnation_(incarnation),
       info_(std::move(info)),
-      awaited_(awaited_by(*role_)),
+      headers_(role_),
       next_session_(incarnation % MOST_SESSION) {  // sessions of two lives differ because the incarnations do
   for (const std::string& name : peers_of(*role_)) out_.set(name, new_out(name));
   for (const std::string& name : role_->receive) in_.set(name, new_in(name));
@@ -77,7 +67,7 @@ void Links::prepare(const Role& role, const Map<std::string, std::string>& to, A
 
 void Links::adopt(RolePtr role, Actions& out) {
   role_ = std::move(role);
-  awaited_ = awaited_by(*role_);
+  headers_ = Headers(role_);
   Map<std::string, Incoming> kept;
   for (const std::string& name : role_->receive) kept.set(name, std::move(in_.at(name)));
   in_ = std::move(kept);
@@ -375,20 +365,8 @@ void Links::data(const std::string& peer, const messages::Data& data, const Fram
 void Links::delivered(const std::string& peer, const Packet& packet, Actions& out) const {
   const auto& [data, frames] = packet;
   try {
-    const Step step = step_of(data, *role_);
-    check_step(step, *role_);
-    program::Names names;
-    for (const messages::TensorSpec& spec : data.values) names.push_back(spec.name);
-    if (!awaited_.contains({data.phase, peer, names})) {
-      throw run_error(joined(names, ", ") + " is not what " + data.phase + " awaits from " + peer);
-    }
-    check_specs(data.values, role_->types, step.dims);
-    check_sizes(data.values, frames);
-    Tensors values;
-    for (std::size_t at = 0; at < frames.size(); ++at) {
-      values.set(names[at], to_tensor(frames[at], data.values[at].dtype, data.values[at].shape));
-    }
-    out.push_back(Delivered{peer, step, std::move(values)});
+    auto [step, values] = headers_.read(peer, data, frames);
+    out.push_back(Delivered{peer, std::move(step), std::move(values)});
   } catch (const Error& error) {
     if (error.kind != ErrorKind::run) throw;
     // The fault is the device's that sent it, not the input's.

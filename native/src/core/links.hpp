@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/actions.hpp"
+#include "core/headers.hpp"
 #include "core/link.hpp"
 #include "core/liveness.hpp"
 
@@ -99,8 +100,7 @@ class Links {
   Info info_;
   std::string address_;
   Due due_;
-  /// (phase, peer, names) of every message that the programs wait for.
-  std::set<std::tuple<std::string, std::string, program::Names>> awaited_;
+  Headers headers_;
   Map<std::string, Outgoing> out_;
   Map<std::string, Incoming> in_;
   /// Route of a connection to this device → who is at its other end.
