@@ -54,7 +54,7 @@ def host_platform() -> str:
 def _zig() -> Path:
     spec = importlib.util.find_spec("ziglang")
     if spec is None or spec.origin is None:
-        raise CompileError("zig is not installed: pip install 'partc[link]', or make native")
+        raise CompileError("zig is not installed: pip install ziglang, or make native")
     return Path(spec.origin).parent / "zig"
 
 

@@ -130,7 +130,8 @@ def _anew(step: Pass) -> Pass:
 
 def _report(module: Module, output: Path | None, as_json: bool) -> None:
     """The summary of a plan, and where the bundle is; nothing where the passes stop before a plan."""
-    from partc.cli.tables import precision_line, print_summary, show
+    from partc.cli.precision import precision_line
+    from partc.cli.tables import print_summary, show
     from partc.plan.summary import summary_of
 
     if module.plan is None:

@@ -42,6 +42,7 @@ from partc.cli.simulate import simulate_command
 from partc.cli.verify import verify_command
 from partc.cli.watch import watch_command
 from partc.errors import PartcError
+from partc.extras import extra_of, install_command
 from partc.format.plain_files import utf8
 
 COMMANDS = (
@@ -77,20 +78,6 @@ _SURROUNDINGS = {
 """Errors of the system that are no bug of partc → a hint."""
 _PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 """Errors of the system that are due to a path, where it names one → a hint."""
-_COMPILE = (
-    "torch",
-    "transformers",
-    "onnx",
-    "onnxruntime",
-    "networkx",
-    "yaml",
-    "safetensors",
-    "rich",
-    "jinja2",
-    "tokenizers",
-)
-_EXTRAS = {**dict.fromkeys(_COMPILE, "compile"), "starlette": "serve", "uvicorn": "serve", "ray": "fleet"}
-"""Packages that may be missing → the extra that they come with."""
 
 
 class _StandardOutput(io.FileIO):
@@ -138,12 +125,17 @@ def run(arguments: Sequence[str]) -> int:
             partc.invoke(context)
         sys.stdout.flush()
     except BaseException as error:
-        return exit_code(error)
+        return exit_code(error, arguments[0] if arguments else "")
     return 0
 
 
-def exit_code(error: BaseException) -> int:
-    """The exit code of the table above for what ended a command; says on stderr what happened."""
+def exit_code(error: BaseException, command: str = "") -> int:
+    """The exit code of the table above for what ended a command; says on stderr what happened.
+
+    Args:
+        error: what ended it.
+        command: its name, `serve`; it decides which extra brings a package that is missing.
+    """
     if interrupts.exit_code() == 130:  # whatever came of it: libraries turn it into errors of their own
         error = KeyboardInterrupt()
     match error:
@@ -168,9 +160,8 @@ def exit_code(error: BaseException) -> int:
         case OSError(errno=number, filename=str(name)) if number in _PATHS:
             _complain(str(error.strerror), name, "see that its folder is there, and is a folder")
             return 1
-        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in _EXTRAS:
-            extra = _EXTRAS[name.partition(".")[0]]
-            _complain(f"this needs the package {name}", None, f"pip install 'partc[{extra}]'")
+        case ModuleNotFoundError(name=str(name)) if extra := extra_of(name, command):
+            _complain(f"this needs the package {name}", None, install_command(extra))
             return 1
     text = "".join(traceback.format_exception(error))
     click.echo(text, err=True, nl=False)

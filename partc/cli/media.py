@@ -11,6 +11,7 @@ import numpy as np
 
 from partc.cli.requests import media_option
 from partc.errors import RunError
+from partc.extras import install_command
 from partc.format.files import PREPROCESSOR_FOLDER
 from partc.format.media import USUAL_SIZE, argument_of, blank_picture
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from partc.format.dtypes import Array
     from partc.format.role import Role
 
-_INSTALL = "pip install 'partc[vision]'"
 _SCALES = {1: 128.0, 2: 32768.0, 4: 2147483648.0}
 """Bytes of a sample → the value that stands for 1.0."""
 
@@ -135,7 +135,9 @@ def _processor(build: Path, role: Role, kind: str) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise RunError("transformers is not installed", where=str(folder), hint=_INSTALL) from error
+        raise RunError(
+            "transformers is not installed", where=str(folder), hint=install_command("vision")
+        ) from error
     transformers.utils.logging.set_verbosity_error()
     try:
         return getattr(transformers, kind).from_pretrained(
@@ -143,7 +145,9 @@ def _processor(build: Path, role: Role, kind: str) -> Any:
         )
     except ImportError as error:  # transformers names the package that this preprocessor needs
         needed = " ".join(str(error).split()).partition(". ")[0]
-        raise RunError(needed, where=str(folder), hint=f"install that package, or {_INSTALL}") from error
+        raise RunError(
+            needed, where=str(folder), hint=f"install that package, or {install_command('vision')}"
+        ) from error
     except Exception as error:  # whatever transformers raises for a config that it cannot read
         message = f"transformers cannot make the preprocessor: {' '.join(str(error).split())[:200]}"
         raise RunError(message, where=str(folder), hint="give the tensor itself: --input FILE.npz") from error
@@ -154,7 +158,7 @@ def _picture(file: Path, size: tuple[int, int] | None) -> Any:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise RunError("pillow is not installed", where=str(file), hint=_INSTALL) from error
+        raise RunError("pillow is not installed", where=str(file), hint=install_command("vision")) from error
     _check_file(file)
     try:
         with Image.open(file) as picture:
@@ -198,7 +202,9 @@ def _other_sound(file: Path) -> tuple[Array, int]:
     try:
         import soundfile
     except (ImportError, OSError) as error:  # OSError: its library of C is missing
-        raise RunError("soundfile is not installed", where=str(file), hint=_INSTALL) from error
+        raise RunError(
+            "soundfile is not installed", where=str(file), hint=install_command("vision")
+        ) from error
     try:
         samples, rate = soundfile.read(file, dtype="float64", always_2d=True)
     except Exception as error:  # soundfile raises RuntimeErrors of its own

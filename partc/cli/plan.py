@@ -139,7 +139,8 @@ def _show_fleet(fleet: Fleet, as_json: bool) -> None:
 
 
 def _show(module: Module, as_json: bool) -> None:
-    from partc.cli.tables import precision_line, print_summary, show
+    from partc.cli.precision import precision_line
+    from partc.cli.tables import print_summary, show
     from partc.format.digests import canonical_json
     from partc.plan.summary import summary_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich import box
@@ -12,12 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from partc.config.units import format_bytes, format_seconds
-from partc.ir.graph import Module, Weight
-from partc.ir.quantization import QUANTIZE_STEPS
-from partc.ir.weights import has_step
-from partc.pipeline.manager import PassRun
 from partc.plan.summary import MessageRow, StageRow, Summary
 from partc.plan.values import say_rate
+
+if TYPE_CHECKING:
+    from partc.pipeline.manager import PassRun
 
 SHOWN = 5
 """The number of helpful changes that are printed; plan.json has all."""
@@ -209,26 +208,3 @@ def print_pass_times(runs: Sequence[PassRun]) -> None:
     rows = [[run.name, format_seconds(run.seconds), "yes" if run.modified else "no"] for run in runs]
     rows.append(["total", format_seconds(total), ""])
     show(table("Passes", ["pass", "time", "changed"], rows, right=["time"]), stderr=True)
-
-
-def precision_line(module: Module) -> str | None:
-    """`weights: int4, 0.81 MiB; 51 KiB keep theirs`, with the largest of these where one is a matrix; None: no news."""
-    if module.info.quantize is None:
-        return None
-    weights = module.graph.weights()
-    kept = [weight for weight in weights if not _is_quantized(weight)]
-    made = sum(weight.bytes({}) for weight in weights if _is_quantized(weight))
-    line = f"weights: {module.info.quantize.text}, {format_bytes(made)}"
-    if not kept:
-        return line
-    largest = max(kept, key=lambda weight: weight.bytes({}))
-    example = f", {_type_of(largest)} {largest.name} the largest" if len(largest.shape or ()) > 1 else ""
-    return f"{line}; {format_bytes(sum(weight.bytes({}) for weight in kept))} keep theirs{example}"
-
-
-def _is_quantized(weight: Weight) -> bool:
-    return weight.source is not None and has_step(weight.source, *QUANTIZE_STEPS)
-
-
-def _type_of(weight: Weight) -> str:
-    return f"{weight.dtype}[{', '.join(str(size) for size in weight.shape or ())}]"

@@ -20,10 +20,10 @@ from partc.config.times import DeviceTimes, Times, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
 from partc.format.readings import Limits
+from partc.ir.plan import OBJECTIVES
 from partc.pipeline.registry import COMMON_OPTIONS, owner_of
 from partc.runtime.cores import MOST_THREADS
 
-OBJECTIVES = ("latency", "throughput")
 SURVIVE = ("none", "one")
 """The number of devices that may be lost: none, or any single one but the source."""
 MIRROR = ("auto", "on", "off")

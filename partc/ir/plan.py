@@ -15,6 +15,8 @@ from partc.format.placement import Stage, Stages, assignment_of, stages_of
 from partc.ir.fleet import Fleet
 
 FORMAT = "partc-plan/1"
+OBJECTIVES = ("latency", "throughput")
+"""The time of a token is to be short, or the number of steps in a second large."""
 Json = dict[str, Any]
 Number = int | float
 """Numbers are printed as they came: 50 bytes stay 50, not 50.0."""

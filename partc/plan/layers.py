@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from partc.config.placement import Range
 from partc.errors import PlanError
-from partc.ir.graph import Submodule
+
+if TYPE_CHECKING:
+    from partc.ir.graph import Submodule
 
 Span = tuple[int, int]
 """First and last, inclusive."""

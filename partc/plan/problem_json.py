@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from partc.config.devices import OBJECTIVES
 from partc.config.section import Section, describe
 from partc.errors import ConfigError
 from partc.format.json_text import parse_json
+from partc.ir.plan import OBJECTIVES
 from partc.plan.block_json import block_json, read_block, read_tiling, tiling_json
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 

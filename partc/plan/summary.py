@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from partc.ir.graph import SubmoduleProfile
 from partc.ir.plan import Mirror, Plan, PlanFile, Predicted, Timeline, losses_of, mirrors_of
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 from partc.plan.values import say_value
+
+if TYPE_CHECKING:
+    from partc.ir.graph import SubmoduleProfile
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from partc.errors import ConfigError
+from partc.extras import install_command
 from targets.tvm.linker import ASK_SECONDS, Linker, find_linker, split_command
 from targets.tvm.machine import Machine
 from targets.tvm.process import run_tool
@@ -56,7 +57,7 @@ def check_installed() -> None:
     Raises:
         ConfigError: it is missing or too old; says how to get it.
     """
-    hint = "pip install --upgrade 'partc[tvm,link]', or write `target: ort` for the device"
+    hint = f"{install_command('tvm', 'link', upgrade=True)}, or write `target: ort` for the device"
     if any(importlib.util.find_spec(package) is None for package in ("tvm", "tvm_ffi")):
         raise ConfigError("TVM is not installed", where="target: tvm", hint=hint)
     with contextlib.suppress(PackageNotFoundError):  # built from its source, it may tell no version

@@ -22,10 +22,15 @@ links:
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, made the current one, with net.onnx (96 kB of weights), model.yaml and devices.yaml."""
     monkeypatch.chdir(tmp_path)
-    onnx.save(_chain(6, 64), "net.onnx")
-    (tmp_path / "model.yaml").write_text("model: {onnx: net.onnx}\ntask: graph\ndims: {batch: 2}\n")
-    (tmp_path / "devices.yaml").write_text(DEVICES)
+    write_small(tmp_path)
     return tmp_path
+
+
+def write_small(folder: Path) -> None:
+    """The three files of `small`, in any folder."""
+    onnx.save(_chain(6, 64), str(folder / "net.onnx"))
+    (folder / "model.yaml").write_text("model: {onnx: net.onnx}\ntask: graph\ndims: {batch: 2}\n")
+    (folder / "devices.yaml").write_text(DEVICES)
 
 
 def _chain(layers: int, width: int) -> onnx.ModelProto:

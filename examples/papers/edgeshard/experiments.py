@@ -22,9 +22,9 @@ from examples.papers.edgeshard.methods import (
     value,
 )
 from examples.papers.planning import priced, trace, with_bandwidth
-from partc.config.devices import OBJECTIVES
 from partc.format.placement import stages_of
 from partc.ir.graph import Module
+from partc.ir.plan import OBJECTIVES
 from partc.plan.problem import Phase, Problem
 from partc.plan.simulate.build import workflow
 from partc.plan.simulate.case import Case, simulate

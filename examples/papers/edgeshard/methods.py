@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from partc.config.devices import OBJECTIVES
 from partc.format.placement import stages_of
+from partc.ir.plan import OBJECTIVES
 from partc.plan.change import with_devices
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Problem

@@ -35,7 +35,7 @@ std::string beside() {
 
 Error missing(const std::string& message, const std::string& where) {
   return bundle_error(message, where,
-                      std::string("pip install 'partc[ort]', and put its ") + kName +
+                      std::string("pip install onnxruntime, and put its ") + kName +
                           " beside the runner, or name it in " + kVariable + "; or compile with `target: tvm`");
 }
 

@@ -19,6 +19,7 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from partc.errors import ModelError
+from partc.extras import install_command
 from partc.format.files import PREPROCESSOR_FILES
 from partc.format.media import USUAL_SIZE, argument_of, blank_picture
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT
@@ -174,5 +175,5 @@ def _preprocessor(folder: Path, task: str) -> Any:
         raise ModelError(
             f"transformers cannot make the preprocessor: {' '.join(str(error).split())[:200]}",
             where=str(folder),
-            hint="install what it needs: pip install 'partc[vision]'",
+            hint=f"install what it needs: {install_command('vision')}",
         ) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import RunError
+from partc.extras import install_command
 
 TOKENIZER_FILE = "tokenizer/tokenizer.json"
 _CONTEXT_TOKENS = 6
@@ -91,7 +92,7 @@ class Tokenizer:
         try:
             from tokenizers import Tokenizer as Loaded
         except ImportError:
-            hint = "pip install 'partc[tokenizer]' where the client runs"
+            hint = f"{install_command('tokenizer')}, where the client runs"
             raise RunError("text needs the package tokenizers, which is not installed", hint=hint) from None
         try:
             loaded = Loaded.from_file(str(self._path))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
+from partc.extras import install_command
 from partc.format.build import EngineSpec, Submodule
 from partc.format.reading import RECOMPILE
 from partc.runtime.cores import usable_cores
@@ -163,6 +164,6 @@ def _import_onnxruntime() -> Any:
     try:
         import onnxruntime
     except ImportError:
-        hint = "pip install 'partc[ort]'"
+        hint = install_command("ort")
         raise BundleError("this bundle needs onnxruntime, which is not installed", hint=hint) from None
     return onnxruntime

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from partc.errors import BundleError
+from partc.extras import install_command
 from partc.format.files import verify_file
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
@@ -25,7 +26,6 @@ _CPU, _CUDA, _POOLED = 1, 2, 2
 _DEVICES = (_CUDA, 0, _POOLED, _CPU, 0, _POOLED)
 """The first GPU, then the processor."""
 _LIBRARIES = ("libtvm_runtime.so", "libtvm_runtime_cuda.so")
-_INSTALL = "pip install 'partc[tvm]'"
 _FOLDER = "PARTC_TVM_LIBRARIES"
 
 
@@ -72,7 +72,7 @@ def _import_ffi() -> Any:
         import tvm_ffi
     except ImportError as error:
         message = f"this bundle needs TVM's runtime, which is not installed: {error}"
-        raise BundleError(message, hint=_INSTALL) from None
+        raise BundleError(message, hint=install_command("tvm")) from None
     finally:
         if hides_torch:
             del sys.modules["torch"]
@@ -94,4 +94,4 @@ def _find(name: str) -> Path:
 def _remedy() -> str:
     if named := os.environ.get(_FOLDER):
         return f"{_FOLDER} is {named}: put the library of this machine's TVM there, or unset it"
-    return f"{_INSTALL}, or set {_FOLDER} to the folder that has it"
+    return f"{install_command('tvm')}, or set {_FOLDER} to the folder that has it"

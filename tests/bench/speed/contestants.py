@@ -54,8 +54,8 @@ LLAMA_Q4_K, LLAMA_IQ4_NL = "llama.cpp, Q4_K", "llama.cpp, IQ4_NL"
 LLAMAS = (LLAMA_CPP, LLAMA_Q4_K, LLAMA_IQ4_NL)
 """All that llama.cpp has in one piece; the fastest of them is the one to compare with."""
 
-_PARTC = (("onnxruntime",), "pip install 'partc[compile,ort]'")
-_PARTC_TVM = (("tvm",), "pip install 'partc[compile,tvm,link]'")
+_PARTC = (("onnxruntime",), "pip install -e '.[compile,ort]'")
+_PARTC_TVM = (("tvm",), "pip install -e '.[compile,tvm,link]'")
 _CPP = (("llama_cpp", "gguf"), f"{LLAMA} llama-cpp-python gguf")
 _PLAIN_GGUF = Gguf({"float32": "F32", "int8": "Q8_0", "int4": "Q4_0"})
 CONTESTANTS = {

@@ -50,6 +50,6 @@ def test_a_machine_without_the_runtime(folder: Path, tmp_path: Path, monkeypatch
         load_engine(role, folder)
     monkeypatch.setitem(sys.modules, "tvm_ffi", None)
     with pytest.raises(
-        BundleError, match=r"(?s)needs TVM's runtime, which is not installed.*pip install 'partc"
+        BundleError, match=r"(?s)needs TVM's runtime, which is not installed.*pip install .*\[tvm\]"
     ):
         load_engine(role, folder)
