@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from shlex import quote
 
+from partc import __version__
+
 OF_COMMAND = {
     **dict.fromkeys(("run", "watch", "simulate", "report", "move", "keys", "deploy"), "client"),
     "serve": "serve",
@@ -54,6 +56,20 @@ def install_command(*extras: str, upgrade: bool = False) -> str:
         return f"{pip} {quote(f'{source}[{wanted}]')}"
     packages = dict.fromkeys(package for extra in extras for package in requirements()[extra])
     return " ".join([pip, *map(quote, packages)])
+
+
+def wheel_command(folder: str) -> str:
+    """The command that puts partc's wheel, `wheel_name()`, into a folder, for a machine that has no checkout."""
+    source = _ROOT if _checkout() is not None else _source()
+    if source is not None and source.suffix == ".whl":
+        return f"cp {quote(str(source))} {quote(f'{folder}/{wheel_name()}')}"
+    checkout = "CHECKOUT-OF-PARTC" if source is None else quote(str(source))
+    return f"pip wheel --no-deps --wheel-dir {quote(folder)} {checkout}"
+
+
+def wheel_name() -> str:
+    """The name of partc's wheel."""
+    return f"partc-{__version__}-py3-none-any.whl"
 
 
 def extra_of(module: str, command: str = "") -> str | None:

@@ -98,6 +98,7 @@ def deploy_command(
 ) -> None:
     """Write what systemd, Kubernetes or Ray need to run the devices of BUILD; print the commands that take it there.
 
+    An endpoint in front of them, `partc serve` on the machine of the source, is part of it where the model takes text.
     Memory limits come from the plan. Nothing is sent anywhere, and no key is in any file.
 
     With --to systemd --apply the devices are sent their folders, keys and all, and their units, and the runners are
@@ -105,6 +106,7 @@ def deploy_command(
     """
     from partc.cli.load import load_build
     from partc.deploy.adb import FOLDER, AdbSettings
+    from partc.deploy.endpoint import read_endpoint
     from partc.deploy.kubernetes import kubernetes_files, kubernetes_steps
     from partc.deploy.ray import ray_files, ray_steps
     from partc.deploy.runners import read_runners, write_files
@@ -133,15 +135,16 @@ def deploy_command(
         _over_ssh(build, runners, SshSettings(folder, runner, found), as_json)
         return
     source = str(build.resolve()) if output is None else os.path.relpath(build, output)
+    endpoint = read_endpoint(build, runners)
     if system == "systemd":
-        files = systemd_files(runners, folder, runner)
-        steps = systemd_steps(runners, source, folder)
+        files = systemd_files(runners, endpoint, folder, runner)
+        steps = systemd_steps(runners, endpoint, source, folder, runner)
     elif system == "ray":
         files = ray_files(runners, str(build.resolve()), folder, build.resolve().name)
         steps = ray_steps(runners, source, folder)
     else:
-        files = kubernetes_files(runners, folder, image or "")
-        steps = kubernetes_steps(runners, source, folder)
+        files = kubernetes_files(runners, endpoint, folder, image or "")
+        steps = kubernetes_steps(runners, endpoint, source, folder, image or "")
     if output is not None:
         write_files(output, files)
     if as_json:

@@ -187,7 +187,7 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> 
     from partc.serve.server import RingSettings
 
     role = load_build(build)
-    if not role.takes_tokens or not (role.model.generates or role.model.task == "feature-extraction"):
+    if not role.can_be_served:
         message = f"this model reads no text that it answers or embeds: {role.model.task}"
         raise RunError(message, where=str(build), hint="partc run computes its outputs")
     opener = (

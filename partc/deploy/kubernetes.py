@@ -12,33 +12,47 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from shlex import quote
-from typing import Any
 
 import yaml
 
+from partc.deploy.endpoint import Endpoint, copy_endpoint
+from partc.deploy.kubernetes_endpoint import (
+    CONTAINERFILE,
+    containerfile,
+    deployment,
+    image_steps,
+    secret_steps,
+    service,
+)
+from partc.deploy.pods import (
+    KEYS_IN_MEMORY,
+    LABEL,
+    NAMESPACE,
+    Json,
+    confined,
+    not_root,
+    private_copies,
+    secret,
+)
 from partc.deploy.runners import Files, Runner
 from partc.errors import ConfigError
 from partc.format.files import RUNNER_FILE
 
-NAMESPACE = "partc"
-LABEL = "partc.dev/device"
-_USER = 10001
 _NAME = re.compile("[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _GONE_S = 10
 """A node that is out of reach loses its pod after so long; a ring has healed by then."""
 
-Json = dict[str, Any]
 
-
-def kubernetes_files(runners: Sequence[Runner], folder: str, image: str) -> Files:
-    """One manifest for each device, and the namespace.
+def kubernetes_files(runners: Sequence[Runner], endpoint: Endpoint | None, folder: str, image: str) -> Files:
+    """One manifest for each device, the namespace, the endpoint with its Service, and what the image is made of.
 
     Args:
         runners: the devices.
+        endpoint: what `partc serve` needs; None: the model takes no text.
         folder: where the devices' folders lie on each node.
-        image: a container image in which `partc-runner` is a command; of devices with a native runner, any with a shell
-            and glibc.
+        image: a container image in which `partc-runner` and `partc` are commands; of devices with a native runner, any
+            with a shell and glibc.
 
     Raises:
         ConfigError: the name of a device cannot be one in Kubernetes.
@@ -48,12 +62,17 @@ def kubernetes_files(runners: Sequence[Runner], folder: str, image: str) -> File
     files = {"namespace.yaml": _yaml(space)}
     for runner in runners:
         files[f"runner-{kubernetes_name(runner.device)}.yaml"] = _yaml(_stateful_set(runner, folder, image))
-    return files
+    if endpoint is not None:
+        files["endpoint.yaml"] = _yaml(deployment(endpoint, folder, image))
+        files["service.yaml"] = _yaml(service())
+    return {**files, CONTAINERFILE: containerfile(runners)}
 
 
-def kubernetes_steps(runners: Sequence[Runner], build: str, folder: str) -> list[str]:
-    """The commands that bring each node its files; `build` as the folder of the files has it."""
-    steps = ["kubectl apply -f namespace.yaml"]
+def kubernetes_steps(
+    runners: Sequence[Runner], endpoint: Endpoint | None, build: str, folder: str, image: str
+) -> list[str]:
+    """The commands that make the image and bring each node its files; `build` as the folder of the files has it."""
+    steps = [*image_steps(image), "kubectl apply -f namespace.yaml"]
     for one in runners:
         name = kubernetes_name(one.device)
         source, keys = quote(f"{build}/devices/{one.device}"), quote(f"{build}/devices/{one.device}/keys")
@@ -63,7 +82,10 @@ def kubernetes_steps(runners: Sequence[Runner], build: str, folder: str) -> list
             f"kubectl -n {NAMESPACE} create secret generic partc-keys-{name} --from-file={keys}",
             f"kubectl apply -f runner-{name}.yaml",
         ]
-    return steps
+    if endpoint is None:
+        return steps
+    host = f"NODE-OF-{kubernetes_name(endpoint.source.device)}"
+    return [*steps, *copy_endpoint(endpoint, build, host, folder, with_keys=False), *secret_steps(build)]
 
 
 def kubernetes_name(device: str) -> str:
@@ -112,13 +134,7 @@ def _pod(runner: Runner, folder: str, image: str) -> Json:
         "dnsPolicy": "ClusterFirstWithHostNet",
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 10,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": not_root(),
         "tolerations": [
             {
                 "key": f"node.kubernetes.io/{what}",
@@ -128,34 +144,12 @@ def _pod(runner: Runner, folder: str, image: str) -> Json:
             }
             for what in ("unreachable", "not-ready")
         ],
-        "initContainers": [_keys(image)],
+        "initContainers": [private_copies(image, {"secret": "keys"})],
         "containers": [_container(runner, image)],
         "volumes": [
             {"name": "bundle", "hostPath": {"path": f"{folder}/{runner.device}", "type": "Directory"}},
-            {
-                "name": "secret",
-                "secret": {
-                    "secretName": f"partc-keys-{kubernetes_name(runner.device)}",
-                    "defaultMode": 0o440,
-                },
-            },
-            {"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
-        ],
-    }
-
-
-def _keys(image: str) -> Json:
-    """Copies the keys so that the runner's user alone can read them."""
-    command = "install -d -m 700 /keys/keys && install -m 600 /secret/* /keys/keys/"
-    return {
-        "name": "keys",
-        "image": image,
-        "command": ["/bin/sh", "-c", command],
-        "resources": {"limits": {"memory": "32Mi"}, "requests": {"memory": "32Mi"}},
-        "securityContext": _confined(),
-        "volumeMounts": [
-            {"name": "secret", "mountPath": "/secret", "readOnly": True},
-            {"name": "keys", "mountPath": "/keys"},
+            secret("secret", f"partc-keys-{kubernetes_name(runner.device)}"),
+            KEYS_IN_MEMORY,
         ],
     }
 
@@ -174,7 +168,7 @@ def _container(runner: Runner, image: str) -> Json:
             "limits": {"memory": memory, **gpu},
             "requests": {"memory": str(min(runner.needed_bytes, runner.limit_bytes))},
         },
-        "securityContext": _confined(),
+        "securityContext": confined(),
         "startupProbe": _probe(runner, periodSeconds=2, failureThreshold=150),
         "livenessProbe": _probe(runner, periodSeconds=10, failureThreshold=3),
         "volumeMounts": [
@@ -187,14 +181,6 @@ def _container(runner: Runner, image: str) -> Json:
 def _probe(runner: Runner, **times: int) -> Json:
     """That the port takes connections. Whether the runner gets on is for its ring to judge, which heals sooner."""
     return {"tcpSocket": {"port": runner.port}, "timeoutSeconds": 2, **times}
-
-
-def _confined() -> Json:
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
 
 
 def _yaml(document: Json) -> str:

@@ -31,6 +31,8 @@ class Runner:
     is_gpu: bool
     is_native: bool
     """Whether the device's folder holds a native runner, which then needs no Python there."""
+    engine: str
+    """Kind of its engine: `null`, `ort`, `tvm`, or `plan`, which needs no package."""
     address: str
     """HOST:PORT in devices.yaml; empty: it says none."""
     port: int
@@ -63,6 +65,7 @@ def _runner(role: Role, is_native: bool) -> Runner:
         arch="" if library is None else library.platform.partition("-")[0],
         is_gpu=role.engine.provider not in ("cpu", "xnnpack"),
         is_native=is_native,
+        engine=role.engine.kind,
         address=address,
         port=int(port) if port.isdecimal() else PORT,
         needed_bytes=needed + OVERHEAD_BYTES,

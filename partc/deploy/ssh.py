@@ -70,7 +70,7 @@ def deploy_over_ssh(
     """
     order = sorted(runners, key=lambda one: (one.is_source, one.device))
     with tempfile.TemporaryDirectory() as units:
-        write_files(Path(units), systemd_files(runners, settings.folder, settings.runner))
+        write_files(Path(units), systemd_files(runners, None, settings.folder, settings.runner))
         steps = [(one, send_commands(build, Path(units), one, settings)) for one in order]
         steps += [(one, [start_command(one, settings)]) for one in order]
         for one, commands in steps:

@@ -142,6 +142,11 @@ class Role:
         own = SOURCE_IDS if self.model.start_tokens else INPUT_IDS
         return own in self.inputs and self.has_step_inputs
 
+    @property
+    def can_be_served(self) -> bool:
+        """Whether `partc serve` answers or embeds texts with this model."""
+        return self.takes_tokens and (self.model.generates or self.model.task == "feature-extraction")
+
     @cached_property
     def inputs(self) -> Mapping[str, TensorType]:
         """Tensors of a request, given on the source."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -68,6 +69,7 @@ def test_a_drop_in_has_the_address_and_the_memory(build: Path, capsys: pytest.Ca
     assert sorted(files) == [
         "partc-runner@.service",
         *(f"partc-runner@{name}.service.d/device.conf" for name in "abc"),
+        "partc-serve.service",
     ]
     assert files["partc-runner@b.service.d/device.conf"] == (
         "[Service]\n"
@@ -86,7 +88,7 @@ def test_a_manifest_has_the_same(build: Path, capsys: pytest.CaptureFixture[str]
     pods = {
         name: yaml.safe_load(text)["spec"]["template"]["spec"]
         for name, text in kubernetes(build, capsys).items()
-        if name != "namespace.yaml"
+        if name.startswith("runner-")
     }
     assert sorted(pods) == ["runner-a.yaml", "runner-b.yaml", "runner-c.yaml"]
     (container,) = pods["runner-b.yaml"]["containers"]
@@ -170,7 +172,8 @@ def test_options_that_do_not_fit(build: Path, options: list[str], capsys: pytest
 def test_names_that_kubernetes_does_not_take() -> None:
     check_names([_runner("my_phone")])
     assert (
-        "name: runner-my-phone" in kubernetes_files([_runner("my_phone")], "/d", "i")["runner-my-phone.yaml"]
+        "name: runner-my-phone"
+        in kubernetes_files([_runner("my_phone")], None, "/d", "i")["runner-my-phone.yaml"]
     )
     for name in ("phone_", "p" * 51):
         with pytest.raises(ConfigError, match=name):
@@ -178,18 +181,28 @@ def test_names_that_kubernetes_does_not_take() -> None:
 
 
 def _runner(name: str) -> Runner:
-    return Runner(name, True, True, "", False, False, "", 5555, 1, 1)
+    return Runner(name, True, True, "", False, False, "null", "", 5555, 1, 1)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
-def test_systemd_takes_the_unit(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = systemd(build, capsys)["partc-runner@.service"]
-    unit = tmp_path / "partc-runner@b.service"
-    unit.write_text(text.replace("/opt/partc/bin/partc-runner", sys.executable))
+@pytest.mark.parametrize(
+    ("name", "most"), [("partc-runner@b.service", 25), ("partc-serve.service", 20)], ids=["runner", "serve"]
+)
+def test_systemd_takes_the_units(
+    build: Path, name: str, most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the programs where the printed commands put them."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for program in ("partc", "partc-runner"):
+        (programs / program).symlink_to(sys.executable)
+    files = deploy(build, capsys, "--to", "systemd", "--runner", str(programs / "partc-runner"))["files"]
+    unit = tmp_path / name
+    unit.write_text(files[name.replace("@b.", "@.")])
     assert _analyze("verify", str(unit)) == (0, "")
-    code, told = _analyze("security", "--offline=true", "--threshold=25", str(unit))
+    code, told = _analyze("security", "--offline=true", f"--threshold={most}", str(unit))
     assert code == 0, told  # an exposure of at most 2.5 of 10
-    unit.write_text(unit.read_text().replace("RestartSec=1", "RestartSec=soon"))
+    unit.write_text(re.sub("RestartSec=.*", "RestartSec=soon", unit.read_text()))
     assert "soon" in _analyze("verify", str(unit))[1]
 
 
@@ -207,6 +220,7 @@ def test_kubernetes_takes_the_manifests(
 ) -> None:
     for name, text in kubernetes(build, capsys).items():
         (tmp_path / name).write_text(text)
+    assert {"endpoint.yaml", "service.yaml"} <= {path.name for path in tmp_path.iterdir()}
     paths = sorted(map(str, tmp_path.glob("*.yaml")))
     command = [sys.executable, "-m", "kubernetes_validate", "--strict"]
     assert subprocess.run([*command, *paths], capture_output=True, timeout=120).returncode == 0
