@@ -183,5 +183,13 @@ def _probe(runner: Runner, **times: int) -> Json:
     return {"tcpSocket": {"port": runner.port}, "timeoutSeconds": 2, **times}
 
 
+class _Plain(yaml.SafeDumper):
+    """Writes what occurs twice twice, without anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
 def _yaml(document: Json) -> str:
-    return yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=110)
+    text: str = yaml.dump(document, Dumper=_Plain, sort_keys=False, default_flow_style=False, width=110)
+    return text
