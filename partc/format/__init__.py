@@ -1,23 +1,27 @@
 """The formats that the compiler, the runner and every other runtime share: data and their codecs, no behaviour.
 
 ```
-dims         sizes of tensors: numbers and expressions of symbols
-dtypes       the table of element types
-plain_files  files that somebody names or sends, read whole
-json_text    the one reader of JSON, which is strict
-digests      SHA-256 of files and of data, canonical JSON
-safetensors  reader and writer of weight files
-program      instructions; program_text their text, program_rules the checker
-build        what a compile made and a re-plan cannot change: build.json
-placement    what a re-plan changes: placement.json
-reading      JSON into structs, with errors that name file and key
-role         one device's view of a build and a placement
-kernel_plan  the kernels of a compiled library in the order of a step: kernels.json; kernel_plan_rules its reader
-files        the files of a folder, held against their digests
-messages     one struct a message; message_parts the structs they hold, fields their common fields
-frames       tensors in the frames of a message; codec: its header
-document     the tables of docs/ and the JSON schemas, written from the structs
-native       the structs and tables of the native runner, written from them too; native_types the types of C++
+dims               sizes of tensors: numbers and expressions of symbols
+dtypes, layouts    the table of element types; alignment in memory, and states inside of an engine
+plain_files        files that somebody names or sends, read whole
+json_text          the one reader of JSON, which is strict
+digests            SHA-256 of files and of data, canonical JSON
+safetensors        reader and writer of weight files
+tasks, media       purposes of models, by the names of the hub; names of the tensors of a picture or a sound
+program, program_text, program_rules    instructions; their text; the checker
+build              what a compile made and a re-plan cannot change: build.json
+placement          what a re-plan changes: placement.json
+contingencies      placements/without-DEVICE.json: what follows the loss of a device
+reading            JSON into structs, with errors that name file and key
+role               one device's view of a build and a placement
+kernel_plan, kernel_plan_rules    the kernels of a compiled library in the order of a step: kernels.json; its reader
+files              the files of a folder, held against their digests
+readings, status   readings of sensors and limits; what devices and a ring say of themselves
+messages           one struct a message
+message_parts, fields    the structs that messages hold; their common fields
+frames, codec      tensors in the frames of a message; the bytes of its header
+document           the tables of docs/ and the JSON schemas, written from the structs
+native, native_types    the structs and tables of the native runner, written from them too; the types of C++
 ```
 
 Needs `partc.errors`, the standard library, numpy and msgspec alone.

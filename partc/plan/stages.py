@@ -2,8 +2,8 @@
 
 A stage is consecutive sub-modules on their devices (`partc.format.placement.Stage`). A *piece* is the sub-modules
 between two neighbouring borders of all placements that a build knows: what no placement cuts, one graph and one call.
-A stage is one piece or several. `programs_of` is the only generator of programs: `split-graph` calls it with the values
-of a graph, the simulator with those of a planning problem.
+A stage is one piece or several. `programs_of` makes the programs of stages of one device each, `shared/programs.py`
+those of groups: `split-graph` calls it with the values of a graph, the simulator with those of a planning problem.
 """
 
 from __future__ import annotations

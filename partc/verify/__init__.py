@@ -6,6 +6,7 @@
 | `inputs.py`, `requests.py` | the built-in requests; each one sent to the ring and compared |
 | `expectation.py` | the expected results: the original's, or those of the uncut quantised model |
 | `reference.py`, `uncut.py` | the two models themselves |
+| `compare.py`, `pieces.py` | arrays beside arrays; pieces of values that devices send each other |
 | `cost.py`, `passages.py` | the cost of quantisation, and the text on which it is measured |
 | `origin.py` | the model and the options that a build was compiled from |
 | `report.py` | the result |

@@ -109,12 +109,17 @@ def events(text: str) -> list[Any]:
 
 
 @contextmanager
-def serving(build: Path, *options: str, ready: bool = True, program: str = "partc.cli") -> Iterator[Server]:
-    """`partc serve` until the block ends, with the template beside the build."""
-    command = [sys.executable, "-P", "-m", program, "serve", str(build), "--port", "0", "--json"]
+def serving(
+    build: Path, *options: str, ready: bool = True, program: str = "partc.cli", python: str = ""
+) -> Iterator[Server]:
+    """`partc serve` until the block ends, with the template beside the build; `python` of an install of its own."""
+    command = [python or sys.executable, "-P", "-m", program, "serve", str(build), "--port", "0", "--json"]
     command += ["--chat-template", str(build.parent / "template.jinja"), *options]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": "" if python else str(ROOT)},
     )
     assert process.stdout is not None
     try:

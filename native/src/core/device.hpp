@@ -1,7 +1,8 @@
 // The device as a state machine: `Device::on(event, now)` returns commands.
 //
 // There are no sockets, clocks, files, threads or engines here. The table state × event is in
-// partc/runtime/core/device.py; this is the same machine, and golden/protocol holds for both.
+// partc/runtime/core/device.py; this is the same machine but for steps that requests share, which it has not, and
+// golden/protocol holds for both but for the traces of those.
 #pragma once
 
 #include <memory>
