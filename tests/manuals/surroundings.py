@@ -54,13 +54,17 @@ class Surroundings:
         return script
 
 
-def make_folder(folder: Path) -> Surroundings:
-    """A folder with the examples, model.yaml, devices.yaml, and programs."""
+def make_folder(folder: Path, more: str = "") -> Surroundings:
+    """A folder with the examples, model.yaml, devices.yaml (`more` at its end), and programs.
+
+    Its devices compile for onnxruntime, which is quick; blocks that name the example's own file do so for TVM.
+    """
     for name in ("storyteller", "embed"):
         ignored = shutil.ignore_patterns("node_modules", "build")
         shutil.copytree(ROOT / "examples" / name, folder / "examples" / name, ignore=ignored)
     (folder / "model.yaml").write_text(MODEL)
-    shutil.copy(ROOT / "examples/storyteller/devices.yaml", folder)
+    devices = (ROOT / "examples/storyteller/devices.yaml").read_text()
+    (folder / "devices.yaml").write_text(devices.replace("arch: host,", "target: ort,") + more)
     programs = folder / ".programs"
     programs.mkdir()
     for name, text in _PROGRAMS.items():

@@ -26,9 +26,7 @@ _ENDED = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
 @pytest.mark.parametrize("manual", WITH_BLOCKS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_blocks_run(manual: Path, tmp_path: Path) -> None:
     name = manual.relative_to(ROOT).as_posix()
-    made = make_folder(tmp_path)
-    with (tmp_path / "devices.yaml").open("a") as file:
-        file.write(OVERLAP.get(name, ""))
+    made = make_folder(tmp_path, OVERLAP.get(name, ""))
     _run(made, "partc compile model.yaml --target devices.yaml -o build", "the build of the reader")
     blocks = blocks_of(manual)
     for block in blocks:
