@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 @click.option("--passes", metavar="LIST", help="Passes to run instead of the default pipeline.")
 @click.option("--disable", multiple=True, metavar="NAME", help="Leave out the fusion NAME. Repeatable.")
 @cache_option(
-    "Import the model anew, and keep nothing of it in ~/.cache/partc; make every file of the build anew."
+    "Ignore all caches: import the model again, and make every file of the build again."
 )
 @watch_options
 @json_option("the summary")

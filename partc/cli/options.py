@@ -97,7 +97,7 @@ def planning_options(command: _F) -> _F:
 
 
 def cache_option(
-    text: str = "Import the model anew, and keep nothing of it in ~/.cache/partc.",
+    text: str = "Ignore the cache in ~/.cache/partc: import the model again.",
 ) -> Callable[[_F], _F]:
     """--no-cache: what belongs to every command that imports a model."""
     return click.option(

@@ -71,7 +71,7 @@ _BODY_BYTES_PER_TOKEN = 64
     type=click.IntRange(0, 1000),
     default=32,
     show_default=True,
-    help="Answers that may wait for the ring; more get status 429.",
+    help="Length of the queue; further requests get status 429.",
 )
 @click.option(
     "--timeout",
