@@ -82,6 +82,13 @@ def test_a_device(environment: Environment) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_device_with_onnxruntime(environment: Environment) -> None:
+    programs = environment("ort")
+    engine = "import onnxruntime, partc.runtime.engines.ort_session"
+    assert call(programs, "python", "-c", engine).returncode == 0
+    assert call(programs, "partc-runner", "--help").returncode == 0
+
+
 def test_a_client(environment: Environment, ring: Path, compiled: Path) -> None:
     programs, build = environment("client"), str(ring)
     commands = {
