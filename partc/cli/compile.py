@@ -54,9 +54,7 @@ if TYPE_CHECKING:
 @planning_options
 @click.option("--passes", metavar="LIST", help="Passes to run instead of the default pipeline.")
 @click.option("--disable", multiple=True, metavar="NAME", help="Leave out the fusion NAME. Repeatable.")
-@cache_option(
-    "Ignore all caches: import the model again, and make every file of the build again."
-)
+@cache_option("Ignore all caches: import the model again, and make every file of the build again.")
 @watch_options
 @json_option("the summary")
 def compile_command(
