@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -97,6 +98,15 @@ def _ring(made: Surroundings) -> Iterator[None]:
 
 
 @contextmanager
+def _many_devices(made: Surroundings) -> Iterator[None]:
+    """Devices that hold the whole model each, so that three of them can be two rings; prompts that it has room for."""
+    devices = made.folder / "devices.yaml"
+    devices.write_text(re.sub(r"memory: 1\d MB", "memory: 60 MB", devices.read_text()))
+    made.instead["prompt: 300"] = "prompt: 100"
+    yield
+
+
+@contextmanager
 def _server(made: Surroundings) -> Iterator[None]:
     """A server of the build, at the port that clients of the manual ask."""
     for name in ("kitchen", "office"):
@@ -111,6 +121,7 @@ OVERLAP: Mapping[str, str] = {"docs/balancing.md": "overlap: 3\n"}
 """Manual → what its devices.yaml has besides."""
 AROUND: Mapping[str, Callable[[Surroundings], AbstractContextManager[None]]] = {
     "docs/balancing.md": _ring,
+    "docs/fleet.md": _many_devices,
     "docs/serving.md": _server,
 }
 """Manual → what runs beside its blocks."""

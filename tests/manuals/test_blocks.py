@@ -45,10 +45,10 @@ def test_blocks_run(manual: Path, build: Callable[[str], Path], tmp_path: Path) 
     made = make_folder(tmp_path, more)
     shutil.copytree(build(more), tmp_path / "build")
     blocks = blocks_of(manual)
-    for block in blocks:
-        if block.placed:
-            (tmp_path / block.placed).write_text(made.adapt(block.text))
     with around(name, made):
+        for block in blocks:
+            if block.placed:
+                (tmp_path / block.placed).write_text(made.adapt(block.text))
         for block in blocks:
             if block.has_commands and not block.reason:
                 _run(made, block.script, f"{name}:{block.line}")
