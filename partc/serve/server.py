@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from partc.errors import ConfigError, PartcError, RunError
 from partc.format.role import Role
 from partc.format.status import RingStatus
+from partc.format.tasks import SOURCE
 from partc.runtime.client.text import Tokenizer
 from partc.serve.access import Gate, Limits
 from partc.serve.app import Endpoint
@@ -195,13 +196,25 @@ class Server:
 
     def _check(self, other: RingSettings) -> None:
         """All rings must understand the same prompts, and give tokens of the same vocabulary."""
-        ours, theirs = self._first.role.model, other.role.model
-        for key in ("task", "vocab_size", "max_sequence"):
-            wanted, found = getattr(ours, key), getattr(theirs, key)
+        ours, theirs = map(_model_facts, (self._first.role, other.role))
+        for key, wanted in ours.items():
+            found = theirs[key]
             if wanted != found:
                 message = f"{key} is {found}; the ring {self._first.name} has {wanted}"
                 hint = "rings behind one endpoint are of one model: compile it for each"
                 raise ConfigError(message, where=str(other.build), hint=hint)
+
+
+def _model_facts(role: Role) -> dict[str, object]:
+    """Name → what rings behind one endpoint must have in common: a request may go on at any of them."""
+    model = role.model
+    return {
+        "task": model.task,
+        "vocab_size": model.vocab_size,
+        "max_sequence": model.max_sequence,
+        "max_source": role.dims.get(SOURCE),
+        "start_tokens": list(model.start_tokens),
+    }
 
 
 def _gate(endpoint: Endpoint, settings: ServerSettings) -> Gate:
