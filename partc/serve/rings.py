@@ -163,6 +163,13 @@ class Rings:
         for ring in self._rings.values():
             self._watch(ring)
 
+    def give_up(self) -> None:
+        """End all requests with an error: the server ends."""
+        error = RunError("the server ends", cause="lost-peer")
+        for job in [*self._waiting, *self._places]:
+            self.cancel(job)
+            job.on_end(error)
+
     def close(self) -> None:
         """End all rings that are ours; jobs end with an error. Not called in the event loop, which must run."""
         self._is_closed = True

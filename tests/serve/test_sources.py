@@ -14,6 +14,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.format.build import BUILD_FILE
+from partc.format.files import RUNNER_FILE
 from tests.runtime.bundles import reseal
 from tests.serve.server import Server, await_state, events, pieces, serving
 
@@ -81,9 +82,12 @@ def test_the_text_is_that_of_an_undisturbed_answer(server: Server, draw: dict[st
 def test_the_text_is_that_of_an_undisturbed_answer_by_native_runners(build: Path) -> None:
     from tests.native.compiled import native_runner
 
-    with serving(build, "--runner", str(native_runner())) as native:
+    native = Path(shutil.copytree(build, build.parent / "native"))
+    for place in (native / "devices").iterdir():
+        shutil.copy2(native_runner(), place / RUNNER_FILE)
+    with serving(native, "--runner", "native") as server:
         for draw in DRAWS:
-            _check_lost_source(native, draw)
+            _check_lost_source(server, draw)
 
 
 def test_another_ring_gives_the_text_of_the_first(build: Path) -> None:
@@ -119,7 +123,8 @@ def _check_lost_source(server: Server, draw: dict[str, Any], builds: list[Path] 
 
 def _lose(server: Server, again: float, builds: list[Path] | None) -> None:
     """Kill the source of the ring that has the request."""
-    for build in builds or [None]:
+    rings: list[Path | None] = [*builds] if builds else [None]
+    for build in rings:
         os.kill(server.runner("a", build), signal.SIGKILL)
         await_state(server.process, "lost")
         if server.metric("partc_begun_again_total") > again:
