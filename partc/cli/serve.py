@@ -46,7 +46,12 @@ _BODY_BYTES_PER_TOKEN = 64
     help="Use running devices, through the source at this address; auto: the local ring that runs, else the "
     "address in devices.yaml. Once for each BUILD.  [default: start local runners]",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--host",
+    default="localhost",
+    show_default=True,
+    help="Address to listen on; localhost: 127.0.0.1 and ::1.",
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 takes a free one."
 )
@@ -89,6 +94,18 @@ _BODY_BYTES_PER_TOKEN = 64
     is_flag=True,
     help="Let every client move sub-modules.  [default: those of this machine may, where there are no keys]",
 )
+@click.option(
+    "--cors-origin",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Let web pages of this origin use the API, for instance https://chat.example. May be given again.",
+)
+@click.option(
+    "--ignore-unknown-fields",
+    is_flag=True,
+    help="Ignore fields of requests that are none of OpenAI's API; the header partc-ignored-fields tells which.",
+)
 @runner_option
 @click.option(
     "--linger",
@@ -118,6 +135,8 @@ def serve_command(
     timeout: float,
     max_body: int | None,
     allow_moves: bool,
+    origins: tuple[str, ...],
+    ignore_unknown_fields: bool,
     runner: Runner | None,
     linger: float | None,
     insecure: bool,
@@ -134,6 +153,7 @@ def serve_command(
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.core.liveness import LINGER_S
     from partc.serve.access import Limits, read_keys
+    from partc.serve.browsers import read_origins
     from partc.serve.server import Server, ServerSettings
 
     builds = builds or (Path("build"),)
@@ -164,6 +184,8 @@ def serve_command(
         temperature=temperature,
         limits=Limits(max_body or _BODY_BYTES + _BODY_BYTES_PER_TOKEN * model.max_sequence, queue, timeout),
         lets_move=allow_moves,
+        origins=read_origins(origins),
+        ignores_unknown=ignore_unknown_fields,
     )
     refuse(
         not settings.is_local and not settings.keys,

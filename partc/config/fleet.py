@@ -9,7 +9,7 @@ rings:
     devices:
       board: {resource: pi-4, address: 192.0.2.9:5555}
       phone: {keeper: false}                # it runs no Ray: `partc deploy --to adb` starts its runner
-door: {host: 127.0.0.1, port: 8000}
+door: {host: localhost, port: 8000}
 ```
 """
 
@@ -64,7 +64,7 @@ class RingPlace:
 class DoorPlace:
     """The endpoint in front of all rings. Paths are those of the node that it runs on, Ray's head."""
 
-    host: str = "127.0.0.1"
+    host: str = "localhost"
     port: int = 8000
     name: str | None = None
     """Name of the model; None: the build's."""

@@ -21,8 +21,9 @@ from partc.errors import PartcError
 from partc.format.role import Role
 from partc.format.tasks import SOURCE
 from partc.runtime.client.text import Tokenizer
-from partc.serve.access import App, Limits, Receive, Scope, Send, error_response, read_bytes
+from partc.serve.access import IGNORED, App, Limits, Receive, Send, error_response, read_bytes
 from partc.serve.bodies import (
+    BodyKind,
     ChatBody,
     CompletionBody,
     EmbeddingBody,
@@ -32,6 +33,7 @@ from partc.serve.bodies import (
     texts_of,
     token_ids_of,
 )
+from partc.serve.browsers import Browsers, Scope
 from partc.serve.embedding import Embedding, embeddings_json
 from partc.serve.errors import RETRY_S, ApiError, api_error, unsupported
 from partc.serve.generation import Asked, Generation, too_slow
@@ -72,8 +74,11 @@ class Endpoint:
     rings: Rings
     renderer: Renderer
     live: Live
+    browsers: Browsers
     moves: Moves | None = None
     """Who moves sub-modules for clients; None: nobody."""
+    ignores_unknown: bool = False
+    """Whether fields that this server does not have are ignored, and told in a header."""
     pooling: Pooling = field(default_factory=Pooling)
     """The vector of a text, of those of its tokens."""
     created: int = field(default_factory=lambda: int(time.time()))
@@ -92,6 +97,7 @@ class Endpoint:
             Route("/health", self.health),
             Route("/metrics", self.show_metrics),
             Route("/v1/models", self.models),
+            Route("/v1/models/", self.models),
             Route("/v1/models/{name:path}", self.model),
             *([] if self.moves is None else [Route("/ring/move", self.move, methods=["POST"])]),
             *self._answering(),
@@ -115,7 +121,7 @@ class Endpoint:
 
     async def page(self, request: Request) -> Response:
         """The page."""
-        return HTMLResponse(PAGE.read_bytes(), headers=PAGE_HEADERS)
+        return HTMLResponse(self.browsers.with_token(PAGE.read_bytes()), headers=PAGE_HEADERS)
 
     async def look(self, request: Request) -> Any:
         """The state of the ring, as it changes, for the page."""
@@ -126,7 +132,8 @@ class Endpoint:
     async def move(self, request: Request) -> Response:
         """`POST /ring/move`: what a move of sub-modules would change, or the move itself."""
         assert self.moves is not None, "else there is no such route"
-        body = read_body(await read_bytes(request, self.limits.most_body_bytes), MoveBody)
+        self.browsers.check_move(request.headers)
+        body = await self._body(request, MoveBody)
         return JSONResponse(await self.moves.answer(body))
 
     async def health(self, request: Request) -> Response:
@@ -154,24 +161,25 @@ class Endpoint:
 
     async def complete(self, request: Request) -> Any:
         """`POST /v1/completions`."""
-        body = read_body(await read_bytes(request, self.limits.most_body_bytes), CompletionBody)
+        body = await self._body(request, CompletionBody)
         self._check_name(body.model)
         prompts = await self._token_ids(body.prompt, "prompt")
         return await self._answer(request, body, prompts, body.most_tokens, is_chat=False)
 
     async def converse(self, request: Request) -> Any:
         """`POST /v1/chat/completions`."""
-        body = read_body(await read_bytes(request, self.limits.most_body_bytes), ChatBody)
+        body = await self._body(request, ChatBody)
         self._check_name(body.model)
-        text = await asyncio.to_thread(
-            self.renderer.render, body.messages, body.tools, body.chat_template_kwargs
+        loop, renderer = asyncio.get_running_loop(), self.renderer
+        text = await loop.run_in_executor(
+            renderer.threads, renderer.render, body.messages, body.tools, body.chat_template_kwargs
         )
         prompts = await asyncio.to_thread(self.tokenizer.encode_whole, [text])
         return await self._answer(request, body, prompts, body.most_tokens, is_chat=True)
 
     async def embed(self, request: Request) -> Any:
         """`POST /v1/embeddings`."""
-        body = read_body(await read_bytes(request, self.limits.most_body_bytes), EmbeddingBody)
+        body = await self._body(request, EmbeddingBody)
         self._check_name(body.model)
         if body.dimensions is not None:
             raise unsupported("dimensions", "this server gives vectors as the model has them; leave it out")
@@ -186,6 +194,13 @@ class Endpoint:
             return Response(status_code=499)
         tokens, packed = sum(map(len, prompts)), body.encoding_format == "base64"
         return JSONResponse(embeddings_json(vectors, self.name, tokens, packed=packed))
+
+    async def _body(self, request: Request, kind: type[BodyKind]) -> BodyKind:
+        """The body of a request, checked; the answer tells which of its fields were ignored."""
+        data = await read_bytes(request, self.limits.most_body_bytes)
+        read = read_body(data, kind, ignores_unknown=self.ignores_unknown)
+        request.scope[IGNORED] = read.ignored
+        return read.body
 
     def _check_input(self, prompt: Sequence[int]) -> None:
         self._check_prompt(prompt, "input")

@@ -1,20 +1,25 @@
 """Bodies of requests, checked: what is asked for, or an error that names the field.
 
-A field that this server does not have is refused unless its value changes nothing; a field that nobody knows is
-refused as well. So an answer is always what was asked for.
+A field that this server does not have is refused unless its value changes nothing (`partc.serve.fields`); a field that
+nobody knows is refused as well. So an answer is always what was asked for.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from partc.format.message_parts import Sampling
+from partc.serve import fields
 from partc.serve.errors import ApiError, unsupported
+from partc.serve.fields import Absent
 
 MOST_CHOICES = 16
 MOST_STOPS = 16
@@ -28,7 +33,7 @@ _MOST = 2**63 - 1
 Positive = Annotated[int, Meta(ge=1)]
 Texts = str | list[str | int | list[int]]
 """A text, several, the token ids of one, or of several."""
-_Body = TypeVar("_Body", bound="Body | EmbeddingBody | MoveBody")
+BodyKind = TypeVar("BodyKind", "ChatBody", "CompletionBody", "EmbeddingBody", "MoveBody")
 
 
 class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +41,8 @@ class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
+    continuous_usage_stats: Literal[False] | None = None
+    """Of other servers, whose clients send it."""
 
 
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,18 +53,14 @@ class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Meta(ge=1, le=MOST_CHOICES)] | None = None
-    max_tokens: Positive | None = None
+    max_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    """-1: as many as there is room for; beyond OpenAI's API."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=-1, le=_MOST)] | None = None
     """Beyond OpenAI's API; 0 and -1 are all tokens."""
     seed: Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)] | None = None
     stop: str | list[str] | None = None
-    user: str | None = None
-    """Noted nowhere."""
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
     deterministic: bool | None = None
     """Beyond OpenAI's API: no use of rows of earlier requests, which may let near ties fall otherwise."""
 
@@ -111,26 +114,8 @@ class ChatBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Given to the model's template."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Variables for the model's template; beyond OpenAI's API."""
-    tool_choice: Any = None
-    parallel_tool_calls: bool | None = None
-    response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MOST_ALTERNATIVES)] | None = None
-    functions: Any = None
-    function_call: Any = None
-    modalities: list[str] | None = None
-    audio: Any = None
-    prediction: Any = None
-    web_search_options: Any = None
-    reasoning_effort: str | None = None
-    verbosity: str | None = None
-    store: bool | None = None
-    service_tier: str | None = None
-    metadata: dict[str, str] | None = None
-    """Noted nowhere, as the three below."""
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: str | None = None
 
     @property
     def alternatives(self) -> int | None:
@@ -140,16 +125,14 @@ class ChatBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def most_tokens(self) -> int | None:
         """New tokens at most; None: as many as there is room for."""
-        return self.max_completion_tokens or self.max_tokens
+        given = self.max_completion_tokens or self.max_tokens
+        return None if given == -1 else given
 
 
 class CompletionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`POST /v1/completions`."""
 
     prompt: Texts
-    echo: bool | None = None
-    suffix: str | None = None
-    best_of: int | None = None
     logprobs: Annotated[int, Meta(ge=0, le=MOST_ALTERNATIVES)] | None = None
 
     @property
@@ -158,9 +141,9 @@ class CompletionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.logprobs
 
     @property
-    def most_tokens(self) -> int:
-        """New tokens at most."""
-        return self.max_tokens or COMPLETION_TOKENS
+    def most_tokens(self) -> int | None:
+        """New tokens at most; None: as many as there is room for."""
+        return None if self.max_tokens == -1 else self.max_tokens or COMPLETION_TOKENS
 
 
 class EmbeddingBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,8 +153,6 @@ class EmbeddingBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Positive | None = None
-    user: str | None = None
-    """Noted nowhere."""
 
 
 class MoveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -209,65 +190,90 @@ def token_ids_of(given: Texts, param: str) -> list[list[int]]:
     return [alone] if alone else lists
 
 
-_NO_PENALTY = "this server has no penalties; leave it out, or give 0"
-_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "frequency_penalty": ((None, 0), _NO_PENALTY),
-    "presence_penalty": ((None, 0), _NO_PENALTY),
-    "logit_bias": ((None, {}), "this server cannot favour tokens; leave it out"),
-    "tool_choice": (
-        (None, "none", "auto"),
-        'this server cannot force a call; give "auto", and the model decides',
-    ),
-    "parallel_tool_calls": ((None, True, False), ""),
-    "response_format": (
-        (None, {"type": "text"}),
-        "this server cannot constrain the form of an answer; leave it out, and ask for JSON in the prompt",
-    ),
-    "functions": ((None,), "deprecated by OpenAI: give `tools`"),
-    "function_call": ((None, "none", "auto"), "deprecated by OpenAI: give `tools`"),
-    "modalities": ((None, ["text"]), "this server answers with text alone"),
-    "audio": ((None,), "this server answers with text alone"),
-    "prediction": ((None,), "this server takes no predictions; leave it out"),
-    "web_search_options": ((None,), "this server searches nothing; leave it out"),
-    "reasoning_effort": ((None,), "give what the model's template takes in chat_template_kwargs"),
-    "verbosity": ((None,), "this server cannot control it; ask for a short answer in the prompt"),
-    "store": ((None, False), "this server keeps no answers"),
-    "service_tier": ((None, "auto", "default"), "this server has one tier"),
-    "echo": ((None, False), "this server does not repeat the prompt; leave it out"),
-    "suffix": ((None, ""), "this server does not fill gaps; leave it out"),
-    "best_of": ((None, 1), "this server returns all answers that it makes; give n"),
+_ABSENT: Mapping[type[Struct], Mapping[str, Absent]] = {
+    ChatBody: {**fields.OPENAI, **fields.OTHERS, **fields.CHAT},
+    CompletionBody: {**fields.OPENAI, **fields.OTHERS, **fields.COMPLETION},
+    EmbeddingBody: {**fields.OPENAI, **fields.OTHERS, **fields.EMBEDDING},
+    MoveBody: {},
 }
-"""Fields that are not there → the values that change nothing, and the reason."""
+"""Kind of a body → the fields that it does not have; where there are none, unknown ones are never ignored."""
 
 
-def read_body(data: bytes, kind: type[_Body]) -> _Body:
-    """The body of a request.
+@dataclass(frozen=True, slots=True)
+class Read(Generic[BodyKind]):
+    """A body that was read."""
+
+    body: BodyKind
+    ignored: tuple[str, ...]
+    """Fields that might have changed the answer, and were ignored."""
+
+
+def read_body(data: bytes, kind: type[BodyKind], *, ignores_unknown: bool = False) -> Read[BodyKind]:
+    """The body of a request; `ignores_unknown`: without the fields that are none of OpenAI's API.
 
     Raises:
-        ApiError: no JSON, a field is missing, wrong, unknown, or not there.
+        ApiError: no JSON, a field is missing, wrong, given twice, unknown, or not there.
     """
+    given = _decode(data)
+    known, absent = {field.name for field in msgspec.structs.fields(kind)}, _ABSENT[kind]
+    can_ignore = ignores_unknown and bool(absent)
+    kept, ignored = {}, []
+    for name, value in given.items():
+        if name in known:
+            kept[name] = value
+        elif name in absent and absent[name].allows(value, given):
+            continue
+        elif can_ignore and name not in fields.OPENAI:
+            ignored.append(name)
+        elif name in absent:
+            raise unsupported(name, absent[name].why)
+        else:
+            raise ApiError(f"unknown field: {name}", param=name, code="unknown_parameter")
+    try:
+        body = msgspec.convert(kept, kind)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    _check_together(body)
+    return Read(body, tuple(ignored))
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    """An object of JSON, each of whose fields is given once."""
     if not data:
         raise ApiError("the body is empty: send JSON")
     try:
-        body = msgspec.json.decode(data, type=kind)
-    except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        given = msgspec.json.decode(data)
+        json.loads(data, object_pairs_hook=_check_once)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise ApiError(f"the body is no JSON: {error}") from None
-    for name, (neutral, why) in _REFUSED.items():
-        if getattr(body, name, None) not in neutral:
-            raise unsupported(name, why)
+    if not isinstance(given, dict):
+        raise ApiError("the body is JSON, but no object with the fields of a request")
+    return given
+
+
+def _check_once(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object with a field that is given twice: readers differ on which one counts."""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise ApiError(f"{name} is given twice", param=name, code="duplicate_parameter")
+        seen.add(name)
+
+
+def _check_together(body: Struct) -> None:
+    """Refuse fields that go with others which are not there, and no tokens at all."""
+    if isinstance(body, Body) and body.max_tokens == 0:
+        raise ApiError("max_tokens is 0: give 1 or more", param="max_tokens")
     if isinstance(body, Body) and body.stream_options is not None and not body.stream:
         raise ApiError("stream_options goes with stream: true", param="stream_options")
     if isinstance(body, ChatBody) and body.top_logprobs and not body.logprobs:
         raise ApiError("top_logprobs goes with logprobs: true", param="top_logprobs")
-    return body
 
 
 def _invalid(text: str) -> ApiError:
     """A message of msgspec, with the field that it is about."""
     missing = re.search(r"missing required field `(\w+)`", text)
-    unknown = re.search(r"unknown field `(\w+)`", text)
+    unknown = re.search(r"unknown field `([^`]*)`", text)
     place = re.search(r"`\$\.?([^`]*)`$", text)
     if unknown:
         return ApiError(f"unknown field: {unknown[1]}", param=unknown[1], code="unknown_parameter")

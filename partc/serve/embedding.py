@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from partc.errors import PartcError
 from partc.format.dtypes import Array
-from partc.format.message_parts import Sampling
+from partc.runtime.client.query import Query
 from partc.runtime.client.results import Result
 from partc.serve.errors import api_error
 from partc.serve.job import Job
@@ -54,10 +54,7 @@ class Embedding:
         async with turns:
             ended: asyncio.Future[Result | PartcError] = asyncio.get_running_loop().create_future()
             job = Job(
-                prompt=prompt,
-                max_new_tokens=0,
-                sampling=Sampling(),
-                stop=(),
+                query=Query([prompt]),
                 on_token=lambda token, likely: None,
                 on_end=lambda outcome: None if ended.done() else ended.set_result(outcome),
             )

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from partc.errors import PartcError
 from partc.format.message_parts import Likely, Sampling
+from partc.runtime.client.query import Query
 from partc.runtime.client.results import Result
 from partc.runtime.client.text import Tokenizer
 from partc.serve.answer import Answer, Piece, StopSearch
@@ -176,12 +177,8 @@ class Generation:
         sampling = replace(given, seed=(given.seed + choice) % 2**64)
         put = self._events.put_nowait
         return Job(
-            prompt=prompt,
-            max_new_tokens=asked.new_tokens[row],
-            sampling=sampling,
-            stop=sorted(asked.ends),
+            query=Query([prompt], asked.new_tokens[row], sampling, sorted(asked.ends), reuse=asked.reuses),
             on_token=lambda token, likely: put((index, (token, likely))),
-            reuses=asked.reuses,
             on_end=lambda outcome: put((index, outcome)),
         )
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from partc.errors import PartcError
-from partc.format.message_parts import Likely, Sampling
+from partc.format.message_parts import Likely
+from partc.runtime.client.query import Query
 from partc.runtime.client.request import Request
 from partc.runtime.client.results import Result
 
@@ -15,15 +16,11 @@ from partc.runtime.client.results import Result
 class Job:
     """One sequence to generate, or to encode. `on_token` and `on_end` are called in the event loop."""
 
-    prompt: Sequence[int]
-    max_new_tokens: int
-    sampling: Sampling
-    stop: Sequence[int]
+    query: Query
+    """The request, as it was before its first token; each of its lives begins with `query_now`."""
     on_token: Callable[[int, Sequence[Likely]], None]
     """The token comes with its own probability and those of others where `sampling.likely` asks for them."""
     on_end: Callable[[Result | PartcError], None]
-    reuses: bool = False
-    """Whether rows of an earlier request that began alike may be used, and later ones may use those of this one."""
     tokens: list[int] = field(default_factory=list)
     """Those that have come; the ring's thread alone touches this and what follows."""
     request: Request | None = None
@@ -32,8 +29,20 @@ class Job:
     is_cancelled: bool = False
 
     @property
+    def prompt(self) -> Sequence[int]:
+        """Token ids of the prompt."""
+        (prompt,) = self.query.prompts
+        assert not isinstance(prompt, int | str), "the server has token ids, one list for each prompt"
+        return prompt
+
+    @property
+    def query_now(self) -> Query:
+        """The request, which goes on behind the tokens that have come."""
+        return self.query.behind(self.tokens)
+
+    @property
     def finish(self) -> str:
         """The reason for its end, `stop` or `length`, once its last token has come; before that empty."""
-        if self.tokens and self.tokens[-1] in self.stop:
+        if self.tokens and self.tokens[-1] in self.query.stop:
             return "stop"
-        return "length" if len(self.tokens) >= self.max_new_tokens > 0 else ""
+        return "length" if len(self.tokens) >= self.query.max_new_tokens > 0 else ""

@@ -1,12 +1,12 @@
 """The process that renders a chat template: `python -m partc.serve.render`, one JSON line in, one out.
 
-A template is part of a model, and messages come from anybody; so both are rendered where loops cost no more than
-`SECONDS` of the processor, and memory no more than `MEMORY_BYTES`. Rendering is what transformers'
+A template is part of a model, and messages come from anybody; so both are rendered where loops cost no more than the
+seconds of the processor that the line gives, and memory no more than `MEMORY_BYTES`. Rendering is what transformers'
 `apply_chat_template` does: jinja2's immutable sandbox, with the same options, filters and functions.
 
 ```
-→ {"template": text, "variables": {name: value}}
-← {"text": text} or {"error": text}
+→ {"template": text, "variables": {name: value}, "seconds": number}
+← {"text": text}, {"error": text} or {"slow": true}
 ```
 """
 
@@ -26,7 +26,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-SECONDS = 2.0
+_HARD_S = 0.5
+"""A single operation that goes on for so long after its time is over ends the process."""
 MEMORY_BYTES = 1 << 30
 """Address space, of which the interpreter itself takes a tenth."""
 MOST_CHARACTERS = 4 << 20
@@ -35,6 +36,10 @@ MOST_CHARACTERS = 4 << 20
 
 class TemplateError(Exception):
     """The template itself refuses these messages."""
+
+
+class _SlowError(Exception):
+    """Its time is over."""
 
 
 class _Generation(Extension):
@@ -89,12 +94,15 @@ def _now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-def _answer(line: str) -> dict[str, str]:
+def _answer(line: str) -> dict[str, Any]:
     asked = json.loads(line)
     # Time of the processor: a machine that is busy with a model is no reason to refuse a template.
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, asked["seconds"] + _HARD_S)
+    signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
     try:
         return {"text": render(asked["template"], asked["variables"])}
+    except _SlowError:
+        return {"slow": True}
     except (TemplateError, jinja2.TemplateError) as error:
         return {"error": str(error)}
     except MemoryError:
@@ -103,14 +111,25 @@ def _answer(line: str) -> dict[str, str]:
         return {"error": f"{type(error).__name__}: {error}"}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _over(number: int, frame: object) -> None:
+    raise _SlowError
 
 
 def main() -> None:
-    """Render line after line until standard input ends; a template that takes too long ends the process (SIGPROF)."""
+    """Render line after line until standard input ends; an operation without end ends the process (SIGVTALRM)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which closes our input then
+    signal.signal(signal.SIGPROF, _over)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(_answer(line)) + "\n")
+        try:
+            told = _answer(line)
+        except _SlowError:  # it came on the way out
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            told = {"slow": True}
+        sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
 
 

@@ -8,8 +8,8 @@
   requests in flight go back to the owner, to begin again with the tokens that they had, once |
 | ended | gives back those that may begin again, and ends the others with an error |
 
-Sampling draws by seed and position, so a request that begins again gets the tokens that it would have had, but for near
-ties: the tokens that it had are a part of its prompt then.
+A request that begins again is the same query with the tokens that it had (`known` of `submit`): they are forced in
+steps of the shapes that they had before, and a draw depends on seed and position, so the rest is as it would have been.
 """
 
 from __future__ import annotations
@@ -324,14 +324,7 @@ class RingThread:
             return
         job.lives += 1
         try:
-            job.request = client.submit(
-                [*job.prompt, *job.tokens],
-                max_new_tokens=job.max_new_tokens - len(job.tokens),
-                sampling=job.sampling,
-                stop=job.stop,
-                on_token=lambda tokens: self._token(job, tokens),
-                reuse=job.reuses,
-            )
+            job.request = client.begin(job.query_now, lambda tokens: self._token(job, tokens))
         except PartcError as error:
             if _is_loss(error):
                 job.lives -= 1  # it waits for the next connection

@@ -52,7 +52,9 @@ class _Ring:
 
     def load(self, job: Job) -> float:
         """Requests for one of its places, were `job` there, less what it knows of the prompt."""
-        known = max((_common(prompt, job.prompt) for prompt in self.prompts), default=0) if job.reuses else 0
+        known = (
+            max((_common(prompt, job.prompt) for prompt in self.prompts), default=0) if job.query.reuse else 0
+        )
         return (len(self.jobs) - known / max(1, len(job.prompt))) / self.most
 
 
@@ -137,7 +139,7 @@ class Rings:
             return
         self._places[job] = ring
         ring.jobs.add(job)
-        if job.reuses:
+        if job.query.reuse:
             ring.prompts.append(job.prompt)
         ring.thread.submit(job)
 
@@ -160,6 +162,13 @@ class Rings:
         self._on_status = on_status
         for ring in self._rings.values():
             self._watch(ring)
+
+    def give_up(self) -> None:
+        """End all requests with an error: the server ends."""
+        error = RunError("the server ends", cause="lost-peer")
+        for job in [*self._waiting, *self._places]:
+            self.cancel(job)
+            job.on_end(error)
 
     def close(self) -> None:
         """End all rings that are ours; jobs end with an error. Not called in the event loop, which must run."""

@@ -9,18 +9,32 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from partc.errors import ConfigError, PartcError, RunError
 from partc.format.role import Role
 from partc.format.status import RingStatus
+from partc.format.tasks import SOURCE
 from partc.runtime.client.text import Tokenizer
+from partc.runtime.shell.descriptors import raise_limit
 from partc.serve.access import Gate, Limits
 from partc.serve.app import Endpoint
+from partc.serve.browsers import Browsers
+from partc.serve.connections import (
+    FIRST_BYTE_S,
+    LAST_RESORT_S,
+    HttpServer,
+    Listener,
+    Lobby,
+    Protocol,
+    accepted_at_once,
+    listener,
+    most_waiting,
+)
 from partc.serve.live import Live, PlannedOf
 from partc.serve.moves import Mover, Moves
 from partc.serve.pooling import read_pooling
@@ -29,10 +43,10 @@ from partc.serve.ring import Opener, State
 from partc.serve.rings import Rings
 from partc.serve.template import Renderer, read_chat
 
-HEADERS_S = 15.0
-"""A connection whose first request has not begun by then is closed."""
-_GOODBYE_S = 5
-"""Time that answers under way have to end after a signal."""
+LOOPBACK = "localhost"
+"""Host that means this machine's own names: both loopback addresses, of which clients take either."""
+_TRIES = 20
+"""Free ports that are tried, until one is free at all addresses."""
 _MOST_HEADER_BYTES = 32 << 10
 
 Tell = Callable[[str, str, str], None]
@@ -58,6 +72,10 @@ class ServerSettings:
     limits: Limits
     lets_move: bool = False
     """Whether clients may move sub-modules even if others than this machine's may ask."""
+    origins: frozenset[str] = frozenset()
+    """Origins of web pages elsewhere that may use the API."""
+    ignores_unknown: bool = False
+    """Whether fields that the server does not have are ignored, and told in a header."""
 
     @property
     def may_move(self) -> bool:
@@ -67,20 +85,7 @@ class ServerSettings:
     @property
     def is_local(self) -> bool:
         """Whether it listens on the loopback interface alone."""
-        return self.host in ("127.0.0.1", "localhost", "::1")
-
-
-class _Protocol(H11Protocol):
-    """HTTP, without patience for connections that say nothing."""
-
-    def connection_made(self, transport: Any) -> None:
-        """Give the first request some seconds to come."""
-        super().connection_made(transport)
-        self.loop.call_later(HEADERS_S, self._close_if_silent)
-
-    def _close_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+        return self.host in ("127.0.0.1", LOOPBACK, "::1")
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ class Server:
         self._planned: dict[str, PlannedOf] = {}
         self._movers: dict[str, Mover] = {}
         self._rings: Rings | None = None
-        self._server: uvicorn.Server | None = None
+        self._server: HttpServer | None = None
         self._error: PartcError | None = None
 
     async def run(self, others: Sequence[RingSettings] = ()) -> None:
@@ -122,7 +127,10 @@ class Server:
         first, settings = self._first, self._settings
         folder = first.build / "devices" / first.role.source
         chat = read_chat(folder / "tokenizer", settings.template)
-        with Renderer(chat) as renderer, _listening(settings) as listener:
+        files = raise_limit()
+        lobby = Lobby(most_waiting(files))
+        with Renderer(chat) as renderer, contextlib.ExitStack() as stack:
+            listeners = [stack.enter_context(one) for one in _listening(settings, lobby)]
             rings = self._rings = Rings(asyncio.get_running_loop(), self._ring_is)
             live = Live(rings, self._planned_of, settings.may_move)
             endpoint = self._endpoint = Endpoint(
@@ -135,15 +143,18 @@ class Server:
                 rings=rings,
                 renderer=renderer,
                 live=live,
+                browsers=Browsers(settings.origins, bool(settings.keys)),
+                ignores_unknown=settings.ignores_unknown,
                 moves=Moves(rings, live, self._movers) if settings.may_move else None,
                 pooling=read_pooling(folder / "tokenizer"),
             )
             try:
-                self._server = uvicorn.Server(_config(_gate(endpoint, settings), settings))
-                self._tell("listening", _url(listener, settings), "")
+                config = _config(_gate(endpoint, settings, files), settings, lobby, files)
+                self._server = HttpServer(config, lobby, rings.give_up)
+                self._tell("listening", _url(listeners[0], settings), "")
                 for ring in (first, *others):
                     self._open(ring)
-                await self._server.serve(sockets=[listener])
+                await self._server.serve(sockets=[*listeners])
             finally:
                 await asyncio.to_thread(rings.close)
         if self._error is not None:
@@ -195,24 +206,38 @@ class Server:
 
     def _check(self, other: RingSettings) -> None:
         """All rings must understand the same prompts, and give tokens of the same vocabulary."""
-        ours, theirs = self._first.role.model, other.role.model
-        for key in ("task", "vocab_size", "max_sequence"):
-            wanted, found = getattr(ours, key), getattr(theirs, key)
+        ours, theirs = map(_model_facts, (self._first.role, other.role))
+        for key, wanted in ours.items():
+            found = theirs[key]
             if wanted != found:
                 message = f"{key} is {found}; the ring {self._first.name} has {wanted}"
                 hint = "rings behind one endpoint are of one model: compile it for each"
                 raise ConfigError(message, where=str(other.build), hint=hint)
 
 
-def _gate(endpoint: Endpoint, settings: ServerSettings) -> Gate:
+def _model_facts(role: Role) -> dict[str, object]:
+    """Name → what rings behind one endpoint must have in common: a request may go on at any of them."""
+    model = role.model
+    return {
+        "task": model.task,
+        "vocab_size": model.vocab_size,
+        "max_sequence": model.max_sequence,
+        "max_source": role.dims.get(SOURCE),
+        "start_tokens": list(model.start_tokens),
+    }
+
+
+def _gate(endpoint: Endpoint, settings: ServerSettings, files: int) -> Gate:
     is_local = settings.is_local and not settings.keys
-    return Gate(endpoint.app(), settings.keys, is_local, settings.limits.most_connected)
+    most = min(settings.limits.most_connected, files // 4)
+    return Gate(endpoint.app(), settings.keys, is_local, most, endpoint.browsers)
 
 
-def _config(gate: Gate, settings: ServerSettings) -> uvicorn.Config:
+def _config(gate: Gate, settings: ServerSettings, lobby: Lobby, files: int) -> uvicorn.Config:
+    protocol: Any = partial(Protocol, lobby)
     config = uvicorn.Config(
         gate,
-        http=_Protocol,
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -220,7 +245,9 @@ def _config(gate: Gate, settings: ServerSettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
-        timeout_graceful_shutdown=_GOODBYE_S,
+        backlog=accepted_at_once(files),
+        timeout_keep_alive=int(FIRST_BYTE_S),
+        timeout_graceful_shutdown=LAST_RESORT_S,
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.private_key,
     )
@@ -233,16 +260,44 @@ def _config(gate: Gate, settings: ServerSettings) -> uvicorn.Config:
     return config
 
 
-def _listening(settings: ServerSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+def _listening(settings: ServerSettings, lobby: Lobby) -> list[Listener]:
+    """Sockets at the host's address, or at both loopback addresses, with one port."""
+    first, *others = ("127.0.0.1", "::1") if settings.host == LOOPBACK else (settings.host,)
+    for _ in range(_TRIES):
+        made = [_listener(first, settings.port, lobby)]
+        try:
+            made += _others(others, made[0].getsockname()[1], lobby)
+        except RunError:
+            made[0].close()
+            if settings.port:
+                raise
+        else:
+            return made
+    raise RunError("no port is free at all addresses", where=settings.host, hint="give --port")
+
+
+def _others(hosts: Sequence[str], port: int, lobby: Lobby) -> list[Listener]:
+    """Sockets at further addresses; those that this machine does not have are left out."""
+    return [_listener(host, port, lobby) for host in hosts if _has_address(host)]
+
+
+def _has_address(host: str) -> bool:
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=128)
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
+            tried.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _listener(host: str, port: int, lobby: Lobby) -> Listener:
+    try:
+        return listener(host, port, lobby)
     except (OSError, OverflowError) as error:
-        where = f"{settings.host}:{settings.port}"
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         hint = "choose another with --host and --port, or stop the process that has it"
-        raise RunError(
-            f"cannot listen: {getattr(error, 'strerror', None) or error}", where=where, hint=hint
-        ) from None
+        message = f"cannot listen: {getattr(error, 'strerror', None) or error}"
+        raise RunError(message, where=where, hint=hint) from None
 
 
 def _url(listener: socket.socket, settings: ServerSettings) -> str:

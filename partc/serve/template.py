@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +15,7 @@ import msgspec
 from partc.errors import ConfigError, RunError
 from partc.format.plain_files import read_plain_text
 from partc.serve.errors import ApiError
+from partc.serve.renderers import Renderers
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _TURN_ENDS = (
@@ -76,12 +74,12 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 class Renderer:
-    """The process that renders; it is started when first needed, and again after it was killed."""
+    """The prompts of conversations, rendered in processes of their own."""
 
     def __init__(self, chat: Chat) -> None:
+        """No process is started yet."""
         self._chat = chat
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
+        self._renderers = Renderers()
 
     def __enter__(self) -> Self:
         return self
@@ -90,6 +88,11 @@ class Renderer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def threads(self) -> Executor:
+        """Threads for `render`, which no other work waits for."""
+        return self._renderers.threads
 
     def render(
         self,
@@ -116,52 +119,15 @@ class Renderer:
             "add_generation_prompt": True,
             **(variables or {}),
         }
-        line = json.dumps({"template": template, "variables": given}).encode() + b"\n"
-        with self._lock:
-            told = self._ask(line)
+        told = self._renderers.ask({"template": template, "variables": given})
         if "error" in told:
             raise ApiError(f"the chat template refuses this: {told['error']}", param="messages")
-        return told["text"]
+        text: str = told["text"]
+        return text
 
     def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._end()
-
-    def _ask(self, line: bytes) -> dict[str, str]:
-        process = self._process or self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(line)
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        except BrokenPipeError:
-            answer = b""
-        if not answer:
-            self._end()
-            return {"error": "it takes too long, or too much memory"}
-        told: dict[str, str] = json.loads(answer)
-        return told
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "partc.serve.render"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        return self._process
-
-    def _end(self) -> None:
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        process.kill()
-        process.communicate()
+        """End the processes."""
+        self._renderers.close()
 
 
 def _plain(message: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -143,7 +143,9 @@ class Load:
                 "max_tokens": self._tokens,
                 "seed": number,
             }
-            request = urllib.request.Request(f"{self._url}/v1/completions", json.dumps(body).encode())
+            request = urllib.request.Request(
+                f"{self._url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
             begun = time.monotonic()
             try:
                 with urllib.request.urlopen(request, timeout=120) as answer:

@@ -90,5 +90,7 @@ def _await(door: Door, name: str) -> None:
 
 def _answer(door: Door) -> Any:
     body = json.dumps({"model": "tiny", "prompt": "abc", "seed": 5, "max_tokens": 20}).encode()
-    with urllib.request.urlopen(f"{door.state()['url']}/v1/completions", body, timeout=30) as answer:
+    url = f"{door.state()['url']}/v1/completions"
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)["choices"][0]["text"]

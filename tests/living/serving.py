@@ -34,6 +34,7 @@ from partc.format.role import source_role
 _HEALTH_S = 0.1
 _SAMPLE_S = 10.0
 _PAUSE_S = 0.5
+_JSON = {"Content-Type": "application/json"}
 _WORDS = ("Once upon a time", "The little dog", "Mia had a red ball", "One day, Leo", "There was a brave")
 
 
@@ -134,7 +135,7 @@ def _stream(url: str, model: str, rng: random.Random, seen: Seen, *, leaves: boo
     body = {"model": model, "prompt": rng.choice(_WORDS), "max_tokens": rng.randint(20, 160), "stream": True}
     connection = _connect(url)
     try:
-        connection.request("POST", "/v1/completions", json.dumps(body))
+        connection.request("POST", "/v1/completions", json.dumps(body), _JSON)
         answer = connection.getresponse()
         if answer.status != 200:
             raise ValueError(f"status {answer.status}: {answer.read(200)!r}")
@@ -213,7 +214,7 @@ def _connect(url: str) -> http.client.HTTPConnection:
 def _post(url: str, path: str, body: Any) -> Any:
     connection = _connect(url)
     try:
-        connection.request("POST", path, json.dumps(body))
+        connection.request("POST", path, json.dumps(body), _JSON)
         answer = connection.getresponse()
         told = json.loads(answer.read())
         if answer.status != 200:

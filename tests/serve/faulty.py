@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from partc.cli.main import main
 from partc.runtime.client.client import Client
+from partc.runtime.client.query import Query
 from partc.runtime.client.request import Request
+from partc.runtime.client.results import Tokens
 from partc.serve.answer import Answer
 
 SENT, HEARD = 13, 14
@@ -19,10 +22,10 @@ class Bug(Exception):
     """Made for tests."""
 
 
-def _submit(self: Client, prompts: Any, **options: Any) -> Request:
-    if prompts[0] == SENT:
+def _begin(self: Client, query: Query, on_token: Callable[[Tokens], None] | None = None) -> Request:
+    if query.prompts == [[SENT]]:
         raise Bug("sent")
-    return _real_submit(self, prompts, **options)
+    return _real_begin(self, query, on_token)
 
 
 def _take(self: Request, message: Any) -> list[str]:
@@ -37,8 +40,8 @@ def _push(self: Answer, token: int, likely: Any = ()) -> str:
     return _real_push(self, token, likely)
 
 
-_real_submit, _real_take, _real_push = Client.submit, Request.take, Answer.push
+_real_begin, _real_take, _real_push = Client.begin, Request.take, Answer.push
 
 if __name__ == "__main__":
-    Client.submit, Request.take, Answer.push = _submit, _take, _push  # type: ignore[assignment, method-assign]
+    Client.begin, Request.take, Answer.push = _begin, _take, _push  # type: ignore[method-assign]
     main()

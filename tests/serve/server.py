@@ -24,6 +24,7 @@ LENGTH = 900
 SPECIAL = ("<pad>", "<s>", "</t>", "</s>")
 TURN_END = 2
 CHARACTERS = "abcdefghijkl "
+JSON = {"Content-Type": "application/json"}
 TEMPLATE = "{% for m in messages %}<s>{{ m.role[0] }}{{ m.content }}</t>{% endfor %}<s>a"
 
 
@@ -70,13 +71,20 @@ class Server:
 
     def ask(self, method: str, path: str, data: bytes | None, key: str | None) -> tuple[int, Any]:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        request = urllib.request.Request(self.url + path, data, {**JSON, **headers}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, read(answer.read())
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, read(error.read())
+
+    def lines(self, path: str, body: Any) -> Iterator[str]:
+        """The lines of a stream as they come."""
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), JSON)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            for line in answer:
+                yield line.decode().rstrip("\n")
 
     def metric(self, name: str) -> float:
         lines = self.get("/metrics")[1].splitlines()

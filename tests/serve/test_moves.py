@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,6 +109,45 @@ def test_the_page_moves_sub_modules(server: Server, browser: Browser) -> None:
     expect(page.locator("#changes")).to_contain_text("by hand")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     page.close()
+
+
+@pytest.mark.browser
+def test_a_page_elsewhere_moves_nothing(server: Server, browser: Browser) -> None:
+    """Neither one of another origin, nor one that is no page of this server's but says so."""
+    from tests.serve.test_foreign_pages import ATTACK, page_of, serving_page
+
+    moves = [("12-16", "board"), ("9-11", "board"), ("12-16", "old"), ("9-11", "phone")]
+    submodules, to = next(move for move in moves if _move(server, *move)[0] == 200)
+    asked = json.dumps({"ring": "build", "submodules": submodules, "to": to, "apply": True})
+    before = _placed(server)
+    with page_of(browser) as page:
+        told = page.evaluate(ATTACK, [server.url, asked, "/ring/move"])
+    assert set(told) <= {"opaque 0", "failed"}
+    with serving_page(server, browser) as page:
+        assert page.evaluate(FORGED, [asked]) == [403, 403]
+    assert _placed(server) == before, "nothing has moved"
+    assert _move(server, submodules, to, apply=True)[0] == 200, "a program may"
+    assert _placed(server) != before
+
+
+def _placed(server: Server) -> Any:
+    """The sub-modules of each device, as the ring says."""
+    with urllib.request.urlopen(f"{server.url}/ring", timeout=60) as answer:
+        for line in answer:
+            if line.startswith(b"data: ") and (ring := json.loads(line[6:])["rings"][0]["ring"]):
+                return {device["device"]: device["submodules"] for device in ring["devices"]}
+    raise AssertionError("the ring does not say how it is")
+
+
+FORGED = """async ([body]) => {
+  const told = [];
+  for (const token of [{}, {"partc-page-token": "PAGE_TOKEN"}])
+    told.push((await fetch("/ring/move", {
+      method: "POST", headers: {"content-type": "application/json", ...token}, body,
+    })).status);
+  return told;
+}"""
+"""Moves that are asked for without the token, and with one that is none."""
 
 
 def test_with_keys_nobody_moves_unless_it_is_allowed(server: Server, tmp_path: Path) -> None:

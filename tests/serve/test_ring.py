@@ -37,9 +37,9 @@ def test_a_request_outlives_its_source(build: Path) -> None:
         assert server.metric("partc_begun_again_total") == 1
         assert server.get("/health") == (200, {"status": "ok"})
     (answer,) = answers
-    assert (answer["usage"], answer["choices"][0]["finish_reason"]) == (expected["usage"], "length")
-    # What it had is kept. The rest differs: the numbers of this engine depend on how steps were cut.
-    assert _common(answer, expected) >= KNOWN // 2
+    assert answer["usage"] == expected["usage"]
+    # The numbers of this engine depend on how steps were cut: the known tokens have been steps of their own again.
+    assert answer["choices"] == expected["choices"]
     assert _common(answer, other) < KNOWN // 2
 
 

@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from partc.errors import PartcError, RunError
-from partc.format.message_parts import Sampling
+from partc.runtime.client.query import Query
 from partc.runtime.client.results import Result, Tokens
 from partc.serve.job import Job
 from partc.serve.ring import Opened, RingThread, State
@@ -35,15 +36,15 @@ class _Client:
 
     def __init__(self, tokens: Sequence[int], *, is_lost: bool) -> None:
         self.tokens, self.is_lost = tokens, is_lost
-        self.prompts: list[Sequence[int]] = []
+        self.queries: list[Query] = []
         self._new: list[Callable[[Tokens], None]] = []
 
     def wake_on(self, woken: object) -> None:
         """It looks all the time."""
 
-    def submit(self, prompts: Sequence[int], *, on_token: Callable[[Tokens], None], **_: Any) -> _Request:
+    def begin(self, query: Query, on_token: Callable[[Tokens], None]) -> _Request:
         """Note a request."""
-        self.prompts.append(prompts)
+        self.queries.append(query)
         self._new.append(on_token)
         return _Request()
 
@@ -108,7 +109,8 @@ def ring_of(*clients: _Client) -> Iterator[tuple[RingThread, _Owner]]:
 
 
 def job(most: int = 4, **changes: Any) -> Job:
-    return Job([5, 6], most, Sampling(), (3,), lambda token, likely: None, lambda outcome: None, **changes)
+    query = Query([[5, 6]], most, stop=(3,))
+    return Job(query, lambda token, likely: None, lambda outcome: None, **changes)
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -138,7 +140,9 @@ def test_an_answer_begins_again_with_what_it_had_once() -> None:
         until(lambda: owner.waits)
         ring.submit(asked)
         until(lambda: owner.ended)
-    assert second.prompts == [[5, 6, 7, 8]]
+    (began,), (again,) = first.queries, second.queries
+    assert (again.prompts, again.known) == ([[5, 6]], ((7, 8),)), "what is known is no part of the prompt"
+    assert replace(again, known=()) == began == asked.query
     assert owner.ended == [LOST]
     assert asked.tokens == [7, 8, 9]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.serve.server import LENGTH, MODEL, Server, events, pieces, serving
+from tests.serve.server import JSON, LENGTH, MODEL, Server, events, pieces, serving
 
 pytestmark = pytest.mark.serve
 
@@ -47,6 +48,7 @@ def test_models(server: Server) -> None:
         True,
     )
     assert server.get(f"/v1/models/{MODEL}") == (200, model)
+    assert server.get("/v1/models/") == (200, listed)
     status, error = server.get("/v1/models/another")
     assert (status, error["error"]["code"], error["error"]["param"]) == (404, "model_not_found", "model")
 
@@ -154,6 +156,7 @@ def test_an_answer_is_never_longer_than_there_is_room(server: Server) -> None:
         ({"presence_penalty": 0.5}, "presence_penalty", "unsupported_parameter"),
         ({"n": 17}, "n", None),
         ({"max_tokens": 0}, "max_tokens", None),
+        ({"max_tokens": -2}, "max_tokens", None),
         ({"top_k": 10**20}, "top_k", None),
         ({"prompt": []}, "prompt", None),
         ({"prompt": ""}, "prompt", None),
@@ -219,7 +222,7 @@ def test_what_is_not_there_says_so(server: Server, path: str) -> None:
 def test_a_compressed_body_is_refused(server: Server, encoding: str, status: int) -> None:
     data = json.dumps({"prompt": "abc", "max_tokens": 1}).encode()
     connection = _open(server)
-    headers = {"Content-Encoding": encoding}
+    headers = {**JSON, "Content-Encoding": encoding}
     connection.request("POST", "/v1/completions", gzip.compress(data) if status == 415 else data, headers)
     answer = connection.getresponse()
     told = json.load(answer)
@@ -256,7 +259,7 @@ def test_a_client_that_goes_away_cancels_its_request(server: Server, stream: boo
     before = server.metric("partc_generated_tokens_total")
     connection = _open(server)
     body = {"model": MODEL, "prompt": "abc", "max_tokens": LENGTH - 3, "stream": stream}
-    connection.request("POST", "/v1/completions", json.dumps(body))
+    connection.request("POST", "/v1/completions", json.dumps(body), JSON)
     assert eventually(lambda: server.metric("partc_generated_tokens_total") > before)
     connection.close()
     assert eventually(lambda: server.metric("partc_requests_in_flight") == 0)
@@ -282,6 +285,64 @@ def test_hostile_connections_keep_nobody_out(server: Server) -> None:
     assert server.complete()[0] == 200
     for one in silent:
         one.close()
+
+
+def test_a_body_of_two_lengths_ends_the_connection(server: Server) -> None:
+    """A proxy that counts by the other length would take the second request for a body."""
+    place = urlsplit(server.url)
+    body = b'{"prompt": "abc", "max_tokens": 1}'
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    for length, statuses in ((b"", [b"200", b"200"]), (b"Content-Length: 4\r\n", [b"400"])):
+        with socket.create_connection((str(place.hostname), place.port or 0), timeout=30) as one:
+            one.sendall((head + length + chunked) * 2)
+            told = b""
+            while told.count(b"HTTP/1.1") < 2 and (data := one.recv(65536)):
+                told += data
+        assert re.findall(rb"HTTP/1.1 (\d+)", told) == statuses
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
+)
+def test_bodies_are_json_by_their_type(server: Server, kind: str | None) -> None:
+    data = json.dumps({"prompt": "abc", "max_tokens": 1}).encode()
+    for given, status in ((kind, 415), ("application/json", 200), ("Application/JSON; charset=utf-8", 200)):
+        connection = _open(server)
+        connection.request("POST", "/v1/completions", data, {} if given is None else {"Content-Type": given})
+        answer = connection.getresponse()
+        told = json.load(answer)
+        connection.close()
+        assert answer.status == status, told
+        if status == 415:
+            assert told["error"]["code"] == "unsupported_media_type"
+
+
+def test_a_field_that_is_given_twice_is_refused(server: Server) -> None:
+    for body in (
+        b'{"prompt": "abc", "prompt": "abd"}',
+        b'{"prompt": "abc", "stream_options": {"a": 1, "a": 1}}',
+    ):
+        status, answer = server.post("/v1/completions", body)
+        assert (status, answer["error"]["code"]) == (400, "duplicate_parameter")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_it_listens_at_every_name_of_this_machine(server: Server, host: str) -> None:
+    if host == "::1" and not _has_ipv6():
+        pytest.skip("this machine has no ::1")
+    connection = http.client.HTTPConnection(host, urlsplit(server.url).port, timeout=30)
+    connection.request("GET", "/health")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
 
 
 def test_keys_queue_and_time(build: Path, tmp_path: Path) -> None:
@@ -334,12 +395,13 @@ def test_a_thousand_connections_and_slow_clients_lose_nothing(server: Server) ->
         b"Content-Length: -1",
         b"Content-Length: 5\r\nContent-Length: 6",
         b"Transfer-Encoding: gzip",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 4",
         b"X: " + b"a" * 100_000,
         b"\0\xff: \x01",
         b"Host: \xff\xfe",
         b"Authorization: Bearer \xff\xff",
     ],
-    ids=["negative", "twice", "encoding", "long", "bytes", "host", "key"],
+    ids=["negative", "twice", "encoding", "both", "long", "bytes", "host", "key"],
 )
 def test_hostile_headers_are_refused_or_ignored(server: Server, header: bytes) -> None:
     place = urlsplit(server.url)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from partc.errors import ConfigError, RunError
+from partc.serve import renderers
 from partc.serve.errors import ApiError
 from partc.serve.template import Chat, Renderer, read_chat
 
@@ -113,6 +115,27 @@ def test_the_next_conversation_is_rendered_after_one_that_took_too_long() -> Non
         with pytest.raises(ApiError, match="too long"):
             made.render([{"role": "user", "content": "slow"}])
         assert made.render([{"role": "user", "content": "fast"}]) == "ok"
+
+
+def test_conversations_that_take_long_keep_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one is rendered meanwhile, and more of their kind than may wait are refused at once."""
+    monkeypatch.setattr(renderers, "PATIENT_S", 0.5)
+    monkeypatch.setattr(renderers, "_MOST_PATIENT", 2)
+    template = """{% for a in range(99999 if messages[0].content == 'slow' else 1) %}
+{% for b in range(99999) %}{% endfor %}ok{% endfor %}"""
+    with Renderer(Chat(template)) as made, ThreadPoolExecutor(5) as threads:
+        slow = [threads.submit(_refusal, made) for _ in range(5)]
+        assert made.render([{"role": "user", "content": "fast"}]) == "ok"
+        assert not all(one.done() for one in slow), "they are still under way"
+        refusals = [one.result() for one in slow]
+    assert any("too long" in text for text in refusals)
+    assert any("are under way" in text for text in refusals)
+
+
+def _refusal(renderer: Renderer) -> str:
+    with pytest.raises(ApiError) as refused:
+        renderer.render([{"role": "user", "content": "slow"}])
+    return refused.value.message
 
 
 def test_templates_of_a_tokenizers_folder(tmp_path: Path) -> None:

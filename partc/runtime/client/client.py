@@ -16,12 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, assert_never
 
-import numpy as np
-
 from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.fields import LONGEST_CAUSE
-from partc.format.frames import join_tensors, to_frame
+from partc.format.frames import join_tensors
 from partc.format.message_parts import Sampling
 from partc.format.messages import (
     AnyMessage,
@@ -34,7 +32,6 @@ from partc.format.messages import (
     SourceReply,
     Stats,
     Status,
-    Submit,
     Token,
     Trace,
     Watch,
@@ -46,24 +43,15 @@ from partc.format.role import Role, source_role
 from partc.format.status import RingStatus
 from partc.runtime.client.connection import Connection
 from partc.runtime.client.placing import Answered, Placing
-from partc.runtime.client.prompts import Prompts, token_ids
+from partc.runtime.client.prompts import Prompts
+from partc.runtime.client.query import GREEDY, Query, checked
 from partc.runtime.client.request import Request
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
-from partc.runtime.client.text import TextStream, Tokenizer
-from partc.runtime.core.inputs import (
-    check_placeholders,
-    check_prompts,
-    check_tensors,
-    padded,
-    specs_of,
-    with_start,
-)
-from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, patience_s, step_s
+from partc.runtime.client.text import Tokenizer
+from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, patience_s
 from partc.runtime.shell.keys import Keys, load_client_keys
 
 Explain = Callable[[PartcError], PartcError]
-
-GREEDY = Sampling()
 
 
 class Client(Connection):
@@ -188,56 +176,37 @@ class Client(Connection):
         trace: bool = False,
         reuse: bool = False,
     ) -> Request:
+        """Begin a request; `Query` describes what it takes, `begin` what it raises."""
+        ends = tuple(stop)
+        query = Query(prompts, max_new_tokens, sampling, ends, ignore_eos, inputs, trace, reuse)
+        return self.begin(query, on_token)
+
+    def begin(self, query: Query, on_token: Callable[[Tokens], None] | None = None) -> Request:
         """Begin a request; any number may be in flight.
 
         Args:
-            prompts: one or several; several make one batch.
-            max_new_tokens: per sequence.
-            sampling: how tokens are chosen.
-            stop: token ids that end a sequence, besides the model's own.
-            ignore_eos: the model's own do not.
-            inputs: tensors instead of prompts, for models that do not read tokens; beside a prompt, the picture or the
-                sound among its tokens.
+            query: the whole request.
             on_token: called with every step's tokens while somebody waits for a result; what it raises cancels
                 the request, and reaches whoever waits.
-            trace: return the tensors that cross each link.
-            reuse: go on behind the rows of an earlier request that began alike, and leave those of this one.
 
         Raises:
             RunError: more than the plan allows, or the ring is gone.
         """
         if self._failure is not None:
             raise self._failure
-        arrays = {} if inputs is None else {name: np.asarray(array) for name, array in inputs.items()}
-        ids, are_texts = token_ids(prompts, self.role.model, self._tokenizer, with_media=bool(arrays))
-        ends = [int(token) for token in stop]
-        self._check(ids, arrays, max_new_tokens)
-        if any(token < 0 for token in ends):
-            raise RunError(f"token {min(ends)} is below 0", where="stop", hint="token ids count from 0")
-        streams = self._streams(ids if are_texts else [], {} if ids else arrays)
-        submit = Submit(
-            ticket=secrets.token_bytes(16),
-            prompts=tuple(map(tuple, ids)),
-            max_new_tokens=max_new_tokens,
-            sampling=sampling,
-            stop=tuple(ends),
-            ignore_eos=ignore_eos,
-            trace=trace,
-            values=specs_of(arrays, self.role.types),
-            reuse=reuse,
-        )
+        asked = checked(query, self.role, self._tokenizer)
+        submit, frames = asked.submit(secrets.token_bytes(16), self.role), asked.frames()
         request = Request(
             client=self,
             ticket=submit.ticket,
-            prompts=ids,
-            streams=streams,
+            prompts=asked.ids,
+            streams=asked.streams(self.role, self._tokenizer),
             on_token=on_token,
-            expected_s=self._expected_s(ids, arrays),
+            expected_s=asked.expected_s(self.role),
             submit=submit,
-            frames=[to_frame(array) for array in arrays.values()],
-            texts=["" for _ in streams],
+            frames=frames,
         )
-        self.tell(submit, request.frames)
+        self.tell(submit, frames)
         self._requests[request.ticket] = request
         return request
 
@@ -293,33 +262,6 @@ class Client(Connection):
     def shutdown(self) -> None:
         """Ask all runners of the ring to end."""
         self.tell(Shutdown())
-
-    def _check(self, ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int) -> None:
-        """Refuse requests that cannot be right, before they travel."""
-        if ids or not arrays:
-            check_prompts(ids, max_new_tokens, self.role)
-            check_placeholders(ids, arrays, self.role)
-        if not arrays:
-            return
-        if ids:
-            check_tensors({**padded(ids, self.role), **arrays}, self.role)
-            return
-        lengths = {"length"} - set(self.role.inputs) if self.role.has_step_inputs else set()
-        given = {name: array for name, array in arrays.items() if name not in lengths}
-        check_tensors(with_start(given, self.role), self.role)
-
-    def _streams(self, prompts: list[list[int]], arrays: dict[str, Array]) -> list[TextStream]:
-        """What turns answers to texts, pictures or sounds into text."""
-        model = self.role.model
-        if not model.generates:
-            return []
-        if arrays and self._tokenizer.is_there:
-            prompts = [[] for _ in next(iter(arrays.values()))]
-        return [self._tokenizer.stream(model.before_answer(prompt)) for prompt in prompts]
-
-    def _expected_s(self, ids: list[list[int]], arrays: dict[str, Array]) -> float:
-        sizes = [len(prompt) for prompt in ids] or [array.size for array in arrays.values()]
-        return step_s(self.role.predicted, "prefill", max(len(ids), 1), max(sizes, default=1))
 
     def _check_alive(self) -> None:
         """Ask the source for a sign of life when it is silent; give up when it stays so."""

@@ -33,14 +33,24 @@ class Request:
     submit: Submit
     frames: Sequence[memoryview]
     """Those of `submit`."""
-    steps: int = 0
-    """Steps whose tokens have come."""
+    steps: int = field(init=False)
+    """Steps whose tokens are known: those of the query, and those that have come."""
     is_cancelled: bool = False
-    texts: list[str] = field(default_factory=list)
+    texts: list[str] = field(init=False)
     """The text of each sequence so far, for prompts of text."""
     timings: dict[str, Timings] = field(default_factory=dict)
     trace: list[Crossing] = field(default_factory=list)
     outcome: Result | PartcError | None = None
+
+    def __post_init__(self) -> None:
+        self.steps = self._known
+        told = self.submit.known or ((),) * len(self.streams)
+        self.texts = ["".join(map(stream.push, told[row])) for row, stream in enumerate(self.streams)]
+
+    @property
+    def _known(self) -> int:
+        """Steps whose tokens the query brings."""
+        return max(map(len, self.submit.known), default=0)
 
     @property
     def done(self) -> bool:
@@ -68,7 +78,7 @@ class Request:
 
     def ask_again(self) -> None:
         """Go on after a gap. What was never heard of may not have reached the source: it is sent again."""
-        if self.steps:
+        if self.steps > self._known:
             self.client.tell(Resume(ticket=self.ticket, from_step=self.steps))
         else:
             self.client.tell(self.submit, self.frames)
