@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from partc.errors import ModelError
+from partc.format.first_bytes import check_foreign_json
 from partc.ir.graph import ModelInfo
 from partc.runtime.client.text import refuse_panic
 
@@ -42,6 +43,7 @@ def copy_tokenizer(info: ModelInfo, folder: Path) -> None:
 def _check(path: Path) -> None:
     from tokenizers import Tokenizer
 
+    check_foreign_json(path, ModelError)
     try:
         Tokenizer.from_file(str(path))
     except (

@@ -1,0 +1,79 @@
+"""Checkpoints that are quantised already, refused by name before anything is imported.
+
+partc quantises by itself, from plain weights: `quantize` in model.yaml. The formats of others are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from partc.errors import ModelError
+from partc.format.json_text import read_json
+
+UNQUANTISED = (
+    "give the checkpoint that it was made from, in float32, float16 or bfloat16, and write `quantize: int4` or "
+    "`quantize: int8` in model.yaml"
+)
+"""The way out."""
+QUANTIZED_KEY = re.compile(
+    r"\.(qweight|qzeros|g_idx|weight_packed|weight_shape|weight_zero_point|weight_scale(_inv|_2)?|input_scale"
+    r"|SCB|absmax|quant_map|nested_absmax|quant_state\.\w+|\w+_(blocks|scales))$"
+    r"|\.weight\.(absmax|quant_map|nested_absmax|nested_quant_map|quant_state\.\w+)$"
+)
+"""Keys that only quantised checkpoints have."""
+_NAMES = {
+    "gptq": "GPTQ",
+    "awq": "AWQ",
+    "bitsandbytes": "bitsandbytes",
+    "compressed-tensors": "compressed-tensors",
+    "fp8": "float8 (fp8)",
+    "fbgemm_fp8": "float8 (fbgemm_fp8)",
+    "mxfp4": "MXFP4",
+    "modelopt": "ModelOpt",
+}
+"""Methods of `quantization_config` as people call them."""
+_BESIDE = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+"""Files beside config.json in which AutoGPTQ, AutoAWQ and ModelOpt say the same."""
+
+
+def refuse_quantized(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint whose config says that it is quantised.
+
+    Raises:
+        ModelError: names the method, and the key or file that says so.
+    """
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        described = part.get("quantization_config") or part.get("compression_config")
+        if isinstance(described, dict) and (method := _method(described)):
+            raise _refused(method, f"{folder / 'config.json'}: quantization_config", plain=True)
+    for name in _BESIDE:
+        if (folder / name).is_file():
+            described = read_json(folder / name, ModelError, "download it again")
+            data = described.get("quantization", described) if isinstance(described, dict) else {}
+            fallback = {"quantize_config.json": "GPTQ", "quant_config.json": "AWQ"}.get(name, "ModelOpt")
+            raise _refused(str(data.get("quant_algo") or fallback), str(folder / name), plain=False)
+
+
+def _method(described: Mapping[str, Any]) -> str | None:
+    """The method of a `quantization_config`; None where it says that nothing is quantised."""
+    method = described.get("quant_method")
+    if method is None:
+        if described.get("load_in_4bit") or described.get("load_in_8bit"):
+            method = "bitsandbytes"
+        else:
+            method = (
+                described.get("quant_algo") or described.get("format") or ("bits" in described and "gptq")
+            )
+    return _NAMES.get(str(method), str(method)) if method and method != "none" else None
+
+
+def _refused(method: str, where: str, *, plain: bool) -> ModelError:
+    hint = UNQUANTISED
+    if plain:
+        hint += "; if its weights are plain after all, remove quantization_config from config.json"
+    return ModelError(
+        f"the checkpoint is quantised by {method}, which partc does not read", where=where, hint=hint
+    )
