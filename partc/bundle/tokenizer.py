@@ -19,33 +19,46 @@ FILES = (
 """The files of tokenizers in Hugging Face checkpoints, and of what sentence-transformers does behind an encoder."""
 
 
-def tokenizer_files(info: ModelInfo) -> list[str]:
-    """The tokenizer's files in the model folder, by name; none for a graph or for random weights."""
-    if info.task == "graph" or info.random is not None:
-        return []
-    return [name for name in FILES if (Path(info.folder) / name).is_file()]
+def tokenizer_files(info: ModelInfo) -> dict[str, Path]:
+    """The tokenizer's files by their names in the bundle; none for a graph, or weights that are random without one."""
+    if info.task == "graph" or (info.random is not None and info.tokenizer is None):
+        return {}
+    folder = Path(info.folder if info.tokenizer is None else info.tokenizer)
+    return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
 def copy_tokenizer(info: ModelInfo, folder: Path) -> None:
     """Copy the tokenizer's files to `folder`/tokenizer; links (hub snapshots) are resolved.
 
     Raises:
-        ModelError: tokenizer.json cannot be loaded, which would else be found on the device.
+        ModelError: tokenizer.json cannot be loaded, which would else be found on the device, or has tokens that a
+            model made from a config does not know.
     """
-    for name in tokenizer_files(info):
-        path, copy = Path(info.folder) / name, folder / "tokenizer" / name
+    for name, path in tokenizer_files(info).items():
+        copy = folder / "tokenizer" / name
         if name == "tokenizer.json":
-            _check(path)
+            tokens = _count_tokens(path)
+            if info.tokenizer is not None and info.vocab_size is not None and tokens > info.vocab_size:
+                raise ModelError(
+                    f"the tokenizer has {tokens} tokens, and by its config the model has {info.vocab_size}",
+                    where=str(path),
+                    hint=f"write `vocab_size: {tokens}` in the config of model.yaml",
+                )
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
 
 
-def _check(path: Path) -> None:
+def _count_tokens(path: Path) -> int:
+    """The number of ids that a tokenizer may give.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
     from tokenizers import Tokenizer
 
     check_foreign_json(path, ModelError)
     try:
-        Tokenizer.from_file(str(path))
+        return 1 + max(Tokenizer.from_file(str(path)).get_vocab().values(), default=-1)
     except (
         BaseException
     ) as error:  # tokenizers raises plain exceptions, and a BaseException when its Rust panics

@@ -43,6 +43,7 @@ from partc.cli.verify import verify_command
 from partc.cli.watch import watch_command
 from partc.errors import PartcError
 from partc.format.plain_files import utf8
+from partc.quiet import quieten_libraries
 
 COMMANDS = (
     compile_command,
@@ -213,6 +214,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # tables have a few characters that old locales lack
+    quieten_libraries()
     interrupts.arm()
     interrupts.begin()
     code = run(sys.argv[1:])

@@ -1,6 +1,6 @@
 """Files that are something else than their name says, told by their first bytes.
 
-A clone without git-lfs, a saved web page or an editor's byte order mark leave files that a parser can only call damaged.
+A clone without git-lfs, a saved web page or an editor's byte order mark leaves a file that a parser calls damaged.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Header:
             raise self._damaged(f"tensor {name!r} has an entry that is not understood: {error}") from None
         if found.dtype not in BY_SAFETENSORS:
             message = f"tensor {name!r} has the element type {found.dtype}, which partc does not read"
-            hint = "give a checkpoint in float32, float16 or bfloat16; `quantize` in model.yaml makes int8 or int4 of it"
+            hint = "give a checkpoint in float32, float16 or bfloat16; `quantize: int4` in model.yaml is partc's own"
             raise self._refused(message, where=str(self._path), hint=hint)
         first, last = found.data_offsets
         entry = Entry(name, BY_SAFETENSORS[found.dtype].short, found.shape, self._start + first)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from partc.config.checkpoint_folder import check_checkpoint
-from partc.config.model import CheckpointFolder, HubModel
+from partc.config.model import CheckpointFolder, HubModel, ModelSource, OnnxFile, RandomModel
 from partc.errors import ModelError
 from partc.format.files import PREPROCESSOR_FILES
 from partc.format.first_bytes import check_foreign_json
@@ -77,6 +78,32 @@ def check_folder(folder: Path) -> None:
     for name in ("config.json", "generation_config.json", "tokenizer_config.json", *PREPROCESSOR_FILES):
         if (folder / name).is_file():
             check_foreign_json(folder / name, ModelError)
+
+
+def notes_about(model: ModelSource) -> list[str]:
+    """Remarks for the user about a model that was imported: code of its own that was not used."""
+    if isinstance(model, OnnxFile):
+        return []
+    if isinstance(model, RandomModel):
+        found = ["the config"] if model.config.get("auto_map") else []
+    else:
+        folder = model_folder(model)
+        names = ("config.json", "tokenizer_config.json", *PREPROCESSOR_FILES)
+        found = [name for name in names if (folder / name).is_file() and _has_code(folder / name)]
+    if not found:
+        return []
+    return [
+        f"{' and '.join(found)} of {model.name} name{'s' * (len(found) == 1)} code of its own (auto_map), which was "
+        "not touched: transformers' own classes are used"
+    ]
+
+
+def _has_code(path: Path) -> bool:
+    try:
+        data = json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return isinstance(data, dict) and bool(data.get("auto_map"))
 
 
 def read_index(folder: Path) -> dict[str, StoredTensor]:

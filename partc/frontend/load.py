@@ -35,7 +35,7 @@ from partc.format.tasks import (
 )
 from partc.frontend.checkpoint import Checkpoint, Weights
 from partc.frontend.context import check_context
-from partc.frontend.folder import read_index
+from partc.frontend.folder import read_index, tokenizer_folder
 from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
 from partc.frontend.source import Source, open_source
@@ -61,17 +61,8 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
     Raises:
         ModelError: the model cannot be found, read or traced, or its checkpoint does not fit its config.
     """
-    assert not isinstance(config.model, OnnxFile)
     progress("read config", 0, 3)
-    source = open_source(config.model)
-    _check_architecture(source, config)
-    check_context(source.config, config)
-    # Before the long work, so that a damaged checkpoint is said at once.
-    weights = (
-        Weights()
-        if source.folder is None
-        else Checkpoint(read_index(source.folder), source.folder, config.ignore_tensors)
-    )
+    source, weights = open_weights(config)
     progress("trace model", 1, 3)
     dtype = getattr(torch, config.dtype)
     sizes = Sizes(
@@ -90,6 +81,21 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
         info = _with_media(info, exported.media, config)
     has_tokens = exported.tensor is None or generates(config.task)
     return Module(info if has_tokens else _without_tokens(info), graph)
+
+
+def open_weights(config: ModelConfig) -> tuple[Source, Weights]:
+    """The model's config and its tensors, held against model.yaml; all that is known before the long work.
+
+    Raises:
+        ModelError: the model cannot be found or read, or is none that partc compiles.
+    """
+    assert not isinstance(config.model, OnnxFile)
+    source = open_source(config.model)
+    _check_architecture(source, config)
+    check_context(source.config, config)
+    if source.folder is None:
+        return source, Weights()
+    return source, Checkpoint(read_index(source.folder), source.folder, config.ignore_tensors)
 
 
 def _with_media(info: ModelInfo, media: Media, config: ModelConfig) -> ModelInfo:
@@ -281,6 +287,7 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
         task=config.task,
         folder=str(source.folder) if source.folder else ".",
         random=source.random,
+        tokenizer=str(tokenizer_folder(config.tokenizer)) if config.tokenizer else None,
         dtype=BY_LONG[config.dtype].short,
         quantize=config.quantize,
         max_sequence=config.max_sequence,

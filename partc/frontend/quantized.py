@@ -39,8 +39,8 @@ _BESIDE = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 """Files beside config.json in which AutoGPTQ, AutoAWQ and ModelOpt say the same."""
 
 
-def refuse_quantized(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint whose config says that it is quantised.
+def refuse_quantized(config: Mapping[str, Any], where: str, folder: Path | None = None) -> None:
+    """Refuse a model whose config says that it is quantised, or whose folder does.
 
     Raises:
         ModelError: names the method, and the key or file that says so.
@@ -48,9 +48,9 @@ def refuse_quantized(folder: Path, config: Mapping[str, Any]) -> None:
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         described = part.get("quantization_config") or part.get("compression_config")
         if isinstance(described, dict) and (method := _method(described)):
-            raise _refused(method, f"{folder / 'config.json'}: quantization_config", plain=True)
-    for name in _BESIDE:
-        if (folder / name).is_file():
+            raise _refused(method, f"{where}: quantization_config", plain=True)
+    for name in _BESIDE if folder is not None else ():
+        if folder is not None and (folder / name).is_file():
             described = read_json(folder / name, ModelError, "download it again")
             data = described.get("quantization", described) if isinstance(described, dict) else {}
             fallback = {"quantize_config.json": "GPTQ", "quant_config.json": "AWQ"}.get(name, "ModelOpt")

@@ -14,7 +14,6 @@ from transformers.utils import logging as transformers_logging
 
 from partc.config.model import CheckpointFolder, HubModel, RandomModel
 from partc.errors import ModelError
-from partc.format.files import PREPROCESSOR_FILES
 from partc.frontend.folder import check_folder, model_folder
 from partc.frontend.quantized import refuse_quantized
 
@@ -52,9 +51,11 @@ def quieten() -> None:
 
 
 def _from_mapping(data: dict[str, Any]) -> PretrainedConfig:
-    kind = str(data.pop("model_type"))
+    kind, code = str(data.pop("model_type")), data.pop("auto_map", None)
     if kind not in CONFIG_MAPPING:
-        raise _unknown(kind, "model.config.model_type")
+        where = "model.config.model_type"
+        raise _foreign(kind, where) if code else _unknown(kind, where)
+    refuse_quantized(data, "model.config")
     try:
         return CONFIG_MAPPING[kind](**data)
     except Exception as error:  # configs check themselves with exceptions of many kinds
@@ -66,21 +67,14 @@ def _from_folder(folder: Path) -> PretrainedConfig:
     data = _read_config(path)
     if not isinstance(data, dict):
         raise ModelError("not a config: it is no mapping", where=str(path), hint="download it again")
-    refuse_quantized(folder, data)
+    refuse_quantized(data, str(path), folder)
     kind = data.get("model_type")
     if kind not in CONFIG_MAPPING:
-        raise _foreign(str(kind), path) if data.get("auto_map") else _unknown(str(kind), str(path))
+        raise _foreign(str(kind), str(path)) if data.get("auto_map") else _unknown(str(kind), str(path))
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # configs check themselves with exceptions of many kinds
         raise ModelError(f"not a config of {kind}: {error}", where=str(path)) from error
-
-
-def brings_code(folder: Path) -> list[str]:
-    """The files of a checkpoint that name code of its own (`auto_map`), which transformers' own classes replace."""
-    names = ("config.json", "tokenizer_config.json", *PREPROCESSOR_FILES)
-    found = {name: _read_config(folder / name) for name in names if (folder / name).is_file()}
-    return [name for name, data in found.items() if isinstance(data, dict) and data.get("auto_map")]
 
 
 def _read_config(path: Path) -> Any:
@@ -91,10 +85,10 @@ def _read_config(path: Path) -> Any:
         raise ModelError(f"not a config: {error}", where=str(path), hint="download it again") from error
 
 
-def _foreign(kind: str, path: Path) -> ModelError:
+def _foreign(kind: str, where: str) -> ModelError:
     return ModelError(
         f"the model brings code of its own (auto_map), which partc never runs, and transformers has no {kind!r}",
-        where=str(path),
+        where=where,
         hint="use a model whose architecture is part of transformers, or export it to ONNX yourself",
     )
 
