@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from partc.errors import ModelError
-from partc.format.json_text import read_json
 
 UNQUANTISED = (
     "give the checkpoint that it was made from, in float32, float16 or bfloat16, and write `quantize: int4` or "
@@ -35,26 +33,22 @@ _NAMES = {
     "modelopt": "ModelOpt",
 }
 """Methods of `quantization_config` as people call them."""
-_BESIDE = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-"""Files beside config.json in which AutoGPTQ, AutoAWQ and ModelOpt say the same."""
 
 
-def refuse_quantized(config: Mapping[str, Any], where: str, folder: Path | None = None) -> None:
-    """Refuse a model whose config says that it is quantised, or whose folder does.
+def refuse_quantized(config: Mapping[str, Any], where: str) -> None:
+    """Refuse a model whose config says that it is quantised.
 
     Raises:
-        ModelError: names the method, and the key or file that says so.
+        ModelError: names the method, and the key that says so.
     """
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         described = part.get("quantization_config") or part.get("compression_config")
         if isinstance(described, dict) and (method := _method(described)):
-            raise _refused(method, f"{where}: quantization_config", plain=True)
-    for name in _BESIDE if folder is not None else ():
-        if folder is not None and (folder / name).is_file():
-            described = read_json(folder / name, ModelError, "download it again")
-            data = described.get("quantization", described) if isinstance(described, dict) else {}
-            fallback = {"quantize_config.json": "GPTQ", "quant_config.json": "AWQ"}.get(name, "ModelOpt")
-            raise _refused(str(data.get("quant_algo") or fallback), str(folder / name), plain=False)
+            raise ModelError(
+                f"the checkpoint is quantised by {method}, which partc does not read",
+                where=f"{where}: quantization_config",
+                hint=f"{UNQUANTISED}; if its weights are plain after all, remove quantization_config from config.json",
+            )
 
 
 def _method(described: Mapping[str, Any]) -> str | None:
@@ -68,12 +62,3 @@ def _method(described: Mapping[str, Any]) -> str | None:
                 described.get("quant_algo") or described.get("format") or ("bits" in described and "gptq")
             )
     return _NAMES.get(str(method), str(method)) if method and method != "none" else None
-
-
-def _refused(method: str, where: str, *, plain: bool) -> ModelError:
-    hint = UNQUANTISED
-    if plain:
-        hint += "; if its weights are plain after all, remove quantization_config from config.json"
-    return ModelError(
-        f"the checkpoint is quantised by {method}, which partc does not read", where=where, hint=hint
-    )

@@ -67,7 +67,7 @@ def _from_folder(folder: Path) -> PretrainedConfig:
     data = _read_config(path)
     if not isinstance(data, dict):
         raise ModelError("not a config: it is no mapping", where=str(path), hint="download it again")
-    refuse_quantized(data, str(path), folder)
+    refuse_quantized(data, str(path))
     kind = data.get("model_type")
     if kind not in CONFIG_MAPPING:
         raise _foreign(str(kind), str(path)) if data.get("auto_map") else _unknown(str(kind), str(path))

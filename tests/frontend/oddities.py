@@ -293,7 +293,7 @@ ODDITIES: dict[str, Oddity] = {
     ),
     "fp8": Oddity(_quantization(quant_method="fp8", weight_block_size=[128, 128]), "float8"),
     "bitsandbytes": Oddity(_quantization(load_in_4bit=True), "bitsandbytes"),
-    "AutoGPTQ's own file": Oddity(_file("quantize_config.json", b'{"bits": 4}'), "GPTQ"),
+    "a file of AutoGPTQ beside plain weights": Oddity(_file("quantize_config.json", b'{"bits": 4}'), EQUAL),
     "packed weights, and no word about it": Oddity(_tensors(_packed), "is quantised.*qweight"),
     "float8 weights, and no word about it": Oddity(
         _tensors(lambda tensors: tensors.update({_HEAD: tensors[_HEAD].to(torch.float8_e4m3fn)})), "F8_E4M3"

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from partc.errors import RunError
+from partc.format.address import has_port
 from partc.format.messages import Ping
 from partc.format.role import load_role
 from partc.runtime.core.events import Connected, Disconnected, Received
 from partc.runtime.shell.addresses import address_towards, known_addresses
-from partc.runtime.shell.settings import has_port
 from partc.runtime.shell.transport import Event, Transport
 from tests.runtime.bundles import language_model
 
