@@ -321,3 +321,31 @@ def test_a_tokenizer_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     info = ModelInfo("m", "text-generation", folder=str(tmp_path))
     with pytest.raises(ModelError, match="not a tokenizer"):
         copy_tokenizer(info, tmp_path / "device")
+
+
+def test_a_model_of_a_config_has_the_tokenizer_that_it_is_given(tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "c": 9}, "unk_token": "a"}
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({"version": "1.0", "added_tokens": [], "model": model})
+    )
+    info = ModelInfo("m", "text-generation", random={"config": {}, "seed": 0}, vocab_size=10)
+    copy_tokenizer(info, tmp_path / "without")
+    assert not (tmp_path / "without").exists()
+    given = replace(info, tokenizer=str(tmp_path))
+    copy_tokenizer(given, tmp_path / "device")
+    assert (tmp_path / "device" / "tokenizer" / "tokenizer.json").is_file()
+    with pytest.raises(
+        ModelError, match=r"has 10 tokens, and by its config the model has 9(.|\n)*vocab_size: 10"
+    ):
+        copy_tokenizer(replace(given, vocab_size=9), tmp_path / "other")
+
+
+def test_a_tokenizer_of_another_kind_of_file_is_named(tmp_path: Path) -> None:
+    info = ModelInfo("m", "text-generation", folder=str(tmp_path))
+    for content, message in (
+        (b"version https://git-lfs.github.com/spec/v1\n", "git-lfs"),
+        (b"\xef\xbb\xbf{}", "BOM"),
+    ):
+        (tmp_path / "tokenizer.json").write_bytes(content)
+        with pytest.raises(ModelError, match=message):
+            copy_tokenizer(info, tmp_path / "device")

@@ -328,6 +328,13 @@ ODDITIES: dict[str, Oddity] = {
     "dynamic scaling beyond it": Oddity(
         _rope("dynamic", factor=4.0), "change behind 32 tokens", options=_LONGER
     ),
+    "dynamic scaling, no longer than it": Oddity(
+        _rope("dynamic", factor=4.0, original_max_position_embeddings=16), EQUAL, options={"max_sequence": 31}
+    ),
+    "longrope with one table": Oddity(
+        _rope("longrope", short_factor=[2.0] * 8, long_factor=[2.0] * 8, original_max_position_embeddings=16),
+        EQUAL, options={"max_sequence": 31},
+    ),
     "longrope beyond the length of training": Oddity(
         _all(_rope("longrope", **_FACTORS), _config(max_position_embeddings=128)),
         "change behind 32 tokens", options=_LONGER,

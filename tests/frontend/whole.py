@@ -20,7 +20,7 @@ def compile_and_verify(config: ModelConfig, folder: Path, tokens: int = 64) -> R
     fields = {
         "model": str(config.model.folder),
         "task": config.task,
-        "max_sequence": config.max_sequence if config.max_sequence > 32 else 112,
+        "max_sequence": 112 if config.max_sequence == 32 else config.max_sequence,
         "ignore_tensors": list(config.ignore_tensors),
     }
     model.write_text(yaml.safe_dump(fields))
