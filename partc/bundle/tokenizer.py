@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from partc.errors import ModelError
-from partc.format.first_bytes import check_foreign_json
+from partc.format.first_bytes import BOM, HEAD, refuse_other_kind
 from partc.ir.graph import ModelInfo
 from partc.runtime.client.text import refuse_panic
 
@@ -17,6 +16,8 @@ FILES = (
     "modules.json", "1_Pooling/config.json",
 )  # fmt: skip
 """The files of tokenizers in Hugging Face checkpoints, and of what sentence-transformers does behind an encoder."""
+
+_TEXTS = (".json", ".jinja", ".txt")
 
 
 def tokenizer_files(info: ModelInfo) -> dict[str, Path]:
@@ -36,29 +37,35 @@ def copy_tokenizer(info: ModelInfo, folder: Path) -> None:
     """
     for name, path in tokenizer_files(info).items():
         copy = folder / "tokenizer" / name
-        if name == "tokenizer.json":
-            tokens = _count_tokens(path)
-            if info.tokenizer is not None and info.vocab_size is not None and tokens > info.vocab_size:
-                raise ModelError(
-                    f"the tokenizer has {tokens} tokens, and by its config the model has {info.vocab_size}",
-                    where=str(path),
-                    hint=f"write `vocab_size: {tokens}` in the config of model.yaml",
-                )
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
+        content = path.read_bytes()
+        refuse_other_kind(content[:HEAD], str(path), ModelError)
+        # Texts with a byte order mark are right, but most readers of JSON refuse them.
+        copy.write_bytes(content.removeprefix(BOM) if path.suffix in _TEXTS else content)
+        if name == "tokenizer.json":
+            _check_count(info, _count_tokens(copy, path), path)
 
 
-def _count_tokens(path: Path) -> int:
-    """The number of ids that a tokenizer may give.
+def _check_count(info: ModelInfo, tokens: int, path: Path) -> None:
+    """Refuse a tokenizer that has tokens which a model made from a config does not know."""
+    if info.tokenizer is not None and info.vocab_size is not None and tokens > info.vocab_size:
+        raise ModelError(
+            f"the tokenizer has {tokens} tokens, and by its config the model has {info.vocab_size}",
+            where=str(path),
+            hint=f"write `vocab_size: {tokens}` in the config of model.yaml",
+        )
+
+
+def _count_tokens(copy: Path, path: Path) -> int:
+    """The number of ids that a tokenizer may give; `path` is where the copy comes from.
 
     Raises:
         ModelError: it cannot be loaded.
     """
     from tokenizers import Tokenizer
 
-    check_foreign_json(path, ModelError)
     try:
-        return 1 + max(Tokenizer.from_file(str(path)).get_vocab().values(), default=-1)
+        return 1 + max(Tokenizer.from_file(str(copy)).get_vocab().values(), default=-1)
     except (
         BaseException
     ) as error:  # tokenizers raises plain exceptions, and a BaseException when its Rust panics

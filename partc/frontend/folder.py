@@ -75,7 +75,7 @@ def check_folder(folder: Path) -> None:
         ModelError: says what the folder or the file is.
     """
     check_checkpoint(folder, str(folder), ModelError)
-    for name in ("config.json", "generation_config.json", "tokenizer_config.json", *PREPROCESSOR_FILES):
+    for name in ("config.json", "generation_config.json", *PREPROCESSOR_FILES):
         if (folder / name).is_file():
             check_foreign_json(folder / name, ModelError)
 

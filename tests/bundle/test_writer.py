@@ -340,12 +340,22 @@ def test_a_model_of_a_config_has_the_tokenizer_that_it_is_given(tmp_path: Path) 
         copy_tokenizer(replace(given, vocab_size=9), tmp_path / "other")
 
 
-def test_a_tokenizer_of_another_kind_of_file_is_named(tmp_path: Path) -> None:
+def test_a_pointer_of_git_lfs_is_no_tokenizer(tmp_path: Path) -> None:
     info = ModelInfo("m", "text-generation", folder=str(tmp_path))
-    for content, message in (
-        (b"version https://git-lfs.github.com/spec/v1\n", "git-lfs"),
-        (b"\xef\xbb\xbf{}", "BOM"),
-    ):
-        (tmp_path / "tokenizer.json").write_bytes(content)
-        with pytest.raises(ModelError, match=message):
+    for name in ("tokenizer_config.json", "tokenizer.json"):
+        (tmp_path / name).write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+        with pytest.raises(ModelError, match="git-lfs"):
             copy_tokenizer(info, tmp_path / "device")
+
+
+def test_byte_order_marks_do_not_reach_readers_of_json(tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    texts = {
+        "tokenizer.json": json.dumps({"version": "1.0", "added_tokens": [], "model": model}),
+        "tokenizer_config.json": "{}",
+        "chat_template.jinja": "hello",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    copy_tokenizer(ModelInfo("m", "text-generation", folder=str(tmp_path)), tmp_path / "device")
+    assert {path.name: path.read_text() for path in (tmp_path / "device" / "tokenizer").iterdir()} == texts
