@@ -64,7 +64,7 @@ def _kinds(text: PretrainedConfig) -> list[_Rope]:
     parameters = getattr(text, "rope_parameters", None)
     if not isinstance(parameters, dict):
         return []
-    nested = [value for value in parameters.values() if isinstance(value, dict)]
+    nested: list[_Rope] = [value for value in parameters.values() if isinstance(value, dict)]
     return nested or [parameters]
 
 

@@ -213,12 +213,10 @@ def test_a_model_of_a_config_may_have_a_tokenizer(folder: Path) -> None:
 
 def test_an_adapter_is_no_model(folder: Path) -> None:
     (folder / "storyteller" / "adapter_config.json").write_text("{}")
-    for read in (
-        lambda: load(folder, "model: ./storyteller\n"),
-        lambda: load_model_config(folder / "storyteller"),
-    ):
-        with pytest.raises(ConfigError, match=r"adapter \(LoRA\)(.|\n)*merge_and_unload"):
-            read()
+    with pytest.raises(ConfigError, match=r"adapter \(LoRA\)(.|\n)*merge_and_unload"):
+        load(folder, "model: ./storyteller\n")
+    with pytest.raises(ConfigError, match=r"adapter \(LoRA\)"):
+        load_model_config(folder / "storyteller")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from partc.bundle.tensors import open_tensors
-from partc.config.model import ModelConfig, load_model_config, read_model_config
+from partc.config.model import CheckpointFolder, ModelConfig, load_model_config, read_model_config
 from partc.config.section import Section
 from partc.errors import UserError
 from partc.frontend.checkpoint import stored_names
@@ -102,6 +102,23 @@ def _read(config: ModelConfig, sources: dict[str, Any]) -> dict[str, Any]:
 def test_the_table_has_thirty_oddities_of_both_kinds() -> None:
     equal = [name for name, oddity in ODDITIES.items() if oddity.expected == EQUAL]
     assert len(ODDITIES) >= 30 and 10 <= len(equal) <= len(ODDITIES) - 10
+
+
+@pytest.mark.ort
+def test_tokens_are_those_of_transformers_beyond_the_length_of_training(
+    sound: Folder, tmp_path: Path
+) -> None:
+    """yarn, 32 tokens times 4: a prompt of 33 tokens and 64 that follow. Without the scaling other tokens follow."""
+    from partc.verify.reference import open_reference
+    from tests.frontend.whole import compile_and_verify
+
+    config = _odd(ODDITIES["yarn beyond max_position_embeddings"], sound, tmp_path)
+    plain = ModelConfig(CheckpointFolder(sound("llama")), max_sequence=128)
+    prompt = list(range(3, 36))
+    scaled, unscaled = (open_reference(each).generate(prompt, 64) for each in (config, plain))
+    assert scaled != unscaled, "the model would not notice"
+    report = compile_and_verify(config, tmp_path)
+    assert report.equal, report
 
 
 @pytest.mark.slow
