@@ -30,6 +30,7 @@ from partc.ir.graph import ModelInfo
 from partc.ir.types import BY_LONG, BY_SHORT, ElementType
 from partc.ir.weights import Array, Leaf, Step, WeightExpr
 
+_Shapes = Mapping[str, tuple[int, ...]]
 RANDOM_FILE = "<random>"
 """The file that references of a model with random weights name."""
 
@@ -78,12 +79,13 @@ class Checkpoint(Weights):
         values = tie_where_equal(
             network, located.tensors, lambda a, b: self._equal(a.expr, b.expr, short), self._folder
         )
-        sources = self._sources(network, values, located.unused)
-        explain_unused(network, located.unused, self._folder, self._ignored, reached)
+        unused = {key: self._stored[key].shape for key in located.unused}
+        sources = self._sources(network, values, unused)
+        explain_unused(network, unused, self._folder, self._ignored, reached)
         return sources
 
     def _sources(
-        self, network: PreTrainedModel, values: Mapping[str, SymbolicTensor], unused: Sequence[str]
+        self, network: PreTrainedModel, values: Mapping[str, SymbolicTensor], unused: _Shapes
     ) -> dict[str, WeightExpr]:
         parameters = stored_names(network)
         shared: dict[int, SymbolicTensor] = {}
@@ -101,7 +103,7 @@ class Checkpoint(Weights):
         return sources
 
     def _refuse_missing(
-        self, network: PreTrainedModel, name: str, parameter: torch.Tensor, unused: Sequence[str]
+        self, network: PreTrainedModel, name: str, parameter: torch.Tensor, unused: _Shapes
     ) -> None:
         """Say why a parameter has no tensor: names that are not understood say more than the one that is missing."""
         explain_unused(network, unused, self._folder, self._ignored, reached, only_known_faults=True)

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -31,11 +31,12 @@ Reached = Callable[[PreTrainedModel, Iterable[str]], set[str]]
 _COMPUTED = re.compile(
     r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$|(^|\.)rope\.freqs$"
     r"|(^|\.)position_ids$|(^|\.)token_type_ids$"
-    r"|(attn|attention)\.(bias|masked_bias)$|(^|\.)causal_mask$"
     r"|(^|\.)num_batches_tracked$|\._extra_state$"
     r"|(^|\.)(encoder|decoder)\.(version|embed_positions\._float_tensor)$"
 )
-"""Tables of positions, causal masks, counters and versions that old checkpoints hold."""
+"""Tables of positions, counters and versions that old checkpoints hold."""
+_MASK = re.compile(r"(attn|attention)\.(bias|masked_bias)$|(^|\.)causal_mask$")
+"""Causal masks [1, 1, rows, columns], and the number that stands for minus infinity in them."""
 _DRAFTS = re.compile(r"(^|\.)mtp(_layers)?\.")
 """Modules that draft further tokens, by the name that most families give them."""
 _LAYER = re.compile(r"(^|\.)(layers|h|blocks?)\.(\d+)\.")
@@ -70,7 +71,7 @@ _FAULTS = (
 
 def explain_unused(
     network: PreTrainedModel,
-    keys: Sequence[str],
+    keys: Mapping[str, tuple[int, ...]],
     folder: Path,
     ignored: Sequence[str],
     reached: Reached,
@@ -81,7 +82,7 @@ def explain_unused(
 
     Args:
         network: the model.
-        keys: the tensors that make none of its parameters.
+        keys: the tensors that make none of its parameters, with their shapes.
         folder: the checkpoint, for messages.
         ignored: patterns of tensors that the user leaves out.
         reached: tells which keys make a parameter of another model.
@@ -90,18 +91,17 @@ def explain_unused(
     Raises:
         ModelError: names the kind of tensors, the first of them, and the way out.
     """
-    left = [key for key in keys if not any(fnmatchcase(key, pattern) for pattern in ignored)]
-    left = _unknown(network, left)
+    left = [key for key in _unknown(network, keys) if not any(fnmatchcase(key, name) for name in ignored)]
     for fault in _FAULTS:
         if found := [key for key in left if fault.pattern.search(key)]:
             raise ModelError(
                 f"the checkpoint {fault.what}: {_listed(found)}", where=str(folder), hint=fault.hint
             )
-    if left and not only_known_faults:
-        left = [key for key in left if key not in _of_other_tasks(network, left, reached)]
-    if left and not only_known_faults:
+    if only_known_faults:
+        return
+    if left and (left := sorted(set(left) - _of_other_tasks(network, left, reached))):
         raise _not_used(network, left, folder)
-    for pattern in () if only_known_faults else ignored:
+    for pattern in ignored:
         if not any(fnmatchcase(key, pattern) for key in keys):
             raise ModelError(
                 f"`ignore_tensors` leaves out {pattern!r}, and no tensor that is of no use has such a name",
@@ -132,7 +132,7 @@ def _listed(keys: Sequence[str]) -> str:
     return f"{', '.join(keys[:_SHOWN])}{more}"
 
 
-def _unknown(network: PreTrainedModel, keys: Sequence[str]) -> list[str]:
+def _unknown(network: PreTrainedModel, keys: Mapping[str, tuple[int, ...]]) -> list[str]:
     """The keys that neither transformers nor the tables above name."""
     patterns = [*(network._keys_to_ignore_on_load_unexpected or ())]
     ignored = [re.compile(pattern) for pattern in patterns]
@@ -142,6 +142,7 @@ def _unknown(network: PreTrainedModel, keys: Sequence[str]) -> list[str]:
         layer = _LAYER.search(key)
         return bool(
             _COMPUTED.search(key)
+            or (_MASK.search(key) and len(keys[key]) in (0, 4))
             or _DRAFTS.search(key)
             or any(pattern.search(key) for pattern in ignored)
             or (layer and int(layer[3]) in drafts)
