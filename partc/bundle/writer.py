@@ -126,7 +126,8 @@ def _emit(
     progress: Progress,
 ) -> EmittedPart:
     is_source = module.parts is not None and part is module.parts[0]
-    sources = [*tokenizer_files(module.info), *preprocessor_files(module)]
+    tokenizer = [str(path.absolute()) for path in tokenizer_files(module.info).values()]
+    sources = [*tokenizer, *preprocessor_files(module)]
     extra = fingerprint(module.info, sources) if is_source else []
     inputs = inputs_hash(part, module.info, target, extra)
     folder = workspace.folder / "devices" / part.device

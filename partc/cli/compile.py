@@ -87,6 +87,7 @@ def compile_command(
 
     # Before the long work: a mistake in these should not cost minutes.
     devices = load_devices(devices_file)
+    devices.require_links()
     check_strategy(devices, strategy, devices_file)
     steps = _steps(passes, devices_file, strategy, cut_rule, output, disable)
     if not cache:

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from partc.cli.progress import progress_bar
 from partc.errors import BundleError, UserError
 from partc.format.plain_files import decode, read_plain_text
@@ -26,12 +28,16 @@ def load_model(model: str, cache: bool = True) -> Module:
     from partc.config.model import load_model_config
     from partc.frontend import load_module
     from partc.frontend.cache import load_cached
+    from partc.frontend.folder import notes_about
 
     config = load_model_config(model)
     with progress_bar() as bar:
         bar.start(f"import {config.name}")
         load = load_cached if cache else load_module
-        return load(config, progress=bar.update)
+        module = load(config, progress=bar.update)
+    for note in notes_about(config.model):
+        click.echo(f"note: {note}", err=True)
+    return module
 
 
 def load_build(build: Path) -> Role:

@@ -44,6 +44,7 @@ from partc.cli.watch import watch_command
 from partc.errors import PartcError
 from partc.extras import extra_of, install_command
 from partc.format.plain_files import utf8
+from partc.quiet import quieten_libraries
 
 COMMANDS = (
     compile_command,
@@ -204,6 +205,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # tables have a few characters that old locales lack
+    quieten_libraries()
     interrupts.arm()
     interrupts.begin()
     code = run(sys.argv[1:])

@@ -99,6 +99,7 @@ def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: b
 
     # Before the long work: a mistake in these should not cost minutes.
     devices = load_devices(devices_file)
+    devices.require_links()
     check_strategy(devices, strategy, devices_file)
     check_targets(devices, tools=False)
     steps = default_pipeline(devices_file, strategy, cut_rule, Path("build"), PLANNING)
@@ -119,6 +120,7 @@ def _fleet(
 
     load_demand(demand_file)
     devices = load_devices(devices_file)
+    devices.require_links()
     check_fleet(devices, str(devices_file))
     check_targets(devices, tools=False)
     steps = fleet_pipeline(devices_file, demand_file, cut_rule)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from partc.config.addresses import check_addresses, read_address, require_links
 from partc.config.limits import read_limits
 from partc.config.model import PLACES as PLACES_IN_MODEL
 from partc.config.placement import KEYS as PLACEMENT_KEYS
@@ -44,7 +45,6 @@ _OF_THE_FILE = {key: f"write `{key}` at the top of the file, beside `source`" fo
 _OF_A_DEVICE = {key: f"write `{key}` in a device, beside its `memory`" for key in _DEVICE_KEYS}
 """Key → the place where it belongs."""
 _NAME = re.compile(r"^[a-z][a-z0-9_]*$")
-_ADDRESS = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})$")
 _PAIR = re.compile(r"^([^\s>-]+)\s*(->|-)\s*([^\s>-]+)$")
 _T = TypeVar("_T")
 
@@ -141,6 +141,10 @@ class DevicesConfig:
         now = (device.target, device.provider, device.threads, device.options)
         return found if found and found.fits(*now) else None
 
+    def require_links(self) -> None:
+        """Refuse devices that nothing can be sent to; see `partc.config.addresses.require_links`."""
+        require_links(list(self.devices), self.default_link is not None, self.links)
+
     def link(self, sender: str, receiver: str) -> Link | None:
         """The link from one device to another; None where they cannot exchange."""
         return self.links.get((sender, receiver), self.default_link)
@@ -163,6 +167,7 @@ def read_devices(top: Section) -> DevicesConfig:
     """Checks the content of a devices.yaml."""
     top.allow(_TOP_KEYS, {**PLACES_IN_MODEL, **_OF_A_DEVICE})
     devices = {name: _device(top.section("devices"), name) for name in _device_names(top)}
+    check_addresses(top.section("devices"), {name: device.address for name, device in devices.items()})
     default, links = _links(top.section("links"), devices)
     return DevicesConfig(
         source=_source(top, devices),
@@ -279,7 +284,7 @@ def _device(parent: Section, name: str) -> DeviceConfig:
         limits=read_limits(section),
         threads=_threads(section),
         runner=section.choice("runner", RUNNERS) if "runner" in section else None,
-        address=_address(section),
+        address=read_address(section),
         profile=profile.name if profile else None,
     )
 
@@ -305,18 +310,6 @@ def _threads(section: Section) -> int:
         hint = "write the number of the device's cores, or leave it out"
         raise section.error(f"{count} threads are more than any device has cores for", "threads", hint=hint)
     return count
-
-
-def _address(section: Section) -> str | None:
-    if section.data.get("address") is None:
-        return None
-    address = section.text("address")
-    match = _ADDRESS.match(address)
-    if match is None or not 0 < int(match[2]) < 65536:
-        raise section.error(
-            f"`{address}` is not host:port", "address", hint="write `address: 192.0.2.7:5555`"
-        )
-    return address
 
 
 def _links(

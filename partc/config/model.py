@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from partc.config.checkpoint_folder import check_checkpoint
 from partc.config.quantize import KEYS as QUANTIZE_KEYS
 from partc.config.quantize import read_quantization
 from partc.config.section import Section, describe
@@ -29,6 +30,8 @@ _KEYS = (
     "dims",
     "image_size",
     "samples",
+    "tokenizer",
+    "ignore_tensors",
 )
 _IN_QUANTIZE = {key: f"write `quantize: {{{key}: …}}`" for key in QUANTIZE_KEYS}
 """Key → the place where it belongs."""
@@ -39,7 +42,7 @@ PLACES = {
 """The same for the user who writes it in another file."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 """Batches that `max_batch: auto` tries first; the planner then looks between them."""
-_REMOTE_CODE = ("trust_remote_code", "remote_code", "auto_map", "custom_code")
+_REMOTE_CODE = frozenset({"trust_remote_code", "remote_code", "auto_map", "custom_code"})
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 
 
@@ -137,6 +140,10 @@ class ModelConfig:
     """Height and width of pictures, in pixels; None: as the model's config says."""
     samples: int | None = None
     """Length of a piece of sound, in samples."""
+    tokenizer: CheckpointFolder | HubModel | None = None
+    """The tokenizer of a model that is made from a config; others have theirs in their folder."""
+    ignore_tensors: tuple[str, ...] = ()
+    """Patterns of tensors of the checkpoint that the model does not need."""
     sequence_place: str = field(default="max_sequence", compare=False)
     """The place of max_sequence in the file, for messages."""
     auto_batch: bool = False
@@ -211,7 +218,56 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         dims=_dims(top, is_onnx),
         image_size=_image_size(top),
         samples=top.whole("samples", 1) if "samples" in top else None,
+        tokenizer=_tokenizer(top, model, folder),
+        ignore_tensors=_ignore_tensors(top, model),
     )
+
+
+def _tokenizer(top: Section, model: ModelSource, folder: Path) -> CheckpointFolder | HubModel | None:
+    """A folder with tokenizer.json, or a hub id."""
+    if "tokenizer" not in top:
+        return None
+    value = top.text("tokenizer")
+    if not isinstance(model, RandomModel):
+        raise top.error(
+            "`tokenizer` belongs to a model that is made from a config",
+            "tokenizer",
+            hint="remove it: a checkpoint brings its own, and an ONNX graph takes tensors",
+        )
+    path = folder / Path(value).expanduser()
+    if path.is_dir():
+        if not (path / "tokenizer.json").is_file():
+            raise top.error(
+                f"no tokenizer.json in {path}",
+                "tokenizer",
+                hint="give the folder of a checkpoint, or save its tokenizer with "
+                "AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)",
+            )
+        return CheckpointFolder(path)
+    if _HUB_ID.match(value):
+        return HubModel(value)
+    raise top.error(
+        f"no such folder: {path}",
+        "tokenizer",
+        hint="give a folder with tokenizer.json (paths are relative to this file), or a hub id such as org/name",
+    )
+
+
+def _ignore_tensors(top: Section, model: ModelSource) -> tuple[str, ...]:
+    patterns = top.data.get("ignore_tensors", [])
+    if not isinstance(patterns, list) or not all(isinstance(text, str) and text for text in patterns):
+        raise top.error(
+            f"expected a list of texts, found {describe(patterns)}",
+            "ignore_tensors",
+            hint='write `ignore_tensors: ["model.layers.3.*"]`',
+        )
+    if patterns and not isinstance(model, CheckpointFolder | HubModel):
+        raise top.error(
+            "`ignore_tensors` belongs to a checkpoint",
+            "ignore_tensors",
+            hint="remove it: there is no checkpoint",
+        )
+    return tuple(patterns)
 
 
 def _image_size(top: Section) -> tuple[int, int] | None:
@@ -261,14 +317,15 @@ def _described_source(section: Section, folder: Path) -> ModelSource:
         return OnnxFile(_existing_file(folder / section.text("onnx"), section.place("onnx")))
     section.require("config", "config: {model_type: llama}")
     config = section.section("config")
-    _refuse_remote_code(config)
+    # What is copied out of a config.json may name code of its own: transformers' class is taken all the same.
+    _refuse_remote_code(config, _REMOTE_CODE - {"auto_map"})
     config.text("model_type")
     return RandomModel(dict(config.data), section.whole("seed", 0, minimum=0))
 
 
-def _refuse_remote_code(section: Section) -> None:
+def _refuse_remote_code(section: Section, keys: Collection[str] = _REMOTE_CODE) -> None:
     for key in section.data:
-        if key.lower().replace("-", "_").replace(" ", "_") in _REMOTE_CODE:
+        if key.lower().replace("-", "_").replace(" ", "_") in keys:
             raise section.error(
                 "code that comes with a checkpoint is never run", key,
                 hint="remove the key; use a model whose type transformers knows",
@@ -276,10 +333,7 @@ def _refuse_remote_code(section: Section) -> None:
 
 
 def _checkpoint(folder: Path, where: str) -> Path:
-    if not (folder / "config.json").is_file():
-        raise ConfigError(
-            f"no config.json in {folder}", where=where, hint="give the folder of a Hugging Face checkpoint"
-        )
+    check_checkpoint(folder, where, ConfigError)
     return folder
 
 

@@ -1,10 +1,13 @@
 """YAML with line numbers, and without the parts of YAML that surprise people.
 
-Only mappings, lists and scalars: duplicate keys, aliases, tags and keys that are not text are refused.
+Only mappings, lists and scalars: duplicate keys, aliases, tags and keys that are not text are refused. Numbers are
+those of YAML 1.1 and those of JSON, so that what is copied out of a config.json means the same here: YAML 1.1 alone
+takes `1e-05` for a text, since there is no point in it.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path as FilePath
 
 import yaml
@@ -15,6 +18,26 @@ from partc.format.json_text import MOST_LEVELS
 from partc.format.plain_files import read_plain_text
 
 _MOST_BYTES = 4 << 20
+
+
+class _Loader(yaml.SafeLoader):
+    """The loader of PyYAML, which takes JSON's numbers as well."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?[eE][-+]?[0-9]+$|^-?Infinity$|^NaN$"),
+    list("-0123456789IN"),
+)
+
+
+def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    """A number; Python's JSON writes `Infinity` where YAML has `.inf`."""
+    is_json = node.value.lstrip("-") in ("Infinity", "NaN")
+    return float(node.value) if is_json else loader.construct_yaml_float(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _float)
 
 
 def load_yaml(path: FilePath) -> Section:
@@ -56,7 +79,7 @@ def parse_yaml(text: str, file: str) -> Section:
 def _compose(text: str, file: str) -> yaml.Node | None:
     """The tree of nodes, once the stream is known to have no aliases (which could be endless) and few levels."""
     level = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=_Loader):
         level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if level > MOST_LEVELS:
             place = f"{file}:{event.start_mark.line + 1}" if event.start_mark else file
@@ -64,7 +87,7 @@ def _compose(text: str, file: str) -> yaml.Node | None:
         if isinstance(event, yaml.AliasEvent):
             place = f"{file}:{event.start_mark.line + 1}" if event.start_mark else file
             raise ConfigError("aliases are not supported", where=place, hint="write the value out")
-    return yaml.compose(text, Loader=yaml.SafeLoader)
+    return yaml.compose(text, Loader=_Loader)
 
 
 def _plain(node: yaml.Node, path: Path, lines: dict[Path, int], file: str) -> object:
@@ -105,7 +128,7 @@ def _scalar(node: yaml.Node, file: str) -> object:
             where=f"{file}:{node.start_mark.line + 1}",
             hint="write a plain value, in quotes if it is a text",
         )
-    loader = yaml.SafeLoader("")
+    loader = _Loader("")
     try:
         return loader.construct_object(node, deep=True)
     except ValueError as error:

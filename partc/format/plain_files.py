@@ -7,6 +7,7 @@ import stat
 from pathlib import Path, PurePosixPath
 
 from partc.errors import UserError
+from partc.format.first_bytes import HEAD, refuse_other_kind
 
 MOST_BYTES = 64 << 20
 """No file that is read whole is larger, unless its reader says so."""
@@ -36,7 +37,9 @@ def read_plain_file(
         with open(path, "rb", opener=_open_at_once) as file:
             problem = _problem(os.fstat(file.fileno()), most_bytes)
             if problem is None:
-                return file.read(most_bytes)
+                content = file.read(most_bytes)
+                refuse_other_kind(content[:HEAD], str(path), refused)
+                return content
     except IsADirectoryError:
         problem = "this is a folder, not a file"
     except (FileNotFoundError, NotADirectoryError):

@@ -27,6 +27,7 @@ from msgspec import Meta
 
 from partc.errors import InternalError, UserError
 from partc.format.dtypes import BY_SAFETENSORS, BY_SHORT, Array
+from partc.format.first_bytes import HEAD, refuse_other_kind
 from partc.format.json_text import parse_json
 from partc.format.layouts import ALIGNMENT
 
@@ -77,7 +78,10 @@ class Header:
         try:
             with path.open("rb") as file:
                 self._size = path.stat().st_size
-                length = int.from_bytes(file.read(8), "little")
+                head = file.read(HEAD)
+                refuse_other_kind(head, str(path), refused)
+                file.seek(8)
+                length = int.from_bytes(head[:8], "little")
                 if length > min(_MAX_HEADER_BYTES, self._size - 8):
                     raise self._damaged("its header is longer than the file")
                 raw = parse_json(file.read(length), str(path), refused, hint)
@@ -107,7 +111,7 @@ class Header:
             raise self._damaged(f"tensor {name!r} has an entry that is not understood: {error}") from None
         if found.dtype not in BY_SAFETENSORS:
             message = f"tensor {name!r} has the element type {found.dtype}, which partc does not read"
-            hint = "give a checkpoint in float32, float16 or bfloat16"
+            hint = "give a checkpoint in float32, float16 or bfloat16; `quantize: int4` in model.yaml is partc's own"
             raise self._refused(message, where=str(self._path), hint=hint)
         first, last = found.data_offsets
         entry = Entry(name, BY_SAFETENSORS[found.dtype].short, found.shape, self._start + first)

@@ -60,7 +60,7 @@ def cache_folder() -> Path:
 
 
 def _key(config: ModelConfig) -> str:
-    """Hash of the code, of model.yaml, of configs of model and preprocessor, and of the types and shapes of tensors."""
+    """Hash of the code, of model.yaml, of configs of model and preprocessor, of tensors' types and shapes, of files."""
     assert not isinstance(config.model, OnnxFile)
     data: dict[str, object] = {
         "code": code_version(*_CODE),
@@ -71,8 +71,19 @@ def _key(config: ModelConfig) -> str:
         data["folder"] = str(folder.resolve())
         configs = ("config.json", "generation_config.json", *PREPROCESSOR_FILES)
         data["configs"] = [_digest(folder / name) for name in configs]
-        data["tensors"] = {key: repr(tensor) for key, tensor in read_index(folder).items()}
+        tensors = read_index(folder)
+        data["tensors"] = {key: repr(tensor) for key, tensor in tensors.items()}
+        # Parameters are tied where their tensors are equal, so that values decide, too.
+        data["files"] = [
+            _stamp(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})
+        ]
     return data_digest(data)
+
+
+def _stamp(path: Path) -> tuple[str, int, int, int]:
+    """Name, size and times of a file: what is equal on one machine is unchanged."""
+    status = path.stat()
+    return path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _digest(path: Path) -> str | None:

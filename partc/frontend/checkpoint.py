@@ -1,9 +1,11 @@
-"""The sources of a model's parameters in the tensors of its checkpoint. Nothing is loaded here."""
+"""The sources of a model's parameters in the tensors of its checkpoint. No weight is kept in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,99 +20,200 @@ from transformers.core_model_loading import (
 )
 
 from partc.errors import ModelError
-from partc.frontend.safetensors import StoredTensor
+from partc.frontend.equal_tensors import equal_values
+from partc.frontend.safetensors import SafetensorsFile, StoredTensor
 from partc.frontend.source import random_network
 from partc.frontend.symbolic import SymbolicTensor
+from partc.frontend.ties import tie_where_equal
+from partc.frontend.unused import explain_unused
 from partc.ir.graph import ModelInfo
 from partc.ir.types import BY_LONG, BY_SHORT, ElementType
 from partc.ir.weights import Array, Leaf, Step, WeightExpr
 
+_Shapes = Mapping[str, tuple[int, ...]]
 RANDOM_FILE = "<random>"
 """The file that references of a model with random weights name."""
 
 
-def random_sources(parameters: Mapping[str, torch.Tensor]) -> dict[str, WeightExpr]:
-    """References for a model with random weights: every parameter is its own source."""
-    return {name: Leaf(RANDOM_FILE, name) for name in parameters}
+class Weights:
+    """The sources of a model with random weights: every parameter is its own."""
+
+    def fit(self, network: PreTrainedModel) -> dict[str, WeightExpr]:
+        """The source of each parameter of `network` by its name."""
+        return {name: Leaf(RANDOM_FILE, name) for name in stored_names(network)}
 
 
-def checkpoint_sources(
-    network: PreTrainedModel,
-    parameters: Mapping[str, torch.Tensor],
-    stored: Mapping[str, StoredTensor],
-    folder: Path,
-) -> dict[str, WeightExpr]:
-    """The source of each parameter of `network` in the checkpoint at `folder`, whose tensors are `stored`.
+class Checkpoint(Weights):
+    """The sources of a model's parameters in the safetensors files of its folder.
 
-    Follows transformers' own loading: renamings, the base model's prefix, at most one converter a tensor; tied
-    parameters share a source. A stored element type other than the parameter's own is cast.
-
-    Raises:
-        ModelError: a parameter has no tensor, or one of another shape; names file, key and both shapes.
+    Follows transformers' own loading: renamings, the base model's prefix, at most one converter a tensor. Parameters
+    that the config ties share a source where their tensors are equal. Every tensor of the checkpoint is used, known to
+    be of no use for this model (`partc.frontend.unused`), or named in an error.
     """
-    found = _converted(network, stored)
-    tied: dict[int, str] = {}
-    for name in parameters:
-        if name in found:
-            tied.setdefault(id(parameters[name]), name)
-    sources: dict[str, WeightExpr] = {}
-    for name, parameter in parameters.items():
-        source = found.get(name) or found.get(tied.get(id(parameter), ""))
-        if source is None:
+
+    def __init__(self, stored: Mapping[str, StoredTensor], folder: Path, ignored: Sequence[str] = ()) -> None:
+        """Nothing is read yet.
+
+        Args:
+            stored: the tensors of the checkpoint by key, as `read_index` gives them.
+            folder: where the files are.
+            ignored: patterns (`fnmatch`) of keys that the user leaves out.
+        """
+        self._stored = stored
+        self._folder = folder
+        self._ignored = ignored
+        # The same network may be made several times, until one way of tracing it succeeds.
+        self._equal = cache(self._compare)
+
+    def fit(self, network: PreTrainedModel) -> dict[str, WeightExpr]:
+        """The source of each parameter of `network` by its name; parameters that differ are no longer tied in it.
+
+        Raises:
+            ModelError: a parameter has no tensor, two, or one of another shape, or a tensor has no parameter; names
+                the keys.
+        """
+        located = locate(network, self._stored)
+        for name, keys in located.clashes.items():
+            self._refuse_clash(name, keys)
+        short = element_type(next(network.parameters())).short
+        values = tie_where_equal(
+            network, located.tensors, lambda a, b: self._equal(a.expr, b.expr, short), self._folder
+        )
+        unused = {key: self._stored[key].shape for key in located.unused}
+        sources = self._sources(network, values, unused)
+        explain_unused(network, unused, self._folder, self._ignored, reached)
+        return sources
+
+    def _sources(
+        self, network: PreTrainedModel, values: Mapping[str, SymbolicTensor], unused: _Shapes
+    ) -> dict[str, WeightExpr]:
+        parameters = stored_names(network)
+        shared: dict[int, SymbolicTensor] = {}
+        for name, parameter in parameters.items():
+            if name in values:
+                shared.setdefault(id(parameter), values[name])
+        sources: dict[str, WeightExpr] = {}
+        for name, parameter in parameters.items():
+            source = values.get(name) or shared.get(id(parameter))
+            if source is None:
+                self._refuse_missing(network, name, parameter, unused)
+                continue
+            self._check_shape(name, source, tuple(parameter.shape))
+            sources[name] = _cast(source, element_type(parameter).short)
+        return sources
+
+    def _refuse_missing(
+        self, network: PreTrainedModel, name: str, parameter: torch.Tensor, unused: _Shapes
+    ) -> None:
+        """Say why a parameter has no tensor: names that are not understood say more than the one that is missing."""
+        explain_unused(network, unused, self._folder, self._ignored, reached, only_known_faults=True)
+        raise ModelError(
+            f"the checkpoint has no tensor for {name} {list(parameter.shape)}",
+            where=str(self._folder),
+            hint="is it the checkpoint of this model, and of this task (a classifier needs a trained head)?",
+        )
+
+    def _check_shape(self, name: str, source: SymbolicTensor, shape: tuple[int, ...]) -> None:
+        if source.shape != shape:
             raise ModelError(
-                f"the checkpoint has no tensor for {name} {list(parameter.shape)}",
-                where=str(folder),
-                hint="is it the checkpoint of this model, and of this task (a classifier needs a trained head)?",
+                f"{name} should be {list(shape)} by config.json, but is {list(source.shape)} in the checkpoint",
+                where=str(self._folder),
+                hint="config.json and the checkpoint do not belong together; download both again",
             )
-        _check_shape(name, source, tuple(parameter.shape), folder)
-        sources[name] = _cast(source, element_type(parameter).short)
-    return sources
+
+    def _refuse_clash(self, name: str, keys: Sequence[str]) -> None:
+        first, *others = (Leaf(self._stored[key].file, key) for key in keys)
+        for other in others:
+            if not self._equal(first, other, self._stored[first.key].dtype):
+                raise ModelError(
+                    f"{name} has two tensors, {first.key} and {other.key}, which differ",
+                    where=str(self._folder),
+                    hint="remove the one that is not meant, or save the model again with save_pretrained",
+                )
+
+    def _compare(self, first: WeightExpr, second: WeightExpr, dtype: str) -> bool:
+        files = {entry.file for entry in self._stored.values()}
+        opened = {file: SafetensorsFile(self._folder / file) for file in files}
+        return equal_values(first, second, dtype, lambda leaf: opened[leaf.file].read(leaf.key))
 
 
-def _check_shape(name: str, source: SymbolicTensor, shape: tuple[int, ...], folder: Path) -> None:
-    if source.shape == shape:
-        return
-    raise ModelError(
-        f"{name} should be {list(shape)} by config.json, but is {list(source.shape)} in the checkpoint",
-        where=str(folder),
-        hint="config.json and the checkpoint do not belong together; download both again",
-    )
+def stored_names(network: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """What a checkpoint of `network` holds, by name: parameters, tied ones too, and persistent buffers."""
+    persistent = network.state_dict().keys()
+    buffers = {name: buffer for name, buffer in network.named_buffers() if name in persistent}
+    return {**dict(network.named_parameters(remove_duplicate=False)), **buffers}
 
 
 def _cast(source: SymbolicTensor, dtype: str) -> WeightExpr:
     return source.expr if source.dtype == dtype else Step("cast", (dtype,), source.expr)
 
 
-def _converted(network: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> dict[str, SymbolicTensor]:
+@dataclass
+class Located:
+    """The tensors of a checkpoint by the parameters that they make."""
+
+    tensors: dict[str, SymbolicTensor] = field(default_factory=dict)
+    """By the parameter's name."""
+    clashes: dict[str, list[str]] = field(default_factory=dict)
+    """Parameter → the keys of all tensors that are its own, where there are several."""
+    unused: list[str] = field(default_factory=list)
+    """Keys that make no parameter."""
+
+
+class _Names:
+    """What transformers calls the tensors of a checkpoint once they are loaded into a network."""
+
+    def __init__(self, network: PreTrainedModel) -> None:
+        mapping = get_model_conversion_mapping(network)
+        self.renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
+        self.converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]
+        self.wanted = dict(network.state_dict())
+        self.wanted.update(dict(network.named_parameters(remove_duplicate=False)))
+        self.wanted.update(dict(network.named_buffers()))
+        self.prefix = network.base_model_prefix
+
+    def of(self, key: str) -> tuple[str, str | None]:
+        """The parameter that a tensor belongs to, and the converter's pattern that takes it there."""
+        name, pattern = rename_source_key(key, self.renamings, self.converters, self.prefix, self.wanted)
+        if name not in self.wanted and key in self.wanted:
+            return rename_source_key(key, [], [], base_model_prefix=self.prefix, meta_state_dict=self.wanted)
+        return name, pattern
+
+
+def reached(network: PreTrainedModel, keys: Iterable[str]) -> set[str]:
+    """Those of the keys that make a parameter of `network`."""
+    names = _Names(network)
+    return {key for key in sorted(keys, key=dot_natural_key) if names.of(key)[0] in names.wanted}
+
+
+def locate(network: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> Located:
     """Symbolic tensors by parameter name, made by transformers' own converters."""
-    mapping = get_model_conversion_mapping(network)
-    renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
-    converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]
-    by_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
-    wanted = dict(network.state_dict())
-    wanted.update(dict(network.named_parameters(remove_duplicate=False)))
-    wanted.update(dict(network.named_buffers()))
-    prefix = network.base_model_prefix
-    found: dict[str, SymbolicTensor] = {}
+    names, located = _Names(network), Located()
+    by_pattern = {
+        pattern: converter for converter in names.converters for pattern in converter.source_patterns
+    }
     pending: dict[str, Any] = {}
+    keys: dict[str, str] = {}
     for key in sorted(stored, key=dot_natural_key):
-        name, pattern = rename_source_key(key, renamings, converters, prefix, wanted)
-        if name not in wanted and key in wanted:
-            name, pattern = rename_source_key(key, [], [], base_model_prefix=prefix, meta_state_dict=wanted)
-        if name not in wanted:
+        name, pattern = names.of(key)
+        if name not in names.wanted:
+            located.unused.append(key)
             continue
         tensor = SymbolicTensor(Leaf(stored[key].file, key), stored[key].shape, stored[key].dtype)
         if pattern is None:
-            found[name] = tensor
+            if name in keys:
+                located.clashes.setdefault(name, [keys[name]]).append(key)
+            keys[name] = key
+            located.tensors[name] = tensor
             continue
         converter = pending.setdefault(name, deepcopy(by_pattern[pattern]))
         converter.add_tensor(name, key, pattern, lambda tensor=tensor: tensor)
     for name, converter in pending.items():
         result = converter.convert(name, model=network, config=network.config)
-        found.update(
+        located.tensors.update(
             {target: value[0] if isinstance(value, list) else value for target, value in result.items()}
         )
-    return found
+    return located
 
 
 def open_reader(info: ModelInfo) -> Callable[[Leaf], Array]:

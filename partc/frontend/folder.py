@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
-from partc.config.model import CheckpointFolder, HubModel
+from partc.config.checkpoint_folder import check_checkpoint
+from partc.config.model import CheckpointFolder, HubModel, ModelSource, OnnxFile, RandomModel
 from partc.errors import ModelError
+from partc.format.files import PREPROCESSOR_FILES
+from partc.format.first_bytes import check_foreign_json
 from partc.format.json_text import read_json
+from partc.frontend.equal_tensors import equal_values
 from partc.frontend.safetensors import SafetensorsFile, StoredTensor
+from partc.ir.weights import Leaf
 
 HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
 """The files that are fetched of a hub model: no code, no pickles."""
+TOKENIZER_HUB_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "*.jinja")
+"""The files that are fetched of a hub model whose tokenizer alone is wanted."""
+_WHOLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
+_SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors$")
+_AGAIN = "download the checkpoint again"
 
 
 def model_folder(model: CheckpointFolder | HubModel) -> Path:
@@ -20,14 +34,32 @@ def model_folder(model: CheckpointFolder | HubModel) -> Path:
     Raises:
         ModelError: the hub cannot be reached, or has no such model.
     """
-    return model.folder if isinstance(model, CheckpointFolder) else _download(model.repo)
+    return model.folder if isinstance(model, CheckpointFolder) else _download(model.repo, HUB_FILES)
 
 
-def _download(repo: str) -> Path:
+def tokenizer_folder(tokenizer: CheckpointFolder | HubModel) -> Path:
+    """The folder of a tokenizer; downloads its files where it is on the hub.
+
+    Raises:
+        ModelError: the hub cannot be reached, or has no such tokenizer.
+    """
+    if isinstance(tokenizer, CheckpointFolder):
+        return tokenizer.folder
+    folder = _download(tokenizer.repo, TOKENIZER_HUB_FILES)
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelError(
+            f"{tokenizer.repo} has no tokenizer.json",
+            where="tokenizer",
+            hint="save one with AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER), and give that folder",
+        )
+    return folder
+
+
+def _download(repo: str, files: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(repo, allow_patterns=list(HUB_FILES)))
+        return Path(snapshot_download(repo, allow_patterns=list(files)))
     except Exception as error:
         raise ModelError(
             f"cannot get {repo} from the hub: {str(error).splitlines()[0]}",
@@ -36,31 +68,99 @@ def _download(repo: str) -> Path:
         ) from error
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that is no checkpoint, or whose configs are no JSON that transformers reads.
+
+    Raises:
+        ModelError: says what the folder or the file is.
+    """
+    check_checkpoint(folder, str(folder), ModelError)
+    for name in ("config.json", "generation_config.json", *PREPROCESSOR_FILES):
+        if (folder / name).is_file():
+            check_foreign_json(folder / name, ModelError)
+
+
+def notes_about(model: ModelSource) -> list[str]:
+    """Remarks for the user about a model that was imported: code of its own that was not used."""
+    if isinstance(model, OnnxFile):
+        return []
+    if isinstance(model, RandomModel):
+        found = ["the config"] if model.config.get("auto_map") else []
+    else:
+        folder = model_folder(model)
+        names = ("config.json", "tokenizer_config.json", *PREPROCESSOR_FILES)
+        found = [name for name in names if (folder / name).is_file() and _has_code(folder / name)]
+    if not found:
+        return []
+    return [
+        f"{' and '.join(found)} of {model.name} name{'s' * (len(found) == 1)} code of its own (auto_map), which was "
+        "not touched: transformers' own classes are used"
+    ]
+
+
+def _has_code(path: Path) -> bool:
+    try:
+        data = json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    return isinstance(data, dict) and bool(data.get("auto_map"))
+
+
 def read_index(folder: Path) -> dict[str, StoredTensor]:
     """Every tensor of the safetensors files of a folder, by key; reads headers only.
 
+    The file that transformers takes: model.safetensors, else those of the index, else all that there are.
+
     Raises:
-        ModelError: there is no safetensors file, or one of them is damaged or missing.
+        ModelError: there is no safetensors file, one of them is damaged or missing, a tensor that the index lists is
+            not where it says, or two files have different tensors of one name.
     """
-    files = [SafetensorsFile(folder / name) for name in _files(folder)]
-    return {key: file.entry(key) for file in files for key in file.names()}
-
-
-def _files(folder: Path) -> list[str]:
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        names = _listed(index)
-        for name in names:
-            if Path(name).name != name:
-                raise ModelError(f"{name!r} is not a file of the same folder", where=str(index))
-            if not (folder / name).exists():
+    names, places = _files(folder)
+    files = [SafetensorsFile(folder / name) for name in names]
+    found: dict[str, StoredTensor] = {}
+    for file in files:
+        for key in file.names():
+            entry = file.entry(key)
+            if key in found and not _same(folder, key, found[key], entry):
                 raise ModelError(
-                    f"{name} is listed but missing", where=str(index), hint="download the checkpoint again"
+                    f"the tensor {key} is in {found[key].file} and, with other values, in {entry.file}",
+                    where=str(folder),
+                    hint=f"{_AGAIN}: its files do not belong together",
                 )
-        return names
+            found.setdefault(key, entry)
+    for key, name in places.items():
+        if key not in found:
+            raise ModelError(
+                f"the index lists {key} in {name}, which does not have it",
+                where=str(folder / _INDEX),
+                hint=f"{_AGAIN}: index and files do not belong together",
+            )
+    return found
+
+
+def _same(folder: Path, key: str, first: StoredTensor, second: StoredTensor) -> bool:
+    """Whether two files have the same tensor."""
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
+        return False
+    return equal_values(
+        Leaf(first.file, key),
+        Leaf(second.file, key),
+        first.dtype,
+        lambda leaf: SafetensorsFile(folder / leaf.file).read(leaf.key),
+    )
+
+
+def _files(folder: Path) -> tuple[list[str], Mapping[str, str]]:
+    """The files of the weights, and which tensor is in which of them where an index says so."""
     found = sorted(path.name for path in folder.glob("*.safetensors"))
+    if _WHOLE in found:
+        return [_WHOLE], {}
+    if (folder / _INDEX).exists():
+        places = _listed(folder / _INDEX)
+        return _existing(folder, sorted(set(places.values()))), places
     if found:
-        return ["model.safetensors"] if "model.safetensors" in found else found
+        _check_shards(folder, found)
+        return found, {}
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if pickles:
         raise ModelError(
@@ -76,11 +176,31 @@ def _files(folder: Path) -> list[str]:
     )
 
 
-def _listed(index: Path) -> list[str]:
-    """The names of the files that an index lists."""
+def _existing(folder: Path, names: list[str]) -> list[str]:
+    """The files that an index lists, all of which are in the folder."""
+    for name in names:
+        if Path(name).name != name:
+            raise ModelError(f"{name!r} is not a file of the same folder", where=str(folder / _INDEX))
+        if not (folder / name).exists():
+            raise ModelError(f"{name} is listed but missing", where=str(folder / _INDEX), hint=_AGAIN)
+    return names
+
+
+def _check_shards(folder: Path, names: list[str]) -> None:
+    """Refuse files that say themselves how many there are when one is not there."""
+    for found in filter(None, map(_SHARD.match, names)):
+        stem, count = found[1], int(found[3])
+        for number in range(1, count + 1):
+            name = f"{stem}-{number:05}-of-{count:05}.safetensors"
+            if name not in names:
+                raise ModelError(f"{name} is missing", where=str(folder), hint=_AGAIN)
+
+
+def _listed(index: Path) -> dict[str, str]:
+    """Tensor → file, as an index lists them."""
     hint = "download it again"
     data = read_json(index, ModelError, hint)
     places = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise ModelError("not an index of safetensors files", where=str(index), hint=hint)
-    return sorted(set(places.values()))
+    return places

@@ -33,11 +33,11 @@ from partc.format.tasks import (
     WITH_SOURCE,
     generates,
 )
-from partc.frontend.checkpoint import checkpoint_sources, random_sources
-from partc.frontend.folder import read_index
+from partc.frontend.checkpoint import Checkpoint, Weights
+from partc.frontend.context import check_context
+from partc.frontend.folder import read_index, tokenizer_folder
 from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
-from partc.frontend.safetensors import StoredTensor
 from partc.frontend.source import Source, open_source
 from partc.frontend.trace.export import Exported, Sizes, export_model
 from partc.frontend.trace.media import Media
@@ -61,14 +61,8 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
     Raises:
         ModelError: the model cannot be found, read or traced, or its checkpoint does not fit its config.
     """
-    assert not isinstance(config.model, OnnxFile)
     progress("read config", 0, 3)
-    source = open_source(config.model)
-    _check_architecture(source, config)
-    _check_sequence(source.config, config)
-    _check_rotation(source.config, config)
-    # Before the long work, so that a damaged checkpoint is said at once.
-    stored = read_index(source.folder) if source.folder is not None else {}
+    source, weights = open_weights(config)
     progress("trace model", 1, 3)
     dtype = getattr(torch, config.dtype)
     sizes = Sizes(
@@ -77,9 +71,9 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
         config.max_batch,
         TensorSizes(config.image_size, config.samples, source.folder),
     )
-    exported = export_model(source.config, config.task, dtype, sizes)
+    exported = export_model(source.config, config.task, dtype, sizes, weights.fit)
     progress("import graph", 2, 3)
-    graph = _graph(exported, source, stored)
+    graph = _graph(exported)
     uniform = replace_past(graph)
     progress("import graph", 3, 3)
     info = replace(_info(config, source), uniform_positions=uniform)
@@ -87,6 +81,21 @@ def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Modu
         info = _with_media(info, exported.media, config)
     has_tokens = exported.tensor is None or generates(config.task)
     return Module(info if has_tokens else _without_tokens(info), graph)
+
+
+def open_weights(config: ModelConfig) -> tuple[Source, Weights]:
+    """The model's config and its tensors, held against model.yaml; all that is known before the long work.
+
+    Raises:
+        ModelError: the model cannot be found or read, or is none that partc compiles.
+    """
+    assert not isinstance(config.model, OnnxFile)
+    source = open_source(config.model)
+    _check_architecture(source, config)
+    check_context(source.config, config)
+    if source.folder is None:
+        return source, Weights()
+    return source, Checkpoint(read_index(source.folder), source.folder, config.ignore_tensors)
 
 
 def _with_media(info: ModelInfo, media: Media, config: ModelConfig) -> ModelInfo:
@@ -175,49 +184,8 @@ def _check_media(source: Source, config: ModelConfig) -> None:
         )
 
 
-def _check_sequence(model: PretrainedConfig, config: ModelConfig) -> None:
-    limit = getattr(model.get_text_config(), "max_position_embeddings", None)
-    if isinstance(limit, int) and 0 < limit < config.max_sequence:
-        raise ModelError(
-            f"max_sequence is {config.max_sequence}, but the model has positions for {limit} tokens",
-            where=config.sequence_place,
-            hint=f"write max_sequence: {limit} or less",
-        )
-
-
-def _check_rotation(model: PretrainedConfig, config: ModelConfig) -> None:
-    """Refuse rotary tables that change with the length of a sequence while it grows.
-
-    transformers computes such a prompt anew once it crosses the limit; a cache that is kept cannot follow. Below the
-    limit the tables are fixed.
-    """
-    text = model.get_text_config()
-    parameters = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-    kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
-    for kind in kinds:
-        if kind.get("rope_type", kind.get("type")) not in ("longrope", "dynamic"):
-            continue
-        limits = (kind.get("original_max_position_embeddings"), text.max_position_embeddings)
-        limit = int(next(value for value in limits if value))
-        if config.max_sequence > limit:
-            raise ModelError(
-                f"the model's rotary tables change behind {limit} tokens, and max_sequence is {config.max_sequence}",
-                where=config.sequence_place,
-                hint=f"write max_sequence: {limit} or less",
-            )
-
-
-def _graph(exported: Exported, source: Source, stored: Mapping[str, StoredTensor]) -> Graph:
-    fakes = {
-        name.removeprefix(_PREFIX): tensor
-        for name, tensor in exported.parameters.items()
-        if isinstance(tensor, FakeTensor) or name.removeprefix(_PREFIX) in _stored_buffers(exported)
-    }
-    sources = (
-        random_sources(fakes)
-        if source.folder is None
-        else checkpoint_sources(exported.network, fakes, stored, source.folder)
-    )
+def _graph(exported: Exported) -> Graph:
+    sources = exported.sources
     proto, symbols, scopes = _serialise(exported.model, sources)
     graph = import_onnx(proto, lambda name: sources.get(name.removeprefix(_PREFIX)), symbols, scopes)
     for value, name in zip(graph.outputs, exported.outputs, strict=True):
@@ -259,12 +227,6 @@ def _described(node: Node) -> str:
     for state in updates(node):
         return f"{state.name}.rows"
     return f"{node.scope}.{node.op.rpartition('.')[2].lower()}"
-
-
-def _stored_buffers(exported: Exported) -> set[str]:
-    """Persistent buffers: they are trained, so their values are those of the checkpoint."""
-    persistent = exported.network.state_dict().keys()
-    return {name for name, _ in exported.network.named_buffers() if name in persistent}
 
 
 def _serialise(
@@ -325,6 +287,7 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
         task=config.task,
         folder=str(source.folder) if source.folder else ".",
         random=source.random,
+        tokenizer=str(tokenizer_folder(config.tokenizer)) if config.tokenizer else None,
         dtype=BY_LONG[config.dtype].short,
         quantize=config.quantize,
         max_sequence=config.max_sequence,

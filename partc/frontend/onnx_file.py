@@ -10,6 +10,7 @@ from onnx.inliner import inline_local_functions
 from partc.config.model import ModelConfig
 from partc.errors import ModelError
 from partc.format.dims import symbols
+from partc.format.first_bytes import HEAD, refuse_other_kind
 from partc.frontend.onnx_check import check_model, tensor_bytes
 from partc.frontend.onnx_import import INLINE_BYTES, import_onnx
 from partc.frontend.onnx_versions import check_versions
@@ -50,7 +51,11 @@ def read_onnx(path: Path) -> onnx.ModelProto:
         ModelError: not an ONNX model, a damaged one, one too new for onnxruntime, or external data outside its folder.
     """
     try:
+        with path.open("rb") as file:
+            refuse_other_kind(file.read(HEAD), str(path), ModelError)
         model = onnx.load(path, load_external_data=False)
+    except ModelError:
+        raise
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except Exception as error:  # protobuf raises types of its own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from transformers.utils import logging as transformers_logging
 
 from partc.config.model import CheckpointFolder, HubModel, RandomModel
 from partc.errors import ModelError
-from partc.frontend.folder import model_folder
+from partc.frontend.folder import check_folder, model_folder
+from partc.frontend.quantized import refuse_quantized
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ def open_source(model: CheckpointFolder | HubModel | RandomModel) -> Source:
             _from_mapping(dict(model.config)), None, {"config": dict(model.config), "seed": model.seed}
         )
     folder = model_folder(model)
+    check_folder(folder)
     return Source(_from_folder(folder), folder)
 
 
@@ -48,9 +51,11 @@ def quieten() -> None:
 
 
 def _from_mapping(data: dict[str, Any]) -> PretrainedConfig:
-    kind = str(data.pop("model_type"))
+    kind, code = str(data.pop("model_type")), data.pop("auto_map", None)
     if kind not in CONFIG_MAPPING:
-        raise _unknown(kind, "model.config.model_type")
+        where = "model.config.model_type"
+        raise _foreign(kind, where) if code else _unknown(kind, where)
+    refuse_quantized(data, "model.config")
     try:
         return CONFIG_MAPPING[kind](**data)
     except Exception as error:  # configs check themselves with exceptions of many kinds
@@ -59,29 +64,33 @@ def _from_mapping(data: dict[str, Any]) -> PretrainedConfig:
 
 def _from_folder(folder: Path) -> PretrainedConfig:
     path = folder / "config.json"
-    if not path.exists():
-        raise ModelError(
-            "no config.json", where=str(folder), hint="give the folder of a Hugging Face checkpoint"
-        )
-    try:
-        data = PretrainedConfig.get_config_dict(folder)[0]
-    except Exception as error:
-        raise ModelError(f"not a config: {error}", where=str(path)) from error
+    data = _read_config(path)
     if not isinstance(data, dict):
         raise ModelError("not a config: it is no mapping", where=str(path), hint="download it again")
-    if data.get("auto_map"):
-        raise ModelError(
-            "the model brings code of its own (auto_map), which partc never runs",
-            where=str(path),
-            hint="use a model whose architecture is part of transformers, or export it to ONNX yourself",
-        )
+    refuse_quantized(data, str(path))
     kind = data.get("model_type")
     if kind not in CONFIG_MAPPING:
-        raise _unknown(str(kind), str(path))
+        raise _foreign(str(kind), str(path)) if data.get("auto_map") else _unknown(str(kind), str(path))
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:
+    except Exception as error:  # configs check themselves with exceptions of many kinds
         raise ModelError(f"not a config of {kind}: {error}", where=str(path)) from error
+
+
+def _read_config(path: Path) -> Any:
+    """A config as transformers reads it: JSON, in which `Infinity` may stand for a number."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"not a config: {error}", where=str(path), hint="download it again") from error
+
+
+def _foreign(kind: str, where: str) -> ModelError:
+    return ModelError(
+        f"the model brings code of its own (auto_map), which partc never runs, and transformers has no {kind!r}",
+        where=where,
+        hint="use a model whose architecture is part of transformers, or export it to ONNX yourself",
+    )
 
 
 def _unknown(kind: str, where: str) -> ModelError:

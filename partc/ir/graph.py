@@ -185,6 +185,8 @@ class ModelInfo:
     """The folder of the weight files; weight references are relative to it."""
     random: Mapping[str, Any] | None = None
     """`{config, seed}` of a model with random weights; None where the folder has a checkpoint."""
+    tokenizer: str | None = None
+    """The folder of the tokenizer of a model with random weights; others have theirs in `folder`."""
     dtype: str = "f32"
     quantize: Quantization | None = None
     """Precision that `quantize-weights` gives the weights; None: they keep theirs."""

@@ -10,8 +10,10 @@ from partc import interrupts
 def main() -> int:
     """Run the command line of this process; its exit code."""
     interrupts.arm()
+    from partc.quiet import quieten_libraries
     from partc.runtime.cli import main
 
+    quieten_libraries()
     code = main()
     interrupts.finish()
     return code

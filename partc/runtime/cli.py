@@ -14,8 +14,9 @@ from pathlib import Path
 
 from partc import __version__
 from partc.errors import PartcError, RunError
+from partc.format.address import EXAMPLE, address_fault, has_port
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
-from partc.runtime.shell.settings import Settings, has_port
+from partc.runtime.shell.settings import Settings
 
 _EXAMPLES = """\
 examples:
@@ -193,7 +194,8 @@ def _say_last_words(error: Exception) -> None:
 
 def _address(text: str) -> str:
     if not has_port(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+        what, remedy = address_fault(text) or ("it is not HOST:PORT", f"write {EXAMPLE}")
+        raise argparse.ArgumentTypeError(f"{what}; {remedy}")
     return text
 
 

@@ -244,6 +244,7 @@ class OnnxReference(Reference):
         import onnxruntime as ort
 
         options = ort.SessionOptions()
+        options.log_severity_level = 4  # what goes wrong is raised, too
         if copy is not None:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
             options.add_session_config_entry(_WEIGHTS_FOLDER, str(self.path.parent.resolve()))

@@ -321,3 +321,41 @@ def test_a_tokenizer_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     info = ModelInfo("m", "text-generation", folder=str(tmp_path))
     with pytest.raises(ModelError, match="not a tokenizer"):
         copy_tokenizer(info, tmp_path / "device")
+
+
+def test_a_model_of_a_config_has_the_tokenizer_that_it_is_given(tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "c": 9}, "unk_token": "a"}
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({"version": "1.0", "added_tokens": [], "model": model})
+    )
+    info = ModelInfo("m", "text-generation", random={"config": {}, "seed": 0}, vocab_size=10)
+    copy_tokenizer(info, tmp_path / "without")
+    assert not (tmp_path / "without").exists()
+    given = replace(info, tokenizer=str(tmp_path))
+    copy_tokenizer(given, tmp_path / "device")
+    assert (tmp_path / "device" / "tokenizer" / "tokenizer.json").is_file()
+    with pytest.raises(
+        ModelError, match=r"has 10 tokens, and by its config the model has 9(.|\n)*vocab_size: 10"
+    ):
+        copy_tokenizer(replace(given, vocab_size=9), tmp_path / "other")
+
+
+def test_a_pointer_of_git_lfs_is_no_tokenizer(tmp_path: Path) -> None:
+    info = ModelInfo("m", "text-generation", folder=str(tmp_path))
+    for name in ("tokenizer_config.json", "tokenizer.json"):
+        (tmp_path / name).write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+        with pytest.raises(ModelError, match="git-lfs"):
+            copy_tokenizer(info, tmp_path / "device")
+
+
+def test_byte_order_marks_do_not_reach_readers_of_json(tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    texts = {
+        "tokenizer.json": json.dumps({"version": "1.0", "added_tokens": [], "model": model}),
+        "tokenizer_config.json": "{}",
+        "chat_template.jinja": "hello",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    copy_tokenizer(ModelInfo("m", "text-generation", folder=str(tmp_path)), tmp_path / "device")
+    assert {path.name: path.read_text() for path in (tmp_path / "device" / "tokenizer").iterdir()} == texts

@@ -26,6 +26,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+RANDOM = "model: {config: {model_type: llama}}\n"
+
+
 def load(folder: Path, text: str) -> ModelConfig:
     path = folder / "model.yaml"
     path.write_text(text)
@@ -138,7 +141,14 @@ def test_default_workload_fits_a_short_sequence(folder: Path) -> None:
         ),
         ("model: ./storyteller\nsamples: 0\n", "at least 1"),
         ("model: ./storyteller\ntrust_remote_code: true\n", "never run"),
-        ("model: {config: {model_type: x, auto_map: {a: b}}}\n", "never run"),
+        ("model: {config: {model_type: x, trust_remote_code: true}}\n", "never run"),
+        ("model: ./storyteller\ntokenizer: ./storyteller\n", "made from a config"),
+        (f"{RANDOM}tokenizer: ./nowhere\n", "no such folder.*tokenizer.json"),
+        (f"{RANDOM}tokenizer: ./empty\n", "no tokenizer.json.*save_pretrained"),
+        (f"{RANDOM}tokenizer: 3\n", "expected a text"),
+        (f"{RANDOM}ignore_tensors: [a]\n", "belongs to a checkpoint"),
+        ("model: ./storyteller\nignore_tensors: a\n", "expected a list of texts"),
+        ("model: ./storyteller\nignore_tensors: [1]\n", "expected a list of texts"),
         ("model: ./storyteller\nmodel: ./storyteller\n", "model.yaml:2: the key `model` is given twice"),
         ("model: [1\n", r"model.yaml:\d+:\d+: not valid YAML"),
         ("model: &a ./storyteller\ntask: *a\n", "aliases"),
@@ -161,6 +171,74 @@ def test_missing_models(folder: Path, name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_model_config(folder / name)
     assert caught.value.where and name in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1e-05", 1e-05),
+        ("1E-5", 1e-05),
+        ("1e+5", 1e5),
+        ("-2.5e3", -2500.0),
+        ("1.0e5", 1e5),
+        ("1e5", 1e5),
+        ("0e0", 0.0),
+        ("0.5", 0.5),
+        ("12", 12),
+        ("Infinity", float("inf")),
+        ("-Infinity", float("-inf")),
+    ],
+)
+def test_numbers_are_those_of_json(folder: Path, text: str, number: float) -> None:
+    """YAML 1.1 takes the first ones for texts, and a config.json has them."""
+    model = load(folder, f"model: {{config: {{model_type: llama, value: {text}, list: [{text}]}}}}\n").model
+    assert isinstance(model, RandomModel)
+    assert model.config["value"] == number and model.config["list"] == [number]
+    assert type(model.config["value"]) is type(number)
+
+
+@pytest.mark.parametrize("text", ["1e", "e5", "1e5x", "1.e5.2", "01e5", '"1e-05"', "Infinit"])
+def test_other_texts_stay_texts(folder: Path, text: str) -> None:
+    model = load(folder, f"model: {{config: {{model_type: llama, value: {text}}}}}\n").model
+    assert isinstance(model, RandomModel) and model.config["value"] == text.strip('"')
+
+
+def test_a_model_of_a_config_may_have_a_tokenizer(folder: Path) -> None:
+    (folder / "words").mkdir()
+    (folder / "words" / "tokenizer.json").write_text("{}")
+    assert load(folder, f"{RANDOM}tokenizer: words\n").tokenizer == CheckpointFolder(folder / "words")
+    assert load(folder, f"{RANDOM}tokenizer: org/name\n").tokenizer == HubModel("org/name")
+    assert load(folder, RANDOM).tokenizer is None
+
+
+def test_an_adapter_is_no_model(folder: Path) -> None:
+    (folder / "storyteller" / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"adapter \(LoRA\)(.|\n)*merge_and_unload"):
+        load(folder, "model: ./storyteller\n")
+    with pytest.raises(ConfigError, match=r"adapter \(LoRA\)"):
+        load_model_config(folder / "storyteller")
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("m.gguf", "GGUF"),
+        ("model_index.json", "diffusers"),
+        ("params.json", "its maker"),
+        ("m.onnx", "onnx: FILE"),
+    ],
+)
+def test_a_folder_of_another_kind_is_named(folder: Path, file: str, message: str) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / file).write_text("")
+    with pytest.raises(ConfigError, match=f"(?s)no config.json.*{message}"):
+        load(folder, "model: ./other\n")
+
+
+def test_a_pointer_of_git_lfs_is_no_model_yaml(folder: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    with pytest.raises(ConfigError, match=r"(?s)pointer of git-lfs.*git lfs pull"):
+        load(folder, pointer)
 
 
 def test_binary_file(folder: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from partc.errors import RunError
+from partc.format.address import has_port
 from partc.format.messages import Ping
 from partc.format.role import load_role
 from partc.runtime.core.events import Connected, Disconnected, Received
 from partc.runtime.shell.addresses import address_towards, known_addresses
-from partc.runtime.shell.settings import has_port
 from partc.runtime.shell.transport import Event, Transport
 from tests.runtime.bundles import language_model
 
@@ -152,3 +152,22 @@ def test_a_limit_of_frames_beyond_what_a_socket_takes() -> None:
         assert transport.listen("127.0.0.1:0").startswith("127.0.0.1:")
     finally:
         transport.close()
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[::1%lo]"])
+def test_a_device_is_reached_over_ipv6(host: str, listeners: list[Transport], dialler: Transport) -> None:
+    if not _has_six():
+        pytest.skip("this machine has no IPv6")
+    address = listeners[0].listen(f"{host}:0")
+    assert address.startswith("[::1")
+    dialler.connect("b", f"{host}:{address.rpartition(':')[2]}")
+    polled(dialler, Connected("b"))
+
+
+def _has_six() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

@@ -76,6 +76,8 @@ bool has_port(const std::string& text) {
   return is_number && std::strtoull(port.c_str(), nullptr, 10) < 65536;
 }
 
+int is_six(const std::string& address) { return address.starts_with('['); }
+
 void require_loopback(const std::string& address) {
   if (is_loopback(parts_of(address).first)) return;
   throw run_error("without encryption, nothing may leave this machine", address,

@@ -33,6 +33,9 @@ std::string address_towards(const std::string& peer, const std::string& listenin
 /** Whether this is HOST:PORT; an IPv6 HOST stands in brackets. */
 bool has_port(const std::string& text);
 
+/** 1 where the host of HOST:PORT is an IPv6 address, else 0, as options of sockets take it. */
+int is_six(const std::string& address);
+
 /** Refuse an address that another machine could reach; throws a run error. */
 void require_loopback(const std::string& address);
 

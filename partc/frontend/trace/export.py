@@ -60,6 +60,7 @@ from partc.frontend.trace.tracing import (
     register,
     tracing,
 )
+from partc.ir.weights import WeightExpr
 
 OPSET = 24
 """Standard operators of exported graphs: the first version that has all of TensorScatter, Swish and RotaryEmbedding."""
@@ -87,8 +88,8 @@ class Exported:
     model: onnx_ir.Model
     network: PreTrainedModel
     """The traced model, its parameters fake."""
-    parameters: dict[str, torch.Tensor]
-    """Fake parameters and real buffers by the names of the graph's initializers."""
+    sources: dict[str, WeightExpr]
+    """Where the values of its parameters and stored buffers come from, by name."""
     outputs: tuple[str, ...]
     """Names of the graph's outputs, in order."""
     tensor: TensorInput | None = None
@@ -248,8 +249,12 @@ def _compute_tables(network: PreTrainedModel) -> None:
             network._init_weights(module)
 
 
-def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes: Sizes) -> Exported:
-    """Trace the model of `config`.
+Fit = Callable[[PreTrainedModel], dict[str, WeightExpr]]
+"""Finds the weights of a model before it is traced; parameters that are not tied after all are parted in it."""
+
+
+def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes: Sizes, fit: Fit) -> Exported:
+    """Trace the model of `config`, once `fit` has found its weights.
 
     The attention interface comes first; a family that does not use it is traced with its own attention.
 
@@ -260,7 +265,7 @@ def export_model(config: PretrainedConfig, task: str, dtype: torch.dtype, sizes:
     failures: list[Exception] = []
     for attention, pass_mask in (("partc", False), ("partc", True), ("eager", False), ("eager", True)):
         try:
-            return _export(config, task, dtype, sizes, attention, pass_mask)
+            return _export(config, task, dtype, sizes, attention, pass_mask, fit)
         except ModelError:
             raise
         except Exception as error:  # whatever a model's own code raises while it is traced
@@ -306,10 +311,17 @@ _OURS = (
 
 
 def _export(
-    config: PretrainedConfig, task: str, dtype: torch.dtype, sizes: Sizes, attention: str, pass_mask: bool
+    config: PretrainedConfig,
+    task: str,
+    dtype: torch.dtype,
+    sizes: Sizes,
+    attention: str,
+    pass_mask: bool,
+    fit: Fit,
 ) -> Exported:
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
     network = build_fake(config, task, dtype, attention, mode)
+    sources = fit(network)
     traces: list[Trace] = []
     outputs: list[str] = []
     buffer = sizes.max_sequence if generates(task) else None
@@ -348,8 +360,7 @@ def _export(
     assert exported is not None
     if media is not None:
         media = replace(media, rows=traces[-1].features)
-    tensors = {**dict(wrapped.named_parameters(remove_duplicate=False)), **dict(wrapped.named_buffers())}
-    return Exported(exported.model, network, tensors, tuple(outputs), tensor, media)
+    return Exported(exported.model, network, sources, tuple(outputs), tensor, media)
 
 
 def _trace(wrapped: torch.nn.Module, arguments: dict[str, Any], dynamic: dict[str, Any]) -> ExportedProgram:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from partc.errors import RunError
+from partc.format.address import has_port
 from partc.format.role import Role
-from partc.runtime.shell.settings import Settings, has_port
+from partc.runtime.shell.settings import Settings
 
 
 def listen_address(role: Role, settings: Settings) -> str:

@@ -37,13 +37,6 @@ class Settings:
     """Take the peers from standard input, tell progress on standard output as JSON, end with the input."""
 
 
-def has_port(text: str) -> bool:
-    """Whether this is HOST:PORT; an IPv6 HOST stands in brackets."""
-    host, colon, port = text.rpartition(":")
-    is_host = bool(host and colon) and (":" not in host or (host[0] == "[" and host[-1] == "]"))
-    return is_host and port.isascii() and port.isdigit() and int(port) < 65536
-
-
 @contextlib.contextmanager
 def stop_signals() -> Iterator[socket.socket]:
     """A socket that becomes readable at SIGTERM or SIGINT.

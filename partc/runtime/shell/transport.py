@@ -26,6 +26,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from partc.errors import BundleError, RunError
+from partc.format.address import EXAMPLE, has_port, is_six
 from partc.format.codec import decode, encode
 from partc.format.fields import FRAME_LIMIT
 from partc.format.frames import COPY_BELOW_BYTES
@@ -35,7 +36,6 @@ from partc.runtime.shell.addresses import require_loopback
 from partc.runtime.shell.descriptors import hang_up, most_silent
 from partc.runtime.shell.incoming import Incoming
 from partc.runtime.shell.keys import Keys
-from partc.runtime.shell.settings import has_port
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _ZAP_DOMAIN = b"partc"
@@ -144,6 +144,7 @@ class Transport:
             self._poller.register(self._zap, zmq.POLLIN)
         router = self._socket(zmq.ROUTER)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.IPV6, int(is_six(address)))
         router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         if self._keys is not None:
             router.setsockopt(zmq.CURVE_SERVER, 1)
@@ -177,6 +178,7 @@ class Transport:
                 return
             self._leave(name)
         socket = self._dealer(name)
+        socket.setsockopt(zmq.IPV6, int(is_six(address)))
         monitor = socket.get_monitor_socket(_EVENTS)
         self._outgoing[name] = _Outgoing(address, socket, monitor)
         self._carriers[socket] = name
@@ -395,7 +397,7 @@ class Transport:
 
 
 def _no_address(name: str, address: str) -> RunError:
-    hint = "HOST:PORT is expected, as in 192.0.2.7:5555"
+    hint = f"HOST:PORT is expected, as in {EXAMPLE}"
     return RunError(f"{address!r} is not an address", where=name, hint=hint)
 
 

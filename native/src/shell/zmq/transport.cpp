@@ -82,6 +82,7 @@ std::string ZmqTransport::listen(const std::string& address) {
   }
   router_ = open(ZMQ_ROUTER);
   router_->set(ZMQ_ROUTER_MANDATORY, 1);
+  router_->set(ZMQ_IPV6, is_six(address));
   router_->set(ZMQ_HANDSHAKE_IVL, kHandshakeMs);
   if (keys_) {
     router_->set(ZMQ_CURVE_SERVER, 1);
@@ -116,6 +117,7 @@ void ZmqTransport::connect(const std::string& name, const std::string& address) 
     leave(name);
   }
   Socket socket = dealer(name);
+  socket.set(ZMQ_IPV6, is_six(address));
   Socket monitor = socket.monitor(context_.get(), kEvents);
   if (socket.connect("tcp://" + address)) throw no_address(name, address);
   outgoing_.emplace(name, Outgoing{address, std::move(socket), std::move(monitor)});

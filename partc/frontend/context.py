@@ -1,0 +1,99 @@
+"""The longest sequence that a model can be compiled for: its positions, and how far rotary tables are fixed.
+
+| kind of rotary table | fixed up to |
+| --- | --- |
+| default, proportional, and models without such tables | `max_position_embeddings` |
+| linear, yarn, llama3 | `factor` times the length of training, or `max_position_embeddings` where that is more |
+| longrope | the length of training, behind which the long factors apply (to the end where both are the same) |
+| dynamic | `max_position_embeddings`, behind which the table depends on the length |
+
+The length of training is `original_max_position_embeddings`, else `max_position_embeddings`. Behind the last two
+transformers computes a prompt again with other tables once it crosses the border; a cache that is kept cannot follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from partc.config.model import ModelConfig
+from partc.errors import ModelError
+
+_Rope = Mapping[str, Any]
+
+
+def check_context(model: PretrainedConfig, config: ModelConfig) -> None:
+    """Refuse sequences that are longer than the model has positions for.
+
+    Raises:
+        ModelError: names both lengths, and what would help.
+    """
+    text = model.get_text_config()
+    positions = getattr(text, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions <= 0:
+        return
+    kinds = _kinds(text)
+    limit = min((_limit(kind, positions) for kind in kinds), default=positions)
+    if limit >= config.max_sequence:
+        return
+    changing = next(
+        (kind for kind in kinds if _type(kind) in _CHANGING and _limit(kind, positions) == limit), None
+    )
+    if changing is not None:
+        raise ModelError(
+            f"the model's rotary tables change behind {limit} tokens ({_type(changing)}), "
+            f"and max_sequence is {config.max_sequence}",
+            where=config.sequence_place,
+            hint=f"write max_sequence: {limit} or less; tables of the types yarn and linear stay the same, "
+            "if the model was trained for one of them",
+        )
+    scaling = (
+        "" if kinds == [] else "; rope scaling of type yarn in config.json extends what it has positions for"
+    )
+    raise ModelError(
+        f"max_sequence is {config.max_sequence}, but the model has positions for {limit} tokens",
+        where=config.sequence_place,
+        hint=f"write max_sequence: {limit} or less{scaling}",
+    )
+
+
+def _kinds(text: PretrainedConfig) -> list[_Rope]:
+    """The rotary tables of a config, one for each kind of layer where they differ; empty: the model has none."""
+    parameters = getattr(text, "rope_parameters", None)
+    if not isinstance(parameters, dict):
+        return []
+    nested: list[_Rope] = [value for value in parameters.values() if isinstance(value, dict)]
+    return nested or [parameters]
+
+
+def _type(rope: _Rope) -> str:
+    return str(rope.get("rope_type", rope.get("type", "default")))
+
+
+def _limit(rope: _Rope, positions: int) -> int:
+    """The number of tokens up to which a table is fixed."""
+    limit = _LIMITS.get(_type(rope))
+    return positions if limit is None else limit(rope, positions)
+
+
+def _scaled(rope: _Rope, positions: int) -> int:
+    trained = rope.get("original_max_position_embeddings") or positions
+    return max(positions, int(trained * float(rope.get("factor") or 1)))
+
+
+def _short(rope: _Rope, positions: int) -> int:
+    if rope.get("short_factor") == rope.get("long_factor"):
+        return positions
+    return min(positions, int(rope.get("original_max_position_embeddings") or positions))
+
+
+_LIMITS: dict[str, Callable[[_Rope, int], int]] = {
+    "linear": _scaled,
+    "yarn": _scaled,
+    "llama3": _scaled,
+    "longrope": _short,
+}
+_CHANGING = ("longrope", "dynamic")
+"""Types of tables that depend on the length of the sequence."""
