@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from partc.errors import UserError
+from partc.format.dims import symbols
 from partc.ir.graph import Graph, Module, Node
+from partc.ir.node_sizes import DEPENDS_ON_DATA
 from partc.ir.sizes import Inferred, SizeInference, assign_sizes
 from partc.pipeline.contract import Context, Pass
 
@@ -31,12 +33,12 @@ class InferSizes(Pass):
 def infer_sizes(module: Module) -> bool:
     """Write element type and shape into every value of the graph; True if any changed; O(nodes)."""
     inferred = SizeInference(module.graph, module.info).infer(module.graph)
-    check_sizes(module.graph, inferred)
+    check_sizes(module.graph, inferred, module.info.task)
     return assign_sizes(module.graph, inferred)
 
 
-def check_sizes(graph: Graph, inferred: Inferred) -> None:
-    """Raise a UserError for the first value that has no size."""
+def check_sizes(graph: Graph, inferred: Inferred, task: str) -> None:
+    """Raise a UserError for the first value that has no size; in a graph of `task` graph, `dims` can fix sizes."""
     for value in graph.inputs:
         if value.dtype is None or value.shape is None:
             raise UserError(
@@ -46,16 +48,21 @@ def check_sizes(graph: Graph, inferred: Inferred) -> None:
             )
     for node in graph.nodes:
         if node in inferred.failures:
-            raise _unknown(node, inferred.failures[node])
+            raise _unknown(graph, node, inferred.failures[node], task)
         for output in node.outputs:
             if inferred.shape(output) is None and output.shape is None:
-                raise _unknown(node, "a size is no sum, product or quotient of the sizes of the inputs")
+                why = "a size is no sum, product or quotient of the sizes of the inputs"
+                raise _unknown(graph, node, why, task)
 
 
-def _unknown(node: Node, why: str) -> UserError:
+def _unknown(graph: Graph, node: Node, why: str, task: str) -> UserError:
+    sizes = [symbol for value in graph.inputs for dim in value.shape or () for symbol in sorted(symbols(dim))]
+    fixed = ", ".join(f"{symbol}: {{exactly: N}}" for symbol in dict.fromkeys(sizes))
+    where_same = f"write dims: {{{fixed}}} in model.yaml where all requests have these sizes, or "
     return UserError(
         f"cannot infer the size of the output of {node.op}: {why}",
         where=node.place,
         hint="partc needs sizes that follow from those of the inputs; "
+        f"{where_same if fixed and task == 'graph' and why != DEPENDS_ON_DATA else ''}"
         "export the model with fixed sizes there, or without this operator",
     )

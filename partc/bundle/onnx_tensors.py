@@ -13,6 +13,7 @@ from partc.frontend.onnx_file import check_external, read_onnx
 from partc.frontend.safetensors import map_tensor
 from partc.ir.types import BY_ONNX
 from partc.ir.weights import Array
+from partc.ir.whole import tensors_in
 
 
 class OnnxTensors:
@@ -20,10 +21,10 @@ class OnnxTensors:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.tensors = {tensor.name: tensor for tensor in read_onnx(path).graph.initializer}
+        self.tensors = dict(tensors_in(read_onnx(path).graph))
 
     def read(self, key: str) -> Array:
-        """The initializer of that name.
+        """The initializer with that address (`partc.ir.whole.tensors_in`).
 
         Raises:
             ModelError: there is none, or its external data is missing, too short or refused.

@@ -29,8 +29,21 @@ def print_report(report: Report) -> None:
     if any(cut.piece for cut in report.cuts):
         cuts = [_piece_table(report), _LEGEND, _SHARED.format(tolerance=report.tolerance)]
     costs = [_cost_table(report.cost)] if report.cost else []
-    notes = [f"note: {report.note}"] if report.note else []
+    notes = [*_unknown_notes(report), *([f"note: {report.note}"] if report.note else [])]
     show(_case_table(report), *cuts, *costs, *notes, verdict(report))
+
+
+def _unknown_notes(report: Report) -> list[str]:
+    """A line about the values that were not compared; empty where all were."""
+    if not report.unknown:
+        return []
+    names = list(dict.fromkeys(value.piece or value.value for value in report.unknown))
+    listed = ", ".join(names[:_WRONG]) + (", …" if len(names) > _WRONG else "")
+    count = f"{len(names)} value{'s' if len(names) > 1 else ''}"
+    return [
+        f"not compared: {count} without a counterpart in {report.against} that is known: {listed}; "
+        "an error there shows in what is computed of them"
+    ]
 
 
 def _case_table(report: Report) -> Table:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from partc.config.checkpoint_folder import check_checkpoint
+from partc.config.onnx_inputs import Numbers, read_constant_inputs, read_sizes
 from partc.config.quantize import KEYS as QUANTIZE_KEYS
 from partc.config.quantize import read_quantization
 from partc.config.section import Section, describe
@@ -28,6 +29,7 @@ _KEYS = (
     "max_requests",
     "workload",
     "dims",
+    "inputs",
     "image_size",
     "samples",
     "tokenizer",
@@ -135,7 +137,11 @@ class ModelConfig:
     """Requests in flight, each with its own KV caches."""
     workload: Workload = field(default_factory=Workload)
     dims: Mapping[str, int] = field(default_factory=dict)
-    """Largest value of each symbolic size of an ONNX graph."""
+    """Largest value of each symbolic size of an ONNX graph, by the names that `partc.frontend.onnx_inputs` knows."""
+    exact: frozenset[str] = frozenset()
+    """Those of `dims` that all requests have exactly."""
+    inputs: Mapping[str, Numbers] = field(default_factory=dict)
+    """Inputs of an ONNX graph that have the same value in all requests, which therefore do not bring them."""
     image_size: tuple[int, int] | None = None
     """Height and width of pictures, in pixels; None: as the model's config says."""
     samples: int | None = None
@@ -215,7 +221,9 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         auto_batch=top.data.get("max_batch") == "auto",
         max_requests=top.whole("max_requests", 4),
         workload=_workload(top, task, longest, most_source, largest),
-        dims=_dims(top, is_onnx),
+        dims=(sizes := read_sizes(top, is_onnx)).largest,
+        exact=sizes.exact,
+        inputs=read_constant_inputs(top, is_onnx),
         image_size=_image_size(top),
         samples=top.whole("samples", 1) if "samples" in top else None,
         tokenizer=_tokenizer(top, model, folder),
@@ -431,10 +439,3 @@ def _workload_batch(top: Section, task: str, max_batch: int) -> int:
             hint=f"write `max_batch: {batch}`, or lower the batch of the workload",
         )
     return batch
-
-
-def _dims(top: Section, is_onnx: bool) -> dict[str, int]:
-    section = top.section("dims")
-    if section.data and not is_onnx:
-        raise top.error("`dims` belongs to ONNX graphs", "dims", hint="use max_sequence and max_batch")
-    return {symbol: section.whole(symbol, 1) for symbol in sorted(section.data)}

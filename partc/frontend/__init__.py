@@ -2,7 +2,8 @@
 
 `load.py` is the way in for transformers: `source.py` finds the model, `trace` makes an ONNX graph of it,
 `checkpoint.py` and `symbolic.py` find out where its weights lie. `onnx_file.py` is the way in for an ONNX file, which
-`onnx_versions.py` refuses where it is too new. `onnx_import.py` makes IR of either graph.
+`onnx_versions.py` refuses where it is too new: `onnx_inputs.py` fixes sizes and inputs, `onnx_branches.py` takes the
+branches that follow from them, `onnx_upgrade.py` brings older operators up. `onnx_import.py` makes IR of either graph.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ onnxruntime rely on:
 | part | rule |
 | --- | --- |
 | tensors | an element type that partc has, sizes of at least 0, data of exactly that size |
-| nodes | legal by the schema of their operator, with UTF-8 texts, no graph inside |
+| nodes | legal by the schema of their operator, with UTF-8 texts; graphs inside of `If`, `Loop` and `Scan` likewise |
 | values | made once, before they are read; inputs, outputs and nodes have names |
 """
 
@@ -20,10 +20,15 @@ import onnx
 from onnx import AttributeProto, TensorProto
 
 from partc.errors import ModelError
+from partc.ir.operators import DOMAIN
 from partc.ir.types import BY_ONNX
+from partc.ir.whole import CONTROL_FLOW, graphs_of
+from partc.ir.whole import DOMAIN as WHOLE
 
 _AGAIN = "export or download it again"
 _MOST_BYTES = 2**62
+_OWN_DOMAINS = (DOMAIN, WHOLE)
+"""Domains of operators that partc itself writes."""
 _FIELDS = {
     "float_data": (TensorProto.FLOAT,),
     "double_data": (TensorProto.DOUBLE,),
@@ -43,11 +48,17 @@ def check_model(model: onnx.ModelProto, path: Path) -> None:
     Raises:
         ModelError: the first thing that is wrong.
     """
-    for tensor in model.graph.initializer:
-        check_tensor(tensor, f"{path}: tensor {tensor.name}")
-    _check_values([*model.graph.input, *model.graph.output, *model.graph.value_info], path)
-    _check_nodes(model, path)
+    _check_graph(model.graph, _Checker(model), path)
     _check_order(model.graph, path)
+    if not model.graph.output:
+        raise ModelError("the model has no outputs", where=str(path), hint=_AGAIN)
+
+
+def _check_graph(graph: onnx.GraphProto, checker: _Checker, path: Path) -> None:
+    for tensor in graph.initializer:
+        check_tensor(tensor, f"{path}: tensor {tensor.name}")
+    _check_values([*graph.input, *graph.output, *graph.value_info], path)
+    _check_nodes(graph, checker, path)
 
 
 def tensor_bytes(tensor: TensorProto) -> int:
@@ -108,20 +119,43 @@ def _check_values(values: Iterable[onnx.ValueInfoProto], path: Path) -> None:
             )
 
 
-def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
-    context = onnx.checker.C.CheckerContext()
-    context.ir_version = model.ir_version
-    context.opset_imports = {_domain(entry): entry.version for entry in model.opset_import} or {"": 1}
-    for number, node in enumerate(model.graph.node):
+class _Checker:
+    """onnx's own check of a node."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._context = onnx.checker.C.CheckerContext()
+        self._context.ir_version = model.ir_version
+        self._context.opset_imports = {_domain(entry): entry.version for entry in model.opset_import} or {
+            "": 1
+        }
+
+    def check(self, node: onnx.NodeProto) -> None:
+        """Raises onnx's ValidationError.
+
+        Graphs inside are checked by themselves: onnx would miss what they read from outside.
+        """
+        plain = node
+        if graphs_of(node):
+            plain = onnx.NodeProto()
+            plain.CopyFrom(node)
+            for _, body in graphs_of(plain):
+                del body.node[:], body.initializer[:], body.output[:], body.value_info[:]
+        onnx.checker.check_node(plain, self._context)
+
+
+def _check_nodes(graph: onnx.GraphProto, checker: _Checker, path: Path) -> None:
+    for number, node in enumerate(graph.node):
         where = f"{path}: node {node.name or number} ({node.op_type})"
         node.domain = _domain(node)
         _check_attributes(node, where)
-        if node.domain == "partc" or not node.op_type:
+        if node.domain in _OWN_DOMAINS or not node.op_type:
             raise ModelError("there is no such operator in ONNX", where=where, hint=_AGAIN)
         if not node.output or not node.output[0]:
             raise ModelError("the node has no outputs", where=where, hint=_AGAIN)
+        for _, body in graphs_of(node):
+            _check_graph(body, checker, path)
         try:
-            onnx.checker.check_node(node, context)
+            checker.check(node)
         except onnx.checker.ValidationError as error:
             raise ModelError(f"not a legal node: {_first_line(error)}", where=where, hint=_AGAIN) from None
 
@@ -132,13 +166,12 @@ def _domain(entry: onnx.OperatorSetIdProto | onnx.NodeProto) -> str:
 
 
 def _check_attributes(node: onnx.NodeProto, where: str) -> None:
+    has_graphs = any(
+        attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute
+    )
+    if has_graphs and (node.domain or node.op_type not in CONTROL_FLOW):
+        raise ModelError(f"{node.op_type} cannot have a graph inside", where=where, hint=_AGAIN)
     for attribute in node.attribute:
-        if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
-            raise ModelError(
-                f"control flow ({node.op_type}) cannot be cut",
-                where=where,
-                hint="export the model with fixed control flow, or simplify it first",
-            )
         for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
             check_tensor(tensor, f"{where}, attribute {attribute.name}")
         try:
@@ -147,9 +180,9 @@ def _check_attributes(node: onnx.NodeProto, where: str) -> None:
             raise ModelError(f"the attribute {attribute.name} is not UTF-8", where=where) from None
 
 
-def _check_order(graph: onnx.GraphProto, path: Path) -> None:
-    """Every value is made once, and before it is read."""
-    made = {tensor.name for tensor in graph.initializer}
+def _check_order(graph: onnx.GraphProto, path: Path, outer: Collection[str] = ()) -> None:
+    """Every value is made once, and before it is read; `outer`: those that a graph inside of a node may read, too."""
+    made = {*outer, *(tensor.name for tensor in graph.initializer)}
     for tensor in (entry.values for entry in graph.sparse_initializer):
         raise ModelError("sparse tensors are not supported", where=f"{path}: tensor {tensor.name}")
     for value in _unique([value.name for value in graph.input], made=(), path=path):
@@ -161,9 +194,9 @@ def _check_order(graph: onnx.GraphProto, path: Path) -> None:
                 raise ModelError(
                     f"it reads {name!r}, which no node before it computes", where=where, hint=_AGAIN
                 )
+        for _, body in graphs_of(node):
+            _check_order(body, path, made)
         made.update(_unique([name for name in node.output if name], made, where))
-    if not graph.output:
-        raise ModelError("the model has no outputs", where=str(path), hint=_AGAIN)
     for name in _unique([value.name for value in graph.output], made=(), path=path):
         if name not in made:
             raise ModelError(f"no node computes the output {name!r}", where=str(path), hint=_AGAIN)

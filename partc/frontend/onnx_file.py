@@ -9,13 +9,16 @@ from onnx.inliner import inline_local_functions
 
 from partc.config.model import ModelConfig
 from partc.errors import ModelError
-from partc.format.dims import symbols
 from partc.format.first_bytes import HEAD, refuse_other_kind
+from partc.frontend.onnx_branches import settle_branches
 from partc.frontend.onnx_check import check_model, tensor_bytes
 from partc.frontend.onnx_import import INLINE_BYTES, import_onnx
+from partc.frontend.onnx_inputs import fix_inputs
+from partc.frontend.onnx_upgrade import bring_up
 from partc.frontend.onnx_versions import check_versions
-from partc.ir.graph import Graph, ModelInfo, Module
+from partc.ir.graph import ModelInfo, Module
 from partc.ir.weights import Leaf
+from partc.ir.whole import enclose, tensors_in
 
 
 def load_onnx_file(config: ModelConfig, path: Path) -> Module:
@@ -25,13 +28,17 @@ def load_onnx_file(config: ModelConfig, path: Path) -> Module:
         ModelError: not an ONNX model, or one too new for onnxruntime, external data outside its folder, or a symbolic
             size without a limit.
     """
-    model = read_onnx(path)
+    model, limits = read_settled(config, path)
+    model = bring_up(model, path)
+    enclose(model)
     large = {
-        tensor.name
+        tensor.name: Leaf(path.name, tensor.doc_string or tensor.name)
         for tensor in model.graph.initializer
         if _external(tensor) or tensor_bytes(tensor) > INLINE_BYTES
     }
-    graph = import_onnx(model, lambda name: Leaf(path.name, name) if name in large else None)
+    graph = import_onnx(model, large.get)
+    for value in graph.values():
+        value.origin = value.name
     info = ModelInfo(
         name=config.name,
         task="graph",
@@ -39,9 +46,25 @@ def load_onnx_file(config: ModelConfig, path: Path) -> Module:
         quantize=config.quantize,
         max_batch=config.max_batch,
         max_requests=config.max_requests,
-        dims=_limits(graph, config, path),
+        dims=limits,
     )
     return Module(info, graph)
+
+
+def read_settled(config: ModelConfig, path: Path) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """The model with the sizes and inputs that `config` fixes, without branches that follow from them.
+
+    Also the largest value of every size that is left open.
+
+    Raises:
+        ModelError: see `read_onnx` and `fix_inputs`.
+    """
+    model = read_onnx(path)
+    for address, tensor in tensors_in(model.graph):
+        tensor.doc_string = address  # goes with the tensor wherever a branch puts it
+    limits = fix_inputs(model, config, path)
+    settle_branches(model, limits)
+    return model, limits
 
 
 def read_onnx(path: Path) -> onnx.ModelProto:
@@ -67,7 +90,7 @@ def read_onnx(path: Path) -> onnx.ModelProto:
     check_versions(model, path)
     model = _inlined(model, path)
     check_model(model, path)
-    for tensor in model.graph.initializer:
+    for _, tensor in tensors_in(model.graph):
         if _external(tensor):
             check_external(tensor, path)
     return model
@@ -131,20 +154,3 @@ def _number(text: str, where: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ModelError(f"external data has the bad offset or length {text!r:.60}", where=where)
     return int(text)
-
-
-def _limits(graph: Graph, config: ModelConfig, path: Path) -> dict[str, int]:
-    """The largest value of every symbol: the first size of inputs is the batch, others must be in model.yaml."""
-    limits = dict(config.dims)
-    for value in graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            for symbol in sorted(symbols(dim)):
-                if symbol not in limits and axis == 0:
-                    limits[symbol] = config.max_batch
-                if symbol not in limits:
-                    raise ModelError(
-                        f"size {symbol!r} of input {value.name} has no limit",
-                        where=str(path),
-                        hint=f"add to model.yaml, dims: {{{symbol}: N}} with the largest N that you will use",
-                    )
-    return limits

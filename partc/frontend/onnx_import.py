@@ -14,6 +14,7 @@ from onnx_graphsurgeon.logger import G_LOGGER
 
 from partc.errors import ModelError
 from partc.format.dims import Dim, Shape
+from partc.frontend.onnx_names import SymbolNames
 from partc.ir.graph import Attribute, Constant, Graph, Input, Node, State, Value, Weight
 from partc.ir.operators import OPERATORS
 from partc.ir.operators.operator import StateWrite
@@ -41,7 +42,8 @@ def import_onnx(
     """The graph of `model`; O(nodes).
 
     Args:
-        model: any ONNX model without control flow; nodes of ours that change a state name it in the attribute `state`.
+        model: any ONNX model whose control flow is enclosed (`partc.ir.whole`); nodes of ours that change a state name
+            it in the attribute `state`.
         source_of: finds the reference of an initializer.
         symbols: names for the model's symbolic sizes (`s57` → `batch`).
         scopes: where nodes come from in the source model, by the name of their first output.
@@ -64,8 +66,7 @@ class _Importer:
         self.scopes = scopes
         self.values: dict[str, Value] = {}
         self.states: dict[str, State] = {}
-        self.named: dict[str, str] = {}
-        """Symbol → how the file calls that size."""
+        self.named = SymbolNames()
 
     def run(self, name: str, opset: int) -> Graph:
         inputs = [self._input(tensor) for tensor in self.surgeon.inputs if isinstance(tensor, gs.Variable)]
@@ -142,12 +143,7 @@ class _Importer:
 
     def _symbol(self, text: str) -> str:
         """A symbol for a size that is called `text`; other texts get other symbols."""
-        plain = re.sub(r"\W", "_", text, flags=re.ASCII)
-        base = plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
-        name, number = base, 1
-        while self.named.setdefault(name, text) != text:
-            name, number = f"{base}_{number}", number + 1
-        return name
+        return self.named.symbol(text)
 
 
 def _dtype(tensor: gs.Tensor) -> str | None:

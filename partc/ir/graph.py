@@ -40,6 +40,8 @@ class Value:
     shape: Shape | None = None
     """Sizes, None until inferred."""
     producer: Node | None = field(default=None, repr=False)
+    origin: str | None = field(default=None, repr=False, kw_only=True)
+    """The tensor of an ONNX file that it is, whatever it is called; None where a pass made it, or for other models."""
 
     def bytes(self, bindings: Mapping[str, int]) -> int:
         """Size in bytes when symbols have these values; the value must have been inferred."""

@@ -22,9 +22,13 @@ from partc.ir.operators.operator import MismatchError, Sizes, TypedSizes
 from partc.ir.samples import Samples
 from partc.ir.types import BY_ONNX, BY_SHORT
 from partc.ir.weights import Array
+from partc.ir.whole import is_whole, opened
 
 MAX_CONTENT_ELEMENTS = 256
 """Tensors of more elements are never looked into."""
+
+DEPENDS_ON_DATA = "it depends on data"
+"""The reason where no fixed size of an input would help."""
 
 _LIKE_FIRST = frozenset(("GroupNormalization",))
 """Operators of the standard whose result is like the first operand, but which ONNX infers nothing for."""
@@ -87,11 +91,12 @@ def _runs(node: Node, operands: Sequence[Fact | None], count: int, opset: int) -
     """Types and shapes of the outputs, per sample."""
     if node.op in OPERATORS:
         return [_own(node, operands, k) for k in range(count)]
-    if split_op(node.op)[0]:
+    infer = _whole if is_whole(node.op) else _standard
+    if split_op(node.op)[0] and not is_whole(node.op):
         raise UnknownSizeError(f"no size rule for the operator {node.op}")
     if all(fact is None or fact.is_fixed for fact in operands):
-        return [_standard(node, operands, 0, opset)] * count
-    return [_standard(node, operands, k, opset) for k in range(count)]
+        return [infer(node, operands, 0, opset)] * count
+    return [infer(node, operands, k, opset) for k in range(count)]
 
 
 def _own(node: Node, operands: Sequence[Fact | None], sample: int) -> list[TypedSizes]:
@@ -200,16 +205,8 @@ def _standard(node: Node, operands: Sequence[Fact | None], sample: int, opset: i
     first = operands[0] if operands else None
     if node.op in _LIKE_FIRST and first is not None:
         return [(first.dtype, first.shapes[sample])]
-    names = ["" if fact is None else f"i{index}" for index, fact in enumerate(operands)]
     outputs = [f"o{index}" for index in range(len(node.outputs))]
-    types: dict[str, onnx.TypeProto] = {}
-    data: dict[str, onnx.TensorProto] = {}
-    for name, fact in zip(names, operands, strict=True):
-        if fact is None:
-            continue
-        types[name] = onnx.helper.make_tensor_type_proto(BY_SHORT[fact.dtype].onnx, fact.shapes[sample])
-        if fact.contents is not None:
-            data[name] = onnx.numpy_helper.from_array(np.asarray(fact.contents[sample], order="C"))
+    names, types, data = _protos(operands, sample)
     try:
         schema = onnx.defs.get_schema(node.op, opset, "")
         versions = [onnx.helper.make_opsetid("", opset)]
@@ -225,12 +222,48 @@ def _standard(node: Node, operands: Sequence[Fact | None], sample: int, opset: i
     return [_type_of(found.get(name)) for name in outputs]
 
 
+def _protos(
+    operands: Sequence[Fact | None], sample: int
+) -> tuple[list[str], dict[str, onnx.TypeProto], dict[str, onnx.TensorProto]]:
+    """Names for the operands, `""` for one that is left out; by name their types and the contents that are known."""
+    names = ["" if fact is None else f"i{index}" for index, fact in enumerate(operands)]
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for name, fact in zip(names, operands, strict=True):
+        if fact is None:
+            continue
+        types[name] = onnx.helper.make_tensor_type_proto(BY_SHORT[fact.dtype].onnx, fact.shapes[sample])
+        if fact.contents is not None:
+            data[name] = onnx.numpy_helper.from_array(np.asarray(fact.contents[sample], order="C"), name)
+    return names, types, data
+
+
+def _whole(node: Node, operands: Sequence[Fact | None], sample: int, opset: int) -> list[TypedSizes]:
+    """The same for a node with graphs inside; the results of two branches must have the same sizes."""
+    outputs = [f"o{index}" for index in range(len(node.outputs))]
+    names, types, data = _protos(operands, sample)
+    proto = opened(node_proto(node, names, outputs))
+    inputs = [onnx.ValueInfoProto(name=name, type=kind) for name, kind in types.items() if name not in data]
+    results = [onnx.ValueInfoProto(name=name) for name in outputs]
+    graph = onnx.helper.make_graph([proto], "whole", inputs, results, list(data.values()))
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    try:
+        inferred = shape_inference.infer_shapes(model, data_prop=True)
+    except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        raise UnknownSizeError(" ".join(str(error).split())) from error
+    found = {value.name: value.type for value in inferred.graph.output}
+    try:
+        return [_type_of(found.get(name)) for name in outputs]
+    except UnknownSizeError as error:
+        raise UnknownSizeError(f"{error}: the graphs inside do not give one size") from None
+
+
 def _type_of(found: onnx.TypeProto | None) -> TypedSizes:
     tensor = None if found is None else found.tensor_type
     if tensor is None or tensor.elem_type not in BY_ONNX or not tensor.HasField("shape"):
         raise UnknownSizeError("it depends on data, or on a size that is not known")
     if not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-        raise UnknownSizeError("it depends on data")
+        raise UnknownSizeError(DEPENDS_ON_DATA)
     if any(dim.dim_value < 0 for dim in tensor.shape.dim):
         raise UnknownSizeError("it would be negative")
     return BY_ONNX[tensor.elem_type].short, tuple(dim.dim_value for dim in tensor.shape.dim)

@@ -5,8 +5,9 @@
 | `check.py` | the verification: starts the ring and the model that it must equal |
 | `inputs.py`, `requests.py` | the built-in requests; each one sent to the ring and compared |
 | `expectation.py` | the expected results: the original's, or those of the uncut quantised model |
-| `reference.py`, `uncut.py` | the two models themselves |
+| `reference.py`, `onnx_reference.py`, `uncut.py` | the models themselves: transformers', an ONNX file, the uncut one |
 | `compare.py`, `pieces.py` | arrays beside arrays; pieces of values that devices send each other |
+| `modules.py`, `provenance.py` | which tensor of the original a value is: by its module, by its origin |
 | `cost.py`, `passages.py` | the cost of quantisation, and the text on which it is measured |
 | `origin.py` | the model and the options that a build was compiled from |
 | `report.py` | the result |

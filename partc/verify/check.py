@@ -66,7 +66,9 @@ def verify_build(
     if config.quantize is None:
         _refuse_text(text)
         progress("load original", 0, 1)
-        expected = Original(open_reference(config, built.role.model.start_tokens), built.role.model.dtype)
+        expected = Original(
+            open_reference(config, built.role.model.start_tokens, built.disable), built.role.model.dtype
+        )
         progress("load original", 1, 1)
         report = _compare(build, expected, asked, types, runner, progress)
         return replace(report, note=rounding_note(report, built.role.model.dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,16 @@ def shapes_to_watch(arrays: Iterable[Array], length: int) -> set[tuple[int, ...]
     return shapes | {(*shape[:-1], 2 * shape[-1]) for shape in shapes if len(shape) > 2}
 
 
+def shapes_of_values(
+    crossed: Mapping[tuple[str, str, str], Array], length: int
+) -> dict[str, set[tuple[int, ...]]]:
+    """Name of a value → `shapes_to_watch` of it, wherever it crossed a link."""
+    found: dict[str, set[tuple[int, ...]]] = {}
+    for (name, _, _), array in crossed.items():
+        found.setdefault(name, set()).update(shapes_to_watch([array], length))
+    return found
+
+
 def difference(found: Array, expected: Array) -> float:
     """The largest absolute difference; infinite where the sizes differ or either holds a NaN.
 
@@ -58,6 +68,8 @@ def largest(array: Array) -> float:
 
 def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
     """The largest difference to the nearest tensor of the same sizes, and the `largest` value of that tensor.
+
+    `seen` are tensors that the value may be: those of one module, which computes a few.
 
     Of a tensor with more rows the last ones are taken, and of one that repeats its columns the first half of them.
     """

@@ -19,7 +19,7 @@ from partc.format.build import Model
 from partc.format.reading import RECOMPILE
 from partc.runtime.client.results import Crossing, Result
 from partc.runtime.core.inputs import prompt_ends
-from partc.verify.compare import difference, join_steps, largest, nearest, shapes_to_watch
+from partc.verify.compare import difference, join_steps, largest, nearest, shapes_of_values
 from partc.verify.inputs import Answer, StepRequest
 from partc.verify.pieces import Crossed
 from partc.verify.reference import Reference
@@ -29,8 +29,8 @@ from partc.verify.uncut import TWIN, UncutModel
 Array = npt.NDArray[Any]
 Place = tuple[str, str, str]
 """(value, sender, receiver)."""
-Errors = dict[Place, tuple[float, float]]
-"""The largest error at a cut, and the largest value there."""
+Errors = dict[Place, tuple[float, float] | None]
+"""The largest error at a cut, and the largest value there; None where no counterpart of the value is known."""
 
 
 class Expectation(ABC):
@@ -69,10 +69,12 @@ class Expectation(ABC):
 class Original(Expectation):
     """The model in transformers, or an ONNX file in onnxruntime.
 
-    A value that crosses a link is compared with the tensors that the original computes on its way: the nearest one of
-    the same sizes must be within tolerance. So neither names nor partc's own graph are trusted. For decoders the
-    original runs once over the whole sequence without a cache, the ring in a prefill and one step a token, and rows
-    are compared with rows: the caches are part of what is proven.
+    A value that crosses a link is compared with the tensor of the original that it is, not with one that looks like
+    it: in an ONNX file the tensor that it was imported as, in transformers what the module computes after which it is
+    named. Where neither is known, the value is reported as not compared.
+
+    For decoders the original runs once over the whole sequence without a cache, the ring in a prefill and one step a
+    token, and rows are compared with rows: the caches are part of what is proven.
     """
 
     what = ORIGINAL
@@ -107,19 +109,30 @@ class Original(Expectation):
     def pieces(self, inputs: StepRequest | Answer, crossed: Mapping[Place, Crossed]) -> Errors:
         """See `Expectation`; what a product with a bias makes without it counts, too: sums end before it."""
         given = inputs.original if isinstance(inputs, StepRequest) else self._whole(inputs)
-        seen = self._reference.activations(given, {one.shape for one in crossed.values()})
-        found = {}
-        for place, one in crossed.items():
-            parts = [one.take(whole) for whole in seen if whole.shape == one.shape]
-            found[place] = nearest(one.array, parts)
-        return found
+        shapes: dict[str, set[tuple[int, ...]]] = {}
+        for one in crossed.values():
+            shapes.setdefault(one.piece.whole, set()).add(one.shape)
+        seen = self._reference.counterparts(given, shapes)
+        return {place: self._nearest(one, seen.get(one.piece.whole, [])) for place, one in crossed.items()}
+
+    @staticmethod
+    def _nearest(one: Crossed, wholes: list[Array]) -> tuple[float, float] | None:
+        parts = [one.take(whole) for whole in wholes if whole.shape == one.shape]
+        return nearest(one.array, parts) if parts else None
 
     def _cuts(self, inputs: Mapping[str, Array], crossed: Mapping[Place, Array]) -> Errors:
-        floats = _floats(crossed)
+        values = dict(crossed) if self._reference.exact else _floats(crossed)
         steps = inputs.get("decoder_input_ids", inputs.get("input_ids"))
         length = 0 if steps is None else steps.shape[1]
-        seen = self._reference.activations(inputs, shapes_to_watch(floats.values(), length))
-        return {place: nearest(array, seen) for place, array in floats.items()}
+        seen = self._reference.counterparts(inputs, shapes_of_values(values, length))
+        return {place: self._error(array, seen.get(place[0], [])) for place, array in values.items()}
+
+    def _error(self, array: Array, seen: list[Array]) -> tuple[float, float] | None:
+        if not seen:
+            return None
+        if self._reference.exact:
+            return difference(array, seen[0]), largest(seen[0])
+        return nearest(array, seen)
 
     def _whole(self, answer: Answer) -> dict[str, Array]:
         return self._reference.whole(answer.prompt, answer.tokens)

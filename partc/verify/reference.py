@@ -1,12 +1,10 @@
-"""Runs the original: transformers for its models, onnxruntime for an ONNX file. Nothing of partc's graph is used."""
+"""Runs the original: transformers for its models, onnxruntime for an ONNX file (`onnx_reference.py`)."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,26 +13,28 @@ from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomMo
 from partc.errors import ModelError
 from partc.format.tasks import INPUT_IDS, WITH_MEDIA, generates
 from partc.verify.inputs import Prompt, split_prompt
-
-if TYPE_CHECKING:
-    import onnx
+from partc.verify.modules import Shapes, numbers, watch_modules
 
 Array = npt.NDArray[Any]
-
-_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
-"""onnxruntime's option: where the external data lies of a model that is no file."""
 
 
 class Reference(ABC):
     """The uncut model."""
+
+    exact = False
+    """Whether it knows which one of its tensors a value is."""
 
     @abstractmethod
     def outputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Its outputs by name."""
 
     @abstractmethod
-    def activations(self, inputs: Mapping[str, Array], shapes: set[tuple[int, ...]]) -> list[Array]:
-        """Every tensor of one of these shapes that it computes on the way."""
+    def counterparts(self, inputs: Mapping[str, Array], shapes: Shapes) -> dict[str, list[Array]]:
+        """Name of a value of the cut model → the tensors of the original that it may be.
+
+        A value without an entry, or with an empty one, has no counterpart that is known. Where the reference is
+        `exact`, there is one tensor, of all rows; else a value may be some of the rows of one.
+        """
 
     def generate(self, prompt: Prompt, count: int) -> list[int]:
         """`count` greedy tokens for the prompt, end tokens included."""
@@ -45,13 +45,20 @@ class Reference(ABC):
         return {"input_ids": np.array([[*prompt, *tokens[:-1]]], np.int64)}
 
 
-def open_reference(config: ModelConfig, start: Sequence[int] = ()) -> Reference:
+def open_reference(
+    config: ModelConfig, start: Sequence[int] = (), disable: tuple[str, ...] = ()
+) -> Reference:
     """The original of a compiled model, with its weights.
 
-    `start`: the tokens that answers begin behind, where the model reads its prompt as a source.
+    Args:
+        config: what was compiled.
+        start: the tokens that answers begin behind, where the model reads its prompt as a source.
+        disable: fusions that the compile left out.
     """
     if isinstance(config.model, OnnxFile):
-        return OnnxReference(config.model.path)
+        from partc.verify.onnx_reference import OnnxReference
+
+        return OnnxReference(config.model.path, config, disable)
     return TransformersReference(config, start)
 
 
@@ -143,30 +150,11 @@ class TransformersReference(Reference):
 
         with torch.no_grad():
             result = self.network(**self._arguments(inputs))
-        return {name: _numbers(value) for name, value in result.items() if isinstance(value, torch.Tensor)}
+        return {name: numbers(value) for name, value in result.items() if isinstance(value, torch.Tensor)}
 
-    def activations(self, inputs: Mapping[str, Array], shapes: set[tuple[int, ...]]) -> list[Array]:
-        """The results of all operations of the forward pass, found by watching torch dispatch them."""
-        import torch
-        from torch.utils._python_dispatch import TorchDispatchMode
-
-        seen: list[Array] = []
-
-        class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-            def __torch_dispatch__(
-                self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-            ) -> Any:
-                result = function(*args, **(kwargs or {}))
-                if str(function) == "aten.addmm.default":
-                    seen.extend(_without_bias(result, args[0], shapes))
-                for item in result if isinstance(result, tuple | list) else [result]:
-                    if isinstance(item, torch.Tensor) and tuple(item.shape) in shapes:
-                        seen.append(_numbers(item.clone()))
-                return result
-
-        with torch.no_grad(), Watch():  # type: ignore[no-untyped-call]
-            self.network(**self._arguments(inputs))
-        return seen
+    def counterparts(self, inputs: Mapping[str, Array], shapes: Shapes) -> dict[str, list[Array]]:
+        """See `Reference`: the tensors that the value's own module computes."""
+        return watch_modules(self.network, lambda: self.network(**self._arguments(inputs)), shapes)
 
     def _arguments(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         import torch
@@ -182,90 +170,6 @@ class TransformersReference(Reference):
         return tensors
 
 
-def _without_bias(result: Any, bias: Any, shapes: set[tuple[int, ...]]) -> list[Array]:
-    """A product as it was before a bias was added, in each of these shapes that it can have."""
-    plain = _numbers(result - bias)
-    return [
-        plain.reshape(shape)
-        for shape in shapes
-        if math.prod(shape) == plain.size and shape[-1:] == plain.shape[-1:]
-    ]
-
-
-def _numbers(tensor: Any) -> Array:
-    """The values of a torch tensor; numpy has no bfloat16, so that becomes float32."""
-    import torch
-
-    plain = tensor.detach()
-    return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
-
-
 def _first_line(error: Exception) -> str:
     """The first line of the error's message, or its type where it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _takes_folder() -> bool:
-    """Whether onnxruntime knows the option `_WEIGHTS_FOLDER`: from 1.21 on."""
-    import onnxruntime as ort
-
-    return tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 21)
-
-
-class OnnxReference(Reference):
-    """The whole ONNX file in onnxruntime."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def outputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The graph's outputs; raises ModelError where onnxruntime cannot run it."""
-        return self._run(None, inputs)
-
-    def activations(self, inputs: Mapping[str, Array], shapes: set[tuple[int, ...]]) -> list[Array]:
-        """Every value of the graph, made an output of a copy that is run without graph optimisations.
-
-        Weights beside the file stay there: with them the copy might be more than the 2 GB that protobuf writes. Where
-        onnxruntime is too old for that, such a model raises ModelError.
-        """
-        import onnx
-
-        model = onnx.load(self.path, load_external_data=not _takes_folder())
-        known = {output.name for output in model.graph.output}
-        for node in model.graph.node:
-            for name in filter(None, node.output):
-                if name not in known:
-                    model.graph.output.append(onnx.ValueInfoProto(name=name))
-        found = self._run(model, inputs)
-        return [value for value in found.values() if np.shape(value) in shapes]
-
-    def _run(self, copy: onnx.ModelProto | None, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs of the file; those of a copy, whose weights lie beside the file, without graph optimisations."""
-        import onnxruntime as ort
-
-        options = ort.SessionOptions()
-        options.log_severity_level = 4  # what goes wrong is raised, too
-        if copy is not None:
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-            options.add_session_config_entry(_WEIGHTS_FOLDER, str(self.path.parent.resolve()))
-        try:
-            model = str(self.path) if copy is None else copy.SerializeToString()
-            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            names = [output.name for output in session.get_outputs()]
-            return dict(zip(names, session.run(names, dict(inputs)), strict=True))
-        except Exception as error:  # onnxruntime's exceptions have no base of their own
-            raise self._refused(error) from error
-
-    def _refused(self, error: Exception) -> ModelError:
-        """A hint about an original that onnxruntime cannot load or run; versions that are too new come first."""
-        from partc.frontend.onnx_file import read_onnx
-
-        try:
-            read_onnx(self.path)
-        except ModelError as newer:
-            return newer
-        return ModelError(
-            f"onnxruntime cannot run the original: {_first_line(error)}",
-            where=str(self.path),
-            hint="does it run in onnxruntime by itself? If not, mend or export it again, and compile that",
-        )

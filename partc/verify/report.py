@@ -23,12 +23,23 @@ class CutError:
     sender: str
     receiver: str
     max_abs_error: float
-    """Over all steps of all requests. To the nearest tensor of the original that has the same sizes; for a quantised
-    model to the value of that name in the uncut one."""
+    """Over all steps of all requests, to the tensor of the original that the value is; for a quantised model to the
+    value of that name in the uncut one."""
     largest: float
     """The largest absolute value there that is finite, to judge the error by."""
     piece: str = ""
     """`rows 2 of 3 of h`, where devices share blocks."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A value that crosses a link and has no counterpart in the original that is known: it was not compared."""
+
+    value: str
+    sender: str
+    receiver: str
+    piece: str = ""
+    """As in `CutError`."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,8 @@ class Report:
     """The model that the cut model was compared with."""
     cost: Cost | None = None
     """The cost of quantisation, of a quantised build."""
+    unknown: Sequence[Unknown] = ()
+    """Values that crossed links and were not compared."""
     note: str = ""
     """A remark that the reader needs to judge the result; mostly none."""
 
@@ -125,7 +138,10 @@ class Report:
         return error <= self.tolerance * max(1.0, largest) < math.inf
 
     def to_json(self) -> dict[str, Any]:
-        """The report as data for JSON; `against` and `quantization` are there for a quantised build alone."""
+        """The report as data for JSON.
+
+        `against` and `quantization` are there for a quantised build alone, `not_compared` where there are such values.
+        """
         return {
             "equal": self.equal,
             "identical_tokens": self.identical_tokens,
@@ -134,13 +150,14 @@ class Report:
             "tolerance": self.tolerance,
             "cases": [asdict(case) for case in self.cases],
             "cuts": [_plain(cut) for cut in self.cuts],
+            **({"not_compared": [_plain(value) for value in self.unknown]} if self.unknown else {}),
             **({"against": self.against} if self.quantized else {}),
             **({"quantization": asdict(self.cost)} if self.cost else {}),
             **({"note": self.note} if self.note else {}),
         }
 
 
-def _plain(cut: CutError) -> dict[str, Any]:
+def _plain(cut: CutError | Unknown) -> dict[str, Any]:
     """The fields of a cut; `piece` where it is one."""
     fields = asdict(cut)
     return fields if cut.piece else {key: value for key, value in fields.items() if key != "piece"}

@@ -32,7 +32,7 @@ from partc.verify.inputs import (
     split_prompt,
 )
 from partc.verify.pieces import Crossed, Piece, crossed_pieces, order_of, pieces_of, shares_blocks
-from partc.verify.report import Case, CutError, Report
+from partc.verify.report import Case, CutError, Report, Unknown
 
 Array = npt.NDArray[Any]
 
@@ -52,8 +52,10 @@ class _Check:
         self.cases: list[Case] = []
         self.largest = 0.0
 
-    def report(self, cuts: Sequence[CutError]) -> Report:
-        return Report(self.cases, cuts, self.expected.tolerance, self.largest, self.expected.what)
+    def report(self, cuts: Sequence[CutError], unknown: Sequence[Unknown] = ()) -> Report:
+        return Report(
+            self.cases, cuts, self.expected.tolerance, self.largest, self.expected.what, unknown=unknown
+        )
 
     def crossed(self, trace: Sequence[Crossing]) -> dict[Place, Array]:
         """The values of all steps, the logits among them, which a device takes from itself."""
@@ -132,7 +134,7 @@ class Generation(_Check):
                 errors.add(self.pieces(answer))
             else:
                 errors.add(self.expected.cuts_of_generation(answer, self.cuts(answer.result.trace)))
-        return self.report(errors.cuts())
+        return self.report(errors.cuts(), errors.unknown())
 
     def submit(self, prompt: Any, count: int) -> Request:
         """Ask for an answer to a text, to token ids, or to a sound."""
@@ -202,7 +204,7 @@ class OneStep(_Check):
                 errors_at_cuts.add(self.expected.pieces(request, self.pieces_of(trace, [_rows(request)])))
             else:
                 errors_at_cuts.add(self.expected.cuts_of_step(request, self.cuts(trace)))
-        return self.report(errors_at_cuts.cuts())
+        return self.report(errors_at_cuts.cuts(), errors_at_cuts.unknown())
 
 
 def _rows(request: StepRequest) -> int:
@@ -220,13 +222,26 @@ class _Errors:
         self._named, self._order = named, order
 
     def add(self, errors: Errors) -> None:
-        for place, (error, size) in errors.items():
-            before = self._found.get(place, (0.0, 0.0))
-            self._found[place] = (max(before[0], error), max(before[1], size))
+        for place, found in errors.items():
+            before = self._found.get(place)
+            if found is None or before is None:
+                self._found[place] = found or before
+            else:
+                self._found[place] = (max(before[0], found[0]), max(before[1], found[1]))
 
     def cuts(self) -> list[CutError]:
-        places = sorted(self._found, key=lambda place: self._order.get(place, 0.0))
+        known = {place: found for place, found in self._found.items() if found is not None}
         return [
-            CutError(*place, *self._found[place], self._named[place[0]].text if self._named else "")
-            for place in places
+            CutError(*place, *known[place], self._text(place)) for place in self._sorted() if place in known
         ]
+
+    def unknown(self) -> list[Unknown]:
+        """The values that were compared with nothing."""
+        places = (place for place in self._sorted() if self._found[place] is None)
+        return [Unknown(*place, self._text(place)) for place in places]
+
+    def _sorted(self) -> list[Place]:
+        return sorted(self._found, key=lambda place: self._order.get(place, 0.0))
+
+    def _text(self, place: Place) -> str:
+        return self._named[place[0]].text if self._named else ""

@@ -48,7 +48,7 @@ def _narrow(mask: Value) -> bool:
         inputs = [*node.inputs[:place], value.producer.inputs[0], *node.inputs[place + 1 :]]
         shape = _broadcast([None if one is None else one.shape for one in inputs])
         if shape is not None and before is not None and len(shape) == len(before):
-            node.inputs, mask.shape = inputs, shape
+            node.inputs, mask.shape, mask.origin = inputs, shape, None
     return mask.shape != before
 
 

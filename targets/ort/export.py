@@ -14,6 +14,7 @@ from partc.errors import InternalError
 from partc.ir.effects import updated_states
 from partc.ir.graph import Attribute, Constant, Graph, Input, Node, Value, Weight
 from partc.ir.types import BY_SHORT
+from partc.ir.whole import open_all
 from targets.weights import Placed
 
 _IR_VERSIONS = ((23, 11), (21, 10), (19, 9), (1, 8))
@@ -55,6 +56,7 @@ def to_onnx(graph: Graph, places: Mapping[Weight, Placed]) -> onnx.ModelProto:
     )
     version = next(version for opset, version in _IR_VERSIONS if graph.opset >= opset)
     model: onnx.ModelProto = gs.export_onnx(exported, ir_version=version)
+    open_all(model)
     return model
 
 

@@ -37,6 +37,7 @@ from targets.ort.lower_quantized import (
 from targets.ort.lower_recurrent import lower_causal_conv, lower_linear_attention
 from targets.ort.lower_swish import lower_swish
 from targets.ort.lower_update_state import lower_update_state
+from targets.ort.processor import check_features, features_of_host, has_exact_products
 from targets.ort.providers import PROVIDERS, find_provider
 from targets.ort.share_transposed import share_transposed
 from targets.rewrite import Lowering, Rewriter, clone, rewrite
@@ -66,8 +67,13 @@ class OrtTarget(Target):
     """Threads of one call; 0 leaves it to onnxruntime."""
     accuracy_level: int = 4
     """The precision in which MatMulNBits computes (`targets.ort.lower_quantized`): 4 is int8, the fastest."""
-    int8_products: str = "rows"
-    """The way of computing products with 8-bit weights (`targets.ort.lower_quantized.INT8_PRODUCTS`)."""
+    arch: str = ""
+    """Processor architecture of the device, `aarch64` for instance; empty: not known."""
+    features: tuple[str, ...] = ()
+    """Features of the processor, of `targets.ort.processor.FEATURES`; others do not matter here."""
+    int8_products: str = "auto"
+    """The way of computing products with 8-bit weights (`targets.ort.lower_quantized.INT8_PRODUCTS`); `auto`: by the
+    processor."""
     disable: tuple[str, ...] = ()
     """Names of `targets.ort.fusions.FUSIONS` to leave out."""
 
@@ -81,7 +87,21 @@ class OrtTarget(Target):
         find_provider(self.provider)
         check_accuracy_level(self.accuracy_level)
         check_int8_products(self.int8_products)
+        check_features(self.features)
         check_names(self.disable, "options.disable")
+
+    @classmethod
+    def host_options(cls) -> Mapping[str, object]:
+        """See `Target`."""
+        found = features_of_host()
+        return {"features": found} if found else {}
+
+    @property
+    def products(self) -> str:
+        """The way of computing products with 8-bit weights that is taken."""
+        if self.int8_products != "auto":
+            return self.int8_products
+        return "rows" if has_exact_products(self.arch, self.features) else "narrow-rows"
 
     def without(self, fusions: Collection[str]) -> OrtTarget:
         """See `Target`."""
@@ -96,7 +116,7 @@ class OrtTarget(Target):
         is_integer = node.op == QUANTIZED_MATMUL.name and node.attributes["bits"] == 8
         if provider is None or not provider.is_gpu or not is_integer:
             return None
-        if may_take_blocks(node, self.int8_products):
+        if may_take_blocks(node, self.products):
             return None
         return UserError(
             f"the provider {self.provider} has no kernel for {node.op} with 8 bits",
@@ -126,7 +146,7 @@ class OrtTarget(Target):
         for graph in lowered:
             if GROUPED_ATTENTION in wanted and info.dtype in provider.attention:
                 FUSIONS[GROUPED_ATTENTION](graph)
-            rewrite(graph, {**LOWERINGS, **quantized_lowerings(self.accuracy_level, self.int8_products)})
+            rewrite(graph, {**LOWERINGS, **quantized_lowerings(self.accuracy_level, self.products)})
         share_transposed(lowered)
         for graph in lowered:
             _copy_leaf_outputs(graph)

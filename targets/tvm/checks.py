@@ -16,6 +16,7 @@ from partc.ir.operators import (
 )
 from partc.ir.panels import BLOCK
 from partc.ir.weights import Step
+from partc.ir.whole import is_whole
 from targets.tvm.machine import Machine
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
 
 def refusal_of(node: Node, machine: Machine) -> UserError | None:
     """Why there is no code for a node on a machine, whatever its sizes; None where there may be some."""
+    if is_whole(node.op):
+        name = node.op.rpartition(".")[2]
+        what = f"the tvm target has no code for {name}, whose graphs are chosen while it runs"
+        return _refused(
+            node, what, f"{_OTHER_TARGET}, or fix in model.yaml what decides: `dims` and `inputs`"
+        )
     if node.op in RECURRENT and machine.cuda is not None:
         return _refused(node, f"the tvm target has no code for {node.op} on a GPU", _OTHER_TARGET)
     return _quantized_refusal(node, machine) if node.op in QUANTIZED else None

@@ -45,7 +45,9 @@ def check_padding(graph: Graph, info: ModelInfo) -> None:
     for value in (*graph.inputs, *graph.outputs):
         for axis, dim in enumerate(value.shape or ()):
             if not _can_be_padded(dim, axis, traced):
-                raise _refused(f"%{value.name} has the size {dim!r} on axis {axis}", f"graph {graph.name}")
+                raise _refused(
+                    f"%{value.name} has the size {dim!r} on axis {axis}", f"graph {graph.name}", str(dim)
+                )
     _check_masks(graph)
     if not traced:
         _check_rows_apart(graph, info)
@@ -82,11 +84,12 @@ def check_states(graph: Graph) -> None:
             )
 
 
-def _refused(what: str, where: str) -> UserError:
+def _refused(what: str, where: str, size: str = "NAME") -> UserError:
     return UserError(
         f"{what}, which the tvm target cannot fill up",
         where=where,
-        hint="export the model with a fixed size there, or use `target: ort` for this device",
+        hint=f"write dims: {{{size}: {{exactly: N}}}} in model.yaml where an ONNX file is compiled, "
+        "or use `target: ort` for this device",
     )
 
 

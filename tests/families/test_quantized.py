@@ -11,7 +11,6 @@ from partc.ir.text import parse_module
 from tests.families.quantized import PRECISIONS, Tiny, check_quantized, import_tiny
 from tests.families.test_required import REQUIRED
 from tests.families.tiny import tiny_config
-from tests.processors import SATURATES
 
 pytestmark = [pytest.mark.hf]
 
@@ -37,12 +36,9 @@ STATES = {
 @pytest.mark.parametrize("family", [*DISTINCT, *(pytest.param(f, marks=pytest.mark.slow) for f in OTHERS)])
 def test_ort(family: str, tmp_path: Path) -> None:
     tiny = _import(family, tmp_path, "ort")
-    if not SATURATES:
-        _check(tiny, "int8", "attention", "position")
+    _check(tiny, "int8", "attention", "position")
     _check(tiny, "int4")
     for precision, operator in OPERATORS.items():
-        if precision == "int8" and SATURATES:
-            continue
         assert operator in " ".join(_operators(tmp_path / f"{precision}3"))
 
 

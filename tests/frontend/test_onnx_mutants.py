@@ -233,7 +233,7 @@ def test_sizes_of_different_names_have_different_symbols(folder: Path) -> None:
     dims = model.graph.input[0].type.tensor_type.shape.dim
     dims[0].dim_param, dims[2].dim_param, dims[3].dim_param = "a b", "a_b", "a b"
     path.write_bytes(model.SerializeToString())
-    config = ModelConfig(OnnxFile(path), task="graph", dims={"a_b": 2, "a_b_1": 8})
+    config = ModelConfig(OnnxFile(path), task="graph", dims={"a b": 2, "a_b": 8})
     assert load_module(config).graph.inputs[0].shape == ("a_b", 3, "a_b_1", "a_b")
 
 

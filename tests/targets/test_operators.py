@@ -14,7 +14,6 @@ from partc.ir.effects import updates
 from partc.ir.graph import Module, Node, Weight
 from partc.ir.operators import OPERATORS
 from partc.pipeline.registry import TARGETS, load_target
-from tests.processors import SATURATES
 from tests.runtime.engines.hostile import check_kernels
 from tests.targets.compiled_steps import MAX, Compiled, Reference, module_of, with_attributes, write_weights
 from tests.targets.operator_cases import CASES, EXPERTS, STEPS, VOCAB, Cases, OneStep, inputs_of
@@ -40,9 +39,6 @@ def test_a_target_computes_what_the_reference_does(operator: str, target: str, t
             return
         cases.leave_out(refused)
         module = module_of(cases.text, tmp_path, target, max(STEPS))
-    if target == "ort" and SATURATES and (inexact := _of_8_bits(module)):
-        cases.leave_out(inexact)
-        module = module_of(cases.text, tmp_path, target, max(STEPS))
     assert cases.outputs
     compiled = Compiled(module, tmp_path / "build")
     for batch, steps in STEPS.items():
@@ -51,12 +47,6 @@ def test_a_target_computes_what_the_reference_does(operator: str, target: str, t
         _compare(operator, cases, steps, reference, compiled)
     if target == "tvm":
         check_kernels(tmp_path / "build" / "devices" / "phone")
-
-
-def _of_8_bits(module: Module) -> set[str]:
-    """The outputs of products with weights of 8 bits, which onnxruntime computes inexactly on some processors."""
-    products = [node for node in module.graph.nodes if node.op == "partc.QuantizedMatMul"]
-    return {node.outputs[0].name for node in products if node.attributes["bits"] == 8}
 
 
 def _refused(module: Module, target: str) -> set[str]:

@@ -9,17 +9,17 @@ import pytest
 from safetensors.numpy import save_file
 
 from partc.errors import UserError
+from partc.ir.graph import Constant
 from partc.ir.quantization import dequantize, quantize, scales
 from targets.ort import OrtTarget
-from tests.processors import exact_int8
 from tests.targets.numpy_attention import Array
 from tests.targets.ort_session import Session
 
 pytestmark = pytest.mark.ort
 
-INT8 = pytest.param(8, 0, marks=exact_int8)
-TOLERANCE = {4: 0.02, 8: 0.02}
-"""Of the largest result: activations are rounded to 8 bits."""
+INT8 = (8, 0)
+TOLERANCE = {4: 0.02, 8: 0.03}
+"""Of the largest result: activations are rounded to 8 bits, or to 7 where the processor is not known to have VNNI."""
 
 
 def leaf(key: str, bits: int, block: int, shape: str, step: str) -> str:
@@ -218,3 +218,40 @@ def test_a_tied_head_is_stored_once(tmp_path: Path, rng: np.random.Generator, bi
 def test_an_accuracy_level_that_there_is_not(level: int) -> None:
     with pytest.raises(UserError, match="no accuracy level"):
         OrtTarget(accuracy_level=level).check()
+
+
+@pytest.mark.parametrize(
+    ("target", "zero"),
+    [
+        (OrtTarget(), 64),
+        (OrtTarget(arch="x86_64"), 64),
+        (OrtTarget(arch="x86_64", features=("avx2", "avx512")), 64),
+        (OrtTarget(arch="x86_64", features=("vnni",)), 128),
+        (OrtTarget(arch="x86_64", features=("avxvnni",)), 128),
+        (OrtTarget(arch="aarch64"), 128),
+        (OrtTarget(arch="x86_64", int8_products="rows"), 128),
+        (OrtTarget(arch="aarch64", int8_products="narrow-rows"), 64),
+    ],
+)
+def test_products_of_8_bits_follow_the_processor(
+    tmp_path: Path, rng: np.random.Generator, target: OrtTarget, zero: int
+) -> None:
+    """Where products of 8 bits may overflow, activations have 7; the processor that compiles does not matter."""
+    target.check_options()
+    run = session(product(40, 64, 8, 0), tmp_path, rng.standard_normal((40, 64)).astype(np.float32), target)
+    (product_node,) = (node for node in run.graph.nodes if node.op == "com.microsoft.MatMulIntegerToFloat")
+    constant = product_node.inputs[4]
+    assert isinstance(constant, Constant)
+    assert constant.array == zero
+
+
+def test_the_largest_operands_do_not_overflow(tmp_path: Path) -> None:
+    """All of the largest magnitude, where sums of two products in 16 bits would saturate by a third."""
+    run = session(product(40, 256, 8, 0), tmp_path, np.ones((40, 256), np.float32))
+    x = np.ones((1, 5, 256), np.float32)
+    np.testing.assert_allclose(run.run(x=x)["y"], 256, rtol=1e-3)
+
+
+def test_unknown_features() -> None:
+    with pytest.raises(UserError, match="there is no feature 'VNNI'"):
+        OrtTarget(features=("VNNI",)).check_options()

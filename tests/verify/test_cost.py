@@ -13,6 +13,7 @@ import pytest
 from partc.config.model import ModelConfig, RandomModel
 from partc.ir.quantization import Quantization
 from partc.verify.cost import Sums, cost_of_text, log_softmax, perplexity
+from partc.verify.modules import Shapes
 from partc.verify.passages import Passage
 from partc.verify.reference import Reference
 
@@ -82,8 +83,8 @@ class _Table(Reference):
         (ids,) = inputs["input_ids"]
         return {"logits": np.array([[self.table[place % 2, token] for place, token in enumerate(ids)]])}
 
-    def activations(self, inputs: Mapping[str, Array], shapes: set[tuple[int, ...]]) -> list[Array]:
-        return []
+    def counterparts(self, inputs: Mapping[str, Array], shapes: Shapes) -> dict[str, list[Array]]:
+        return {}
 
 
 class _Steps:

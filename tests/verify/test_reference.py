@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from partc.errors import ModelError
-from partc.verify.reference import OnnxReference
+from partc.verify.onnx_reference import OnnxReference
 
 pytestmark = pytest.mark.ort
 
@@ -33,11 +33,8 @@ def _file(folder: Path, op: str = "Relu", **versions: Any) -> Path:
 def test_outputs_and_what_is_computed_on_the_way(tmp_path: Path) -> None:
     reference = OnnxReference(_file(tmp_path))
     assert reference.outputs(X)["y"].tolist() == [[0.0, 2.0]]
-    assert sorted(value.tolist() for value in reference.activations(X, {(1, 2)})) == [
-        [[-1.0, 2.0]],
-        [[0.0, 2.0]],
-    ]
-    assert reference.activations(X, {(2, 1)}) == []
+    found = reference.tensors(X, {"a", "y"})
+    assert {name: array.tolist() for name, array in found.items()} == {"a": [[-1.0, 2.0]], "y": [[0.0, 2.0]]}
 
 
 @pytest.mark.parametrize("version", ["1.20.1", onnxruntime.__version__])
@@ -56,8 +53,8 @@ def test_weights_beside_a_file_are_found(
     )
     monkeypatch.setattr(onnxruntime, "__version__", version)
     monkeypatch.chdir(tmp_path)
-    found = OnnxReference(Path("net.onnx")).activations(X, {(1, 2)})
-    assert sorted(value.tolist() for value in found) == [[[-2.0, 6.0]], [[2.0, -6.0]]]
+    found = OnnxReference(Path("net.onnx")).tensors(X, {"a", "y"})
+    assert sorted(value.tolist() for value in found.values()) == [[[-2.0, 6.0]], [[2.0, -6.0]]]
 
 
 def test_an_error_without_words_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,15 +89,15 @@ def test_weights_beside_a_file_may_be_more_than_protobuf_writes(tmp_path: Path) 
         opset_imports=[helper.make_opsetid("", 17)],
     )
     (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
-    found = OnnxReference(tmp_path / "net.onnx").activations({"x": np.array([rows - 1])}, {(1, 2)})
+    found = OnnxReference(tmp_path / "net.onnx").tensors({"x": np.array([rows - 1])}, {"a", "y"})
     (tmp_path / "net.bin").unlink()
-    assert sorted(value.tolist() for value in found) == [[[0.0, 0.0]], [[1.0, 1.0]]]
+    assert sorted(value.tolist() for value in found.values()) == [[[0.0, 0.0]], [[1.0, 1.0]]]
 
 
 @pytest.mark.parametrize("versions", [{"ir_version": 99}, {"opset": 99}])
 def test_a_file_that_is_too_new_is_said_with_its_versions(versions: dict[str, Any], tmp_path: Path) -> None:
     reference = OnnxReference(_file(tmp_path, **versions))
-    for ask in (reference.outputs, lambda inputs: reference.activations(inputs, {(1, 2)})):
+    for ask in (reference.outputs, lambda inputs: reference.tensors(inputs, {"a"})):
         with pytest.raises(
             ModelError, match=r"the file has .* 99; the installed onnxruntime, .*, reads up to"
         ) as caught:
