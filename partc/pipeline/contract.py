@@ -62,6 +62,9 @@ class Artifact:
     """Versions of what the files were made for."""
     prompt_chunk_alone: int | None = None
     """Tokens of a prompt at a time that are fastest on a device that computes alone; None: all at once."""
+    row_cost: float | None = None
+    """The time of each row of a step beside that of reading all weights once, where there is code for certain numbers
+    of rows and other steps are filled up; None: there is code for any number."""
     peak_bytes: int | None = None
     """Memory for activations that the code takes, exactly; None: what the plan estimates."""
 

@@ -27,6 +27,7 @@ from targets.tvm.machine import ARCHITECTURES, PROVIDERS, Machine, features_of_h
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.quantized import stored_bytes, write_quantized
+from targets.tvm.row_cost import row_cost
 from targets.tvm.specialise import Entry, entries_by_graph, entries_of, outputs_of, shared_sizes, specialise
 from targets.tvm.toolchain import Toolchain, check_installed, find_toolchain
 from targets.tvm.widen import widen
@@ -210,6 +211,7 @@ class TvmTarget(Target):
                 library=LibraryOptions(self.machine.name, tuple(self.machine.needs()), functions),
                 chunked_prefill=True if has_states and not self.machine.cuda else None,
             ),
+            row_cost=None if self.machine.cuda else row_cost(part.graphs, self.machine),
             toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": verified(self.machine)},
             peak_bytes=peak_bytes,
         )
