@@ -27,7 +27,8 @@ from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
 from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stage, Stages, seal_placement, stages_of
-from partc.format.program import Emit, Instruction, Program, Run, kept_by, piece_of, print_program, row_symbol
+from partc.format.program import Emit, Instruction, Program, Run, kept_by, piece_of, print_program
+from partc.format.prompt_steps import useful
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
 from partc.ir.plan import PlanFile, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
@@ -288,26 +289,18 @@ def _takes_parts(parts: Sequence[EmittedPart]) -> bool:
 
 
 def _prompt_steps(parts: Sequence[EmittedPart], info: ModelInfo) -> tuple[tuple[int, int], ...]:
-    """The sizes of step that all devices with code for certain sizes have, each with its cost; none where none has."""
-    sized = [item.artifact for item in parts if item.artifact.row_cost is not None]
+    """The sizes of step that all devices with code for certain sizes have, each with its cost; none where none has.
+
+    Those that several smaller ones replace are left out.
+    """
+    sized = [item.artifact.step_costs for item in parts if item.artifact.step_costs]
     if not sized or not _takes_parts(parts):
         return ()
     most = _prompt_chunk(parts, info) or info.max_sequence
-    common = set[int].intersection(*(_row_sizes(artifact) for artifact in sized))
-    row_cost = max(artifact.row_cost or 0.0 for artifact in sized)
-    return tuple((rows, round(1000 * (1 + rows * row_cost))) for rows in sorted(common) if rows <= most)
-
-
-def _row_sizes(artifact: Artifact) -> set[int]:
-    """The numbers of rows of one sequence that all sub-modules of steps have code for."""
-    library = artifact.engine.library
-    every = (library.functions if library else {}).items()
-    found = [
-        {rows for sequences, rows in functions.entries if sequences == 1}
-        for name, functions in every
-        if row_symbol(name) == "sequence"
-    ]
-    return set[int].intersection(*found) if found else set()
+    common = sorted(set[int].intersection(*map(set, sized)))
+    return useful(
+        [(rows, round(1000 * max(costs[rows] for costs in sized))) for rows in common if rows <= most]
+    )
 
 
 def tensor_type(value: Value) -> TensorType:

@@ -124,7 +124,8 @@ class Submodule(Data, frozen=True):
     states: tuple[State, ...] = ()
     """Buffers that it keeps from step to step."""
     covers: tuple[Count, Count] | None = None
-    """First and last of the plan's sub-modules that it computes; null: not known."""
+    """First and last of the plan's sub-modules that it computes, all of it or the part that its phase needs: what runs
+    in first steps alone (`_once`) and what runs in all steps name the same ones; null: made without a plan."""
 
 
 class Model(Data, frozen=True):

@@ -17,7 +17,7 @@ Size = tuple[int, int]
 def steps_of(width: int, sizes: Sequence[Size]) -> list[int]:
     """The rows of each step of a prompt of `width` tokens, the most first; O(steps + sizes²).
 
-    `sizes`: not empty, smallest first.
+    `sizes`: not empty, smallest first, and `useful`.
     """
     return _cheapest(width, sizes)[1]
 
@@ -35,6 +35,15 @@ def _cheapest(width: int, sizes: Sequence[Size]) -> tuple[int, list[int]]:
     left_cost, others = _cheapest(left, sizes)
     exact = (count * cost + left_cost, [rows] * count + others)
     return filled if filled and filled[0] <= exact[0] else exact
+
+
+def useful(sizes: Sequence[Size]) -> tuple[Size, ...]:
+    """The sizes without those that cost as much as several smaller ones for the same rows; smallest first."""
+    found: list[Size] = []
+    for rows, cost in sorted(sizes):
+        if not found or cost < _cheapest(rows, found)[0]:
+            found.append((rows, cost))
+    return tuple(found)
 
 
 def most_steps(width: int, sizes: Sequence[Size]) -> int:

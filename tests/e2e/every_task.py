@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
 from partc.balance.artifacts import Artifacts, read_artifacts
 from partc.cli.main import run
+from partc.format.dtypes import Array
 from partc.format.role import source_role
+from partc.format.tasks import INPUT_IDS
 from partc.plan.stages import devices_of
 
 DEVICES = """
@@ -26,15 +27,6 @@ links: {default: {bandwidth: 1 Gbit/s, latency: 1 ms}}
 _TEXT = "vocab_size: 97, bos_token_id: 1, eos_token_id: 2, pad_token_id: 0"
 _LAYERS = "hidden_size: 32, intermediate_size: 48, num_attention_heads: 4"
 _LLAMA = f"model_type: llama, {_TEXT}, {_LAYERS}, num_hidden_layers: 3, num_key_value_heads: 2"
-_T5 = (
-    f"model_type: t5, {_TEXT}, d_model: 32, d_kv: 8, d_ff: 48, num_layers: 2, num_decoder_layers: 2, num_heads: 4, "
-    "decoder_start_token_id: 0"
-)
-_WHISPER = (
-    f"model_type: whisper, {_TEXT}, d_model: 32, encoder_layers: 2, decoder_layers: 2, encoder_attention_heads: 4, "
-    "decoder_attention_heads: 4, encoder_ffn_dim: 48, decoder_ffn_dim: 48, decoder_start_token_id: 1, "
-    "forced_eos_token_id: null, num_mel_bins: 16, max_source_positions: 24, max_target_positions: 64"
-)
 _BERT = f"model_type: bert, {_TEXT}, {_LAYERS}, num_hidden_layers: 3, num_labels: 3"
 _VIT = f"model_type: vit, {_LAYERS}, num_hidden_layers: 3, image_size: 32, patch_size: 8, num_labels: 3"
 
@@ -42,6 +34,18 @@ _VIT = f"model_type: vit, {_LAYERS}, num_hidden_layers: 3, image_size: 32, patch
 def _config(fields: str, task: str, more: str = "") -> Callable[[Path], str]:
     """A model of random weights, from a config alone."""
     return lambda _: f"model: {{config: {{{fields}}}, seed: 1}}\ntask: {task}\n{more}"
+
+
+def _source(family: str, more: str = "") -> Callable[[Path], str]:
+    """A checkpoint whose answers depend on the source."""
+
+    def make(folder: Path) -> str:
+        from tests.families.sources import save_family
+
+        config = save_family(family, folder / "checkpoint", 1)
+        return f"model: {folder / 'checkpoint'}\ntask: {config.task}\n{more}{_ANSWER}"
+
+    return make
 
 
 def _media(family: str) -> Callable[[Path], str]:
@@ -75,8 +79,8 @@ _WORK = "workload: {prompt: 8, generate: 8}\n"
 _ANSWER = f"max_sequence: 32\n{_WORK}"
 _MODELS: Mapping[str, Callable[[Path], str]] = {
     "text": _config(_LLAMA, "text-generation", _ANSWER),
-    "text-to-text": _config(_T5, "text2text-generation", f"max_source: 16\n{_ANSWER}"),
-    "speech": _config(_WHISPER, "automatic-speech-recognition", _ANSWER),
+    "text-to-text": _source("t5", "max_source: 16\n"),
+    "speech": _source("whisper"),
     "picture-in-text": _media("llava"),
     "sound-in-text": _media("qwen2_audio"),
     "classifier": _config(_BERT, "text-classification", "max_sequence: 32\n"),
@@ -128,16 +132,17 @@ def make(task: str, folder: Path) -> Made:
     return Made(task, folder)
 
 
-def inputs_of(made: Made) -> dict[str, Any]:
-    """The tensors of one request, random ones, and token ids where it has any."""
+def inputs_of(made: Made) -> dict[str, Array]:
+    """The tensors of one request, random ones; token ids are its prompt."""
     role = source_role(made.build)
     rng = np.random.default_rng(3)
-    sizes = {**role.dims, "batch": 1, "sequence": 5, "source": 5}
-    given: dict[str, Any] = {}
+    sizes = {**role.dims, "batch": 1, "sequence": 5}
+    given: dict[str, Array] = {}
+    if role.takes_tokens:
+        rows = [role.model.placeholder_token] * role.model.placeholders
+        given[INPUT_IDS] = np.array([[5, 6, *rows, *rng.integers(3, 90, 4)]], np.int64)
     for name, kind in role.inputs.items():
         shape = [sizes[size] if isinstance(size, str) else size for size in kind.shape]
-        is_float = kind.dtype.startswith("float")
-        given[name] = (
-            rng.standard_normal(shape).astype(kind.dtype) if is_float else rng.integers(3, 90, shape)
-        )
+        if kind.dtype.startswith("float"):
+            given[name] = rng.standard_normal(shape).astype(kind.dtype)
     return given

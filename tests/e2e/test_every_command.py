@@ -24,6 +24,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.format.placement import stages_of
+from partc.format.role import source_role
 from partc.plan.file import PLAN_FILE, read_plan
 from partc.plan.simulate.build import read_build, workflow
 from partc.plan.simulate.case import read_case, simulate
@@ -110,11 +111,11 @@ def test_moves_of_a_request_that_keeps_what_it_read(made: Of, task: str) -> None
     found = made(task)
     artifacts, given = found.artifacts, inputs_of(found)
     expected = DirectRing(found.build).generate_from([given], COUNT)[0][0]
-    other_source = {name: array[..., ::-1].copy() for name, array in given.items()}
-    assert DirectRing(found.build).generate_from([other_source], COUNT)[0][0] != expected
-    for indices, other in found.movable:
+    other = {name: array[..., ::-1].copy() for name, array in given.items()}
+    assert DirectRing(found.build).generate_from([other], COUNT)[0][0] != expected, "the source is read"
+    for indices, device in found.movable:
         names = devices_of(artifacts.stages)
-        placement = artifacts.place(stages_of([other if j in indices else n for j, n in enumerate(names)]))
+        placement = artifacts.place(stages_of([device if j in indices else n for j, n in enumerate(names)]))
         assert placement.programs != artifacts.compiled.programs
         assert DirectRing(found.build).moved(given, COUNT, placement, behind=4) == expected
 
@@ -124,8 +125,8 @@ def test_moves_of_a_request_that_keeps_what_it_read(made: Of, task: str) -> None
 def test_commands_that_start_processes(made: Of, task: str, tmp_path: Path, capsys: Capture) -> None:
     found, build = made(task), str(made(task).build)
     np.savez(tmp_path / "inputs.npz", **inputs_of(found))
-    asked = ["--token-ids", "5,6,7,8,9"] if task in ("text", "text-to-text") else []
-    asked = asked or ["--input", str(tmp_path / "inputs.npz")]
+    by_tokens = source_role(found.build).takes_tokens
+    asked = ["--token-ids", "5,6,7,8,9"] if by_tokens else ["--input", str(tmp_path / "inputs.npz")]
     target = ["--target", str(found.folder / "devices.yaml"), "--quick", "-o", str(tmp_path / "profile")]
     for arguments in (
         ["run", build, *asked, *(["--tokens", "6"] if task in GENERATING else []), "--runner", "python"],
