@@ -67,4 +67,5 @@ def _bits(weight: Weight) -> int:
     match weight.source:
         case Step(op="quantize" | "scales", arguments=(int(bits), *_)):
             return bits
-    return 16 if weight.dtype in ("f16", "bf16") else 32
+        case _:
+            return 16 if weight.dtype in ("f16", "bf16") else 32

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -76,32 +76,32 @@ def lengths_of(sizes: Sequence[int], most: int, every: int) -> list[int]:
     return sorted(n for n in {*near, *between, *range(every, most + 1, every), most} if 1 <= n <= most)
 
 
-def measured(engine: Uncut, lengths: Iterable[int], sizes: Sequence[int], tries: int) -> list[Length]:
-    """The times of all lengths, those of `sizes` first."""
-    filled = {size: _least_ms(engine, [size], tries) for size in sizes}
+def measured(engine: Uncut, lengths: Sequence[int], sizes: Sequence[int], tries: int) -> list[Length]:
+    """The times of all lengths and sizes, in turns."""
+    steps = {tokens: engine.parts(tokens) for tokens in lengths}
+    asked = {(rows,) for rows in sizes} | {tuple(parts) for parts in steps.values()}
+    least = dict.fromkeys(sorted(asked), float("inf"))
+    for _ in range(tries):
+        for each, before in least.items():
+            least[each] = min(before, _prompt_ms(engine, each))
     found = []
     for tokens in lengths:
         at = bisect_left(sizes, tokens)
         above, below = sizes[at], sizes[at if sizes[at] == tokens else at - 1]
         part = (tokens - below) / (above - below) if above > below else 0.0
-        share = filled[below] + part * (filled[above] - filled[below])
-        steps = engine.parts(tokens)
-        parts = filled[tokens] if steps == [tokens] and tokens in filled else _least_ms(engine, steps, tries)
-        found.append(Length(tokens, tuple(steps), parts, filled[above], share))
-        print(_row(found[-1]), flush=True)
+        filled, smaller = least[(above,)], least[(below,)]
+        share = smaller + part * (filled - smaller)
+        found.append(Length(tokens, tuple(steps[tokens]), least[tuple(steps[tokens])], filled, share))
     return found
 
 
-def _least_ms(engine: Uncut, steps: Sequence[int], tries: int) -> float:
-    """Processor time of a prompt in these steps, the least of several tries."""
-    times = []
-    for _ in range(tries):
-        began, position = time.process_time(), 0
-        for rows in steps:
-            engine.step(rows, position)
-            position += rows
-        times.append(time.process_time() - began)
-    return 1000 * min(times)
+def _prompt_ms(engine: Uncut, steps: Sequence[int]) -> float:
+    """Processor time of a prompt in these steps."""
+    began, position = time.process_time(), 0
+    for rows in steps:
+        engine.step(rows, position)
+        position += rows
+    return 1000 * (time.process_time() - began)
 
 
 def _row(found: Length) -> str:
@@ -156,6 +156,7 @@ def main() -> int:
     wanted = lengths_of(sizes, options.most, options.every)
     found = measured(engine, wanted, sizes[: bisect_left(sizes, options.most) + 1], options.tries)
     about = {"model": options.model, "processor": processor_name(), "tries": options.tries}
+    print(*map(_row, found), sep="\n")
     if options.json:
         options.json.write_text(
             json.dumps({**about, "lengths": [asdict(one) for one in found]}, indent=1) + "\n"
