@@ -8,7 +8,8 @@ json_text    the one reader of JSON, which is strict
 digests      SHA-256 of files and of data, canonical JSON
 safetensors  reader and writer of weight files
 program      instructions; program_text their text, program_rules the checker
-build        what a compile made and a re-plan cannot change: build.json
+build        what a compile made and a re-plan cannot change: build.json; build_rules its checks
+prompt_steps the steps of a prompt where there is code for certain numbers of rows
 placement    what a re-plan changes: placement.json
 reading      JSON into structs, with errors that name file and key
 role         one device's view of a build and a placement

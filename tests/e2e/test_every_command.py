@@ -6,9 +6,9 @@
 | simulate, report, deploy, move --dry-run | ok | ok | ok | ok | ok | ok | ok |
 | run, verify, profile | ok | ok | ok | ok | ok | ok | ok |
 | watch --once, move (of a ring that runs) | ok | ok | ok | ok | ok | ok | ok |
-| serve | ok | ok | (1) | ok | (2) ok | (1) | (1) |
+| serve | (2) | (2) | (1) | (2) | (1), (2) | (1) | (1) |
 
-(1) "partc serve serves models that generate text, and encoders", in `REFUSED`. (2) A classifier is refused like (1).
+(1) Refused in a sentence, `REFUSED`: speech, classifiers, pictures and graphs. (2) Served; tests/serve has these.
 Commands that start processes are in the tier `slow`.
 """
 
