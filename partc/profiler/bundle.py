@@ -62,7 +62,9 @@ def write_profile_bundles(
         shutil.rmtree(folder / name, ignore_errors=True)
     builds: dict[str, Build] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        groups = [(write_numbers(Path(scratch), work.sizes), probe_graphs(work.sizes))]
+        groups: list[tuple[ModelInfo, Sequence[Graph]]] = [
+            (write_numbers(Path(scratch), work.sizes), probe_graphs(work.sizes))
+        ]
         if model:
             info, graphs = model
             groups.append((replace(info, max_requests=1), graphs))  # one request is measured at a time

@@ -119,7 +119,7 @@ class Made:
         artifacts = self.artifacts
         owner = devices_of(artifacts.stages)
         shared = [piece for piece in artifacts.pieces if len(piece.holders) > 1]
-        return [(piece.indices, *(piece.holders - {owner[piece.first]})) for piece in shared]
+        return [(piece.indices, min(piece.holders - {owner[piece.first]})) for piece in shared]
 
 
 def make(task: str, folder: Path) -> Made:

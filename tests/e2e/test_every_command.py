@@ -124,7 +124,7 @@ def test_moves_of_a_request_that_keeps_what_it_read(made: Of, task: str) -> None
 @pytest.mark.parametrize("task", TASKS)
 def test_commands_that_start_processes(made: Of, task: str, tmp_path: Path, capsys: Capture) -> None:
     found, build = made(task), str(made(task).build)
-    np.savez(tmp_path / "inputs.npz", **inputs_of(found))
+    np.savez(tmp_path / "inputs.npz", **inputs_of(found))  # type: ignore[arg-type]
     by_tokens = source_role(found.build).takes_tokens
     asked = ["--token-ids", "5,6,7,8,9"] if by_tokens else ["--input", str(tmp_path / "inputs.npz")]
     target = ["--target", str(found.folder / "devices.yaml"), "--quick", "-o", str(tmp_path / "profile")]
