@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from partc.config.devices import load_devices
 from partc.errors import PlanError
 from partc.format.placement import Stage, Stages
-from partc.format.program import ONCE, Keep, Program, Run, Sample
+from partc.format.program import ONCE, Program, Run, Sample
 from partc.ir.edit import Names
 from partc.ir.equality import same_parts
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Module, Node, Part, Value
-from partc.ir.once import is_of_request, once_nodes, once_values
+from partc.ir.once import is_of_request, once_nodes
 from partc.ir.plan import PlanFile, losses_of
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
+from partc.plan.programs import Calls, Whole, placement_programs
 from partc.plan.stages import (
     SOURCE,
     Ends,
-    Step,
     part_name,
     pieces_in,
     pieces_of,
     places_of,
-    programs_of,
     route,
 )
 from passes.map_dependencies import maker_of
@@ -66,13 +65,6 @@ class Flow:
     """Stage → values that later stages of the same device read."""
     results: dict[int, list[Value]]
     """Stage → outputs of the whole graph that it has."""
-    once: frozenset[Value] = frozenset()
-    """The values that only the first step of a request makes."""
-
-    def later(self) -> Flow:
-        """The flow of the steps behind the first one."""
-        left = {ends: [v for v in values if v not in self.once] for ends, values in self.messages.items()}
-        return replace(self, messages={ends: values for ends, values in left.items() if values})
 
     def received(self, place: int) -> list[Value]:
         """The values that a stage is sent, in the order of the senders."""
@@ -142,40 +134,29 @@ def _programs(
     module: Module, stages: Stages, pieces: Stages, graphs: Sequence[_Piece], token: Value | None
 ) -> dict[str, dict[str, Program]]:
     """Device → phase → its program under one placement of the pieces."""
-    flow = flow_of(module, stages, token)
-    first = _phase_programs(module, stages, pieces, [piece.graphs for piece in graphs], flow, token)
-    if not module.info.has_states:
-        return {device: {"prefill": program} for device, program in first.items()}
-    steps = [[] if piece.steps is None else [piece.steps] for piece in graphs]
-    later = _phase_programs(module, stages, pieces, steps, flow.later(), token)
-    given = {value.name for value in module.graph.inputs if not is_of_request(value)}
-    return {
-        device: {"prefill": with_kept(program, later[device], given), "decode": later[device]}
-        for device, program in first.items()
-    }
+    numbers = [pieces_in(stage, pieces) for stage in stages]
+    placed = tuple(
+        Stage((found[0], found[-1]), stage.devices, stage.share)
+        for found, stage in zip(numbers, stages, strict=True)
+    )
+    calls = [Calls(_call(piece.once), _call(piece.steps)) for piece in graphs]
+    return placement_programs(placed, calls, _whole(module, token), _phases(module))
 
 
-def _phase_programs(
-    module: Module,
-    stages: Stages,
-    pieces: Stages,
-    graphs: Sequence[Sequence[Graph]],
-    flow: Flow,
-    token: Value | None,
-) -> dict[str, Program]:
-    """Device → its program of one phase, in which the pieces run these graphs."""
-    calls = [
-        [Run(graph.name, _names(graph.inputs), _names(graph.outputs)) for graph in some] for some in graphs
-    ]
-    runs = [[call for number in pieces_in(stage, pieces) for call in calls[number]] for stage in stages]
-    return programs_of(stages, _step(module, runs, flow, token))
+def _call(graph: Graph | None) -> Run | None:
+    return None if graph is None else Run(graph.name, _names(graph.inputs), _names(graph.outputs))
 
 
-def with_kept(first: Program, later: Program, given: Collection[str]) -> Program:
-    """The program of the first step, keeping what later steps read and do not make themselves."""
-    made = {*given, *(name for item in later for name in item.writes)}
-    kept = tuple(dict.fromkeys(name for item in later for name in item.reads if name not in made))
-    return (*first, Keep(kept)) if kept else first
+def _whole(module: Module, token: Value | None) -> Whole:
+    """What a request of the graph is given and gets."""
+    inputs, outputs = module.graph.inputs, module.graph.outputs
+    return Whole(
+        given={value.name: not is_of_request(value) for value in inputs if not value.is_step},
+        on_devices=frozenset(value.name for value in inputs if value.is_step),
+        results=_names([token] if token else outputs),
+        sample=Sample(outputs[0].name, token.name) if token else None,
+        order=[value.name for value in module.graph.values()],
+    )
 
 
 def _graphs_on(
@@ -269,7 +250,7 @@ def flow_of(module: Module, stages: Stages, token: Value | None) -> Flow:
         for node in readers.get(value, ())
         if node in home
     ]
-    flow = Flow(route(stages, uses), {}, {}, once_values(module.graph))
+    flow = Flow(route(stages, uses), {}, {})
     for value, made, reader in uses:
         sender, receiver = place[made], place[reader]
         if sender != receiver and stages[sender].device == stages[receiver].device:
@@ -340,17 +321,6 @@ def _clone_node(node: Node, clones: dict[Value, Value]) -> Node:
     inputs = [None if value is None else _clone(value, clones) for value in node.inputs]
     outputs = [_clone(value, clones) for value in node.outputs]
     return Node(node.op, inputs, outputs, dict(node.attributes), node.scope)
-
-
-def _step(module: Module, runs: Sequence[Sequence[Run]], flow: Flow, token: Value | None) -> Step:
-    """The step by names: the last device samples a token from the logits that it has as its result."""
-    samples = {place: Sample(values[0].name, token.name) for place, values in flow.results.items() if token}
-    return Step(
-        runs=runs,
-        messages={ends: _names(values) for ends, values in flow.messages.items()},
-        emitted=_names([token] if token else module.graph.outputs),
-        samples=samples,
-    )
 
 
 def _names(values: Sequence[Value]) -> tuple[str, ...]:

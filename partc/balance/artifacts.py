@@ -14,16 +14,16 @@ from partc.balance.pieces import Piece, Pieces, to_pieces
 from partc.errors import PlanError
 from partc.format.build import Build, Submodule, load_build
 from partc.format.placement import Placement, Stages, seal_placement
-from partc.format.program import Emit, Program, Run, Sample, print_program
+from partc.format.program import ONCE, Emit, Program, Run, Sample, piece_of, print_program
 from partc.format.reading import RECOMPILE, convert
-from partc.format.role import device_folders, source_role
+from partc.format.role import STEP_INPUTS, device_folders, source_role
 from partc.plan.evaluate import evaluate
 from partc.plan.figures import placement_figures
 from partc.plan.file import PLAN_FILE, has_groups, read_plan
 from partc.plan.layers import Shape, Span
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
-from partc.plan.stages import SOURCE, Ends, Step, places_of, programs_of, route
+from partc.plan.programs import Calls, Whole, placement_programs
 
 _COPIES = "`overlap: 1` or `survive: one` in devices.yaml lay more there"
 _ROOM = "move fewer sub-modules, or others besides"
@@ -50,18 +50,19 @@ class Artifacts:
     @cached_property
     def pieces(self) -> Pieces:
         """The pieces, and who holds each."""
-        return tuple(
-            Piece(
-                *self._spans[name], frozenset(d for d, build in self.builds.items() if name in _held(build))
-            )
-            for name in self.names
-        )
+        return tuple(Piece(*self._spans[name], self._holders(name)) for name in self.names)
 
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:
         """Piece → its sub-modules of the plan."""
         held = (item for build in self.builds.values() for item in build.submodules)
-        return {item.name: item.covers for item in held if item.covers is not None}
+        return {piece_of(item.name): item.covers for item in held if item.covers is not None}
+
+    def _holders(self, piece: str) -> frozenset[str]:
+        """The devices on whose disks all files of a piece lie."""
+        files = {device: {*_held(build)} & {piece, piece + ONCE} for device, build in self.builds.items()}
+        every = set[str]().union(*files.values())
+        return frozenset(device for device, found in files.items() if found == every)
 
     @property
     def stages(self) -> Stages:
@@ -80,15 +81,18 @@ class Artifacts:
         evaluation = evaluate(self.problem, stages)
         if evaluation.violations:
             raise PlanError(f"the placement cannot be: {evaluation.violations[0]}", hint=_ROOM)
-        programs = self._programs(here)
         phases = self.compiled.stages
-        runs = {item.submodule: device for device in programs for item in _runs(programs[device])}
+        programs = placement_programs(here, self._calls, self._whole, phases)
+        runs = {self.names[piece]: stage.device for stage in here for piece in stage.indices}
         return seal_placement(replace(
             self.compiled,
             epoch=0,
             ring=tuple(programs),
             stages=dict.fromkeys(phases, stages),
-            programs={phase: {name: print_program(programs[name]) for name in programs} for phase in phases},
+            programs={
+                phase: {name: print_program(program[phase]) for name, program in programs.items()}
+                for phase in phases
+            },
             predicted=placement_figures(evaluation.predicted, self.compiled.predicted.get("prefill_tokens")),
             mirrors=self._kept_mirrors(runs, evaluation.free_bytes(self.problem)),
         ))  # fmt: skip
@@ -131,47 +135,23 @@ class Artifacts:
         spans = [piece.span for piece in self.pieces if device in piece.holders]
         return f"sub-modules {', '.join(spans)}" if spans else "none"
 
-    def _programs(self, here: Stages) -> dict[str, Program]:
-        """Device → its program for stages of pieces."""
-        calls = [
-            [_held(self.builds[stage.device])[self.names[place]] for place in stage.indices] for stage in here
-        ]
-        messages, samples = self._messages(here, [call for stage in calls for call in stage])
-        runs = [[Run(item.name, item.inputs, item.outputs) for item in stage] for stage in calls]
-        return programs_of(here, Step(runs, messages, self._emitted.values, samples))
+    @cached_property
+    def _calls(self) -> list[Calls]:
+        """The calls of every piece."""
+        found = {item.name: item for build in self.builds.values() for item in build.submodules}
+        calls = {name: Run(name, item.inputs, item.outputs) for name, item in found.items()}
+        return [Calls(calls.get(name + ONCE), calls.get(name)) for name in self.names]
 
-    def _messages(
-        self, here: Stages, calls: list[Submodule]
-    ) -> tuple[dict[Ends, list[str]], dict[int, Sample]]:
-        """The messages of a step, those of the way back among them, and who samples."""
-        makers = {port.name: SOURCE for port in self.builds[self.compiled.source].inputs}
-        makers |= {name: place for place, call in enumerate(calls) for name in call.outputs}
-        uses = [
-            (name, maker, reader)
-            for name, maker in makers.items()  # in the order in which they are made, as the compiler's messages are
-            for reader, call in enumerate(calls)
-            if name in call.inputs and reader != maker
-        ]
-        messages = route(here, uses)
-        homes = places_of(here)
-        if self._sample is not None:
-            maker = homes[makers[self._sample.logits]]
-            self._return(here, messages, maker, self._sample.token)
-            return messages, {maker: self._sample}
-        for name in self._emitted.values:
-            self._return(here, messages, homes[makers[name]], name)
-        return messages, {}
-
-    def _return(self, here: Stages, messages: dict[Ends, list[str]], sender: int, value: str) -> None:
-        """A value of the result goes to the source, where it is not there already."""
-        source = here[SOURCE].device
-        sent = (
-            values
-            for (begin, end), values in messages.items()
-            if begin == sender and here[end].device == source
+    @cached_property
+    def _whole(self) -> Whole:
+        """What a request is given and gets."""
+        build = self.builds[self.compiled.source]
+        return Whole(
+            given={port.name: "sequence" in port.shape for port in build.inputs},
+            on_devices=frozenset(STEP_INPUTS),
+            results=self._emitted.values,
+            sample=self._sample,
         )
-        if here[sender].device != source and not any(value in values for values in sent):
-            messages.setdefault((sender, SOURCE), []).append(value)
 
     @cached_property
     def _emitted(self) -> Emit:
@@ -232,7 +212,3 @@ def _layers(plan: Mapping[str, Any], problem: Problem, file: Path) -> tuple[Span
 def _held(build: Build) -> dict[str, Submodule]:
     """Name → piece, of all that lie on the disk of a device."""
     return {item.name: item for item in build.submodules}
-
-
-def _runs(program: Program) -> list[Run]:
-    return [item for item in program if isinstance(item, Run)]

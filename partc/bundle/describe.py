@@ -27,7 +27,8 @@ from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
 from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stage, Stages, seal_placement, stages_of
-from partc.format.program import Emit, Instruction, Program, Run, kept_by, print_program
+from partc.format.program import Emit, Instruction, Program, Run, kept_by, piece_of, print_program
+from partc.format.prompt_steps import useful
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
 from partc.ir.plan import PlanFile, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
@@ -64,7 +65,7 @@ def describe_builds(
             model=model,
             inputs=tuple(_port(value) for value in module.graph.inputs if not value.is_step),
             outputs=outputs,
-            dims=_dims(module.info),
+            dims=largest_dims(module.info),
             values=_values(module, item.part),
             submodules=_submodules(module.plan, item.artifact),
             engine=item.artifact.engine,
@@ -84,7 +85,7 @@ def _submodules(plan: PlanFile | None, artifact: Artifact) -> tuple[Submodule, .
     """The pieces of one device, each with the sub-modules of the plan that it covers."""
     pieces = enumerate(pieces_of(plan) if plan and plan.stages else ())
     covered = {part_name(number): piece.submodules for number, piece in pieces}
-    return tuple(replace(item, covers=covered.get(item.name)) for item in artifact.submodules)
+    return tuple(replace(item, covers=covered.get(piece_of(item.name))) for item in artifact.submodules)
 
 
 def describe_placement(
@@ -189,6 +190,7 @@ def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
         picture_size=info.picture_size,
         uniform_positions=info.uniform_positions,
         prompt_chunk=_prompt_chunk(parts, info),
+        prompt_steps=_prompt_steps(parts, info),
         prefix_reuse=_prefix_reuse(parts),
         step_requests=_step_requests(parts, info),
     )
@@ -270,16 +272,35 @@ def _most_rows(item: EmittedPart) -> int:
 
 
 def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:
-    """Tokens of a step at most; None where prompts go in one step, as where it keeps what it makes of a source.
+    """Tokens of a step at most; None where prompts go in one step, or in steps of the sizes that there are."""
+    size = PROMPT_CHUNK if len(parts) > 1 else parts[0].artifact.prompt_chunk_alone
+    fits = size is not None and info.max_sequence > size
+    return size if fits and _takes_parts(parts) else None
+
+
+def _takes_parts(parts: Sequence[EmittedPart]) -> bool:
+    """Whether a step of a prompt may go on behind another; not where the first keeps what it makes of a source.
 
     An engine that says nothing of it can do no part of a prompt behind another; all others can for one sequence.
     """
-    if _keeps(parts):
-        return None
     states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
-    size = PROMPT_CHUNK if len(parts) > 1 else parts[0].artifact.prompt_chunk_alone
     can = all(item.artifact.engine.chunked_prefill is not None for item in states)
-    return size if states and can and size is not None and info.max_sequence > size else None
+    return bool(states) and can and not _keeps(parts)
+
+
+def _prompt_steps(parts: Sequence[EmittedPart], info: ModelInfo) -> tuple[tuple[int, int], ...]:
+    """The sizes of step that all devices with code for certain sizes have, each with its cost; none where none has.
+
+    Those that several smaller ones replace are left out.
+    """
+    sized = [item.artifact.step_costs for item in parts if item.artifact.step_costs]
+    if not sized or not _takes_parts(parts):
+        return ()
+    most = _prompt_chunk(parts, info) or info.max_sequence
+    common = sorted(set[int].intersection(*map(set, sized)))
+    return useful(
+        [(rows, round(1000 * max(costs[rows] for costs in sized))) for rows in common if rows <= most]
+    )
 
 
 def tensor_type(value: Value) -> TensorType:
@@ -307,7 +328,8 @@ def _type_of(name: str, module: Module, graphs: Sequence[Graph]) -> TensorType:
     return TensorType("int64", ("batch",))
 
 
-def _dims(info: ModelInfo) -> dict[str, int]:
+def largest_dims(info: ModelInfo) -> dict[str, int]:
+    """The largest value of every symbol in shapes of a model's values."""
     own = {} if info.task == "graph" else {"batch": info.max_batch, "sequence": info.max_sequence}
     return {**own, **info.dims}
 
@@ -341,7 +363,7 @@ def weights_bytes(graphs: Sequence[Graph], stored_bytes: Callable[[Weight], int]
 
 def state_bytes(graphs: Sequence[Graph], info: ModelInfo) -> int:
     """Bytes of the states of one device: each request in flight has its own."""
-    sizes = _dims(info)
+    sizes = largest_dims(info)
     states = (state for graph in graphs for state in graph.states())
     each = (element_count(s.shape or (), sizes) * BY_SHORT[s.dtype or "f32"].bytes for s in states)
     return sum(each) * info.max_requests

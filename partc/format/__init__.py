@@ -9,7 +9,8 @@ digests            SHA-256 of files and of data, canonical JSON
 safetensors        reader and writer of weight files
 tasks, media       purposes of models, by the names of the hub; names of the tensors of a picture or a sound
 program, program_text, program_rules    instructions; their text; the checker
-build              what a compile made and a re-plan cannot change: build.json
+build, build_rules what a compile made and a re-plan cannot change: build.json; its checks
+prompt_steps       the steps of a prompt where there is code for certain numbers of rows
 placement          what a re-plan changes: placement.json
 contingencies      placements/without-DEVICE.json: what follows the loss of a device
 reading            JSON into structs, with errors that name file and key

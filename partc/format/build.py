@@ -16,19 +16,18 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from partc.errors import BundleError
+from partc.format.build_rules import check_build
 from partc.format.digests import data_digest
-from partc.format.dims import evaluate, size, symbols
+from partc.format.dims import size
 from partc.format.dtypes import DTYPES
 from partc.format.layouts import Layout, panel_shape
-from partc.format.plain_files import is_inside
+from partc.format.prompt_steps import most_steps
 from partc.format.reading import RECOMPILE, check_format, convert, read_object
 from partc.format.readings import Limits
 from partc.format.tasks import TASK_PATTERN, generates
 
 BUILD_FORMAT: Final = "partc-build/2"
 BUILD_FILE = "build.json"
-_COMPILED = {"plan": "cpu", "tvm": "cuda"}
-"""Engine of compiled libraries → its provider."""
 
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 DeviceName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$(?!\n)")]
@@ -125,7 +124,8 @@ class Submodule(Data, frozen=True):
     states: tuple[State, ...] = ()
     """Buffers that it keeps from step to step."""
     covers: tuple[Count, Count] | None = None
-    """First and last of the plan's sub-modules that it computes; null: not known."""
+    """First and last of the plan's sub-modules that it computes, all of it or the part that its phase needs: what runs
+    in first steps alone (`_once`) and what runs in all steps name the same ones; null: made without a plan."""
 
 
 class Model(Data, frozen=True):
@@ -166,8 +166,11 @@ class Model(Data, frozen=True):
     """Whether the sequences of a batch must be equally long, since the model has one position for all."""
     prompt_chunk: Positive | None = None
     """Tokens of a step at most where a longer prompt of one sequence goes through the ring in several steps; null: it
-    goes in one."""
-
+    goes in one, or as `prompt_steps` has it."""
+    prompt_steps: tuple[tuple[Positive, Positive], ...] = ()
+    """Rows of a step of one sequence that there is code for, smallest first, each with the cost of such a step in
+    thousandths of reading all weights once. A prompt of one sequence goes in the cheapest steps of these sizes; empty:
+    a step may have any number of rows, and the parts of a prompt are of nearly equal length."""
     prefix_reuse: bool = False
     """Whether a prompt may go on behind the rows of another: all states have rows, and engines take it in parts."""
     step_requests: Positive = 1
@@ -184,8 +187,15 @@ class Model(Data, frozen=True):
         return self.start_tokens or prompt
 
     @property
+    def goes_in_parts(self) -> bool:
+        """Whether a prompt may take several steps."""
+        return self.prompt_chunk is not None or bool(self.prompt_steps)
+
+    @property
     def most_chunks(self) -> int:
         """Steps that a prompt takes at most."""
+        if self.prompt_steps:
+            return most_steps(self.max_sequence, self.prompt_steps)
         return 1 if self.prompt_chunk is None else math.ceil(self.max_sequence / self.prompt_chunk)
 
 
@@ -364,7 +374,7 @@ def parse_build(raw: Mapping[str, Any], where: str = BUILD_FILE) -> Build:
     if "digest" in raw and raw["digest"] != _digest(raw):
         raise BundleError("the file is damaged: its digest does not fit", where=where, hint=RECOMPILE)
     build = convert(raw, Build, where)
-    _check(build, where)
+    check_build(build, where)
     return build
 
 
@@ -374,77 +384,3 @@ def _missing(folder: Path) -> BundleError:
         return BundleError(message, where=str(folder), hint=RECOMPILE)
     hint = "--bundle takes the folder of one device: build/devices/NAME"
     return BundleError("no bundle: there is no build.json", where=str(folder), hint=hint)
-
-
-def _check(build: Build, where: str) -> None:
-    """Every name refers to something, and every size can be reckoned."""
-
-    def error(message: str) -> BundleError:
-        return BundleError(message, where=where, hint=RECOMPILE)
-
-    for name in build.files:
-        if not is_inside(name):
-            raise error(f"files: {name!r} does not stay in the folder")
-    for submodule in build.submodules:
-        for file in (submodule.file, *submodule.weights):
-            if file not in build.files:
-                raise error(f"submodules: {file!r} of {submodule.name} is not among the files")
-        if submodule.covers and submodule.covers[0] > submodule.covers[1]:
-            raise error(f"submodules: covers of {submodule.name} goes backwards")
-    if problem := _engine_problem(build):
-        raise error(f"engine.{problem}")
-    for state in (state for submodule in build.submodules for state in submodule.states):
-        if problem := _layout_problem(state, build.engine):
-            raise error(f"submodules: layout of {state.name}: {problem}")
-    for name, tensor in _types(build).items():
-        if problem := _type_problem(tensor, build.dims):
-            raise error(f"{name}: {problem}")
-
-
-def _layout_problem(state: State, engine: EngineSpec) -> str | None:
-    if state.layout == "plain":
-        return None
-    if engine.kind != "plan":
-        return f"{engine.kind} on {engine.provider} holds no panels"
-    is_cache = state.kind == "rows" and len(state.shape) == 4 and all(type(n) is int for n in state.shape[2:])
-    return None if is_cache else "only rows [batch, heads, N, N] lie in panels"
-
-
-def _engine_problem(build: Build) -> str | None:
-    engine = build.engine
-    if (engine.kind in _COMPILED) != (engine.library is not None):
-        return f"library: is there just where the kind is {' or '.join(_COMPILED)}"
-    if engine.library is None:
-        return None
-    if engine.provider != _COMPILED[engine.kind]:
-        return f"provider: the engine {engine.kind} has no provider {engine.provider!r}"
-    missing = sorted({submodule.name for submodule in build.submodules} - set(engine.library.functions))
-    return f"library.functions: {missing[0]!r} is missing" if missing else None
-
-
-def _types(build: Build) -> dict[str, TensorType]:
-    """Place → type of everything in the file that has one."""
-    ports = {f"{key}.{port.name}": port.type for key in ("inputs", "outputs") for port in getattr(build, key)}
-    states = {
-        f"submodules.{s.name}: {state.name}": state.type for s in build.submodules for state in s.states
-    }
-    return {**ports, **{f"values.{name}": tensor for name, tensor in build.values.items()}, **states}
-
-
-def _type_problem(tensor: TensorType, dims: Mapping[str, int]) -> str | None:
-    if tensor.dtype not in DTYPES:
-        return f"dtype: {tensor.dtype!r} is unknown"
-    for dim in tensor.shape:
-        if not _is_size(dim):
-            return f"shape: {dim!r} is not a size"
-        if unknown := sorted(symbols(dim) - set(dims)):
-            return f"shape: {unknown[0]!r} has no largest value in dims"
-    return None
-
-
-def _is_size(dim: int | str) -> bool:
-    try:
-        value = evaluate(dim, dict.fromkeys(symbols(dim), 1))
-        return isinstance(dim, str) or 0 <= value < 2**53
-    except (ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return False

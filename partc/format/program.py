@@ -247,6 +247,11 @@ ONCE = "_once"
 """End of the names of sub-modules that only the first step of a request runs."""
 
 
+def piece_of(submodule: str) -> str:
+    """The piece that a sub-module computes: in the first step of a request alone, or in all steps."""
+    return submodule.removesuffix(ONCE)
+
+
 def row_symbol(submodule: str) -> str:
     """The symbol of the tokens that a step of a sub-module computes: of a source, or those of the step itself."""
     return SOURCE if submodule.endswith(ONCE) else "sequence"

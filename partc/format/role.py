@@ -186,7 +186,7 @@ class Role:
         own = {phase: programs.get(self.device, ()) for phase, programs in self.placement.parsed.items()}
         if "decode" in own:
             own[REPLAY] = tokenless(own["decode"])
-            if self.model.prompt_chunk is not None:
+            if self.model.goes_in_parts:
                 own[CHUNK] = tokenless(own["prefill"])
         return own
 

@@ -62,6 +62,9 @@ class Artifact:
     """Versions of what the files were made for."""
     prompt_chunk_alone: int | None = None
     """Tokens of a prompt at a time that are fastest on a device that computes alone; None: all at once."""
+    step_costs: Mapping[int, float] = field(default_factory=dict)
+    """Rows of one sequence that there is code for → the time of such a step, in readings of all weights; other steps
+    are filled up. Empty: there is code for any number."""
     peak_bytes: int | None = None
     """Memory for activations that the code takes, exactly; None: what the plan estimates."""
 

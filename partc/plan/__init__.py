@@ -15,7 +15,7 @@ The files in the order in which a plan comes to be:
 | `effort.py` | the work that each search may do |
 | `evaluate.py` | the value of a plan: every strategy is judged by it |
 | `figures.py`, `device_times.py` | the figures of a plan that a placement carries; its times for any placement |
-| `stages.py` | messages between stages, and the programs of all devices |
+| `stages.py`, `programs.py` | messages between stages; the programs of all devices, and of a placement of pieces |
 | `infeasible.py`, `remedies.py` | the reason why there is no plan, and what to do about it |
 | `explain.py`, `what_if.py`, `values.py` | the explanation of a plan, the gain of changes, values as people read them |
 | `file.py`, `check.py`, `summary.py` | plan.json: reading, checks, and its rows for tables |

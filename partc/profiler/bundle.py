@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from partc.bundle.describe import tensor_type
+from partc.bundle.describe import largest_dims, tensor_type
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.errors import BundleError
 from partc.format.build import (
@@ -62,11 +62,15 @@ def write_profile_bundles(
         shutil.rmtree(folder / name, ignore_errors=True)
     builds: dict[str, Build] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        probes = write_numbers(Path(scratch), work.sizes), probe_graphs(work.sizes)
+        groups: list[tuple[ModelInfo, Sequence[Graph]]] = [
+            (write_numbers(Path(scratch), work.sizes), probe_graphs(work.sizes))
+        ]
+        if model:
+            info, graphs = model
+            groups.append((replace(info, max_requests=1), graphs))  # one request is measured at a time
         for name in work.devices:
             place = folder / "devices" / name
             place.mkdir(parents=True)
-            groups = [probes, *([model] if model else [])]
             builds[name] = _emit(place, work, devices.devices[name], groups, progress)
     addresses = {name: devices.devices[name].address for name in work.devices}
     for name, build in seal_builds(builds).items():
@@ -152,13 +156,10 @@ def _joined(engines: Sequence[EngineSpec]) -> EngineSpec:
 
 
 def _dims(info: ModelInfo, work: Work) -> dict[str, int]:
-    batches = [task.dims.get("batch", 1) for task in work.tasks]
-    sequences = [task.dims.get("sequence", 1) for task in work.tasks]
-    return {
-        **info.dims,
-        "batch": max([info.dims.get("batch", 1), *batches]),
-        "sequence": max([LONGEST_PROMPT, info.dims.get("sequence", 1), *sequences]),
-    }
+    """The largest sizes: those of the model, which its code is made for, of what is measured, and of the rings."""
+    own = largest_dims(info)
+    asked = (own, {"sequence": LONGEST_PROMPT}, *(task.dims for task in work.tasks))
+    return {**own, **{name: max(dims.get(name, 1) for dims in asked) for name in ("batch", "sequence")}}
 
 
 def _model(info: ModelInfo, work: Work, dims: Mapping[str, int]) -> Model:
@@ -168,7 +169,7 @@ def _model(info: ModelInfo, work: Work, dims: Mapping[str, int]) -> Model:
         dtype=BY_SHORT[info.dtype].long,
         max_sequence=2 * dims["sequence"],
         max_batch=dims["batch"],
-        max_requests=1,
+        max_requests=info.max_requests,
         vocab_size=VOCABULARY,
         eos_token_ids=(),
         pad_token_id=None,

@@ -11,6 +11,7 @@ from partc.plan.file import PLAN_FILE, read_plan
 from partc.plan.simulate.build import Build, read_build
 from partc.plan.simulate.case import Case, read_case
 from partc.runs.records import RUNS, RunRecord, read_record, record_files
+from partc.runtime.core.inputs import prompt_ends
 
 _RUN = "run the build first: partc run {} --prompt TEXT"
 
@@ -35,8 +36,8 @@ class History:
     @property
     def is_in_parts(self) -> bool:
         """Whether prompts as planned go round the ring in several parts, one behind the other."""
-        chunk = self.build.roles[self.case.problem.source].model.prompt_chunk
-        is_long = chunk is not None and (self.planned_prompt or 0) > chunk
+        model = self.build.roles[self.case.problem.source].model
+        is_long = len(prompt_ends(self.planned_prompt or 1, 1, model)) > 1
         return is_long and self.case.problem.batch == 1 and len(self.case.stages) > 1
 
 

@@ -11,6 +11,7 @@ A part flows through these files in this order:
 | `checks.py` | refuses operators, forms of them, types and options that there is no code for |
 | `padding.py` | refuses what may not run in an entry larger than the step |
 | `specialise.py` | the graph of one entry: every size a number, shape arithmetic folded away |
+| `step_costs.py` | the cost of a step by its rows: what padding and more steps cost |
 | `quantized.py` | nodes on quantised weights as nodes on panels of bytes, and on activations made bytes once |
 | `widen.py` | half precision: what lies in memory stays so, everything is computed in float32 |
 | `layout.py` | which weights are packed, and the expression that packs them while they are streamed |

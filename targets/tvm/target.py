@@ -28,14 +28,15 @@ from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.quantized import stored_bytes, write_quantized
 from targets.tvm.specialise import Entry, entries_by_graph, entries_of, outputs_of, shared_sizes, specialise
+from targets.tvm.step_costs import step_costs
 from targets.tvm.toolchain import Toolchain, check_installed, find_toolchain
 from targets.tvm.widen import widen
 from targets.weights import Placed, write_weights
 
 LIBRARY = "library.so"
-CHUNKS = (16, 64, *(1 << power for power in range(8, 17)))
-"""A prompt of more than 256 rows computes less than twice as many; a shorter one, which takes little time, less than
-four times, or 16 rows: every entry adds to the library, 0.18 MB of 1 for 12 layers."""
+CHUNKS = (2, 4, 8, 16, 32, 64, *(1 << power for power in range(8, 17)))
+"""Prompts go in steps of these sizes (`step_costs`), so that one between two of them takes about its share. More would
+add little: 128 rows take about as long as twice 64, and every entry adds to the library, 0.18 MB of 1 for 12 layers."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,7 @@ class TvmTarget(Target):
                 library=LibraryOptions(self.machine.name, tuple(self.machine.needs()), functions),
                 chunked_prefill=True if has_states and not self.machine.cuda else None,
             ),
+            step_costs={} if self.machine.cuda else step_costs(part.graphs, entries, self.machine),
             toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": verified(self.machine)},
             peak_bytes=peak_bytes,
         )

@@ -22,10 +22,10 @@ class Uncut:
         place = bundle / "devices" / device
         role = load_role(place)
         role = role.changed(engine=replace(role.engine, threads=threads))
-        self._model = role.model
+        self.model = role.model
         (self._module,) = role.submodules.values()
         self._engine = load_engine(role, place)
-        self._tokens = np.array([prompt(self._model.max_sequence)])
+        self._tokens = np.array([prompt(self.model.max_sequence)])
         self._sequence = role.dims["sequence"]
         self.clear()
 
@@ -35,9 +35,15 @@ class Uncut:
 
     def prefill(self, tokens: int, position: int = 0) -> np.ndarray[Any, Any]:
         """The last logits of `tokens` behind `position` others, taken in the steps that the runner takes them in."""
-        for start, end in pairwise((0, *prompt_ends(tokens, 1, self._model))):
-            logits = self.step(end - start, position + start)
+        begin = position
+        for rows in self.parts(tokens):
+            logits = self.step(rows, begin)
+            begin += rows
         return logits
+
+    def parts(self, tokens: int) -> list[int]:
+        """The rows of the steps of a prompt."""
+        return [end - start for start, end in pairwise((0, *prompt_ends(tokens, 1, self.model)))]
 
     def step(self, rows: int, position: int) -> np.ndarray[Any, Any]:
         """The last logits of `rows` tokens behind `position` others."""

@@ -70,3 +70,26 @@ def test_whole_prompts(tmp_path: Path, engines: list[EngineSpec], max_sequence: 
 def test_processors_take_prompts_in_parts_and_gpus_do_not() -> None:
     chosen = {name: provider.prompt_chunk for name, provider in PROVIDERS.items()}
     assert chosen == {"cpu": ALONE, "xnnpack": ALONE, "cuda": None, "tensorrt": None}
+
+
+def steps(
+    folder: Path, costs: Sequence[dict[int, float]], devices: int = 2
+) -> set[tuple[tuple[int, int], ...]]:
+    """`model.prompt_steps` of every build, for a longest sequence of 1024."""
+    made = module(write_checkpoint(folder), "null")
+    made.info = replace(made.info, max_sequence=1024)
+    parts = [
+        EmittedPart(part, NULL, Artifact((), CAN, {}, step_costs=each), {})
+        for part, each in zip(made.parts or (), costs, strict=True)
+    ]
+    return {build.model.prompt_steps for build in describe_builds(made, parts[:devices], None).values()}
+
+
+def test_the_sizes_of_steps_are_those_that_all_devices_have(tmp_path: Path) -> None:
+    one, other = {1: 1.3, 16: 7.4, 32: 13.8, 512: 205.8}, {1: 1.1, 16: 9.0, 512: 150.0}
+    assert steps(tmp_path, [one, other]) == {((1, 1300), (16, 9000))}, (
+        "no more rows than a ring takes at once"
+    )
+    assert steps(tmp_path, [one, {}]) == {((1, 1300), (16, 7400), (32, 13800))}, "the other takes any number"
+    assert steps(tmp_path, [one, other], devices=1) == {((1, 1300), (16, 7400), (32, 13800), (512, 205800))}
+    assert steps(tmp_path, [{}, {}]) == {()}

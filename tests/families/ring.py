@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
+from partc.format.placement import Placement
 from partc.format.role import Role, load_role
 from partc.runtime.client.results import Crossing
 from partc.runtime.engines.contract import Engine, load_engine
@@ -79,6 +80,18 @@ class DirectRing:
             [list(row) for row in answer.result.tokens] for answer in self._settle(answers) if answer.result
         ]
 
+    def moved(self, given: Mapping[str, Array], count: int, to: Placement, behind: int) -> list[int]:
+        """`count` greedy tokens of a request while another placement is asked for, behind so many of them."""
+        ring, (ids, tensors) = self._ring, split_prompt(given)
+        answer = ring.client.submit([ids] if ids else (), count, inputs=tensors, ignore_eos=True)
+        ring.run(ring.clock.now + _LIMIT_S, until=lambda: len(answer.tokens) >= behind)
+        assert not answer.done
+        ring.client.place(to)
+        self._settle([answer])
+        assert ring.client.placed == [True]
+        assert answer.result is not None
+        return list(answer.result.tokens[0])
+
     def _settle(self, answers: list[Answer]) -> list[Answer]:
         """Wait for the ends of requests.
 
@@ -114,4 +127,4 @@ class _OneSlot:
 def _in_chunks(role: Role, size: int | None) -> Role:
     if size is None:
         return role
-    return role.changed(model=replace(role.model, prompt_chunk=size))
+    return role.changed(model=replace(role.model, prompt_chunk=size, prompt_steps=()))

@@ -11,6 +11,7 @@ prose                 the point of the case
 setting := "max_batch" N | "max_requests" N           1
          | "step_requests" N                           1
          | "prompt_chunk" N                            none
+         | "prompt_steps" N COST …                     sizes of a step, each with its cost; none
          | "patience" N | "rejoin" N | "linger" N      seconds: 5, 0, 0
          | "first_request" N                           1
          | "contingencies" NAME …                      placements that the source has for a loss; none

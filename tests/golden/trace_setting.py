@@ -55,6 +55,8 @@ def parse_setting(device: str, text: str, others: Mapping[str, str] = {}) -> Set
     picture = facts.pop("picture", None)
     if picture is not None:
         limits["picture"] = (picture[0], int(picture[1]), int(picture[2]))
+    sizes = list(map(int, facts.pop("prompt_steps", ())))
+    limits["prompt_steps"] = tuple(zip(sizes[::2], sizes[1::2], strict=True))
     rewritten = facts.pop("rewritten", ())
     held, contingencies = facts.pop("holds", None), facts.pop("contingencies", ())
     kinds: dict[str, Sequence[Kind]] = dict.fromkeys(rewritten, ("whole",))

@@ -37,6 +37,7 @@ def roles_of(
     max_requests: int = 1,
     step_requests: int = 1,
     prompt_chunk: int | None = None,
+    prompt_steps: Sequence[tuple[int, int]] = (),
     types: Mapping[str, TensorType] = {},
     eos: tuple[int, ...] = (),
     predicted: Mapping[str, float] = {},
@@ -56,7 +57,7 @@ def roles_of(
     model = Model(
         name="tiny", task="text-generation", dtype="float32", max_sequence=max_sequence, max_batch=max_batch,
         max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
-        labels=None, prompt_chunk=prompt_chunk, prefix_reuse=not kinds,
+        labels=None, prompt_chunk=prompt_chunk, prompt_steps=tuple(prompt_steps), prefix_reuse=not kinds,
         step_requests=step_requests,
     )  # fmt: skip
     if picture is not None:

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "format/facts.gen.hpp"
+#include "format/prompt_steps.hpp"
 #include "format/text.hpp"
 
 namespace partc::core {
@@ -236,15 +237,29 @@ Tensors columns(const Tensors& inputs, std::uint64_t begin, std::uint64_t end, c
   return found;
 }
 
+std::vector<std::uint64_t> prompt_ends(std::uint64_t width, std::uint64_t sequences, const build::Model& model) {
+  std::vector<std::uint64_t> ends;
+  if (!model.prompt_steps.empty() && sequences == 1) {
+    for (const std::uint64_t rows : steps_of(width, model.prompt_steps)) {
+      ends.push_back((ends.empty() ? 0 : ends.back()) + rows);
+    }
+    return ends;
+  }
+  const std::uint64_t size = sequences == 1 ? model.prompt_chunk.value_or(0) : 0;
+  const std::uint64_t count = size == 0 ? 1 : (width + size - 1) / size;
+  for (std::uint64_t part = 0; part < count; ++part) ends.push_back(width * (part + 1) / count);
+  return ends;
+}
+
 std::vector<PromptPart> prompt_parts(const Tensors& inputs, std::uint64_t width, std::uint64_t sequences,
                                      const Role& role) {
-  const std::uint64_t size = sequences == 1 ? role.model().prompt_chunk.value_or(0) : 0;
-  const std::uint64_t count = size == 0 ? 1 : (width + size - 1) / size;
-  if (count == 1 || !role.programs.contains(std::string(program::CHUNK))) return {{0, width, inputs}};
+  const std::vector<std::uint64_t> ends = prompt_ends(width, sequences, role.model());
+  if (ends.size() == 1 || !role.programs.contains(std::string(program::CHUNK))) return {{0, width, inputs}};
   std::vector<PromptPart> parts;
-  for (std::uint64_t part = 0; part < count; ++part) {
-    const std::uint64_t begin = width * part / count, end = width * (part + 1) / count;
+  std::uint64_t begin = 0;
+  for (const std::uint64_t end : ends) {
     parts.push_back({begin, end, columns(inputs, begin, end, role)});
+    begin = end;
   }
   return parts;
 }

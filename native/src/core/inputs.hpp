@@ -38,7 +38,9 @@ struct PromptPart {
 };
 /// The columns of some tokens of a prompt; an input without an axis for its tokens stays whole.
 Tensors columns(const Tensors& inputs, std::uint64_t begin, std::uint64_t end, const Role& role);
-/// The parts of a prompt; where the plan has it so, several of nearly equal length.
+/// The ends of the parts of prompts of `width` tokens; one part where there are several sequences.
+std::vector<std::uint64_t> prompt_ends(std::uint64_t width, std::uint64_t sequences, const build::Model& model);
+/// The parts of a prompt; where the build has it so, there are several.
 std::vector<PromptPart> prompt_parts(const Tensors& inputs, std::uint64_t width, std::uint64_t sequences,
                                      const Role& role);
 

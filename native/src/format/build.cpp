@@ -7,6 +7,7 @@
 #include "format/digests.hpp"
 #include "format/dtypes.hpp"
 #include "format/json.hpp"
+#include "format/prompt_steps.hpp"
 
 namespace partc {
 namespace {
@@ -112,6 +113,19 @@ void check_files(const Build& build, const std::string& where) {
   }
 }
 
+std::string prompt_steps_problem(const Model& model) {
+  std::uint64_t before = 0;
+  for (const auto& [rows, cost] : model.prompt_steps) {
+    if (rows <= before || rows > model.max_sequence) {
+      return "expected sizes up to max_sequence, smallest first, each once";
+    }
+    before = rows;
+  }
+  // So sums of costs stay below 2**64.
+  const bool are_small = std::ranges::all_of(model.prompt_steps, [](const auto& size) { return size.second < 1u << 30; });
+  return are_small ? "" : "expected costs below 2**30";
+}
+
 }  // namespace
 
 Build parse_build(std::string_view text, const std::string& where) {
@@ -130,6 +144,9 @@ Build parse_build(std::string_view text, const std::string& where) {
 }
 
 void check_build(const Build& build, const std::string& where) {
+  if (const std::string problem = prompt_steps_problem(build.model); !problem.empty()) {
+    throw recompile("model.prompt_steps: " + problem, where);
+  }
   check_files(build, where);
   if (const std::string problem = engine_problem(build); !problem.empty()) throw recompile("engine." + problem, where);
   for (const Submodule& submodule : build.submodules) {
@@ -157,7 +174,10 @@ bool is_inside(std::string_view name) {
   return has_parts;
 }
 
+bool goes_in_parts(const Model& model) { return model.prompt_chunk || !model.prompt_steps.empty(); }
+
 std::uint64_t most_chunks(const Model& model) {
+  if (!model.prompt_steps.empty()) return most_steps(model.max_sequence, model.prompt_steps);
   return model.prompt_chunk ? (model.max_sequence + *model.prompt_chunk - 1) / *model.prompt_chunk : 1;
 }
 

@@ -15,6 +15,7 @@ constexpr Limits one_of_panels_plain{.one_of = "panels plain"};
 constexpr Limits pattern_is_task{.pattern = is_task};
 constexpr Limits least_1_most_9007199254740991{.least = 1u, .most = 9007199254740991ull};
 constexpr Limits item_least_1_most_9007199254740991{.item = &least_1_most_9007199254740991};
+constexpr Limits item_item_least_1_most_9007199254740991{.item = &item_least_1_most_9007199254740991};
 constexpr Limits shortest_1_item_item_least_1_most_9007199254740991{.shortest = 1u, .item = &item_least_1_most_9007199254740991};
 constexpr Limits pattern_is_platform{.pattern = is_platform};
 constexpr Limits pattern_is_device_name{.pattern = is_device_name};
@@ -76,7 +77,7 @@ void fields(Visitor& visit, Is<Submodule> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Model> auto& item) {
-  visit.begin(Form::map, 19, "");
+  visit.begin(Form::map, 20, "");
   visit("name", item.name, Need::required, anything);
   visit("task", item.task, Need::required, pattern_is_task);
   visit("dtype", item.dtype, Need::required, anything);
@@ -94,6 +95,7 @@ void fields(Visitor& visit, Is<Model> auto& item) {
   visit("picture_size", item.picture_size, Need::optional, item_least_1_most_9007199254740991);
   visit("uniform_positions", item.uniform_positions, Need::optional, anything);
   visit("prompt_chunk", item.prompt_chunk, Need::optional, least_1_most_9007199254740991);
+  visit("prompt_steps", item.prompt_steps, Need::optional, item_item_least_1_most_9007199254740991);
   visit("prefix_reuse", item.prefix_reuse, Need::optional, anything);
   visit("step_requests", item.step_requests, Need::optional, least_1_most_9007199254740991);
 }

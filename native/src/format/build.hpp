@@ -20,6 +20,9 @@ void check_build(const Build& build, const std::string& where);
 /// Whether a relative path stays in its folder.
 bool is_inside(std::string_view name);
 
+/// Whether a prompt may take several steps.
+bool goes_in_parts(const Model& model);
+
 /// Steps that a prompt takes at most.
 std::uint64_t most_chunks(const Model& model);
 

@@ -41,7 +41,9 @@ void Role::read_programs(const Map<std::string, program::Programs>& parsed) {
   }
   if (const program::Program* decode = programs.find("decode")) {
     programs.set(std::string(program::REPLAY), program::tokenless(*decode));
-    if (model().prompt_chunk) programs.set(std::string(program::CHUNK), program::tokenless(programs.at("prefill")));
+    if (build::goes_in_parts(model())) {
+      programs.set(std::string(program::CHUNK), program::tokenless(programs.at("prefill")));
+    }
   }
   for (const auto& [phase, items] : programs) {
     for (const program::Instruction& item : items) {

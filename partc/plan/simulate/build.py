@@ -104,7 +104,9 @@ def _script(build: Build, case: Case, phase: Phase) -> Script:
     for device, role in build.roles.items():
         if name not in role.programs:
             raise _foreign(build, f"has a phase {phase.name}, for which {device} has no program")
-        if [j for covered in _covered(role, name) for j in covered] != planned[device]:
+        covered = dict.fromkeys(j for item in _covered(role, name) for j in item)
+        # Steps behind the first have no call for what depends on a source alone.
+        if list(covered) != [j for j in planned[device] if name == "prefill" or j in covered]:
             raise _foreign(build, f"gives {device} other sub-modules")
         for message in (message for item in role.programs[name] for message in item.sends):
             if (device, message.device) not in case.problem.link_of:
@@ -116,18 +118,23 @@ def _script(build: Build, case: Case, phase: Phase) -> Script:
 
 
 def _runs(role: Role, name: str, phase: Phase, stages: Stages) -> tuple[tuple[int, float], ...]:
-    """(stage, seconds) of each `run` of a device's program."""
-    place = places_of(stages)
-    return tuple(
-        (place[covered[0]], sum(phase.time_s[j][role.device] for j in covered))
-        for covered in _covered(role, name)
-    )
+    """(stage, seconds) of each `run` of a device's program; where a piece has two, the first takes the time of both."""
+    place, counted, found = places_of(stages), set[int](), []
+    for covered in _covered(role, name):
+        seconds = sum(phase.time_s[j][role.device] for j in covered if j not in counted)
+        found.append((place[covered[0]], seconds))
+        counted.update(covered)
+    return tuple(found)
 
 
 def _covered(role: Role, name: str) -> list[range]:
     """The sub-modules of the plan that each `run` of a device's program computes."""
-    pieces = (role.submodules[item.submodule] for item in role.programs[name] if isinstance(item, Run))
-    return [range(piece.covers[0], piece.covers[1] + 1) for piece in pieces if piece.covers]
+    names = [item.submodule for item in role.programs[name] if isinstance(item, Run)]
+    found = [role.submodules[each].covers for each in names]
+    if None in found:
+        message = f"{names[found.index(None)]} does not tell which sub-modules of the plan it computes"
+        raise BundleError(message, where=role.device, hint=RECOMPILE)
+    return [range(covers[0], covers[1] + 1) for covers in found if covers is not None]
 
 
 def _results(build: Build, name: str, sizes: Mapping[str, float], return_bytes: float) -> dict[str, float]:

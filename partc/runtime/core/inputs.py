@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from partc.format.dtypes import DTYPES, Array
 from partc.format.frames import to_array
 from partc.format.message_parts import TensorSpec
 from partc.format.program import CHUNK
+from partc.format.prompt_steps import steps_of
 from partc.format.role import Role
 from partc.format.tasks import INPUT_IDS, SOURCE, SOURCE_IDS, SOURCE_LENGTH
 from partc.runtime.core.step import check_specs
@@ -198,6 +200,8 @@ def with_start(arrays: Mapping[str, Array], role: Role) -> dict[str, Array]:
 
 def prompt_ends(width: int, sequences: int, model: Model) -> list[int]:
     """The ends of the parts of prompts of `width` tokens; one part where there are several sequences."""
+    if model.prompt_steps and sequences == 1:
+        return list(accumulate(steps_of(width, model.prompt_steps)))
     size = model.prompt_chunk if sequences == 1 else None
     count = 1 if size is None else math.ceil(width / size)
     return [width * (part + 1) // count for part in range(count)]
@@ -206,9 +210,10 @@ def prompt_ends(width: int, sequences: int, model: Model) -> list[int]:
 def prompt_parts(
     inputs: Mapping[str, Array], width: int, sequences: int, role: Role
 ) -> Iterator[tuple[int, int, Mapping[str, Array]]]:
-    """(begin, end, inputs) of each part of a prompt; where the plan has it so, several of nearly equal length.
+    """(begin, end, inputs) of each part of a prompt; where the build has it so, there are several.
 
-    So the devices work on it all at once, each on another part.
+    Devices of a ring then work on it at the same time, each on another part; and each part has a size that there is
+    code for.
     """
     ends = prompt_ends(width, sequences, role.model)
     if len(ends) == 1 or CHUNK not in role.programs:

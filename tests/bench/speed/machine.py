@@ -57,7 +57,7 @@ class Watch:
         busy, stolen = _machine_s()
         others = busy - self._busy - (_own_s() - self._own)
         return Machine(
-            processor=_processor(),
+            processor=processor_name(),
             cores=os.cpu_count() or 1,
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             load_before=self._load,
@@ -81,7 +81,7 @@ def _own_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in spent)
 
 
-def _processor() -> str:
+def processor_name() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     name = fields.get("model name") or platform.processor() or platform.machine()

@@ -107,6 +107,15 @@ def test_parts_are_as_few_as_can_be() -> None:
     assert prompt_ends(512, 2, model) == prompt_ends(512, 1, replace(model, prompt_chunk=None)) == [512]
 
 
+def test_parts_have_sizes_that_there_is_code_for() -> None:
+    sizes = ((1, 1400), (16, 7400), (64, 26600))
+    model = replace(roles()["a"].model, max_sequence=512, prompt_steps=sizes)
+    assert [prompt_ends(width, 1, model) for width in (1, 5, 17, 65, 300)] == [
+        [1], [1, 2, 3, 4, 5], [16, 17], [64, 65], [64, 128, 192, 256, 272, 288, 300],
+    ]  # fmt: skip
+    assert prompt_ends(65, 2, model) == [65], "a batch goes whole"
+
+
 def test_parts_of_a_prompt() -> None:
     role = roles(prompt_chunk=4)["a"]
     ids = np.arange(9, dtype=np.int64)[None]
