@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from partc.errors import UserError
 from partc.format.status import DeviceStatus, RingStatus
@@ -27,6 +28,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     planned_s: dict[str, float]
     """Device → seconds of computing in a step by the plan, where that is known."""
     ring: RingStatus
+    lost_s: float | None = None
+    """Seconds for which the source has told nothing, where that is too long; `ring` is what it told last."""
 
 
 def device_s(device: DeviceStatus, phase: str) -> float | None:
@@ -38,8 +41,26 @@ def device_s(device: DeviceStatus, phase: str) -> float | None:
 
 def make_line(ring: RingStatus, plan: PlannedTimes | None) -> Line:
     """The line of a state that has just come."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Line(time=now, planned_s={} if plan is None else plan.in_ring(ring), ring=ring)
+    return Line(time=_now(), planned_s={} if plan is None else plan.in_ring(ring), ring=ring)
+
+
+def lost_line(last: Line, lost_s: float) -> Line:
+    """The line of a ring whose source tells nothing any more."""
+    return replace(last, time=_now(), lost_s=lost_s)
+
+
+def missing_figures(line: Line) -> list[str]:
+    """The devices that are connected, and whose figures have not come: none, or none of a step that is under way."""
+    ring = line.ring
+    return [
+        device.device
+        for device in ring.devices
+        if device.is_present
+        and (
+            device.answer_s is None
+            or (ring.running > 0 and device.submodules and device_s(device, ring.phase) is None)
+        )
+    ]
 
 
 def write_line(line: Line) -> str:
@@ -60,3 +81,7 @@ def read_lines(texts: Iterable[str | bytes], where: str) -> Iterator[Line]:
             hint = "partc watch BUILD --json > FILE writes such lines"
             place = f"{where}: line {number}"
             raise UserError(f"not a line of a feed: {error}", where=place, hint=hint) from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -76,7 +76,13 @@ class DeviceStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     answer_s: Seconds | None = None
     """Seconds from the source's last question to its answer; null: there was none yet."""
     vitals: Vitals | None = None
-    """Its vitals as it last told them."""
+    """Its vitals as it last told them; null as well while it is not connected."""
+    away_s: Seconds | None = None
+    """Seconds since its connection ended; null: it is connected, or never was."""
+    losses: Count = 0
+    """How often it was lost, with all that it had, since the source started."""
+    shares: bool = False
+    """Whether its runner takes steps of several requests."""
 
 
 class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,6 +117,8 @@ class RingStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Those of the ring in the order of a step, then the others."""
     changes: tuple[Change, ...] = ()
     """The last 8 changes, the newest last."""
+    moves: Count = 0
+    """Changes that clients asked for, since the source started."""
 
     @property
     def phase(self) -> str:
