@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from partc.format.logs import FORMATS, LEVELS, NO_LEVEL
 from partc.plan.strategies import ABOUT, STRATEGIES
 
 _STRATEGIES = "; ".join(f"{name} ({ABOUT[name]})" for name in STRATEGIES)
@@ -71,6 +72,25 @@ def runner_option(command: _F) -> _F:
         type=click.Choice(("native", "python")),
         help="The program of local runners.  [default: native, where the folder of the device has one]",
     )(command)
+
+
+def log_options(default: str) -> Callable[[_F], _F]:
+    """--log-level and --log-format: the log of the server, and of runners that it starts."""
+
+    def wrapped(command: _F) -> _F:
+        command = click.option(
+            "--log-format",
+            type=click.Choice(FORMATS),
+            default="text",
+            show_default=True,
+            help="Lines of the log.",
+        )(command)
+        return click.option(
+            "--log-level", type=click.Choice((*LEVELS, NO_LEVEL)), default=default, show_default=True,
+            help="Least level of what is told on stderr of what happens to devices and requests.",
+        )(command)  # fmt: skip
+
+    return wrapped
 
 
 def print_json(data: object) -> None:

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from partc.cli.options import FILE, example, json_option, print_json, refuse, runner_option, seconds
+from partc.cli.options import (
+    FILE,
+    example,
+    json_option,
+    log_options,
+    print_json,
+    refuse,
+    runner_option,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from partc.format.build import Model
@@ -126,6 +135,7 @@ if TYPE_CHECKING:
     help="How long requests wait for a device that is lost.  [default: 60; 0 with --no-restart]",
 )
 @runner_option
+@log_options("none")
 @click.option(
     "--balance/--no-balance",
     default=True,
@@ -164,6 +174,8 @@ def run_command(
     restart: bool,
     rejoin: float | None,
     runner: Runner | None,
+    log_level: str,
+    log_format: str,
     linger: float,
     balance: bool,
     insecure: bool,
@@ -181,8 +193,10 @@ def run_command(
     from partc.cli.places import check_file
     from partc.cli.requests import check_task, pair_requests, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
+    from partc.format.logs import NO_LEVEL
     from partc.format.message_parts import Sampling
     from partc.runtime.client.launch import LocalSettings
+    from partc.runtime.shell.log import LogSettings
 
     given = (*prompts, *token_ids, *images, *sounds)
     refuse(
@@ -210,7 +224,10 @@ def run_command(
     live = stream and not as_json and model.generates and len(requests) == 1 and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
-    settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner)
+    log = None if log_level == NO_LEVEL else LogSettings(log_level, log_format)
+    settings = LocalSettings(
+        insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner, log=log
+    )
     with (
         _client(build, connect, settings) as client,
         balanced(client, build) if balance else nullcontext(),

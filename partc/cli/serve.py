@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, Range, example, refuse, runner_option, seconds
+from partc.cli.options import FILE, Range, example, log_options, refuse, runner_option, seconds
 
 if TYPE_CHECKING:
     from partc.format.status import RingStatus
@@ -90,6 +90,7 @@ _BODY_BYTES_PER_TOKEN = 64
     help="Let every client move sub-modules.  [default: those of this machine may, where there are no keys]",
 )
 @runner_option
+@log_options("info")
 @click.option(
     "--linger",
     type=seconds,
@@ -119,6 +120,8 @@ def serve_command(
     max_body: int | None,
     allow_moves: bool,
     runner: Runner | None,
+    log_level: str,
+    log_format: str,
     linger: float | None,
     insecure: bool,
     as_json: bool,
@@ -133,6 +136,7 @@ def serve_command(
 
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.core.liveness import LINGER_S
+    from partc.runtime.shell.log import LogSettings
     from partc.serve.access import Limits, read_keys
     from partc.serve.server import Server, ServerSettings
 
@@ -145,7 +149,8 @@ def serve_command(
     )
     if linger is None:
         linger = LINGER_S if len(builds) == 1 else 0.0
-    local = LocalSettings(insecure, linger_s=linger, runner=runner)
+    log = LogSettings(log_level, log_format)
+    local = LocalSettings(insecure, linger_s=linger, runner=runner, log=log)
     rings = [
         _ring(name, build, connect, local)
         for name, build, connect in zip(
@@ -163,6 +168,7 @@ def serve_command(
         template=chat_template,
         temperature=temperature,
         limits=Limits(max_body or _BODY_BYTES + _BODY_BYTES_PER_TOKEN * model.max_sequence, queue, timeout),
+        log=log,
         lets_move=allow_moves,
     )
     refuse(

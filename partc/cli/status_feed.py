@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from partc.errors import UserError
-from partc.format.status import DeviceStatus, RingStatus
+from partc.format.status import RingStatus
 from partc.plan.device_times import PlannedTimes
 
 
@@ -30,13 +30,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     ring: RingStatus
     lost_s: float | None = None
     """Seconds for which the source has told nothing, where that is too long; `ring` is what it told last."""
-
-
-def device_s(device: DeviceStatus, phase: str) -> float | None:
-    """Seconds that a device computes in a step of a phase; None: nothing has been measured."""
-    works = () if device.vitals is None else device.vitals.work
-    found = [work.seconds for work in works if work.phase == phase]
-    return sum(found) if found else None
 
 
 def make_line(ring: RingStatus, plan: PlannedTimes | None) -> Line:
@@ -58,7 +51,7 @@ def missing_figures(line: Line) -> list[str]:
         if device.is_present
         and (
             device.answer_s is None
-            or (ring.running > 0 and device.submodules and device_s(device, ring.phase) is None)
+            or (ring.running > 0 and device.submodules and device.step_s(ring.phase) is None)
         )
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from partc.cli.status_feed import Line, device_s
+from partc.cli.status_feed import Line
 from partc.cli.tables import table
 from partc.config.units import format_bytes, format_seconds
 from partc.format.readings import LimitName, Readings
@@ -52,7 +52,7 @@ def _row(device: DeviceStatus, line: Line) -> Sequence[str]:
     state = _state(device, line)
     # Figures of before would look like those of now.
     vitals = device.vitals if state == "ok" else None
-    measured = device_s(device, line.ring.phase) if state == "ok" else None
+    measured = device.step_s(line.ring.phase) if state == "ok" else None
     planned = line.planned_s.get(device.device) if state == "ok" else None
     readings = Readings() if vitals is None else vitals.readings
     return [

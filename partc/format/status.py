@@ -84,6 +84,12 @@ class DeviceStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     shares: bool = False
     """Whether its runner takes steps of several requests."""
 
+    def step_s(self, phase: str) -> float | None:
+        """Seconds that it computes in a step of a phase; None: nothing has been measured."""
+        works = () if self.vitals is None else self.vitals.work
+        found = [work.seconds for work in works if work.phase == phase]
+        return sum(found) if found else None
+
 
 class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A change of placement."""

@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,20 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from partc.errors import ConfigError, PartcError, RunError
+from partc.format.logs import SERVER
 from partc.format.role import Role
 from partc.format.status import RingStatus
 from partc.runtime.client.text import Tokenizer
-from partc.serve.access import Gate, Limits
+from partc.runtime.shell.log import LogSettings, LogWriter
+from partc.serve.access import App, Gate, Limits
 from partc.serve.app import Endpoint
 from partc.serve.live import Live, PlannedOf
 from partc.serve.moves import Mover, Moves
 from partc.serve.pooling import read_pooling
 from partc.serve.replies import Json
+from partc.serve.request_log import RequestLog
 from partc.serve.ring import Opener, State
+from partc.serve.ring_log import RingLog
 from partc.serve.rings import Rings
 from partc.serve.template import Renderer, read_chat
 
@@ -56,6 +60,8 @@ class ServerSettings:
     """A chat template instead of the model's."""
     temperature: float
     limits: Limits
+    log: LogSettings = field(default_factory=LogSettings)
+    """What is written to standard error of what happens."""
     lets_move: bool = False
     """Whether clients may move sub-modules even if others than this machine's may ask."""
 
@@ -121,10 +127,12 @@ class Server:
             self._check(other)
         first, settings = self._first, self._settings
         folder = first.build / "devices" / first.role.source
+        log = LogWriter(SERVER, settings.log)
         chat = read_chat(folder / "tokenizer", settings.template)
         with Renderer(chat) as renderer, _listening(settings) as listener:
             rings = self._rings = Rings(asyncio.get_running_loop(), self._ring_is)
-            live = Live(rings, self._planned_of, settings.may_move)
+            live = Live(rings, self._planned_of, settings.may_move, log=RingLog(log))
+            live.begin()
             endpoint = self._endpoint = Endpoint(
                 role=first.role,
                 name=settings.name or first.role.model.name,
@@ -139,12 +147,14 @@ class Server:
                 pooling=read_pooling(folder / "tokenizer"),
             )
             try:
-                self._server = uvicorn.Server(_config(_gate(endpoint, settings), settings))
+                self._server = uvicorn.Server(_config(RequestLog(_gate(endpoint, settings), log), settings))
+                log.write("listening", {"address": _url(listener, settings)})
                 self._tell("listening", _url(listener, settings), "")
                 for ring in (first, *others):
                     self._open(ring)
                 await self._server.serve(sockets=[listener])
             finally:
+                log.write("stopping", {"reason": "a ring has ended" if self._error else "it was told to"})
                 await asyncio.to_thread(rings.close)
         if self._error is not None:
             raise self._error
@@ -184,8 +194,12 @@ class Server:
 
     def _ring_is(self, name: str, state: State, error: PartcError | None) -> None:
         assert self._rings is not None, "a ring is behind the server"
-        self._endpoint.live.wake()
-        self._tell(state, error.message if error else "", name)
+        live, reason = self._endpoint.live, error.message if error else ""
+        live.log.is_in(name, state, reason)
+        if state != "ready":
+            live.forget(name)
+        live.wake()
+        self._tell(state, reason, name)
         if self._rings.state == "ended":
             self._error = error
             self.end()
@@ -209,9 +223,9 @@ def _gate(endpoint: Endpoint, settings: ServerSettings) -> Gate:
     return Gate(endpoint.app(), settings.keys, is_local, settings.limits.most_connected)
 
 
-def _config(gate: Gate, settings: ServerSettings) -> uvicorn.Config:
+def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
     config = uvicorn.Config(
-        gate,
+        app,
         http=_Protocol,
         ws="none",
         lifespan="off",
