@@ -58,11 +58,10 @@ options:
                         saves power, a hop takes 0.1-0.2 ms longer
   --stdio               for programs: JSON lines in (peers) and out (progress);
                         ends with standard input
-  --log-level {debug,info,warning,error,none}
-                        least level of what is told on standard error
-                        (default: info; none with --stdio)
-  --log-format {text,json}
-                        its lines (default: text)
+  --log-level LEVEL     tell on standard error what happens: debug, info,
+                        warning, error and above, or none (default: info; none
+                        with --stdio)
+  --log-format FORMAT   lines of the log: text or json (default: text)
   --version             show program's version number and exit
 
 examples:
@@ -162,12 +161,17 @@ std::optional<shell::Settings> parsed(int count, char** words) {
   return settings;
 }
 
-/** Say what is wrong, for people and, as the last line of standard output, for the program that started us. */
-int fail(const Error& error, const shell::Settings& settings) {
+/** The last line of a log of JSON; in one of text the lines for people say it. */
+void log_failure(const Error& error, const shell::Settings& settings) {
   // The name of the folder stands for the device, which may not be known.
-  const std::string device = std::filesystem::absolute(settings.bundle).lexically_normal().filename();
+  const std::string device = std::filesystem::weakly_canonical(settings.bundle).filename();
   shell::write_log(settings.log, device, "failed",
                    {{"cause", {error.cause}}, {"reason", {error.message}}, {"exit_code", {Integer{error.exit_code()}}}});
+}
+
+/** Say what is wrong, for people and, as the last line of standard output, for the program that started us. */
+int fail(const Error& error, const shell::Settings& settings) {
+  if (settings.log.is_json) log_failure(error, settings);
   std::fprintf(stderr, "error: %s\n", error.what());
   if (error.exit_code() == 70)
     std::fputs("error: this is a bug of partc; please report it with the lines above\n", stderr);

@@ -79,15 +79,13 @@ def log_options(default: str) -> Callable[[_F], _F]:
 
     def wrapped(command: _F) -> _F:
         command = click.option(
-            "--log-format",
-            type=click.Choice(FORMATS),
-            default="text",
-            show_default=True,
-            help="Lines of the log.",
-        )(command)
+            "--log-format", type=click.Choice(FORMATS), default="text", metavar="FORMAT",
+            help="Lines of the log: text or json.  [default: text]",
+        )(command)  # fmt: skip
         return click.option(
-            "--log-level", type=click.Choice((*LEVELS, NO_LEVEL)), default=default, show_default=True,
-            help="Least level of what is told on stderr of what happens to devices and requests.",
+            "--log-level", type=click.Choice((*LEVELS, NO_LEVEL)), default=default, metavar="LEVEL",
+            help="Tell on stderr what happens to devices and requests: debug, info, warning, error and above, or none."
+            f"  [default: {default}]",
         )(command)  # fmt: skip
 
     return wrapped

@@ -26,8 +26,10 @@ from partc.cli.options import (
 
 if TYPE_CHECKING:
     from partc.format.build import Model
+    from partc.format.capabilities import Name
     from partc.format.dtypes import Array
     from partc.format.message_parts import Sampling
+    from partc.format.role import Role
     from partc.runtime.client.client import Client
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.client.prompts import Prompts
@@ -188,6 +190,7 @@ def run_command(
     Several prompts are in flight at once. A model that does not generate prints its outputs.
     """
     from partc.cli.balance import balanced
+    from partc.cli.cannot import note_missing
     from partc.cli.load import load_build
     from partc.cli.media import read_media
     from partc.cli.places import check_file
@@ -232,6 +235,7 @@ def run_command(
         _client(build, connect, settings) as client,
         balanced(client, build) if balance else nullcontext(),
     ):
+        note_missing(client, build, _wanted(role, len(requests), balance))
         results = _generate(client, requests, count, sampling, listen)
     if output is not None:
         write_outputs(output, results)
@@ -254,6 +258,17 @@ def _check_local(connect: str | None, rejoin: float | None, runner: str | None) 
         "--rejoin is for local runners: with --connect, give it to the source's partc-runner",
     )
     refuse(runner is not None, "--runner is for local runners: leave --connect out")
+
+
+def _wanted(role: Role, requests: int, balance: bool) -> list[Name]:
+    """Capabilities that this run would make use of."""
+    found: list[Name] = ["limits"]
+    if requests > 1 and role.model.generates:
+        found.append("shared-steps")
+    given = click.get_current_context().get_parameter_source("balance")
+    if balance and given is not ParameterSource.DEFAULT:
+        found.append("balancing")
+    return found
 
 
 def _new_tokens(model: Model, asked: int | None) -> int:

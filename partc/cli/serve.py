@@ -187,6 +187,7 @@ def _names(builds: Sequence[Path]) -> list[str]:
 
 def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> RingSettings:
     """A ring of local runners, or one that runs already."""
+    from partc.cli.cannot import build_facts
     from partc.cli.load import load_build
     from partc.errors import RunError
     from partc.plan.device_times import PlannedTimes
@@ -201,7 +202,7 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> 
     )
     plan = PlannedTimes.of_build(build)
     planned = plan.in_ring if plan else lambda ring: {}
-    return RingSettings(name, build, role, opener, planned, partial(_move, build))
+    return RingSettings(name, build, role, opener, planned, partial(_move, build), build_facts(build))
 
 
 def _move(build: Path, ring: RingStatus, text: str, device: str) -> Move:

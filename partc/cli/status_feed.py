@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -28,13 +28,17 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     planned_s: dict[str, float]
     """Device → seconds of computing in a step by the plan, where that is known."""
     ring: RingStatus
+    cannot: list[str] = []
+    """What the ring cannot do, and why."""
     lost_s: float | None = None
     """Seconds for which the source has told nothing, where that is too long; `ring` is what it told last."""
 
 
-def make_line(ring: RingStatus, plan: PlannedTimes | None) -> Line:
+def make_line(ring: RingStatus, plan: PlannedTimes | None, cannot: Sequence[str] = ()) -> Line:
     """The line of a state that has just come."""
-    return Line(time=_now(), planned_s={} if plan is None else plan.in_ring(ring), ring=ring)
+    return Line(
+        time=_now(), planned_s={} if plan is None else plan.in_ring(ring), ring=ring, cannot=list(cannot)
+    )
 
 
 def lost_line(last: Line, lost_s: float) -> Line:

@@ -39,12 +39,13 @@ def status_blocks(line: Line) -> list[Table | str]:
             table(f"Ring at {line.time}, epoch {ring.epoch}", _COLUMNS, rows, right=_COLUMNS[3:], tight=True),
             lost,
         ]
-    title = f"Ring at {line.time}, epoch {ring.epoch} ({_MISSING} not known, + plugged in)"
+    title = f"Ring at {line.time}, epoch {ring.epoch} (+ plugged in)"
     return [
         table(title, _COLUMNS, rows, right=_COLUMNS[3:], tight=True),
         _pace(line),
         *(text for device in ring.devices for text in _remarks(device)),
         *(_change(change) for change in ring.changes[-_SHOWN_CHANGES:]),
+        *line.cannot,
     ]
 
 

@@ -78,12 +78,14 @@ def watch_command(
 
 
 def _ring(build: Path, connect: str, period_s: float, insecure: bool) -> Iterator[Line]:
+    from partc.cli.cannot import build_facts, watched_lines
     from partc.cli.load import load_build
     from partc.cli.reach import reach_ring
     from partc.cli.status_feed import lost_line, make_line
     from partc.plan.device_times import PlannedTimes
 
     load_build(build)
+    facts = build_facts(build)
     plan = PlannedTimes.of_build(build)
     with reach_ring(build, connect, insecure=insecure) as client:
         came: deque[RingStatus] = deque()
@@ -94,7 +96,8 @@ def _ring(build: Path, connect: str, period_s: float, insecure: bool) -> Iterato
             client.listen(period_s)
             now = time.monotonic()
             while came:
-                last, heard, said = make_line(came.popleft(), plan), now, now
+                status = came.popleft()
+                last, heard, said = make_line(status, plan, watched_lines(facts, status)), now, now
                 yield last
             is_late = client.away_s is not None or now > heard + period_s + _LATE_S
             if last is not None and is_late and now > said + min(period_s, _LATE_S):

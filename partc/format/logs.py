@@ -126,6 +126,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "changed", "info", _SERVER, ("ring", "epoch", "reason", "stopped_s"),
         "the ring {ring} is in epoch {epoch} ({reason}); requests stood still for {stopped_s} s",
     ),
+    LogEvent("cannot", "info", _SERVER, ("ring", "reason"), "the ring {ring}: {reason}"),
     LogEvent(
         "answered", "info", _SERVER, ("path", "outcome", "status", "client", "seconds"),
         "{path}: {outcome} ({status}) in {seconds} s",

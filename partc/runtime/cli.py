@@ -132,10 +132,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-level",
         choices=(*LEVELS, NO_LEVEL),
-        help="least level of what is told on standard error (default: info; none with --stdio)",
+        metavar="LEVEL",
+        help="tell on standard error what happens: debug, info, warning, error and above, or none "
+        "(default: info; none with --stdio)",
     )
     parser.add_argument(
-        "--log-format", choices=FORMATS, default="text", help="its lines (default: %(default)s)"
+        "--log-format",
+        choices=FORMATS,
+        default="text",
+        metavar="FORMAT",
+        help="lines of the log: text or json (default: text)",
     )
     parser.add_argument(
         "--measure",
@@ -203,10 +209,16 @@ def _fail(error: PartcError, options: argparse.Namespace) -> int:
 
 
 def _log_failure(error: PartcError, options: argparse.Namespace) -> None:
-    """The last line of the log; the name of the folder stands for the device, which may not be known."""
+    """The last line of a log of JSON; in one of text the lines for people say it.
+
+    The name of the folder stands for the device, which may not be known.
+    """
+    settings = _log(options)
+    if settings.format != "json":
+        return
     cause = getattr(error, "cause", "input" if error.exit_code == 1 else "bug")
     fields = {"cause": cause, "reason": error.message, "exit_code": error.exit_code}
-    LogWriter(options.bundle.resolve().name, _log(options)).write("failed", fields)
+    LogWriter(options.bundle.resolve().name, settings).write("failed", fields)
 
 
 def _say_last_words(error: Exception) -> None:

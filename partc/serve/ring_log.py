@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from partc.format.capabilities import Facts, missing, of_ring
 from partc.format.status import RingStatus
 from partc.runtime.shell.log import SILENT, LogWriter
 from partc.serve.ring import State
@@ -14,6 +15,8 @@ class RingLog:
     """Compares what is told of each ring with what was told before."""
 
     log: LogWriter = SILENT
+    facts: dict[str, Facts] = field(default_factory=dict)
+    """Ring → the facts of its build."""
     _present: dict[str, frozenset[str]] = field(default_factory=dict)
     """Ring → devices that were connected."""
     _epochs: dict[str, int] = field(default_factory=dict)
@@ -32,7 +35,9 @@ class RingLog:
                 return
 
     def told(self, ring: str, status: RingStatus) -> None:
-        """A source tells how its ring is; of the first time nothing is new."""
+        """A source tells how its ring is: the first time what it cannot do, later what is new."""
+        if ring not in self._present:
+            self._begin(ring, status)
         present = frozenset(device.device for device in status.devices if device.is_present)
         before = self._present.get(ring, present)
         self._present[ring] = present
@@ -51,3 +56,8 @@ class RingLog:
                     "stopped_s": change.stopped_s,
                 }
                 self.log.write("changed", told)
+
+    def _begin(self, ring: str, status: RingStatus) -> None:
+        facts = self.facts.get(ring)
+        for one in () if facts is None else missing(of_ring(facts, status), "serve"):
+            self.log.write("cannot", {"ring": ring, "reason": one.sentence})

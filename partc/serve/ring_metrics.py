@@ -96,7 +96,7 @@ DEVICE_METRICS = (
         lambda device, known: _one(int(device.is_present)),
     ),
     DeviceMetric(
-        "partc_device_losses_total", "counter", "Times that the device was lost, with all that it had.",
+        "partc_device_losses_total", "counter", "Times that the device was lost: disconnected, or silent for too long.",
         lambda device, known: _one(device.losses),
     ),
     DeviceMetric(

@@ -16,6 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from partc.errors import ConfigError, PartcError, RunError
+from partc.format.capabilities import Facts
 from partc.format.logs import SERVER
 from partc.format.role import Role
 from partc.format.status import RingStatus
@@ -102,6 +103,8 @@ class RingSettings:
     """For those who look at the ring."""
     mover: Mover | None = None
     """The function that works out moves of its sub-modules; None: nobody may move them."""
+    facts: Facts | None = None
+    """The facts of its build, from which follows what it cannot do; None: nothing is said of it."""
 
 
 class Server:
@@ -188,6 +191,8 @@ class Server:
     def _open(self, ring: RingSettings) -> None:
         assert self._rings is not None, "the server runs"
         self._planned[ring.name] = ring.planned
+        if ring.facts is not None:
+            self._endpoint.live.log.facts[ring.name] = ring.facts
         if ring.mover is not None:
             self._movers[ring.name] = ring.mover
         self._rings.open(ring.name, ring.opener, ring.role.model.max_requests)
