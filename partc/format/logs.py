@@ -138,7 +138,7 @@ BY_NAME: Mapping[str, LogEvent] = {event.name: event for event in EVENTS}
 
 def is_written(event: LogEvent, least: str) -> bool:
     """Whether an event is written where `least` is the least level that is wanted, or `none`."""
-    return least != NO_LEVEL and LEVELS.index(event.level) >= LEVELS.index(least)  # type: ignore[arg-type]
+    return least != NO_LEVEL and LEVELS.index(event.level) >= LEVELS.index(least)
 
 
 def ranges_text(stretches: list[tuple[int, int]]) -> str:
