@@ -122,9 +122,9 @@ def _no_shared_steps(facts: Facts) -> Iterator[str]:
         yield "the model keeps what the first step of a request makes"
     if facts.uniform:
         yield "the model has one position for all sequences of a step"
-    others = [f"{name} is `{kind}`" for name, kind in facts.engines.items() if kind != "plan"]
-    if others:
-        yield f"{', '.join(others)}, which computes one request at a time"
+    for kind in dict.fromkeys(kind for kind in facts.engines.values() if kind != "plan"):
+        names = ", ".join(name for name, own in facts.engines.items() if own == kind)
+        yield f"`{kind}` on {names} computes one request at a time"
     if facts.step_requests < 2:
         yield "the build has steps of one request only"
     if facts.alone:

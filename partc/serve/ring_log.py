@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from partc.format.capabilities import Facts, missing, of_ring
+from partc.format.logs import Value
 from partc.format.status import RingStatus
 from partc.runtime.shell.log import SILENT, LogWriter
 from partc.serve.ring import State
@@ -49,7 +50,7 @@ class RingLog:
         self._epochs[ring] = status.epoch
         for change in status.changes:
             if change.epoch > last:
-                told = {
+                told: dict[str, Value] = {
                     "ring": ring,
                     "epoch": change.epoch,
                     "reason": change.cause,

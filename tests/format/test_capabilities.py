@@ -34,7 +34,7 @@ def said(facts: Facts, holder: Holder = "run") -> dict[str, str]:
 
 def test_a_ring_that_can_do_all_says_nothing() -> None:
     for holder in ("plan", "run", "watch"):
-        assert said(ALL, holder) == {}  # type: ignore[arg-type]
+        assert said(ALL, holder) == {}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_ring_that_can_do_all_says_nothing() -> None:
         (
             {"engines": {"laptop": "plan", "board": "ort"}},
             "shared-steps",
-            "requests take turns: board is `ort`",
+            "requests take turns: `ort` on board computes one request at a time",
         ),
         ({"keeps": True, "step_requests": 1}, "shared-steps", "the first step"),
         ({"uniform": True, "step_requests": 1}, "shared-steps", "one position"),

@@ -105,7 +105,7 @@ class Runner:
         """End `serve` after what it is doing now."""
         self._stopping = True
 
-    def _end(self, reason: str) -> None:
+    def _stop_for(self, reason: str) -> None:
         self._log.write("stopping", {"reason": reason})
         self.stop()
 
@@ -211,7 +211,7 @@ class Runner:
     def _leave(self, error: PartcError | None) -> None:
         if error is not None:
             raise error
-        self._end("it was told to")
+        self._stop_for("it was told to")
 
     @cached_property
     def _sensors(self) -> Sensors:
@@ -243,13 +243,13 @@ class Runner:
 
     def _read_input(self, file: Any) -> None:
         if file is not sys.stdin:
-            self._end("a signal came")
+            self._stop_for("a signal came")
             return
         came = os.read(sys.stdin.fileno(), 65536)
         self._input += came
         if not came:
             self._transport.unwatch(sys.stdin)
-            self._end("its input has ended")
+            self._stop_for("its input has ended")
         while b"\n" in self._input:
             line, _, self._input = self._input.partition(b"\n")
             self._meet(json.loads(line)["peers"])
