@@ -3,10 +3,12 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -14,6 +16,8 @@
 #include <utility>
 
 #include "errors.hpp"
+#include "format/logs.gen.hpp"
+#include "format/text.hpp"
 #include "shell/addresses.hpp"
 #include "shell/descriptors.hpp"
 #include "shell/last_words.hpp"
@@ -29,7 +33,7 @@ constexpr const char* kShort =
     "usage: partc-runner --bundle DIR [--listen HOST:PORT] [--peer NAME=HOST:PORT]\n"
     "                    [--advertise HOST[:PORT]] [--insecure] [--patience SECONDS]\n"
     "                    [--rejoin SECONDS] [--linger SECONDS] [--frugal] [--stdio]\n"
-    "                    [--version] [-h]\n";
+    "                    [--log-level LEVEL] [--log-format FORMAT] [--version] [-h]\n";
 
 constexpr const char* kHelp = R"(
 Run one device's part of a compiled model, as one of a ring.
@@ -54,6 +58,10 @@ options:
                         saves power, a hop takes 0.1-0.2 ms longer
   --stdio               for programs: JSON lines in (peers) and out (progress);
                         ends with standard input
+  --log-level LEVEL     tell on standard error what happens: debug, info,
+                        warning, error and above, or none (default: info; none
+                        with --stdio)
+  --log-format FORMAT   lines of the log: text or json (default: text)
   --version             show program's version number and exit
 
 examples:
@@ -103,15 +111,26 @@ double seconds(const std::string& text) {
   return value;
 }
 
+/** The index of a word in a list of words. */
+template <class Words>
+std::size_t choice(const Words& words, const std::string& text) {
+  const auto* found = std::ranges::find(words, text);
+  if (found == words.end()) throw Usage{"invalid choice: '" + text + "' (choose from " + joined(words, ", ") + ")"};
+  return static_cast<std::size_t>(found - words.begin());
+}
+
 /** The options in the words of a command; none where they ask for a text, which has been printed then. */
 std::optional<shell::Settings> parsed(int count, char** words) {
   shell::Settings settings;
+  std::optional<std::size_t> level;
   const std::map<std::string, std::function<void(const std::string&)>> valued{
       {"--bundle", [&](const std::string& text) { settings.bundle = text; }},
       {"--listen", [&](const std::string& text) { settings.listen = address(text); }},
       {"--peer", [&](const std::string& text) { settings.peers.insert_or_assign(peer(text).first, peer(text).second); }},
       {"--advertise", [&](const std::string& text) { settings.advertise = host(text); }},
       {"--patience", [&](const std::string& text) { settings.patience_s = seconds(text); }},
+      {"--log-level", [&](const std::string& text) { level = choice(LOG_LEVELS, text); }},
+      {"--log-format", [&](const std::string& text) { settings.log.is_json = choice(LOG_FORMATS, text) == 1; }},
       {"--rejoin", [&](const std::string& text) { settings.rejoin_s = seconds_or_none(text); }},
       {"--linger", [&](const std::string& text) { settings.linger_s = seconds_or_none(text); }},
   };
@@ -137,16 +156,26 @@ std::optional<shell::Settings> parsed(int count, char** words) {
       throw Usage{"argument " + option->first + ": " + usage.complaint};
     }
   }
+  settings.log.level = level.value_or(settings.stdio ? LOG_LEVELS.size() - 1 : settings.log.level);
   if (settings.bundle.empty()) throw Usage{"the following arguments are required: --bundle"};
   return settings;
 }
 
+/** The last line of a log of JSON; in one of text the lines for people say it. */
+void log_failure(const Error& error, const shell::Settings& settings) {
+  // The name of the folder stands for the device, which may not be known.
+  const std::string device = std::filesystem::weakly_canonical(settings.bundle).filename();
+  shell::write_log(settings.log, device, "failed",
+                   {{"cause", {error.cause}}, {"reason", {error.message}}, {"exit_code", {Integer{error.exit_code()}}}});
+}
+
 /** Say what is wrong, for people and, as the last line of standard output, for the program that started us. */
-int fail(const Error& error, bool stdio) {
+int fail(const Error& error, const shell::Settings& settings) {
+  if (settings.log.is_json) log_failure(error, settings);
   std::fprintf(stderr, "error: %s\n", error.what());
   if (error.exit_code() == 70)
     std::fputs("error: this is a bug of partc; please report it with the lines above\n", stderr);
-  if (stdio) shell::say_last_words(error);
+  if (settings.stdio) shell::say_last_words(error);
   return error.exit_code();
 }
 
@@ -159,9 +188,9 @@ int serve(const shell::Settings& settings) {
     shell::Runner(settings).serve();
     return 0;
   } catch (const Error& error) {
-    return fail(error, settings.stdio);
+    return fail(error, settings);
   } catch (const std::exception& error) {
-    return fail(internal_error(error.what()), settings.stdio);
+    return fail(internal_error(error.what()), settings);
   }
 }
 

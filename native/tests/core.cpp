@@ -145,6 +145,7 @@ Value of(const Command& command) {
             [](const Connect& item) { return Value{List{named("connect"), {item.peer}, {item.address}}}; },
             [](const ReadSensors&) { return Value{List{named("sensors")}}; },
             [](const Announce&) { return Value{List{named("announce")}}; },
+            [](const Log& item) { return Value{List{named("log"), {std::string(item.event)}, {item.fields}}}; },
             [](const Leave& item) { return Value{List{named("leave"), item.error ? of(*item.error) : Value{}}}; }},
       command);
 }

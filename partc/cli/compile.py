@@ -20,6 +20,7 @@ from partc.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from partc.config.devices import DevicesConfig
     from partc.ir.graph import Module
     from partc.pipeline.contract import Pass
 
@@ -102,7 +103,7 @@ def compile_command(
     module = run_watched(lambda: load_model(model, cache), steps, Watch(print_after, dump_dir, timing))
     if wrote is not None:
         write_origin(wrote, model, devices, module.info.quantize, disable)
-    _report(module, wrote, as_json)
+    _report(module, devices, wrote, as_json)
 
 
 def _steps(
@@ -127,8 +128,9 @@ def _anew(step: Pass) -> Pass:
     return replace(step, reuse=False) if step.name == "emit-bundle" else step  # type: ignore[call-arg]
 
 
-def _report(module: Module, output: Path | None, as_json: bool) -> None:
+def _report(module: Module, devices: DevicesConfig, output: Path | None, as_json: bool) -> None:
     """The summary of a plan, and where the bundle is; nothing where the passes stop before a plan."""
+    from partc.cli.cannot import planned_lines
     from partc.cli.precision import precision_line
     from partc.cli.tables import print_summary, show
     from partc.plan.summary import summary_of
@@ -142,5 +144,6 @@ def _report(module: Module, output: Path | None, as_json: bool) -> None:
     print_summary(summary)
     if line := precision_line(module):
         show(line)
+    show(*planned_lines(module, devices))
     if output is not None:
         click.echo(f"wrote {output}; next: partc verify {output}")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from partc.format.logs import FORMATS, LEVELS, NO_LEVEL
 from partc.plan.strategies import ABOUT, STRATEGIES
 
 _STRATEGIES = "; ".join(f"{name} ({ABOUT[name]})" for name in STRATEGIES)
@@ -71,6 +72,23 @@ def runner_option(command: _F) -> _F:
         type=click.Choice(("native", "python")),
         help="The program of local runners.  [default: native, where the folder of the device has one]",
     )(command)
+
+
+def log_options(default: str) -> Callable[[_F], _F]:
+    """--log-level and --log-format: the log of the server, and of runners that it starts."""
+
+    def wrapped(command: _F) -> _F:
+        command = click.option(
+            "--log-format", type=click.Choice(FORMATS), default="text", metavar="FORMAT",
+            help="Lines of the log: text or json.  [default: text]",
+        )(command)  # fmt: skip
+        return click.option(
+            "--log-level", type=click.Choice((*LEVELS, NO_LEVEL)), default=default, metavar="LEVEL",
+            help="Tell on stderr what happens to devices and requests: debug, info, warning, error and above, or none."
+            f"  [default: {default}]",
+        )(command)  # fmt: skip
+
+    return wrapped
 
 
 def print_json(data: object) -> None:

@@ -85,7 +85,7 @@ def plan_command(
         refuse(strategy != "optimal", "--fleet plans its rings with --strategy optimal")
         _show_fleet(_fleet(model, devices_file, demand_file, cut_rule, cache, watch), as_json)
         return
-    _show(_plan(model, devices_file, strategy, cut_rule, cache, watch), as_json)
+    _show(_plan(model, devices_file, strategy, cut_rule, cache, watch), devices_file, as_json)
 
 
 def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: bool, watch: Watch) -> Module:
@@ -140,9 +140,11 @@ def _show_fleet(fleet: Fleet, as_json: bool) -> None:
         print_fleet(fleet)
 
 
-def _show(module: Module, as_json: bool) -> None:
+def _show(module: Module, devices_file: Path, as_json: bool) -> None:
+    from partc.cli.cannot import planned_lines
     from partc.cli.precision import precision_line
     from partc.cli.tables import print_summary, show
+    from partc.config.devices import load_devices
     from partc.format.digests import canonical_json
     from partc.plan.summary import summary_of
 
@@ -153,6 +155,7 @@ def _show(module: Module, as_json: bool) -> None:
         print_summary(summary_of(module.plan, module.profile))
         if line := precision_line(module):
             show(line)
+        show(*planned_lines(module, load_devices(devices_file)))
 
 
 def _answer(file: str, strategy: str, as_json: bool) -> None:

@@ -13,12 +13,23 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from partc.cli.options import FILE, example, json_option, print_json, refuse, runner_option, seconds
+from partc.cli.options import (
+    FILE,
+    example,
+    json_option,
+    log_options,
+    print_json,
+    refuse,
+    runner_option,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from partc.format.build import Model
+    from partc.format.capabilities import Name
     from partc.format.dtypes import Array
     from partc.format.message_parts import Sampling
+    from partc.format.role import Role
     from partc.runtime.client.client import Client
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.client.prompts import Prompts
@@ -126,6 +137,7 @@ if TYPE_CHECKING:
     help="How long requests wait for a device that is lost.  [default: 60; 0 with --no-restart]",
 )
 @runner_option
+@log_options("none")
 @click.option(
     "--balance/--no-balance",
     default=True,
@@ -164,6 +176,8 @@ def run_command(
     restart: bool,
     rejoin: float | None,
     runner: Runner | None,
+    log_level: str,
+    log_format: str,
     linger: float,
     balance: bool,
     insecure: bool,
@@ -176,13 +190,16 @@ def run_command(
     Several prompts are in flight at once. A model that does not generate prints its outputs.
     """
     from partc.cli.balance import balanced
+    from partc.cli.cannot import note_missing
     from partc.cli.load import load_build
     from partc.cli.media import read_media
     from partc.cli.places import check_file
     from partc.cli.requests import check_task, pair_requests, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
+    from partc.format.logs import NO_LEVEL
     from partc.format.message_parts import Sampling
     from partc.runtime.client.launch import LocalSettings
+    from partc.runtime.shell.log import LogSettings
 
     given = (*prompts, *token_ids, *images, *sounds)
     refuse(
@@ -210,11 +227,15 @@ def run_command(
     live = stream and not as_json and model.generates and len(requests) == 1 and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
-    settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner)
+    log = None if log_level == NO_LEVEL else LogSettings(log_level, log_format)
+    settings = LocalSettings(
+        insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner, log=log
+    )
     with (
         _client(build, connect, settings) as client,
         balanced(client, build) if balance else nullcontext(),
     ):
+        note_missing(client, build, _wanted(role, len(requests), balance))
         results = _generate(client, requests, count, sampling, listen)
     if output is not None:
         write_outputs(output, results)
@@ -237,6 +258,17 @@ def _check_local(connect: str | None, rejoin: float | None, runner: str | None) 
         "--rejoin is for local runners: with --connect, give it to the source's partc-runner",
     )
     refuse(runner is not None, "--runner is for local runners: leave --connect out")
+
+
+def _wanted(role: Role, requests: int, balance: bool) -> list[Name]:
+    """Capabilities that this run would make use of."""
+    found: list[Name] = ["limits"]
+    if requests > 1 and role.model.generates:
+        found.append("shared-steps")
+    given = click.get_current_context().get_parameter_source("balance")
+    if balance and given is not ParameterSource.DEFAULT:
+        found.append("balancing")
+    return found
 
 
 def _new_tokens(model: Model, asked: int | None) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, Range, example, refuse, runner_option, seconds
+from partc.cli.options import FILE, Range, example, log_options, refuse, runner_option, seconds
 
 if TYPE_CHECKING:
     from partc.format.status import RingStatus
@@ -107,6 +107,7 @@ _BODY_BYTES_PER_TOKEN = 64
     help="Ignore fields of requests that are none of OpenAI's API; the header partc-ignored-fields tells which.",
 )
 @runner_option
+@log_options("info")
 @click.option(
     "--linger",
     type=seconds,
@@ -138,6 +139,8 @@ def serve_command(
     origins: tuple[str, ...],
     ignore_unknown_fields: bool,
     runner: Runner | None,
+    log_level: str,
+    log_format: str,
     linger: float | None,
     insecure: bool,
     as_json: bool,
@@ -152,6 +155,7 @@ def serve_command(
 
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.core.liveness import LINGER_S
+    from partc.runtime.shell.log import LogSettings
     from partc.serve.access import Limits, read_keys
     from partc.serve.browsers import read_origins
     from partc.serve.server import Server, ServerSettings
@@ -165,7 +169,8 @@ def serve_command(
     )
     if linger is None:
         linger = LINGER_S if len(builds) == 1 else 0.0
-    local = LocalSettings(insecure, linger_s=linger, runner=runner)
+    log = LogSettings(log_level, log_format)
+    local = LocalSettings(insecure, linger_s=linger, runner=runner, log=log)
     rings = [
         _ring(name, build, connect, local)
         for name, build, connect in zip(
@@ -183,6 +188,7 @@ def serve_command(
         template=chat_template,
         temperature=temperature,
         limits=Limits(max_body or _BODY_BYTES + _BODY_BYTES_PER_TOKEN * model.max_sequence, queue, timeout),
+        log=log,
         lets_move=allow_moves,
         origins=read_origins(origins),
         ignores_unknown=ignore_unknown_fields,
@@ -203,6 +209,7 @@ def _names(builds: Sequence[Path]) -> list[str]:
 
 def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> RingSettings:
     """A ring of local runners, or one that runs already."""
+    from partc.cli.cannot import build_facts
     from partc.cli.load import load_build
     from partc.errors import RunError
     from partc.plan.device_times import PlannedTimes
@@ -217,7 +224,7 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> 
     )
     plan = PlannedTimes.of_build(build)
     planned = plan.in_ring if plan else lambda ring: {}
-    return RingSettings(name, build, role, opener, planned, partial(_move, build))
+    return RingSettings(name, build, role, opener, planned, partial(_move, build), build_facts(build))
 
 
 def _move(build: Path, ring: RingStatus, text: str, device: str) -> Move:

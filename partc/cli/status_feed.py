@@ -9,13 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from partc.errors import UserError
-from partc.format.status import DeviceStatus, RingStatus
+from partc.format.status import RingStatus
 from partc.plan.device_times import PlannedTimes
 
 
@@ -27,19 +28,36 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     planned_s: dict[str, float]
     """Device → seconds of computing in a step by the plan, where that is known."""
     ring: RingStatus
+    cannot: list[str] = []
+    """What the ring cannot do, and why."""
+    lost_s: float | None = None
+    """Seconds for which the source has told nothing, where that is too long; `ring` is what it told last."""
 
 
-def device_s(device: DeviceStatus, phase: str) -> float | None:
-    """Seconds that a device computes in a step of a phase; None: nothing has been measured."""
-    works = () if device.vitals is None else device.vitals.work
-    found = [work.seconds for work in works if work.phase == phase]
-    return sum(found) if found else None
-
-
-def make_line(ring: RingStatus, plan: PlannedTimes | None) -> Line:
+def make_line(ring: RingStatus, plan: PlannedTimes | None, cannot: Sequence[str] = ()) -> Line:
     """The line of a state that has just come."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Line(time=now, planned_s={} if plan is None else plan.in_ring(ring), ring=ring)
+    return Line(
+        time=_now(), planned_s={} if plan is None else plan.in_ring(ring), ring=ring, cannot=list(cannot)
+    )
+
+
+def lost_line(last: Line, lost_s: float) -> Line:
+    """The line of a ring whose source tells nothing any more."""
+    return replace(last, time=_now(), lost_s=lost_s)
+
+
+def missing_figures(line: Line) -> list[str]:
+    """The devices that are connected, and whose figures have not come: none, or none of a step that is under way."""
+    ring = line.ring
+    return [
+        device.device
+        for device in ring.devices
+        if device.is_present
+        and (
+            device.answer_s is None
+            or (ring.running > 0 and device.submodules and device.step_s(ring.phase) is None)
+        )
+    ]
 
 
 def write_line(line: Line) -> str:
@@ -60,3 +78,7 @@ def read_lines(texts: Iterable[str | bytes], where: str) -> Iterator[Line]:
             hint = "partc watch BUILD --json > FILE writes such lines"
             place = f"{where}: line {number}"
             raise UserError(f"not a line of a feed: {error}", where=place, hint=hint) from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from partc.cli.status_feed import Line, device_s
+from partc.cli.status_feed import Line
 from partc.cli.tables import table
 from partc.config.units import format_bytes, format_seconds
 from partc.format.readings import LimitName, Readings
@@ -14,28 +14,51 @@ from partc.format.status import Change, DeviceStatus
 
 _MISSING = "-"
 _SHOWN_CHANGES = 3
-_COLUMNS = ("device", "modules", "step", "plan", "queue", "own", "free", "temp", "power", "links")
+_WIDTH = 80
+_COLUMNS = ("device", "state", "modules", "step", "plan", "queue", "own", "free", "temp", "power", "links")
+
+
+def _state(device: DeviceStatus, line: Line) -> str:
+    """`ok`, or the reason why nothing is known of a device now."""
+    if line.lost_s is not None:
+        return "unknown"
+    if not device.is_present:
+        return "absent" if device.away_s is None else "lost"
+    return "silent" if device.answer_s is None else "ok"
 
 
 def status_blocks(line: Line) -> list[Table | str]:
     """The table, and below it the pace, what is wrong, and the last changes of placement."""
     ring = line.ring
     rows = [_row(device, line) for device in ring.devices]
-    title = f"Ring at {line.time}, epoch {ring.epoch} ({_MISSING} not known, + plugged in)"
+    if line.lost_s is not None:
+        lost = (
+            f"The source has told nothing for {format_seconds(line.lost_s)}; this is how its ring was placed."
+        )
+        return [
+            table(f"Ring at {line.time}, epoch {ring.epoch}", _COLUMNS, rows, right=_COLUMNS[3:], tight=True),
+            lost,
+        ]
+    title = f"Ring at {line.time}, epoch {ring.epoch} (+ plugged in)"
     return [
-        table(title, _COLUMNS, rows, right=_COLUMNS[2:]),
+        table(title, _COLUMNS, rows, right=_COLUMNS[3:], tight=True),
         _pace(line),
         *(text for device in ring.devices for text in _remarks(device)),
         *(_change(change) for change in ring.changes[-_SHOWN_CHANGES:]),
+        *line.cannot,
     ]
 
 
 def _row(device: DeviceStatus, line: Line) -> Sequence[str]:
-    measured, planned = device_s(device, line.ring.phase), line.planned_s.get(device.device)
-    vitals = device.vitals
+    state = _state(device, line)
+    # Figures of before would look like those of now.
+    vitals = device.vitals if state == "ok" else None
+    measured = device.step_s(line.ring.phase) if state == "ok" else None
+    planned = line.planned_s.get(device.device) if state == "ok" else None
     readings = Readings() if vitals is None else vitals.readings
     return [
         device.device,
+        state,
         " ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in device.submodules),
         _MISSING if measured is None else format_seconds(measured),
         _MISSING if planned is None else format_seconds(planned),
@@ -80,7 +103,9 @@ def _remarks(device: DeviceStatus) -> Iterator[str]:
     """Sentences about what is wrong with a device."""
     name, vitals = device.device, device.vitals
     if not device.is_present:
-        yield f"{name}: not connected"
+        since = "not connected" if device.away_s is None else f"lost {format_seconds(device.away_s)} ago"
+        yield f"{name}: {since}"
+        return
     elif device.answer_s is None:
         last = "" if device.age_s is None else f"; the last one came {format_seconds(device.age_s)} ago"
         yield f"{name}: no answer{last}"
@@ -104,7 +129,11 @@ def _reading(limit: LimitName, readings: Readings) -> str:
 
 
 def _change(change: Change) -> str:
-    return (
-        f"epoch {change.epoch}, {format_seconds(change.age_s)} ago: {change.cause}; "
-        f"requests stood still for {format_seconds(change.stopped_s)}"
-    )
+    head = f"epoch {change.epoch}, {format_seconds(change.age_s)} ago: "
+    tail = f"; stood still for {format_seconds(change.stopped_s)}"
+    return f"{head}{_cut(change.cause, _WIDTH - len(head) - len(tail))}{tail}"
+
+
+def _cut(text: str, width: int) -> str:
+    """A text in so many characters, three of which tell of what is left out."""
+    return text if len(text) <= width else f"{text[: max(0, width - 3)]}..."

@@ -37,16 +37,29 @@ def show(*blocks: Table | str, stderr: bool = False) -> None:
 
 
 def table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str] = (),
+    *,
+    tight: bool = False,
 ) -> Table:
-    """A table whose columns named in `right` are aligned to the right; the rest may wrap."""
+    """A table whose columns named in `right` are aligned to the right; the rest may wrap.
+
+    Args:
+        title: the line above it.
+        columns: heads of the columns.
+        rows: cells.
+        right: columns that are aligned to the right.
+        tight: one space between columns instead of two.
+    """
     result = Table(
         title=title,
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        padding=(0, 1, 0, 0),
+        padding=0 if tight else (0, 1, 0, 0),
     )
     for name in columns:
         number = name in right

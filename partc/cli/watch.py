@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,14 @@ from partc.cli.options import FILE, example, json_option, refuse
 if TYPE_CHECKING:
     from partc.cli.status_feed import Line
     from partc.format.status import RingStatus
+
+
+_LATE_S = 2.0
+"""By so much longer than the period may a source tell nothing: a round of questions takes up to 1 s of it."""
+_ONCE_S = 0.25
+"""Time between two looks of `--once`."""
+_MOST_ONCE_S = 5.0
+"""How long `--once` waits for figures."""
 
 
 @click.command(
@@ -37,7 +46,9 @@ if TYPE_CHECKING:
     help="The source of the ring; auto (the default): the local ring that runs, else the address in devices.yaml.",
 )
 @click.option("--every", default="1s", show_default=True, metavar="TIME", help="Time between two looks.")
-@click.option("--once", is_flag=True, help="Look once.")
+@click.option(
+    "--once", is_flag=True, help="Look once, as soon as all devices have told their figures, or after 5 s."
+)
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option(
     "--feed", metavar="FILE", help="Show what --json has written, instead of a ring; - is stdin, as it comes."
@@ -56,27 +67,58 @@ def watch_command(
     refuse(feed is not None and as_json, "--feed excludes --json")
     period_s = parse_seconds(every, where="--every", allow_zero=False)
     refuse(period_s > LONGEST_PERIOD_S, f"--every: {every!r} is longer than a day")
-    lines = _ring(build, connect, period_s, insecure) if feed is None else _kept(feed)
+    if feed is not None:
+        lines = _kept(feed)
+    else:
+        lines = _ring(build, connect, _ONCE_S if once else period_s, insecure)
+        lines = _whole(lines) if once else lines
     with _shown(as_json) as show:
         for line in islice(lines, 1 if once else None):
             show(line)
 
 
 def _ring(build: Path, connect: str, period_s: float, insecure: bool) -> Iterator[Line]:
+    from partc.cli.cannot import build_facts, watched_lines
     from partc.cli.load import load_build
     from partc.cli.reach import reach_ring
-    from partc.cli.status_feed import make_line
+    from partc.cli.status_feed import lost_line, make_line
     from partc.plan.device_times import PlannedTimes
 
     load_build(build)
+    facts = build_facts(build)
     plan = PlannedTimes.of_build(build)
     with reach_ring(build, connect, insecure=insecure) as client:
         came: deque[RingStatus] = deque()
         client.watch(period_s, came.append)
+        last: Line | None = None
+        heard = said = time.monotonic()
         while True:
             client.listen(period_s)
+            now = time.monotonic()
             while came:
-                yield make_line(came.popleft(), plan)
+                status = came.popleft()
+                last, heard, said = make_line(status, plan, watched_lines(facts, status)), now, now
+                yield last
+            is_late = client.away_s is not None or now > heard + period_s + _LATE_S
+            if last is not None and is_late and now > said + min(period_s, _LATE_S):
+                said = now
+                yield lost_line(last, now - heard)
+
+
+def _whole(lines: Iterator[Line]) -> Iterator[Line]:
+    """The first line that has the figures of all devices that are there; the last one where that takes too long."""
+    from partc.cli.status_feed import missing_figures
+
+    end = time.monotonic() + _MOST_ONCE_S
+    for line in lines:
+        missing = missing_figures(line)
+        if missing and line.lost_s is None and time.monotonic() < end:
+            continue
+        if missing:
+            names = ", ".join(missing)
+            click.echo(f"note: no figures of {names} came within {_MOST_ONCE_S:g} s", err=True)
+        yield line
+        return
 
 
 def _kept(feed: str) -> Iterator[Line]:

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from partc.format import build, kernel_plan, messages, placement, readings, status
+from partc.format import build, kernel_plan, logs, messages, placement, readings, status
 from partc.format import message_parts as parts
 from partc.format.digests import canonical_json
 from partc.format.program import INSTRUCTIONS, Instruction
@@ -71,6 +71,19 @@ def message_tables() -> str:
     rings = (status.RingStatus, status.DeviceStatus, status.Steps, status.Change)
     for part in (*held, *watched, *rings):
         lines += ["", f"**{part.__name__}**: {summary(part)}", "", *field_table(part)]
+    return "\n".join(lines)
+
+
+def log_tables() -> str:
+    """The events of a log, then their fields."""
+    lines = ["| event | level | told by | fields | sentence |", "|---|---|---|---|---|"]
+    for event in logs.EVENTS:
+        by = "any device" if set(event.where) >= {"device", "source"} else ", ".join(event.where)
+        by += ", server" if by == "any device" and "server" in event.where else ""
+        fields = ", ".join(f"`{name}`" for name in event.fields)
+        lines.append(f"| `{event.name}` | {event.level} | {by} | {fields} | {event.sentence} |")
+    lines += ["", "| field | holds |", "|---|---|"]
+    lines += [f"| `{name}` | {about} |" for name, about in logs.FIELDS.items()]
     return "\n".join(lines)
 
 
@@ -175,6 +188,7 @@ def type_text(kind: types.Type) -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "messages": message_tables,
+    "logs": log_tables,
     "build": build_tables,
     "placement": placement_tables,
     "kernels": kernel_tables,

@@ -22,6 +22,7 @@ from partc.format import (
     json_text,
     kernel_plan,
     layouts,
+    logs,
     messages,
     placement,
     program,
@@ -92,7 +93,7 @@ _LISTS = {"TASKS": tasks.TASKS, "GENERATING": tasks.GENERATING}
 
 def files() -> dict[str, str]:
     """Name → text of every file."""
-    found = {"facts.gen.hpp": _facts()}
+    found = {"facts.gen.hpp": _facts(), "logs.gen.hpp": _logs()}
     for namespace, structs in _GROUPS.items():
         found[f"{namespace}.gen.hpp"] = _declarations(namespace, structs)
         found[f"{namespace}.gen.cpp"] = _definitions(namespace, structs)
@@ -125,6 +126,32 @@ def _facts() -> str:
         lines.append(
             f'    {{"{row.long}", "{row.held.name}", "{row.safetensors}", {row.bytes}, {row.onnx}}},'
         )
+    lines += ["}};", "", "}  // namespace partc", ""]
+    return "\n".join(lines)
+
+
+def _logs() -> str:
+    """The table of events of a log."""
+    lines = [
+        HEADER,
+        "#pragma once",
+        "",
+        "#include <array>",
+        "#include <cstdint>",
+        "#include <string_view>",
+        "",
+    ]
+    lines += ["namespace partc {", "", "/// One event of a log.", "struct LogEvent {"]
+    lines += ["  std::string_view name;", "  std::uint64_t level;  // index in LOG_LEVELS"]
+    lines += ["  std::string_view sentence;  // `{field}` stands for the value of a field", "};", ""]
+    for name, words in (("LOG_LEVELS", (*logs.LEVELS, logs.NO_LEVEL)), ("LOG_FORMATS", logs.FORMATS)):
+        texts = ", ".join(map(_literal, words))
+        lines += [f"inline constexpr std::array<std::string_view, {len(words)}> {name}{{{{{texts}}}}};"]
+    told = [event for event in logs.EVENTS if event.where != ("server",)]
+    lines += ["", f"inline constexpr std::array<LogEvent, {len(told)}> LOG_EVENTS{{{{"]
+    for event in told:
+        lines += [f"    {{{_literal(event.name)}, {logs.LEVELS.index(event.level)},"]
+        lines += [f"     {_literal(event.sentence)}}},"]
     lines += ["}};", "", "}  // namespace partc", ""]
     return "\n".join(lines)
 

@@ -76,7 +76,19 @@ class DeviceStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     answer_s: Seconds | None = None
     """Seconds from the source's last question to its answer; null: there was none yet."""
     vitals: Vitals | None = None
-    """Its vitals as it last told them."""
+    """Its vitals as it last told them; null as well while it is not connected."""
+    away_s: Seconds | None = None
+    """Seconds since its connection ended; null: it is connected, or never was."""
+    losses: Count = 0
+    """How often it was lost since the source started: its connection ended, or it was silent for too long."""
+    shares: bool = False
+    """Whether its runner takes steps of several requests."""
+
+    def step_s(self, phase: str) -> float | None:
+        """Seconds that it computes in a step of a phase; None: nothing has been measured."""
+        works = () if self.vitals is None else self.vitals.work
+        found = [work.seconds for work in works if work.phase == phase]
+        return sum(found) if found else None
 
 
 class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,6 +123,8 @@ class RingStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Those of the ring in the order of a step, then the others."""
     changes: tuple[Change, ...] = ()
     """The last 8 changes, the newest last."""
+    moves: Count = 0
+    """Changes that clients asked for, since the source started."""
 
     @property
     def phase(self) -> str:

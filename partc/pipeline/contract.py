@@ -144,6 +144,11 @@ class Target(ABC):
         """Bytes of a weight in its files, and in the memory of its engine."""
         return weight.bytes({})
 
+    @property
+    def shares_steps(self) -> bool:
+        """Whether its code computes tokens of several requests in one step."""
+        return False
+
     def identity(self) -> object:
         """What its files depend on besides graphs and `libraries`, as data for JSON: options, versions of tools."""
         return repr(self)

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from partc import __version__
-from partc.errors import PartcError, RunError
+from partc.errors import InternalError, PartcError, RunError
 from partc.format.address import EXAMPLE, address_fault, has_port
+from partc.format.logs import FORMATS, LEVELS, NO_LEVEL
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
+from partc.runtime.shell.log import LogSettings, LogWriter
 from partc.runtime.shell.settings import Settings
 
 _EXAMPLES = """\
@@ -51,20 +53,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(options)
     except PartcError as error:
-        return _fail(error, options.stdio)
+        return _fail(error, options)
     except OSError as error:
         if error.errno not in _REFUSED or error.filename is None:
-            return _bug(error, options.stdio)
+            return _bug(error, options)
         hint = "see that it is there, and that this user may read it"
-        return _fail(RunError(str(error.strerror), where=str(error.filename), hint=hint), options.stdio)
+        return _fail(RunError(str(error.strerror), where=str(error.filename), hint=hint), options)
     except Exception as error:
-        return _bug(error, options.stdio)
+        return _bug(error, options)
 
 
-def _bug(error: Exception, stdio: bool) -> int:
+def _bug(error: Exception, options: argparse.Namespace) -> int:
+    _log_failure(InternalError(f"{type(error).__name__}: {error}"), options)
     traceback.print_exception(error)
     print("error: this is a bug of partc; please report it with the lines above", file=sys.stderr)
-    if stdio:
+    if options.stdio:
         _say_last_words(error)
     return 70
 
@@ -128,6 +131,20 @@ def _parser() -> argparse.ArgumentParser:
         help="for programs: JSON lines in (peers) and out (progress); ends with standard input",
     )
     parser.add_argument(
+        "--log-level",
+        choices=(*LEVELS, NO_LEVEL),
+        metavar="LEVEL",
+        help="tell on standard error what happens: debug, info, warning, error and above, or none "
+        "(default: info; none with --stdio)",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        default="text",
+        metavar="FORMAT",
+        help="lines of the log: text or json (default: text)",
+    )
+    parser.add_argument(
         "--measure",
         action="store_true",
         help="measure this device for partc profile, instead of running a model",
@@ -152,6 +169,7 @@ def _run(options: argparse.Namespace) -> int:
         linger_s=options.linger,
         advertise=options.advertise,
         stdio=options.stdio,
+        log=_log(options),
     )
     if options.measure:
         from partc.runtime.measure.service import MeasureService
@@ -162,6 +180,10 @@ def _run(options: argparse.Namespace) -> int:
 
     Runner(settings).serve()
     return 0
+
+
+def _log(options: argparse.Namespace) -> LogSettings:
+    return LogSettings(options.log_level or (NO_LEVEL if options.stdio else "info"), options.log_format)
 
 
 def _die_with_parent() -> None:
@@ -175,15 +197,29 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
-def _fail(error: PartcError, stdio: bool) -> int:
+def _fail(error: PartcError, options: argparse.Namespace) -> int:
     """Say what is wrong, for people and, as the last line of standard output, for the program that started us."""
+    _log_failure(error, options)
     place = f"{error.where}: " if error.where else ""
     print(f"error: {place}{error.message}", file=sys.stderr)
     if error.hint:
         print(f"  hint: {error.hint}", file=sys.stderr)
-    if stdio:
+    if options.stdio:
         _say_last_words(error)
     return error.exit_code
+
+
+def _log_failure(error: PartcError, options: argparse.Namespace) -> None:
+    """The last line of a log of JSON; in one of text the lines for people say it.
+
+    The name of the folder stands for the device, which may not be known.
+    """
+    settings = _log(options)
+    if settings.format != "json":
+        return
+    cause = getattr(error, "cause", "input" if error.exit_code == 1 else "bug")
+    fields = {"cause": cause, "reason": error.message, "exit_code": error.exit_code}
+    LogWriter(options.bundle.resolve().name, settings).write("failed", fields)
 
 
 def _say_last_words(error: Exception) -> None:

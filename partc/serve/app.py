@@ -42,7 +42,9 @@ from partc.serve.metrics import CONTENT_TYPE, Metrics
 from partc.serve.moves import Moves
 from partc.serve.pooling import Pooling
 from partc.serve.replies import Json, Shape, event, model_json
+from partc.serve.request_log import OUTCOME
 from partc.serve.ring import State
+from partc.serve.ring_metrics import ring_lines
 from partc.serve.rings import Rings
 from partc.serve.template import Chat, Renderer
 
@@ -148,7 +150,7 @@ class Endpoint:
         self.metrics.begun_again = self.rings.begun_again
         self.metrics.waiting = max(0, self.metrics.in_flight - self.rings.most)
         self.metrics.rings = self.rings.states
-        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+        return Response(self.metrics.text(ring_lines(self.live.known())), media_type=CONTENT_TYPE)
 
     async def models(self, request: Request) -> Response:
         """The one model."""
@@ -331,6 +333,7 @@ class Stream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the answer ends, or the client goes away."""
         outcome = await unless_gone(receive, self._send(send))
+        scope[OUTCOME] = outcome or "cancelled"
         self.endpoint.metrics.requests[outcome or "cancelled"] += 1
 
     async def _send(self, send: Send) -> str:

@@ -1,21 +1,27 @@
-"""The states of the rings as server-sent events, for the page; the rings are watched while somebody looks."""
+"""The states of the rings: as server-sent events for the page, and as they were last for metrics and the log."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
-from partc.format.status import DeviceStatus, RingStatus
+from partc.format.status import RingStatus
 from partc.serve.replies import Json, event
+from partc.serve.ring_log import RingLog
+from partc.serve.ring_metrics import KnownRing
 from partc.serve.rings import Rings
 
 PlannedOf = Callable[[RingStatus], Mapping[str, float]]
 """Seconds of computing in a step that the plan says, by device."""
+LOOK_S = 1.0
+"""Time between two states of a ring, while somebody looks."""
+KEPT_S = 5.0
+"""The same while nobody does, for metrics and the log."""
 MOST_WATCHERS = 32
 _TELL_S = 5.0
 """The states are told at least so often, also while no ring says anything."""
@@ -32,12 +38,33 @@ class Live:
     """Whether clients may move sub-modules."""
     statuses: dict[str, RingStatus] = field(default_factory=dict)
     """Ring → how it was last, while somebody looks."""
+    log: RingLog = field(default_factory=RingLog)
+    """What the log tells of the rings."""
+    _known: dict[str, tuple[float, RingStatus]] = field(default_factory=dict)
+    """Ring → when it was last told how it is, and how."""
     _watchers: set[asyncio.Event] = field(default_factory=set)
 
     @property
     def is_full(self) -> bool:
         """Whether nobody more may look."""
         return len(self._watchers) >= MOST_WATCHERS
+
+    def begin(self) -> None:
+        """Watch the rings, slowly, for as long as nobody looks."""
+        self.rings.watch(self._on_status, KEPT_S)
+
+    def known(self) -> dict[str, KnownRing]:
+        """The rings that stand, as they were told last."""
+        now, states = time.monotonic(), self.rings.states
+        return {
+            name: KnownRing(ring, self.planned(name, ring), now - at)
+            for name, (at, ring) in self._known.items()
+            if states.get(name) == "ready"
+        }
+
+    def forget(self, name: str) -> None:
+        """A ring does not stand: what it told holds no longer."""
+        self._known.pop(name, None)
 
     def wake(self) -> None:
         """Tell everybody what has changed."""
@@ -54,7 +81,7 @@ class Live:
         """`[{name, state, ring}]` now, and at each change from now on; who is slow misses some."""
         changed = asyncio.Event()
         if not self._watchers:
-            self.rings.watch(self._on_status)
+            self.rings.watch(self._on_status, LOOK_S)
         self._watchers.add(changed)
         try:
             while True:
@@ -69,15 +96,18 @@ class Live:
             self._watchers.discard(changed)
             if not self._watchers:
                 self.statuses.clear()
-                self.rings.watch(None)
+                self.begin()
 
     def _rings(self) -> list[Json]:
         states = self.rings.states
         return [{"name": name, "state": state, "ring": self._told(name)} for name, state in states.items()]
 
     def _on_status(self, name: str, ring: RingStatus) -> None:
-        self.statuses[name] = ring
-        self.wake()
+        self._known[name] = time.monotonic(), ring
+        self.log.told(name, ring)
+        if self._watchers:
+            self.statuses[name] = ring
+            self.wake()
 
     def _told(self, name: str) -> Json | None:
         ring = self.statuses.get(name)
@@ -86,13 +116,6 @@ class Live:
         planned = self.planned(name, ring)
         told: Json = msgspec.to_builtins(ring)
         for entry, device in zip(told["devices"], ring.devices, strict=True):
-            entry["seconds"] = _seconds(device, ring.phase)
+            entry["seconds"] = device.step_s(ring.phase)
             entry["planned"] = planned.get(device.device)
         return told
-
-
-def _seconds(device: DeviceStatus, phase: str) -> float | None:
-    """Seconds that a device computes in a step; None: nothing has been measured."""
-    works: Any = () if device.vitals is None else device.vitals.work
-    found = [work.seconds for work in works if work.phase == phase]
-    return sum(found) if found else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -56,13 +56,13 @@ class Metrics:
     first_token: Histogram = field(default_factory=lambda: Histogram(_FIRST_S))
     between_tokens: Histogram = field(default_factory=lambda: Histogram(_BETWEEN_S))
 
-    def text(self) -> str:
-        """All of it, for a scraper."""
-        return "\n".join([*self._lines(), ""])
+    def text(self, further: Iterable[str] = ()) -> str:
+        """All of it, for a scraper, and further lines."""
+        return "\n".join([*self._lines(), *further, ""])
 
     def _lines(self) -> Iterator[str]:
         outcomes = {f'outcome="{name}"': count for name, count in sorted(self.requests.items())}
-        yield from _samples("partc_requests_total", "counter", "Requests that have ended.", outcomes)
+        yield from samples("partc_requests_total", "counter", "Requests that have ended.", outcomes)
         yield from _single("partc_prompt_tokens_total", "counter", "Tokens of prompts.", self.prompt_tokens)
         yield from _single(
             "partc_generated_tokens_total", "counter", "Tokens of answers.", self.generated_tokens
@@ -77,8 +77,8 @@ class Metrics:
             "partc_requests_waiting", "gauge", "Requests that wait for a place in a ring.", self.waiting
         )
         yield from _single("partc_ready", "gauge", "1 while a ring stands.", int(self.is_ready))
-        standing = {f'ring="{_escaped(name)}"': int(state == "ready") for name, state in self.rings.items()}
-        yield from _samples("partc_ring_ready", "gauge", "1 while this ring stands.", standing)
+        standing = {f'ring="{escaped(name)}"': int(state == "ready") for name, state in self.rings.items()}
+        yield from samples("partc_ring_ready", "gauge", "1 while this ring stands.", standing)
         histograms = {
             "partc_time_to_first_token_seconds": (
                 "Time from the request to its first token.",
@@ -91,7 +91,8 @@ class Metrics:
             yield from histogram.lines(name)
 
 
-def _escaped(label: str) -> str:
+def escaped(label: str) -> str:
+    """The value of a label, between quotes."""
     return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
@@ -104,7 +105,8 @@ def _single(name: str, kind: str, about: str, value: float) -> Iterator[str]:
     yield f"{name} {value}"
 
 
-def _samples(name: str, kind: str, about: str, values: Mapping[str, float]) -> Iterator[str]:
+def samples(name: str, kind: str, about: str, values: Mapping[str, float]) -> Iterator[str]:
+    """The lines of a metric: labels → value."""
     yield from _head(name, kind, about)
     for labels, value in values.items():
         yield f"{name}{{{labels}}} {value}"

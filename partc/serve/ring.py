@@ -57,8 +57,8 @@ _AGAIN_S = 0.5
 _MOST_PAUSE_S = 30.0
 """Longest time between two tries to open a ring anew; the first one is `_AGAIN_S`, and each doubles it."""
 _LISTEN_S = 1.0
-_STATUS_S = 1.0
-"""Time between two states of the ring, while somebody watches."""
+_Watching = tuple[bytes, float] | None
+"""Ticket of a client's watch, and its period; None: it does not watch."""
 
 
 class Owner(Protocol):
@@ -108,6 +108,7 @@ class RingThread:
         self._woken.setblocking(False)
         self._waker.setblocking(False)
         self._on_status: Callable[[RingStatus], None] | None = None
+        self._period_s = 1.0
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ring", daemon=True)
         self._held: list[Callable[[], None]] | None = None
@@ -149,9 +150,9 @@ class RingThread:
         """Jobs that the thread has not seen yet, which are no longer the ring's."""
         return list(_emptied(self._new))
 
-    def watch(self, on_status: Callable[[RingStatus], None] | None) -> None:
-        """Be told how the ring is, in the event loop; None: no longer."""
-        self._on_status = on_status
+    def watch(self, on_status: Callable[[RingStatus], None] | None, period_s: float) -> None:
+        """Be told how the ring is, in the event loop, every `period_s` seconds; None: no longer."""
+        self._on_status, self._period_s = on_status, period_s
         self._wake()
 
     def _wake(self) -> None:
@@ -264,7 +265,7 @@ class RingThread:
             RunError: the connection to the ring is lost.
             _NotBack: the ring will not come back.
         """
-        watching: bytes | None = None
+        watching: _Watching = None
         while not self._ending.is_set():
             watching = self._watch(client, watching)
             self._obey(client)
@@ -295,13 +296,15 @@ class RingThread:
             if held:
                 self._call(_call_each, held)
 
-    def _watch(self, client: Client, watching: bytes | None) -> bytes | None:
-        if watching is None and self._on_status is not None:
-            return client.watch(_STATUS_S, self._tell_status)
-        if watching is not None and self._on_status is None:
-            client.unwatch(watching)
-            return None
-        return watching
+    def _watch(self, client: Client, watching: _Watching) -> _Watching:
+        period_s = None if self._on_status is None else self._period_s
+        if period_s == (None if watching is None else watching[1]):
+            return watching
+        # First the new one: the source forgets what it knows when nobody watches.
+        wanted = None if period_s is None else (client.watch(period_s, self._tell_status), period_s)
+        if watching is not None:
+            client.unwatch(watching[0])
+        return wanted
 
     def _take_new(self) -> None:
         self._jobs += _emptied(self._new)

@@ -69,6 +69,7 @@ class Rings:
         """Jobs that no ring has, in the order in which they came."""
         self._places: dict[Job, _Ring] = {}
         self._on_status: OnStatus | None = None
+        self._period_s = 1.0
         self._is_closed = False
         self._begun_again = 0
         """By rings that are removed."""
@@ -157,9 +158,9 @@ class Rings:
         else:
             ring.thread.place(placement, reason, on_end)
 
-    def watch(self, on_status: OnStatus | None) -> None:
-        """Be told how the rings are; None: no longer."""
-        self._on_status = on_status
+    def watch(self, on_status: OnStatus | None, period_s: float) -> None:
+        """Be told how the rings are, every `period_s` seconds; None: no longer."""
+        self._on_status, self._period_s = on_status, period_s
         for ring in self._rings.values():
             self._watch(ring)
 
@@ -226,7 +227,8 @@ class Rings:
 
     def _watch(self, ring: _Ring) -> None:
         on_status, name = self._on_status, ring.thread.name
-        ring.thread.watch(None if on_status is None else lambda status: on_status(name, status))
+        told = None if on_status is None else lambda status: on_status(name, status)
+        ring.thread.watch(told, self._period_s)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

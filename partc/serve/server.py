@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from typing import Any
 import uvicorn
 
 from partc.errors import ConfigError, PartcError, RunError
+from partc.format.capabilities import Facts
+from partc.format.logs import SERVER
 from partc.format.role import Role
 from partc.format.status import RingStatus
 from partc.format.tasks import SOURCE
 from partc.runtime.client.text import Tokenizer
 from partc.runtime.shell.descriptors import raise_limit
-from partc.serve.access import Gate, Limits
+from partc.runtime.shell.log import LogSettings, LogWriter
+from partc.serve.access import App, Gate, Limits
 from partc.serve.app import Endpoint
 from partc.serve.browsers import Browsers
 from partc.serve.connections import (
@@ -39,7 +42,9 @@ from partc.serve.live import Live, PlannedOf
 from partc.serve.moves import Mover, Moves
 from partc.serve.pooling import read_pooling
 from partc.serve.replies import Json
+from partc.serve.request_log import RequestLog
 from partc.serve.ring import Opener, State
+from partc.serve.ring_log import RingLog
 from partc.serve.rings import Rings
 from partc.serve.template import Renderer, read_chat
 
@@ -70,6 +75,8 @@ class ServerSettings:
     """A chat template instead of the model's."""
     temperature: float
     limits: Limits
+    log: LogSettings = field(default_factory=LogSettings)
+    """What is written to standard error of what happens."""
     lets_move: bool = False
     """Whether clients may move sub-modules even if others than this machine's may ask."""
     origins: frozenset[str] = frozenset()
@@ -101,6 +108,8 @@ class RingSettings:
     """For those who look at the ring."""
     mover: Mover | None = None
     """The function that works out moves of its sub-modules; None: nobody may move them."""
+    facts: Facts | None = None
+    """The facts of its build, from which follows what it cannot do; None: nothing is said of it."""
 
 
 class Server:
@@ -126,13 +135,15 @@ class Server:
             self._check(other)
         first, settings = self._first, self._settings
         folder = first.build / "devices" / first.role.source
+        log = LogWriter(SERVER, settings.log)
         chat = read_chat(folder / "tokenizer", settings.template)
         files = raise_limit()
         lobby = Lobby(most_waiting(files))
         with Renderer(chat) as renderer, contextlib.ExitStack() as stack:
             listeners = [stack.enter_context(one) for one in _listening(settings, lobby)]
             rings = self._rings = Rings(asyncio.get_running_loop(), self._ring_is)
-            live = Live(rings, self._planned_of, settings.may_move)
+            live = Live(rings, self._planned_of, settings.may_move, log=RingLog(log))
+            live.begin()
             endpoint = self._endpoint = Endpoint(
                 role=first.role,
                 name=settings.name or first.role.model.name,
@@ -149,13 +160,15 @@ class Server:
                 pooling=read_pooling(folder / "tokenizer"),
             )
             try:
-                config = _config(_gate(endpoint, settings, files), settings, lobby, files)
-                self._server = HttpServer(config, lobby, rings.give_up)
+                app = RequestLog(_gate(endpoint, settings, files), log)
+                self._server = HttpServer(_config(app, settings, lobby, files), lobby, rings.give_up)
+                log.write("listening", {"address": _url(listeners[0], settings)})
                 self._tell("listening", _url(listeners[0], settings), "")
                 for ring in (first, *others):
                     self._open(ring)
                 await self._server.serve(sockets=[*listeners])
             finally:
+                log.write("stopping", {"reason": "a ring has ended" if self._error else "it was told to"})
                 await asyncio.to_thread(rings.close)
         if self._error is not None:
             raise self._error
@@ -189,14 +202,20 @@ class Server:
     def _open(self, ring: RingSettings) -> None:
         assert self._rings is not None, "the server runs"
         self._planned[ring.name] = ring.planned
+        if ring.facts is not None:
+            self._endpoint.live.log.facts[ring.name] = ring.facts
         if ring.mover is not None:
             self._movers[ring.name] = ring.mover
         self._rings.open(ring.name, ring.opener, ring.role.model.max_requests)
 
     def _ring_is(self, name: str, state: State, error: PartcError | None) -> None:
         assert self._rings is not None, "a ring is behind the server"
-        self._endpoint.live.wake()
-        self._tell(state, error.message if error else "", name)
+        live, reason = self._endpoint.live, error.message if error else ""
+        live.log.is_in(name, state, reason)
+        if state != "ready":
+            live.forget(name)
+        live.wake()
+        self._tell(state, reason, name)
         if self._rings.state == "ended":
             self._error = error
             self.end()
@@ -233,10 +252,10 @@ def _gate(endpoint: Endpoint, settings: ServerSettings, files: int) -> Gate:
     return Gate(endpoint.app(), settings.keys, is_local, most, endpoint.browsers)
 
 
-def _config(gate: Gate, settings: ServerSettings, lobby: Lobby, files: int) -> uvicorn.Config:
+def _config(app: App, settings: ServerSettings, lobby: Lobby, files: int) -> uvicorn.Config:
     protocol: Any = partial(Protocol, lobby)
     config = uvicorn.Config(
-        gate,
+        app,
         http=protocol,
         ws="none",
         lifespan="off",

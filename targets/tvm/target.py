@@ -216,6 +216,11 @@ class TvmTarget(Target):
             peak_bytes=peak_bytes,
         )
 
+    @property
+    def shares_steps(self) -> bool:
+        """Whether its code computes tokens of several requests in one step: on processors it does."""
+        return not self.machine.cuda
+
     def _shared(self, info: ModelInfo) -> tuple[int, ...]:
         """Requests of a shared step that the library has code for; on a GPU they are computed one after the other."""
         return () if self.machine.cuda else shared_sizes(info)

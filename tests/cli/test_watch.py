@@ -6,6 +6,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,10 +103,10 @@ def test_the_table_of_a_ring(ring: LocalRing, build: Path, capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     rows = [line.split() for line in shown.splitlines()]
-    assert [row[:2] for row in rows if row and row[0] in ring.addresses] == [
-        ["a", "0"],
-        ["b", "1"],
-        ["c", "2"],
+    assert [row[:3] for row in rows if row and row[0] in ring.addresses] == [
+        ["a", "ok", "0"],
+        ["b", "ok", "1"],
+        ["c", "ok", "2"],
     ]
 
 
@@ -193,3 +195,39 @@ def test_no_ring_runs(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     copy = language_model("null").write(tmp_path / "build")
     assert run(["watch", str(copy)]) == 1
     assert "the address of the source is not known" in capsys.readouterr().err
+
+
+def test_a_source_that_is_gone_is_said_at_once(build: Path) -> None:
+    """The command waits for it for 30 s; the first line about it comes long before."""
+    with launch_local(build, restart=False) as ring:
+        words = ["watch", str(build), "--connect", ring.source, "--every", "0.2s", "--json"]
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "partc.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        ) as watching:  # fmt: skip
+            assert watching.stdout is not None
+            first = json.loads(watching.stdout.readline())
+            assert first["lost_s"] is None
+            os.kill(ring.pids[first["ring"]["devices"][0]["device"]], signal.SIGKILL)
+            began = time.monotonic()
+            while json.loads(watching.stdout.readline())["lost_s"] is None:
+                assert time.monotonic() < began + 20
+            assert time.monotonic() < began + 20
+            watching.kill()
+
+
+def test_a_look_waits_for_figures_and_says_where_none_came(
+    build: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("partc.cli.watch._MOST_ONCE_S", 2.0)
+    with launch_local(build) as ring, told_in_file(build, ring.source, insecure=False):
+        os.kill(ring.pids["b"], signal.SIGSTOP)
+        try:
+            assert run(["watch", str(build), "--once"]) == 0
+        finally:
+            os.kill(ring.pids["b"], signal.SIGCONT)
+    shown = capsys.readouterr()
+    assert "note: no figures of b came within 2 s" in shown.err
+    row = next(line.split() for line in shown.out.splitlines() if line.split()[:1] == ["b"])
+    assert row[1] == "silent"
+    assert set(row[3:]) == {"-"}

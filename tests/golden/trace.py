@@ -12,6 +12,7 @@ setting := "max_batch" N | "max_requests" N           1
          | "step_requests" N                           1
          | "prompt_chunk" N                            none
          | "prompt_steps" N COST …                     sizes of a step, each with its cost; none
+         | "logs" N                                    1: lines of the log are shown; 0: they are not
          | "patience" N | "rejoin" N | "linger" N      seconds: 5, 0, 0
          | "first_request" N                           1
          | "contingencies" NAME …                      placements that the source has for a loss; none
@@ -32,6 +33,7 @@ what    := "loaded" [ epoch ] | "unloadable" epoch problem | "tick"
          | "stands"                                       short for all that leads to a ring that stands (2)
          | "steps" N                                      short for N requests of one step (3)
 command := "->" ( origin ":" message | "compute" … | "draw" … | "sensors" | "announce" | "leave" [ problem ]
+         | "log" event(field=value, …)
          | "load" … | "release" … | "reset" … | "read" … | "write" … | "connect" device [ address ] )
 origin  := device                            the connection that this device opened to it
          | "@" device                        a connection that this one opened; further ones are @device' and so on
@@ -77,6 +79,7 @@ from partc.runtime.core.commands import (
     Draw,
     Leave,
     Load,
+    Log,
     ReadRows,
     ReadSensors,
     Release,
@@ -166,7 +169,7 @@ class _Player:
                 self.work = command
             if isinstance(command, ReadRows):
                 self.reads.append(command)
-        return commands
+        return [one for one in commands if self.setting.logs or not isinstance(one, Log)]
 
     # -- events
 
@@ -277,6 +280,10 @@ class _Player:
                 return "sensors"
             case Announce():
                 return "announce"
+            case Log(name, fields):
+                return "log " + print_call(
+                    name, (), {key: print_value(value) for key, value in fields.items()}
+                )
             case Load(epoch, names):
                 return print_call("load", names, {"epoch": str(epoch)})
             case Release(names):

@@ -30,6 +30,8 @@ class Setting:
     start: Start
     placements: Mapping[str, Placement] = field(default_factory=dict)
     """Those that may be in force, by name."""
+    logs: bool = False
+    """Whether lines of the log are shown."""
 
     def placement(self, name: str, epoch: int) -> Placement:
         """A placement under an epoch."""
@@ -57,6 +59,7 @@ def parse_setting(device: str, text: str, others: Mapping[str, str] = {}) -> Set
         limits["picture"] = (picture[0], int(picture[1]), int(picture[2]))
     sizes = list(map(int, facts.pop("prompt_steps", ())))
     limits["prompt_steps"] = tuple(zip(sizes[::2], sizes[1::2], strict=True))
+    logs = facts.pop("logs", ["0"])[0] == "1"
     rewritten = facts.pop("rewritten", ())
     held, contingencies = facts.pop("holds", None), facts.pop("contingencies", ())
     kinds: dict[str, Sequence[Kind]] = dict.fromkeys(rewritten, ("whole",))
@@ -68,7 +71,7 @@ def parse_setting(device: str, text: str, others: Mapping[str, str] = {}) -> Set
         raise TraceError(f"{min(odd)!r} is no setting")
     numbers = {_STARTS[key]: int(words[0]) for key, words in facts.items()}
     start = Start(incarnation=1, contingencies=[placements[name] for name in contingencies], **numbers)  # type: ignore[arg-type]
-    return Setting(role, start, {COMPILED: role.placement, **placements})
+    return Setting(role, start, {COMPILED: role.placement, **placements}, logs)
 
 
 def _parse(device: str, text: str) -> tuple[dict[str, list[str]], Programs]:

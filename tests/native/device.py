@@ -28,6 +28,7 @@ from partc.runtime.core.commands import (
     Draw,
     Leave,
     Load,
+    Log,
     ReadRows,
     ReadSensors,
     Release,
@@ -154,6 +155,8 @@ def _command(kind: str, *parts: Any) -> Command:
             return ReadSensors()
         case "announce":
             return Announce()
+        case "log":
+            return Log(*parts)
         case "leave":
             return Leave(None if parts[0] is None else _read_error(*parts[0]))
         case _:

@@ -14,12 +14,15 @@ import numpy as np
 from partc.format.message_parts import Problem
 from partc.format.messages import Pong
 from partc.format.role import Role
-from partc.runtime.core.commands import Command
+from partc.runtime.core.commands import Command, Log
 from partc.runtime.core.device import Device
 from partc.runtime.core.events import Event
 from partc.runtime.core.start import Start
 from partc.runtime.virtual import node
 from tests.native.device import NativeDevice
+
+_IN_WORDS = ("dropped", "misfit", "refused", "request-failed", "stalled")
+"""Lines of the log whose reason is that of a problem."""
 
 
 class Twin:
@@ -52,6 +55,8 @@ def plain(thing: Any) -> Any:
             return [cause, where]
         case Pong(token=token, computing=computing):
             return [token, computing]
+        case Log(name, fields) if name in _IN_WORDS:
+            return [name, {key: value for key, value in fields.items() if key != "reason"}]
         case msgspec.Struct():
             fields = {name: plain(getattr(thing, name)) for name in thing.__struct_fields__}
             return [type(thing).__name__, fields]

@@ -142,7 +142,7 @@ struct Adopt {
 
 using Action = std::variant<Delivered, Heard, Linked, Lost, Misfit, Forward, Emitted, Seen, Failed, Begin, End, Stalled,
                             Greeted, Broadcast, Tell, Hold, Broken, Mended, Replaced, Adopt, Send, Compute, Draw, Load,
-                            Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce, Leave>;
+                            Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce, Log, Leave>;
 
 using Actions = std::vector<Action>;
 

@@ -3,10 +3,12 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/events.hpp"
 #include "errors.hpp"
+#include "format/value.hpp"
 
 namespace partc::core {
 
@@ -74,12 +76,17 @@ struct Connect {
 struct ReadSensors {};
 /// Tell whoever started this process that the ring stands (the source), or this device's part of it.
 struct Announce {};
+/// Write a line of the log: an event of `format/logs.gen.hpp`, which has its fields as well.
+struct Log {
+  std::string_view event;
+  Object fields;
+};
 /// End the process: it was asked to (no error), or it cannot be part of this ring.
 struct Leave {
   std::optional<Error> error;
 };
 
 using Command = std::variant<Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce,
-                             Leave>;
+                             Log, Leave>;
 
 }  // namespace partc::core

@@ -109,6 +109,7 @@ void Device::advance(double now, std::vector<Command>& commands) {
 /// Take each action to its part; what follows from it comes before the next one.
 void Device::carry_out(Actions actions, double now, std::vector<Command>& commands) {
   for (Action& action : actions) {
+    journal_.note(action, now, commands);
     const bool is_command = std::visit(
         [&](auto& item) {
           using Kind = std::decay_t<decltype(item)>;
@@ -168,8 +169,10 @@ void Device::act(Action& action, double now, Actions& out) {
   } else if (auto* hold = std::get_if<Hold>(&action)) {
     source_->schedule.hold(hold->at_once);
   } else if (auto* broken = std::get_if<Broken>(&action)) {
+    source_->monitor.broken(broken->devices);
     source_->schedule.lost(broken->devices, now, out);
   } else if (std::holds_alternative<Mended>(action)) {
+    source_->monitor.mended();
     source_->schedule.go_on(now, out);
   } else if (auto* replaced = std::get_if<Replaced>(&action)) {
     source_->replaced(*replaced, now, out);
@@ -312,6 +315,7 @@ void Device::tell(const Tell& action, double now, Actions& out) {
 /// A placement is in force.
 void Device::adopt(RolePtr role, const messages::Commit& commit, double now, Actions& out) {
   role_ = role;
+  out.push_back(in_force(*role));
   requests_.resume(std::make_shared<const Script>(role), commit.requests, now);
   monitor_.adopt();
   transfer_.adopt(role);
@@ -362,6 +366,7 @@ void Device::heard_from_source(const Heard& heard, double now, Actions& out) {
   } else if (const auto* commit = std::get_if<messages::Commit>(&message)) {
     if (const RolePtr role = preparation_.commit(*commit)) adopt(role, *commit, now, out);
   } else if (const auto* abort = std::get_if<messages::Abort>(&message)) {
+    out.push_back(dropped(*abort));
     preparation_.abort(*abort, out);
   } else if (const auto* sense = std::get_if<messages::Sense>(&message)) {
     monitor_.sense(*sense, out);

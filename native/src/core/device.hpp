@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/journal.hpp"
 #include "core/preparation.hpp"
 #include "core/source.hpp"
 
@@ -79,6 +80,7 @@ class Device {
   Membership membership_;
   Requests requests_;
   Monitor monitor_;
+  Journal journal_;
   Transfer transfer_;
   Preparation preparation_;
   /// On the source alone.

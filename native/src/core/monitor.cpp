@@ -53,11 +53,29 @@ void RingMonitor::sensed(const std::string& device, const messages::Sensed& sens
   if (watchers.is_watched) watchers.sensed(device, sensed.vitals, now);
 }
 
+void RingMonitor::greeted(const std::string& device) { away_.erase(device); }
+
+void RingMonitor::gone(const std::string& device, double now) {
+  away_.set(device, now);
+  watchers.told.erase(device);
+}
+
+void RingMonitor::broken(const Names& devices) {
+  for (const std::string& device : devices) {
+    if (counted_.insert(device).second) ++losses_[device];
+  }
+}
+
+void RingMonitor::mended() { counted_.clear(); }
+
 void RingMonitor::replaced(const Replaced& replaced) {
+  broken(replaced.devices);
+  counted_.clear();
   cause_ = ("lost " + joined(replaced.devices, ", ")).substr(0, LONGEST_CAUSE);  // names are ASCII
 }
 
 void RingMonitor::adopt(const Adopt& adopt, double now) {
+  if (adopt.wish) ++moves_;
   std::string cause = cause_;
   if (adopt.wish) cause = adopt.wish->reason.empty() ? "a client asked for it" : adopt.wish->reason;
   cause_.clear();
@@ -109,6 +127,7 @@ messages::RingStatus RingMonitor::status(double now) const {
     ring.changes.push_back(change);
     ring.changes.back().age_s = now - made;
   }
+  ring.moves = moves_;
   return ring;
 }
 
@@ -128,6 +147,8 @@ messages::DeviceStatus RingMonitor::device(const std::string& name, double now) 
     found.answer_s = told->answer_s;
     found.vitals = told->vitals;
   }
+  if (const double* since = away_.find(name)) found.away_s = now - *since;
+  if (const auto losses = losses_.find(name); losses != losses_.end()) found.losses = losses->second;
   return found;
 }
 

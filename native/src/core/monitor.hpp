@@ -46,6 +46,14 @@ class RingMonitor {
   void watch(const Origin& origin, const messages::Watch& watch, double now, Actions& out);
   /// A device has answered.
   void sensed(const std::string& device, const messages::Sensed& sensed, double now);
+  /// A device is connected.
+  void greeted(const std::string& device);
+  /// The connection of a device is closed: what it told holds no longer.
+  void gone(const std::string& device, double now);
+  /// Devices were lost, and no placement does without them.
+  void broken(const Names& devices);
+  /// All that was lost is there again.
+  void mended();
   /// Devices were lost, or came back without memory; a change follows.
   void replaced(const Replaced& replaced);
   /// A placement is in force.
@@ -63,6 +71,14 @@ class RingMonitor {
   Schedule& schedule_;
   /// When each was made, on the source's clock.
   std::deque<std::pair<double, messages::Change>> changes_;
+  /// Device that was connected → when its connection ended.
+  Map<std::string, double> away_;
+  /// Device → how often it was lost.
+  std::map<std::string, std::uint64_t> losses_;
+  /// Devices whose loss is counted, and may be told again when a placement follows.
+  std::set<std::string> counted_;
+  /// Changes that clients asked for.
+  std::uint64_t moves_ = 0;
   /// The cause of the change that is being prepared.
   std::string cause_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/journal.hpp"
 #include "format/complaints.hpp"
 #include "format/message_parts.hpp"
 
@@ -126,6 +127,7 @@ void Schedule::submit(const Origin& origin, const messages::Submit& submit, cons
   } catch (const Error& error) {
     if (error.kind != ErrorKind::run) throw;
     out.push_back(Send{origin, messages::Error{submit.ticket, messages::problem_of(error)}, {}});
+    out.push_back(Log{"request-refused", {{"cause", {error.cause}}}});  // the reason may name tokens
     return;
   }
   pump(now, out);
@@ -340,6 +342,7 @@ void Schedule::answer(const JobPtr& job, double now, Actions& out) {
 
 /// Tell the client, and keep it in case the client is away; outputs may be too large for that.
 void Schedule::end(const JobPtr& job, Ending ending, double now, Actions& out) {
+  out.push_back(ended(*job, ending.message, now));
   if (job->origin) out.push_back(Send{*job->origin, ending.message, ending.frames});
   if (linger_s_ != 0.0 && (!job->origin || role->generates())) orphans_.ended(job, std::move(ending), now);
 }

@@ -89,13 +89,17 @@ void Source::greeted(const messages::Hello& hello, double now, Actions& out) {
     unready_.erase(hello.name);  // its former life lacked that link
     schedule.forget_rows();
   }
+  monitor.greeted(hello.name);
   changes.greeted(hello.name, {hello.incarnation, hello.epoch, hello.placement});
   look(now, out);
 }
 
 void Source::lost(const std::string& device, const Origin& origin, double now, Actions& out) {
   membership_.left(device, origin);
-  if (origin.is_route) changes.gone(device);
+  if (origin.is_route) {
+    changes.gone(device);
+    monitor.gone(device, now);
+  }
   schedule.incomplete_since = now;
   look(now, out);
 }

@@ -164,13 +164,16 @@ void fields(Visitor& visit, Is<Vitals> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<DeviceStatus> auto& item) {
-  visit.begin(Form::map, 6, "");
+  visit.begin(Form::map, 9, "");
   visit("device", item.device, Need::required, anything);
   visit("submodules", item.submodules, Need::optional, anything);
   visit("is_present", item.is_present, Need::optional, anything);
   visit("age_s", item.age_s, Need::optional, real_least_0_0);
   visit("answer_s", item.answer_s, Need::optional, real_least_0_0);
   visit("vitals", item.vitals, Need::optional, anything);
+  visit("away_s", item.away_s, Need::optional, real_least_0_0);
+  visit("losses", item.losses, Need::optional, anything);
+  visit("shares", item.shares, Need::optional, anything);
 }
 
 template <class Visitor>
@@ -184,7 +187,7 @@ void fields(Visitor& visit, Is<Change> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<RingStatus> auto& item) {
-  visit.begin(Form::map, 9, "");
+  visit.begin(Form::map, 10, "");
   visit("epoch", item.epoch, Need::required, most_4611686018427387904);
   visit("placement", item.placement, Need::required, anything);
   visit("predicted", item.predicted, Need::optional, anything);
@@ -194,6 +197,7 @@ void fields(Visitor& visit, Is<RingStatus> auto& item) {
   visit("tokens_left", item.tokens_left, Need::optional, anything);
   visit("devices", item.devices, Need::required, anything);
   visit("changes", item.changes, Need::optional, anything);
+  visit("moves", item.moves, Need::optional, anything);
 }
 
 template <class Visitor>

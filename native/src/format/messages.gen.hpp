@@ -143,6 +143,9 @@ struct DeviceStatus {
   std::optional<double> age_s{};
   std::optional<double> answer_s{};
   std::optional<Vitals> vitals{};
+  std::optional<double> away_s{};
+  std::uint64_t losses = 0;
+  bool shares = false;
   bool operator==(const DeviceStatus&) const = default;
 };
 
@@ -166,6 +169,7 @@ struct RingStatus {
   std::uint64_t tokens_left = 0;
   std::vector<DeviceStatus> devices{};
   std::vector<Change> changes{};
+  std::uint64_t moves = 0;
   bool operator==(const RingStatus&) const = default;
 };
 

@@ -88,6 +88,7 @@ void Runner::work_until_asked() {
 }
 
 void Runner::begin() {
+  note("listening", {{"address", {address_}}});
   if (settings_.stdio) {
     transport_->watch(STDIN_FILENO);
     tell({{"device", {role_->device()}}, {"listening", {address_}}}, "");
@@ -165,7 +166,7 @@ void Runner::take(const Input& input) {
   } else if (settings_.stdio && input.descriptor == STDIN_FILENO) {
     read_input();
   } else {
-    stopping_ = true;
+    end("a signal came");
   }
 }
 
@@ -185,24 +186,25 @@ void Runner::perform(core::Connect& connect) {
   const auto known = known_.find(peer);
   if (address.empty() && known == known_.end()) {
     sought_.insert(peer);
-    warn("the address of " + peer + " is not known yet; --peer " + peer + "=HOST:PORT tells it");
+    note("address-unknown", {{"peer", {peer}}});
     return;
   }
   try {
     transport_->connect(peer, address.empty() ? known->second : address);
   } catch (const Error& error) {  // of an address that came in a message, which must end no runner
     if (error.kind != ErrorKind::run) throw;
-    warn(error.what());
+    note("address-refused", {{"peer", {peer}}, {"reason", {std::string(error.what())}}});
   }
 }
 
 void Runner::perform(core::Announce&) {
+  note(role_->is_source() ? "complete" : "linked", {});
   tell({{"ready", {true}}}, role_->device() + (role_->is_source() ? ": the ring is complete" : ": linked"));
 }
 
 void Runner::perform(core::Leave& leave) {
   if (leave.error) throw *leave.error;
-  stopping_ = true;
+  end("it was told to");
 }
 
 // -- connections to other devices
@@ -216,8 +218,13 @@ void Runner::meet(const std::map<std::string, std::string>& given) {
   for (const std::string& name : names) transport_->connect(name, known_.at(name));
 }
 
-void Runner::warn(const std::string& text) const {
-  std::fprintf(stderr, "%s: %s\n", role_->device().c_str(), text.c_str());
+void Runner::note(std::string_view event, const Object& fields) const {
+  write_log(settings_.log, role_->device(), event, fields);
+}
+
+void Runner::end(const std::string& reason) {
+  note("stopping", {{"reason", {reason}}});
+  stopping_ = true;
 }
 
 // -- the process that started this one
@@ -227,7 +234,7 @@ void Runner::read_input() {
   const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
   if (count <= 0) {
     transport_->unwatch(STDIN_FILENO);
-    stopping_ = true;
+    end("its input has ended");
     return;
   }
   input_.append(bytes, static_cast<std::size_t>(count));

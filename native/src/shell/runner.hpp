@@ -64,6 +64,7 @@ class Runner {
   void perform(core::Connect& connect);
   void perform(core::ReadSensors&) { sensing_ = true; }
   void perform(core::Announce&);
+  void perform(core::Log& log) { note(log.event, log.fields); }
   void perform(core::Leave& leave);
   template <class Task>
   void perform(Task& task) {
@@ -73,7 +74,8 @@ class Runner {
   // -- connections to other devices
 
   void meet(const std::map<std::string, std::string>& given);
-  void warn(const std::string& text) const;
+  void note(std::string_view event, const Object& fields) const;
+  void end(const std::string& reason);
 
   // -- the process that started this one
 

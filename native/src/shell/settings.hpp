@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/liveness.hpp"
+#include "shell/log.hpp"
 
 namespace partc::shell {
 
@@ -31,6 +32,8 @@ struct Settings {
   bool frugal = false;
   /** Take the peers from standard input, tell progress on standard output as JSON, end with the input. */
   bool stdio = false;
+  /** What is written to standard error of what happens. */
+  LogSettings log;
 };
 
 /** A file that becomes readable at SIGTERM or SIGINT, which otherwise do nothing from here on.

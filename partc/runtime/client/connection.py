@@ -61,6 +61,11 @@ class Connection(ABC):
     ) -> None:
         self.close()
 
+    @property
+    def away_s(self) -> float | None:
+        """Seconds since the device was last heard, where the connection is broken; None: it stands."""
+        return None if self._welcome is not None else time.monotonic() - self._heard
+
     def close(self) -> None:
         """Hang up."""
         self._transport.close()

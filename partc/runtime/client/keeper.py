@@ -21,6 +21,9 @@ MOST_DEATHS = 5
 """A runner that dies so many times within `WITHIN_S` is left dead."""
 WITHIN_S = 60.0
 
+_FORWARD_S = 0.25
+"""Time between two looks at the logs of runners."""
+
 Spawn = Callable[[str], RunnerProcess]
 """Starts the runner of a device."""
 
@@ -120,9 +123,11 @@ class Keeper:
             for name, process in self.processes.items():
                 selector.register(process.output, selectors.EVENT_READ, name)
             while not self._ending.is_set():
-                for item, _ in selector.select():
+                for item, _ in selector.select(_FORWARD_S):
                     if item.data is not None and not self._ending.is_set():
                         self._read(item.data, selector)
+                for process in self.processes.values():
+                    process.forward()
 
     def _read(self, name: str, selector: selectors.BaseSelector) -> None:
         """Take what a runner tells; the end of its output is its end."""
@@ -138,6 +143,7 @@ class Keeper:
         what_next = "it stays dead" if death.is_final else "it is started again"
         print(f"note: {first.rstrip(':')}; {what_next}", file=sys.stderr, flush=True)
         if not death.is_final:
+            process.forward()
             process.close()
             again = self.processes[name] = self._spawn(name)
             again.tell(self._greeting)

@@ -27,6 +27,7 @@ from partc.runtime.client.keeper import Death, Keeper
 from partc.runtime.client.runners import Runner, choose_runner, runner_kind, start_runner
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 from partc.runtime.cores import shared_out
+from partc.runtime.shell.log import LogSettings
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 
 _STOP_S = 2.0
@@ -56,6 +57,8 @@ class LocalSettings:
     """The time that requests wait for a device that is lost, seconds; None: none if nothing is started again."""
     linger_s: float = LINGER_S
     """The time that a request goes on whose client is gone, seconds."""
+    log: LogSettings | None = None
+    """The log of all runners, which goes to standard error of this process; None: there is none."""
     measure: bool = False
     """Start devices that measure (`partc profile`), each for itself; the runner in Python alone does so."""
     runner: Runner | None = None
@@ -101,6 +104,7 @@ class LocalRing:
         self._programs: Mapping[str, Sequence[str]] = {}
         self._restart = settings.restart and not settings.measure
         self._keeper = Keeper(self._devices(), self._spawn, restart=self._restart)
+        self._forwards = settings.log is not None and not settings.measure
         self.addresses: dict[str, str] = {}
         """Device → HOST:PORT."""
         self.runners: dict[str, Runner] = {}
@@ -198,6 +202,7 @@ class LocalRing:
             for process in processes.values():
                 process.popen.kill()
                 process.popen.wait()
+                process.forward()
                 process.close()
             processes.clear()
             self._keeper.release()
@@ -229,6 +234,7 @@ class LocalRing:
     def _spawn(self, name: str) -> RunnerProcess:
         """Start the runner of a device; the thread that does so must live as long as the ring."""
         process = start_runner(self._command(name), self._settings.env)
+        process.forwards = self._forwards
         if name in self._cores:
             # Before it has other threads, which then may run there as well and nowhere else.
             with contextlib.suppress(ProcessLookupError):
@@ -251,6 +257,8 @@ class LocalRing:
         command += ["--rejoin", str(rejoin_s), "--linger", str(settings.linger_s)]
         command += ["--advertise", settings.advertise[name]] if name in settings.advertise else []
         command += ["--insecure"] if settings.insecure else []
+        if settings.log is not None and not settings.measure:
+            command += ["--log-level", settings.log.level, "--log-format", settings.log.format]
         command += ["--measure"] if settings.measure else []
         return command
 

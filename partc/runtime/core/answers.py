@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.frames import to_frame
-from partc.format.messages import Crossed, Result, Stats, Timings, Trace
+from partc.format.logs import Value
+from partc.format.message_parts import Problem
+from partc.format.messages import Crossed, Error, Result, Stats, Submit, Timings, Trace
+from partc.runtime.core.commands import Log, Send
+from partc.runtime.core.events import Origin
 from partc.runtime.core.job import Job
 from partc.runtime.core.orphans import Ending
 from partc.runtime.core.step import announced
@@ -41,3 +46,20 @@ def trace_of(job: Job, message: Crossed) -> Trace:
         step=message.step,
         values=message.values,
     )
+
+
+def ended(job: Job, ending: Result | Error, now: float) -> Log:
+    """The line of the log about the end of a request."""
+    fields: dict[str, Value] = {"request": job.number}
+    counts: dict[str, Value] = {"tokens": sum(map(len, job.tokens)), "seconds": max(0.0, now - job.submitted)}
+    if isinstance(ending, Error):
+        problem = ending.problem
+        return Log("request-failed", fields | {"cause": problem.cause, "reason": problem.message} | counts)
+    finish = ", ".join(dict.fromkeys(job.finish))
+    return Log("request-ended", fields | {"finish": finish} | counts | {"repeated": job.replayed})
+
+
+def refusal(origin: Origin, submit: Submit, error: RunError) -> tuple[Send, Log]:
+    """The answer to a request that is not taken; its reason may name tokens, which no log does."""
+    answer = Send(origin, Error(ticket=submit.ticket, problem=Problem.of(error)))
+    return answer, Log("request-refused", {"cause": error.cause})

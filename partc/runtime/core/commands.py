@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from partc.errors import PartcError
 from partc.format.dtypes import Array
+from partc.format.logs import Value
 from partc.format.message_parts import Sampling
 from partc.format.messages import Message
 from partc.runtime.core.events import Origin
@@ -115,6 +116,14 @@ class Announce(Struct, frozen=True):
     """Tell whoever started this process that the ring stands (the source), or this device's part of it."""
 
 
+class Log(Struct, frozen=True):
+    """Write a line of the log."""
+
+    event: str
+    """Name in the table of events (`partc/format/logs.py`), which has its fields as well."""
+    fields: Mapping[str, Value]
+
+
 class Leave(Struct, frozen=True):
     """End the process: it was asked to (no error), or it cannot be part of this ring."""
 
@@ -122,9 +131,10 @@ class Leave(Struct, frozen=True):
 
 
 Command = (
-    Send | Compute | Draw | Load | Release | Reset | ReadRows | WriteRows | Connect | ReadSensors | Announce | Leave
+    Send | Compute | Draw | Load | Release | Reset | ReadRows | WriteRows | Connect | ReadSensors | Announce | Log
+    | Leave
 )  # fmt: skip
 COMMANDS = (
-    Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce, Leave,
+    Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce, Log, Leave,
 )  # fmt: skip
 """The same for `isinstance`: a union that is made anew costs a step of a ring 1 µs."""

@@ -76,6 +76,7 @@ from partc.runtime.core.actions import (
 )  # fmt: skip
 from partc.runtime.core.changes import Changes
 from partc.runtime.core.commands import COMMANDS, Command, Compute, Leave, Send
+from partc.runtime.core.journal import NOTED, Journal
 from partc.runtime.core.links import Links
 from partc.runtime.core.liveness import soonest
 from partc.runtime.core.membership import Membership
@@ -101,6 +102,7 @@ class Device:
         self.membership = Membership(role, start.incarnation)
         self.requests = Requests(Script.of(role), opens=False)
         self.monitor = Monitor(self.links, self.requests)
+        self.journal = Journal()
         self.transfer = Transfer(role, self.requests, self.links, start.patience_s)
         link_wait = Wait(max(start.patience_s, start.rejoin_s))
         self.preparation = Preparation(
@@ -163,6 +165,8 @@ class Device:
         """Take each action to its part; what follows from it comes before the next one."""
         # The list is complete before any of it is acted on, so no part is called while it is at work.
         for action in list(actions):
+            if type(action) in NOTED:
+                commands.extend(self.journal.of(action, now))
             if isinstance(action, COMMANDS):
                 if isinstance(action, Compute) and action.resets:
                     self.transfer.reset(action.slot)
@@ -357,6 +361,7 @@ class Device:
                 if role is not None:
                     yield from self._adopt(role, message, now)
             case messages.Abort():
+                yield self.journal.dropped(message)
                 yield from self.preparation.abort(message)
             case _:
                 assert_never(message)
@@ -364,6 +369,7 @@ class Device:
     def _adopt(self, role: Role, commit: messages.Commit, now: float) -> Iterator[Action]:
         """A placement is in force."""
         self.role = role
+        yield self.journal.in_force(role)
         self.requests.resume(Script.of(role), commit.requests, now)
         self.monitor.adopt()
         self.transfer.adopt(role)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -72,6 +72,14 @@ class RingMonitor:
     watchers: Watchers = field(default_factory=Watchers)
     _changes: deque[tuple[float, Change]] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))
     """When each was made, on the source's clock."""
+    _away: dict[str, float] = field(default_factory=dict)
+    """Device that was connected → when its connection ended."""
+    _losses: Counter[str] = field(default_factory=Counter)
+    """Device → how often it was lost."""
+    _counted: set[str] = field(default_factory=set)
+    """Devices whose loss is counted, and may be told again when a placement follows."""
+    _moves: int = 0
+    """Changes that clients asked for."""
     _cause: str = ""
     """The cause of the change that is being prepared."""
 
@@ -94,14 +102,36 @@ class RingMonitor:
         if self.watchers.is_watched:
             self.watchers.sensed(device, sensed.vitals, now)
 
+    def greeted(self, device: str) -> None:
+        """A device is connected."""
+        self._away.pop(device, None)
+
+    def gone(self, device: str, now: float) -> None:
+        """The connection of a device is closed: what it told holds no longer."""
+        self._away[device] = now
+        self.watchers.told.pop(device, None)
+
     # -- changes of placement
+
+    def broken(self, devices: Iterable[str]) -> None:
+        """Devices were lost, and no placement does without them."""
+        for device in set(devices) - self._counted:
+            self._losses[device] += 1
+            self._counted.add(device)
+
+    def mended(self) -> None:
+        """All that was lost is there again."""
+        self._counted.clear()
 
     def replaced(self, replaced: Replaced) -> None:
         """Devices were lost, or came back without memory; a change follows."""
+        self.broken(replaced.devices)
+        self._counted.clear()
         self._cause = f"lost {', '.join(replaced.devices)}"[:LONGEST_CAUSE]
 
     def adopt(self, adopt: Adopt, now: float) -> None:
         """A placement is in force."""
+        self._moves += adopt.wish is not None
         cause = self._cause if adopt.wish is None else adopt.wish.reason or "a client asked for it"
         self._cause = ""
         change = Change(epoch=adopt.role.epoch, age_s=0.0, cause=cause, stopped_s=adopt.stopped_s)
@@ -150,6 +180,7 @@ class RingMonitor:
             tokens_left=sum(job.max_new_tokens - job.step for job in jobs),
             devices=tuple(self._device(name, now) for name in self._names()),
             changes=tuple(replace(change, age_s=now - made) for made, change in self._changes),
+            moves=self._moves,
         )
 
     def _names(self) -> list[str]:
@@ -167,4 +198,11 @@ class RingMonitor:
             age_s=None if told is None else now - told.at,
             answer_s=None if told is None else told.answer_s,
             vitals=None if told is None else told.vitals,
+            away_s=now - self._away[name] if name in self._away else None,
+            losses=self._losses[name],
+            shares=self._shares(name),
         )
+
+    def _shares(self, name: str) -> bool:
+        own = name == self._role.device and self._role.model.step_requests > 1
+        return own or self.schedule.sharing.takes(name)

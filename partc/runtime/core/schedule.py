@@ -25,7 +25,7 @@ from partc.format.message_parts import Problem, Reached, Resumption
 from partc.format.messages import Cancel, Crossed, Error, Ping, Resume, Submit, Timings
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed, Stalled
-from partc.runtime.core.answers import result_of, stats_of, trace_of
+from partc.runtime.core.answers import ended, refusal, result_of, stats_of, trace_of
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin
 from partc.runtime.core.job import Job, read_job
@@ -183,7 +183,7 @@ class Schedule:
             self._check_room()
             job = read_job(origin, submit, frames, self.role, now)
         except RunError as error:
-            yield Send(origin, Error(ticket=submit.ticket, problem=Problem.of(error)))
+            yield from refusal(origin, submit, error)
             return
         self._waiting.append(job)
         yield from self.pump(now)
@@ -390,12 +390,13 @@ class Schedule:
         if self._running.pop(job.number, None) is not None:
             self._slots.give(job.slot, job.number, job.kept)
 
-    def _answer(self, job: Job, now: float) -> Iterator[Send]:
+    def _answer(self, job: Job, now: float) -> Iterator[Action]:
         self._reporting.pop(job.number, None)
         yield from self._end(job, result_of(job, self.role.types, now), now)
 
-    def _end(self, job: Job, ending: Ending, now: float) -> Iterator[Send]:
+    def _end(self, job: Job, ending: Ending, now: float) -> Iterator[Action]:
         """Tell the client, and keep it in case the client is away; outputs may be too large for that."""
+        yield ended(job, ending[0], now)
         if job.origin is not None:
             yield Send(job.origin, *ending)
         if self.linger_s and (job.origin is None or self.role.model.generates):

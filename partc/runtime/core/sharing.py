@@ -44,6 +44,10 @@ class Sharing:
         else:
             self._takers.discard(device)
 
+    def takes(self, device: str) -> bool:
+        """Whether a device has told that it takes shared steps."""
+        return device in self._takers
+
     def serves(self, job: Job) -> bool:
         """Whether the next step of a request may be one of several: all devices take such, and the request does."""
         model, ring = self.role.model, self.role.ring

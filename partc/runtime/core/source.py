@@ -81,8 +81,10 @@ class Source:
                 self.schedule.hold(at_once=at_once)
                 return ()
             case Broken(devices):
+                self.monitor.broken(devices)
                 return self.schedule.lost(devices, now)
             case Mended():
+                self.monitor.mended()
                 return self.schedule.go_on(now)
             case Replaced():
                 return self.replaced(action, now)
@@ -160,6 +162,7 @@ class Source:
     def greeted(self, hello: Hello, now: float) -> Iterator[Action]:
         """A device is connected."""
         self.schedule.sharing.greeted(hello.name, hello.shares)
+        self.monitor.greeted(hello.name)
         if not self.changes.remembers(hello.name, hello.incarnation):
             self._unready.pop(hello.name, None)  # its former life lacked that link
             self.schedule.forget_rows()
@@ -171,6 +174,7 @@ class Source:
         self.membership.left(device, origin)
         if isinstance(origin, bytes):
             self.changes.gone(device)
+            self.monitor.gone(device, now)
         self.schedule.incomplete_since = now
         yield from self.look(now)
 

@@ -22,6 +22,7 @@ LOOK_S = 1.0
 _FIRST_WORD_S = 10.0
 _STOPPED_S = 10.0
 _TAIL_BYTES = 4000
+_MOST_FORWARDED_BYTES = 1 << 20
 _BUG_EXIT_CODE = 70
 
 
@@ -34,6 +35,10 @@ class RunnerProcess:
     pending: bytes = b""
     last_words: Problem | None = None
     """Its reason to end, once it has told it."""
+    forwards: bool = False
+    """Whether its standard error goes on to that of this process."""
+    _forwarded: int = 0
+    """Bytes of it that have."""
 
     @property
     def output(self) -> IO[bytes]:
@@ -73,6 +78,18 @@ class RunnerProcess:
         size = self.stderr.seek(0, os.SEEK_END)
         self.stderr.seek(max(0, size - _TAIL_BYTES))
         return self.stderr.read().decode(errors="replace").strip()
+
+    def forward(self) -> None:
+        """Write the lines on its standard error that are new to that of this process, if they are wanted there."""
+        if not self.forwards:
+            return
+        # The position in the file is the runner's as well, which writes there.
+        came = os.pread(self.stderr.fileno(), _MOST_FORWARDED_BYTES, self._forwarded)
+        lines = came[: came.rfind(b"\n") + 1]
+        self._forwarded += len(lines)
+        if lines:
+            sys.stderr.write(lines.decode(errors="replace"))
+            sys.stderr.flush()
 
     def close_streams(self) -> None:
         """Close what it is told by and what it tells by; it ends then by itself."""

@@ -21,6 +21,7 @@ from partc.runtime.shell.addresses import address_towards, first_peers, known_ad
 from partc.runtime.shell.keys import load_device_keys
 from partc.runtime.shell.limits import frame_limit, header_limit
 from partc.runtime.shell.loader import Loader
+from partc.runtime.shell.log import LogWriter
 from partc.runtime.shell.sensors import Sensors
 from partc.runtime.shell.settings import Settings, stop_signals
 from partc.runtime.shell.standby import Standby
@@ -45,6 +46,7 @@ class Runner:
         self._settings = settings
         is_checked = role is not None
         self._role = role = role or load_role(settings.bundle)
+        self._log = LogWriter(role.device, settings.log)
         keys = None if settings.insecure else load_device_keys(settings.bundle)
         self._transport = Transport(keys, frame_limit(role), settings.patience_s, header_limit(role))
         try:
@@ -103,9 +105,14 @@ class Runner:
         """End `serve` after what it is doing now."""
         self._stopping = True
 
+    def _stop_for(self, reason: str) -> None:
+        self._log.write("stopping", {"reason": reason})
+        self.stop()
+
     # -- the loop
 
     def _begin(self) -> None:
+        self._log.write("listening", {"address": self.address})
         if self._settings.stdio:
             self._transport.watch(sys.stdin)
             self._tell({"device": self._role.device, "listening": self.address}, "")
@@ -185,7 +192,10 @@ class Runner:
                     self._sensing = True
                 case commands.Announce():
                     what = "the ring is complete" if self._role.is_source else "linked"
+                    self._log.write("complete" if self._role.is_source else "linked", {})
                     self._tell({"ready": True}, f"{self._role.device}: {what}")
+                case commands.Log(event, fields):
+                    self._log.write(event, fields)
                 case commands.Leave(error):
                     self._leave(error)
                 case commands.Connect(peer, address):
@@ -201,7 +211,7 @@ class Runner:
     def _leave(self, error: PartcError | None) -> None:
         if error is not None:
             raise error
-        self.stop()
+        self._stop_for("it was told to")
 
     @cached_property
     def _sensors(self) -> Sensors:
@@ -222,27 +232,24 @@ class Runner:
         found = address or self._known.get(peer)
         if found is None:
             self._sought.add(peer)
-            self._warn(f"the address of {peer} is not known yet; --peer {peer}=HOST:PORT tells it")
+            self._log.write("address-unknown", {"peer": peer})
             return
         try:
             self._transport.connect(peer, found)
         except RunError as error:  # of an address that came in a message, which must end no runner
-            self._warn(str(error))
-
-    def _warn(self, text: str) -> None:
-        print(f"{self._role.device}: {text}", file=sys.stderr, flush=True)
+            self._log.write("address-refused", {"peer": peer, "reason": str(error)})
 
     # -- the process that started this one
 
     def _read_input(self, file: Any) -> None:
         if file is not sys.stdin:
-            self.stop()
+            self._stop_for("a signal came")
             return
         came = os.read(sys.stdin.fileno(), 65536)
         self._input += came
         if not came:
             self._transport.unwatch(sys.stdin)
-            self.stop()
+            self._stop_for("its input has ended")
         while b"\n" in self._input:
             line, _, self._input = self._input.partition(b"\n")
             self._meet(json.loads(line)["peers"])

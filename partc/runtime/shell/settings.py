@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
+from partc.runtime.shell.log import LogSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Settings:
     """The time that a request goes on whose client is gone."""
     stdio: bool = False
     """Take the peers from standard input, tell progress on standard output as JSON, end with the input."""
+    log: LogSettings = field(default_factory=LogSettings)
+    """What is written to standard error of what happens."""
 
 
 @contextlib.contextmanager

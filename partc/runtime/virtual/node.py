@@ -18,6 +18,7 @@ from partc.runtime.core.commands import (
     Draw,
     Leave,
     Load,
+    Log,
     ReadRows,
     ReadSensors,
     Release,
@@ -112,7 +113,7 @@ class Node:
                 self._compute(command)
             case ReadSensors():
                 self._clock.after(0.0, partial(self.take, SensorsRead(self.readings)))
-            case Announce():
+            case Announce() | Log():
                 pass
             case Leave(error):
                 self.error = error

@@ -11,7 +11,7 @@ from partc.format.dtypes import Array
 from partc.format.frames import to_frame
 from partc.format.message_parts import Opening, Row, TensorSpec
 from partc.format.messages import CLIENT, AnyMessage, Data, Ready, Welcome
-from partc.runtime.core.commands import Command, Send
+from partc.runtime.core.commands import Command, Log, Send
 from partc.runtime.core.device import Device
 from partc.runtime.core.events import (
     Computed,
@@ -31,6 +31,13 @@ CLIENT_ROUTE = b"route of client"
 M = TypeVar("M")
 
 
+def without_logs(commands: Iterable[Command]) -> tuple[list[Command], list[Log]]:
+    """The commands without lines of the log, and these."""
+    found = list(commands)
+    logs = [command for command in found if isinstance(command, Log)]
+    return [command for command in found if not isinstance(command, Log)], logs
+
+
 class Life:
     """A device, and its events one by one; all that it sends is kept."""
 
@@ -39,12 +46,15 @@ class Life:
         self.name = device
         self.now = 0.0
         self.commands: list[Command] = []
-        """All commands so far."""
+        """All commands so far, but lines of the log."""
+        self.logs: list[Log] = []
+        """The lines of the log so far."""
 
     def on(self, event: Event, after_s: float = 0.0) -> list[Command]:
         self.now += after_s
-        commands = self.device.on(event, self.now)
+        commands, logs = without_logs(self.device.on(event, self.now))
         self.commands += commands
+        self.logs += logs
         return commands
 
     def receive(

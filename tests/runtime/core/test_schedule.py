@@ -9,7 +9,7 @@ from partc.errors import RunError
 from partc.format.message_parts import Reached, TensorSpec
 from partc.format.messages import Cancel, Crossed, Error, Result, Resume, Stats, Token, Trace
 from partc.runtime.core.actions import Begin, End, Failed
-from partc.runtime.core.commands import Send
+from partc.runtime.core.commands import Log, Send
 from partc.runtime.core.step import Step
 from tests.runtime.bundles import EOS
 from tests.runtime.core.asking import CLIENT_ROUTE, ask, begun, emit, only, schedule_of, ticket, timings, told
@@ -68,7 +68,8 @@ def test_numbers_grow_beyond_those_that_devices_know() -> None:
 
 def test_what_is_wrong_with_a_request_is_answered_at_once() -> None:
     schedule = schedule_of()
-    (sent,) = ask(schedule, max_new_tokens=0)
+    sent, line = ask(schedule, max_new_tokens=0)
+    assert line == Log("request-refused", {"cause": "input"}), "the reason may name tokens"
     assert isinstance(sent, Send)
     assert sent.origin == CLIENT_ROUTE
     (error,) = told(Error, [sent])

@@ -32,11 +32,12 @@ from partc.format.messages import (
     Welcome,
 )
 from partc.format.placement import Placement
-from partc.runtime.core.commands import Command, Compute, Load, Release, Send
+from partc.runtime.core.commands import Command, Compute, Load, Log, Release, Send
 from partc.runtime.core.device import Device
 from partc.runtime.core.events import Computed, Connected, Disconnected, Event, Loaded, Origin, Received, Tick
 from partc.runtime.core.start import Start
 from tests.runtime.core.changing import compiled, frames_of, moved, role_of, without_b
+from tests.runtime.core.life import without_logs
 from tests.runtime.core.roles import hello, submit
 
 M = TypeVar("M")
@@ -54,6 +55,7 @@ class Life:
         )  # fmt: skip
         self.device = Device(role_of("a"), start, 0.0)
         self.now = 0.0
+        self.logs: list[Log] = []
         self.on(Loaded())
         for name in INCARNATIONS:
             self.greet(name)
@@ -68,7 +70,9 @@ class Life:
 
     def on(self, event: Event, after_s: float = 0.0) -> list[Command]:
         self.now += after_s
-        return self.device.on(event, self.now)
+        commands, logs = without_logs(self.device.on(event, self.now))
+        self.logs += logs
+        return commands
 
     def receive(
         self, message: AnyMessage, origin: Origin, frames: Sequence[memoryview] = ()
