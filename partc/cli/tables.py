@@ -18,6 +18,7 @@ from partc.ir.weights import has_step
 from partc.pipeline.manager import PassRun
 from partc.plan.summary import MessageRow, StageRow, Summary
 from partc.plan.values import say_rate
+from partc.printable import printable
 
 SHOWN = 5
 """The number of helpful changes that are printed; plan.json has all."""
@@ -31,7 +32,7 @@ def show(*blocks: Table | str, stderr: bool = False) -> None:
     )
     with out.capture() as captured:
         for block in blocks:
-            out.print(block)
+            out.print(printable(block) if isinstance(block, str) else block)
     # Cells are padded with spaces, which would be noise in a file.
     lines = captured.get().splitlines()
     click.echo("\n".join(line.rstrip() for line in lines), file=stream)
@@ -40,7 +41,10 @@ def show(*blocks: Table | str, stderr: bool = False) -> None:
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
 ) -> Table:
-    """A table whose columns named in `right` are aligned to the right; the rest may wrap."""
+    """A table whose columns named in `right` are aligned to the right; the rest may wrap.
+
+    Cells may hold texts of others: devices, servers, files.
+    """
     result = Table(
         title=title,
         title_justify="left",
@@ -53,7 +57,7 @@ def table(
         number = name in right
         result.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row in rows:
-        result.add_row(*row)
+        result.add_row(*map(printable, row))
     return result
 
 

@@ -54,7 +54,7 @@ void RingMonitor::sensed(const std::string& device, const messages::Sensed& sens
 }
 
 void RingMonitor::replaced(const Replaced& replaced) {
-  cause_ = ("lost " + joined(replaced.devices, ", ")).substr(0, LONGEST_CAUSE);  // names are ASCII
+  cause_ = shortened("lost " + joined(replaced.devices, ", "), LONGEST_CAUSE);
 }
 
 void RingMonitor::adopt(const Adopt& adopt, double now) {

@@ -11,6 +11,7 @@
 #include "errors.hpp"
 #include "format/files.hpp"
 #include "format/json.hpp"
+#include "format/text.hpp"
 #include "shell/addresses.hpp"
 #include "shell/clock.hpp"
 #include "shell/keys.hpp"
@@ -217,7 +218,7 @@ void Runner::meet(const std::map<std::string, std::string>& given) {
 }
 
 void Runner::warn(const std::string& text) const {
-  std::fprintf(stderr, "%s: %s\n", role_->device().c_str(), text.c_str());
+  std::fprintf(stderr, "%s: %s\n", role_->device().c_str(), printable(text).c_str());
 }
 
 // -- the process that started this one

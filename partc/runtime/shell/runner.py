@@ -14,6 +14,7 @@ from typing import Any, assert_never
 from partc.errors import PartcError, RunError
 from partc.format.contingencies import load_contingencies
 from partc.format.role import Role, load_role
+from partc.printable import printable
 from partc.runtime.core import commands, events
 from partc.runtime.core.device import Device
 from partc.runtime.core.start import Start
@@ -230,7 +231,7 @@ class Runner:
             self._warn(str(error))
 
     def _warn(self, text: str) -> None:
-        print(f"{self._role.device}: {text}", file=sys.stderr, flush=True)
+        print(printable(f"{self._role.device}: {text}"), file=sys.stderr, flush=True)
 
     # -- the process that started this one
 
