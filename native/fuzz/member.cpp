@@ -1,7 +1,8 @@
-// A member of a ring that lies behind a valid greeting: the others neither end nor keep what it sends, and serve again.
+// A member of a ring that lies behind a valid greeting: the others neither end nor keep what it sends, and serve
+// again.
 //
-// Four cores in virtual time, one of which is heard: the input says, four bytes a message, what becomes of all that this
-// device would send. It is honest inside, so that its lies come at any depth of the protocol. Then it leaves, an honest
+// Four cores in virtual time, one of which is heard: the input says, four bytes a message, what becomes of all that
+// this device would send. It is honest inside, so that its lies come at any depth of the protocol. Then it leaves, an honest
 // one takes its place, and a request must get the tokens that it gets where nobody lies.
 //
 // The first byte: 3 the device that lies, of b, c, d; 4 a device may be done without; 8 a second request is under
@@ -17,6 +18,7 @@
 #include "format/structs.hpp"
 #include "fuzz.hpp"
 #include "parts/ring.hpp"
+#include "parts/values.hpp"
 
 extern "C" std::size_t __sanitizer_get_current_allocated_bytes() __attribute__((weak));
 
@@ -45,21 +47,12 @@ const std::vector<Value>& odd_values() {
   return values;
 }
 
-/** The parts of a value, itself first. */
-void collect(Value& value, std::vector<Value*>& found) {
-  found.push_back(&value);
-  if (List* list = std::get_if<List>(&value.data))
-    for (Value& item : *list) collect(item, found);
-  if (Object* object = std::get_if<Object>(&value.data))
-    for (auto& [key, item] : *object) collect(item, found);
-}
-
 /** A header with one of its parts replaced; unchanged where it is none. */
 std::string altered(const std::string& header, unsigned part, const Value& instead) {
   try {
     Value value = read_msgpack(header);
     std::vector<Value*> parts;
-    collect(value, parts);
+    fuzz::collect(value, parts);
     *parts[part % parts.size()] = Value(instead);
     return to_msgpack(value);
   } catch (const Error&) {
@@ -101,14 +94,15 @@ class Liar {
     if (how[1] < 192) return odd_values()[how[1] % odd_values().size()];
     Value value = read_msgpack(known_[how[2] % known_.size()].header);
     std::vector<Value*> parts;
-    collect(value, parts);
+    fuzz::collect(value, parts);
     return *parts[how[1] % parts.size()];
   }
   static Frames frames(Frames given, const Numbers& how) {
-    if (how[0] % 4 == 0 || given.empty()) given.push_back(Frame::copy(std::string(how[1] * 8u, static_cast<char>(how[2]))));
+    const auto filled = [&](std::size_t size) { return Frame::copy(std::string(size, static_cast<char>(how[2]))); };
+    if (how[0] % 4 == 0 || given.empty()) given.push_back(filled(how[1] * 8u));
     else if (how[0] % 4 == 1) given.pop_back();
     else if (how[0] % 4 == 2) given.front() = given.front().part(0, given.front().size * how[1] / 256);
-    else given.front() = Frame::copy(std::string(given.front().size, static_cast<char>(how[2])));
+    else given.front() = filled(given.front().size);
     return given;
   }
 
@@ -166,7 +160,10 @@ bool is_served(fuzz::Ring& ring) {
   return false;
 }
 
-std::size_t allocated() { return __sanitizer_get_current_allocated_bytes ? __sanitizer_get_current_allocated_bytes() : 0; }
+/** 0 without a sanitizer. */
+std::size_t allocated() {
+  return __sanitizer_get_current_allocated_bytes ? __sanitizer_get_current_allocated_bytes() : 0;
+}
 
 /** One life of the ring; `before`: bytes that were allocated before it. */
 void live(std::string_view input, std::size_t before) {

@@ -80,7 +80,8 @@ std::string address(const std::string& text) {
 }
 
 std::string host(const std::string& text) {
-  if (!shell::has_port(text) && !shell::has_port(text + ":0")) throw Usage{in_quotes(text) + " is not HOST or HOST:PORT"};
+  if (!shell::has_port(text) && !shell::has_port(text + ":0"))
+    throw Usage{in_quotes(text) + " is not HOST or HOST:PORT"};
   return text;
 }
 

@@ -37,6 +37,7 @@ from tests.native.builds import build_of
 from tests.native.compiled import NATIVE
 from tests.native.zmtp import MORE, command, frame, greeting, ready
 from tests.runtime import living
+from tests.runtime.roles import chain, roles_of
 
 _LIBRARY = """
 double cos(double);
@@ -55,6 +56,9 @@ int partc_wake(void) { return 0; }
 def seeds() -> dict[str, list[bytes]]:
     """Target → inputs that it accepts."""
     messages, roles = _protocol()
+    roles += [
+        made for text in ("a p0", "a p0, b p1", "a p0, b p1, a p2") for made in roles_of(chain(text)).values()
+    ]
     placements = [_compact(_unsealed(placement_json(role.placement), "placement_id")) for role in roles]
     builds = [_build_text(role) for role in roles]
     return {

@@ -1,5 +1,5 @@
-/** Mutants of JSON that are JSON again: parts of a document that are exchanged, left out, repeated or replaced, and lines and
-words of programs, so that mutants get past the reader and reach the rules. One in four is a mutant of bytes. */
+/** Mutants of JSON that are JSON again: parts of a document that are exchanged, left out, repeated or replaced, and lines
+and words of programs, so that mutants get past the reader and reach the rules. One in four is a mutant of bytes. */
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -10,6 +10,7 @@ words of programs, so that mutants get past the reader and reach the rules. One 
 #include "format/json.hpp"
 #include "format/text.hpp"
 #include "fuzz.hpp"
+#include "parts/values.hpp"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
 
@@ -21,14 +22,6 @@ using Random = std::minstd_rand;
 using Texts = std::vector<std::string>;
 
 std::size_t below(Random& random, std::size_t count) { return count ? random() % count : 0; }
-
-void collect(Value& value, std::vector<Value*>& found) {
-  found.push_back(&value);
-  if (List* list = std::get_if<List>(&value.data))
-    for (Value& item : *list) collect(item, found);
-  if (Object* object = std::get_if<Object>(&value.data))
-    for (auto& [key, item] : *object) collect(item, found);
-}
 
 /** Texts between separators, which stay: joined they are the whole again. */
 Texts pieces(const std::string& text, std::string_view separators) {
@@ -96,7 +89,7 @@ void change(List& list, Random& random) {
 
 void change(Value& root, Random& random) {
   std::vector<Value*> all;
-  collect(root, all);
+  fuzz::collect(root, all);
   Value& one = *all[below(random, all.size())];
   const Value other = *all[below(random, all.size())];
   if (below(random, 6) == 0) {

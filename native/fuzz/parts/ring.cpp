@@ -30,14 +30,12 @@ void Network::connect(Participant& opener, const std::string& name) {
 
 void Network::try_to_connect(Participant& opener, const std::string& name) {
   if (!opener.is_alive) return;
-  Participant& listener = find_(name);
-  if (!listener.is_alive || pipes_.contains({&opener, {name, false}})) {
-    if (!listener.is_alive) clock_.after(kRetryS, [this, &opener, name] { try_to_connect(opener, name); });
-    return;
-  }
+  Participant* listener = find_(name);
+  if (listener == nullptr || pipes_.contains({&opener, {name, false}})) return;
+  if (!listener->is_alive) return clock_.after(kRetryS, [this, &opener, name] { try_to_connect(opener, name); });
   const Origin there{name, false}, back{opener.name + "/" + std::to_string(++made_), true};
-  const Ends one{&opener, there}, other{&listener, back};
-  pipes_[one] = std::make_shared<Pipe>(Pipe{&listener, back});
+  const Ends one{&opener, there}, other{listener, back};
+  pipes_[one] = std::make_shared<Pipe>(Pipe{listener, back});
   pipes_[other] = std::make_shared<Pipe>(Pipe{&opener, there});
   others_[one] = other;
   others_[other] = one;
@@ -235,9 +233,9 @@ const Rings& the_rings() {
 
 Ring::Ring(const Rings& rings, bool has_contingencies)
     : network(clock,
-              [this](const std::string& name) -> Participant& {
-                if (name == CLIENT) return *client_;
-                return *nodes_.at(name);
+              [this](const std::string& name) -> Participant* {
+                const auto found = nodes_.find(name);
+                return found == nodes_.end() ? nullptr : found->second.get();
               }),
       rings_(rings),
       has_contingencies_(has_contingencies) {

@@ -60,7 +60,7 @@ struct Said {
 
 class Network {
  public:
-  using Find = std::function<Participant&(const std::string&)>;
+  using Find = std::function<Participant*(const std::string&)>;  // null: there is none
   Network(Clock& clock, Find find) : clock_(clock), find_(std::move(find)) {}
 
   /** What a participant says is given to this in place of being carried; none: nobody is heard. */

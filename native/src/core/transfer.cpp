@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "format/complaints.hpp"
+#include "format/text.hpp"
 
 namespace partc::core {
 namespace {
