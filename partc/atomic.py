@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from pathlib import Path
 
 _FILE_MODE = 0o666
@@ -39,7 +38,7 @@ def stage(path: Path, content: str | bytes, *, mode: int = _FILE_MODE) -> Path:
         OSError: it cannot be written; nothing is left.
     """
     raw = content.encode() if isinstance(content, str) else content
-    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}.new")
+    draft = path.with_name(f".{path.name}-{os.urandom(4).hex()}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:

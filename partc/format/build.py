@@ -35,8 +35,7 @@ DeviceName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$(?!\n)")]
 """`$` alone matches before a last line end, too."""
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Positive = Annotated[int, Meta(ge=1, lt=2**53)]
-TokenId = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A whole number of 64 bits: checkpoints have ids below 0, too, for tokens that no text has."""
+TokenId = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # some checkpoints have ids below 0
 Size = Count | str
 """See `partc.format.dims`."""
 DType = Annotated[
@@ -169,7 +168,6 @@ class Model(Data, frozen=True):
     prompt_chunk: Positive | None = None
     """Tokens of a step at most where a longer prompt of one sequence goes through the ring in several steps; null: it
     goes in one."""
-
     prefix_reuse: bool = False
     """Whether a prompt may go on behind the rows of another: all states have rows, and engines take it in parts."""
     step_requests: Positive = 1
