@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "core/liveness.hpp"
 #include "errors.hpp"
 #include "format/logs.gen.hpp"
 #include "format/text.hpp"
@@ -82,32 +83,35 @@ struct Usage {
 };
 
 std::string address(const std::string& text) {
-  if (!shell::has_port(text)) throw Usage{"'" + text + "' is not HOST:PORT"};
+  if (!shell::has_port(text)) throw Usage{in_quotes(text) + " is not HOST:PORT"};
   return text;
 }
 
 std::string host(const std::string& text) {
-  if (!shell::has_port(text) && !shell::has_port(text + ":0")) throw Usage{"'" + text + "' is not HOST or HOST:PORT"};
+  if (!shell::has_port(text) && !shell::has_port(text + ":0"))
+    throw Usage{in_quotes(text) + " is not HOST or HOST:PORT"};
   return text;
 }
 
 std::pair<std::string, std::string> peer(const std::string& text) {
   const std::size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) throw Usage{"'" + text + "' is not NAME=HOST:PORT"};
+  if (equals == std::string::npos || equals == 0) throw Usage{in_quotes(text) + " is not NAME=HOST:PORT"};
   return {text.substr(0, equals), address(text.substr(equals + 1))};
 }
 
+/** Plain decimal numbers alone: what else `strtod` takes (spaces, `0x1p3`, `nan`), Python's `float` takes otherwise. */
 double seconds_or_none(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end || !(value >= 0.0) || std::isinf(value))
-    throw Usage{"'" + text + "' is not a number of seconds"};
+  const bool is_number = !text.empty() && *end == '\0' && text.find_first_not_of("0123456789.eE+-") == text.npos;
+  if (!is_number || value < 0.0) throw Usage{in_quotes(text) + " is not a number of seconds"};
+  if (value > core::MOST_S) throw Usage{in_quotes(text) + " is too long: 1000000 seconds at most"};
   return value;
 }
 
 double seconds(const std::string& text) {
   const double value = seconds_or_none(text);
-  if (value == 0.0) throw Usage{"'" + text + "' is not a number of seconds above 0"};
+  if (value == 0.0) throw Usage{in_quotes(text) + " is not a number of seconds above 0"};
   return value;
 }
 
@@ -172,7 +176,7 @@ void log_failure(const Error& error, const shell::Settings& settings) {
 /** Say what is wrong, for people and, as the last line of standard output, for the program that started us. */
 int fail(const Error& error, const shell::Settings& settings) {
   if (settings.log.is_json) log_failure(error, settings);
-  std::fprintf(stderr, "error: %s\n", error.what());
+  std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
   if (error.exit_code() == 70)
     std::fputs("error: this is a bug of partc; please report it with the lines above\n", stderr);
   if (settings.stdio) shell::say_last_words(error);
@@ -201,7 +205,7 @@ int run(int count, char** words) {
     const std::optional<shell::Settings> settings = parsed(count, words);
     return settings ? serve(*settings) : 0;
   } catch (const Usage& usage) {
-    std::fprintf(stderr, "%spartc-runner: error: %s\n", kShort, usage.complaint.c_str());
+    std::fprintf(stderr, "%spartc-runner: error: %s\n", kShort, printable(usage.complaint).c_str());
     return kUsage;
   }
 }

@@ -2,13 +2,15 @@
 
 #include <utility>
 
+#include "format/text.hpp"
+
 namespace partc {
 
 Error::Error(ErrorKind kind, std::string message, std::string where, std::string hint, std::string cause)
     : kind(kind),
-      message(std::move(message)),
-      where(std::move(where)),
-      hint(std::move(hint)),
+      message(to_utf8(std::move(message))),  // an error travels, and its reader takes nothing but UTF-8
+      where(to_utf8(std::move(where))),
+      hint(to_utf8(std::move(hint))),
       cause(std::move(cause)),
       text_(this->message) {
   if (!this->where.empty()) text_ = this->where + ": " + text_;

@@ -28,6 +28,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from partc.atomic import flush_tree, write_file
 from partc.bundle.copying import Report, copy_file, copy_range
 from partc.bundle.tensors import Stamp, fingerprint
 from partc.format.build import FileEntry
@@ -109,11 +110,11 @@ def finished_devices(build: Path) -> int:
 
 
 def write_record(workspace: Path, device: str, record: Record) -> None:
-    """Note that the files of a device are finished."""
+    """Note that the files of a device are finished, once they are on the disk."""
     path = workspace / RECORDS / f"{device}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".tmp").write_text(canonical_json(msgspec.to_builtins(record)), encoding="utf-8")
-    path.with_suffix(".tmp").replace(path)
+    flush_tree(workspace / "devices" / device)
+    write_file(path, canonical_json(msgspec.to_builtins(record)))
 
 
 def new_record(

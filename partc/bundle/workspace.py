@@ -3,7 +3,8 @@
 `build.partial-*` holds an unfinished build, locked as long as its compiler lives. What a compiler that failed or was
 killed leaves is found by the next one, which copies what is finished (`resume.py`) and removes it. Of several only the
 one with the most finished devices is kept, and none without any: failing again and again fills no disk.
-`build` itself is complete or absent at any time.
+`build` itself is complete or absent at any time: all of it is on the disk before it gets its name, and its name before
+the old build goes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from partc.atomic import flush_folder, flush_tree
 from partc.bundle.resume import finished_devices
 from partc.errors import BundleError
 
@@ -119,13 +121,16 @@ def commit(workspace: Workspace, output: Path) -> None:
         BundleError: `output` became something else than a build while this one was made.
     """
     check_output(output)
+    flush_tree(workspace.folder)
+    leftovers = [workspace.folder, *workspace.leftovers]
     if not _rename_to_new(workspace.folder, output) and not _exchange(workspace.folder, output):
         old = output.with_name(f"{output.name}.old-{secrets.token_hex(4)}")
         output.rename(old)
         workspace.folder.rename(output)
-        shutil.rmtree(old, ignore_errors=True)
+        leftovers.insert(0, old)
+    flush_folder(output.parent)  # before the old build goes
     # Where two were exchanged, the old build has the name of the new one's folder; another compile may remove it, too.
-    for leftover in (workspace.folder, *workspace.leftovers):
+    for leftover in leftovers:
         shutil.rmtree(leftover, ignore_errors=True)
 
 

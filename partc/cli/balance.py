@@ -13,6 +13,7 @@ import click
 
 from partc.config.units import format_seconds
 from partc.errors import PartcError, UserError
+from partc.printable import printable
 
 if TYPE_CHECKING:
     from partc.balance.ring import Order, RingBalancer
@@ -30,7 +31,7 @@ Tell = Callable[["Order", "Placed | PartcError"], None]
 def print_move(order: Order, outcome: Placed | PartcError) -> None:
     """A line about a move."""
     if isinstance(outcome, PartcError):
-        click.echo(f"note: not moved: {order.text}: {outcome.message}", err=True)
+        click.echo(printable(f"note: not moved: {order.text}: {outcome.message}"), err=True)
         return
     took, stopped = format_seconds(outcome.seconds), format_seconds(outcome.stopped_s)
     click.echo(f"moved {order.text}; it took {took}, requests stood still for {stopped}", err=True)
@@ -62,7 +63,7 @@ def warned(tell: Tell, build: Path) -> Tell:
     def told(order: Order, outcome: Placed | PartcError) -> None:
         tell(order, outcome)
         if not isinstance(outcome, PartcError) and (note := next(notes, None)):
-            click.echo(note, err=True)
+            click.echo(printable(note), err=True)
 
     return told
 
@@ -83,7 +84,7 @@ def _balancer(build: Path) -> RingBalancer | None:
             return None
         artifacts = read_artifacts(build)
     except UserError as error:
-        click.echo(f"note: nothing is balanced: {error}", err=True)
+        click.echo(printable(f"note: nothing is balanced: {error}"), err=True)
         return None
     return RingBalancer(artifacts) if any(len(piece.holders) > 1 for piece in artifacts.pieces) else None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partc.cli.options import FILE, example, json_option, print_json, seconds
+from partc.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from partc.fleet.cluster import Fleet
@@ -129,13 +129,13 @@ def demo_command(build: Path, rings: int, port: int) -> None:
     from partc.fleet.demo import local_cluster, write_demo
 
     load_build(build)
-    with tempfile.TemporaryDirectory(prefix="partc-fleet-") as scratch:
-        path = write_demo(Path(scratch), [build] * rings, port)
+    with scratch_folder("fleet") as scratch:
+        path = write_demo(scratch, [build] * rings, port)
         wanted = load_fleet(path)
         resources = [[place.resource for place in ring.devices.values()] for ring in wanted.rings.values()]
         click.echo(f"a Ray cluster of {rings + 1} nodes starts (some 10 s each)", err=True)
         with local_cluster(resources) as cluster:
-            fleet = Fleet(cluster.address, Path(scratch))
+            fleet = Fleet(cluster.address, scratch)
             url = fleet.up(wanted, _GRACE_S, lambda line: click.echo(line, err=True))
             fleet.close()
             click.echo(f"page {url}/, API {url}/v1")

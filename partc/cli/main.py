@@ -44,6 +44,7 @@ from partc.cli.watch import watch_command
 from partc.errors import PartcError
 from partc.extras import extra_of, install_command
 from partc.format.plain_files import utf8
+from partc.printable import printable
 from partc.quiet import quieten_libraries
 
 COMMANDS = (
@@ -148,7 +149,7 @@ def exit_code(error: BaseException, command: str = "") -> int:
             _complain(error.message, error.where, error.hint)
             return 1
         case click.ClickException():
-            error.show()
+            _show(error)
             return 2
         case BrokenPipeError():
             return 141
@@ -165,10 +166,17 @@ def exit_code(error: BaseException, command: str = "") -> int:
             _complain(f"this needs the package {name}", None, install_command(extra))
             return 1
     text = "".join(traceback.format_exception(error))
-    click.echo(text, err=True, nl=False)
+    click.echo(printable(text), err=True, nl=False)
     if "this is a bug of partc" not in text:  # a runner whose words these are has said so already
         click.echo("\nthis is a bug of partc; please report it with the lines above", err=True)
     return 70
+
+
+def _show(error: click.ClickException) -> None:
+    """Say what click has to say; an argument that it quotes may be anything."""
+    shown = io.StringIO()
+    error.show(shown)
+    click.echo(printable(shown.getvalue()), err=True, nl=False)
 
 
 def _complain(message: str, where: object, hint: str | None) -> None:
@@ -180,7 +188,11 @@ def _complain(message: str, where: object, hint: str | None) -> None:
 
 
 def _say(line: str) -> None:
-    """A line on stderr: at a terminal broken between words, elsewhere whole, so that programs can read it."""
+    """A line on stderr: at a terminal broken between words, elsewhere whole, so that programs can read it.
+
+    It may hold texts of others: devices, servers, files.
+    """
+    line = printable(line)
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns
         parts = (

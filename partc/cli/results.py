@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from partc.cli.tables import show, table
 from partc.config.units import format_bytes, format_seconds
+from partc.printable import printable
 
 if TYPE_CHECKING:
     from partc.format.build import Model
@@ -29,11 +31,16 @@ def print_tokens(step: Tokens, prompt: str = "") -> None:
     `prompt` goes before the first, dim.
     """
     if prompt and step.step == 0:
-        click.secho(prompt, nl=False, dim=True)
+        click.secho(_shown(prompt), nl=False, dim=True)
     if step.texts:
-        click.echo(step.texts[0], nl=False)
+        click.echo(_shown(step.texts[0]), nl=False)
     elif step.tokens[0] is not None:
         click.echo(f"{', ' if step.step else ''}{step.tokens[0]}", nl=False)
+
+
+def _shown(text: str) -> str:
+    """Text of a model: as it came in a file or a pipe, without commands to the terminal at one."""
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def print_results(
@@ -51,9 +58,9 @@ def print_results(
         if len(rows) > 1:
             click.secho(f"[{number}]", bold=True)
         if result.texts and prompts:
-            click.secho(prompts[number - 1], nl=False, dim=True)
+            click.secho(_shown(prompts[number - 1]), nl=False, dim=True)
         for line in _lines(result, row, labels):
-            click.echo(line)
+            click.echo(_shown(line))
 
 
 def print_limits(results: Sequence[Result], model: Model) -> None:

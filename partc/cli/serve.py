@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partc.cli.options import FILE, Range, example, log_options, refuse, runner_option, seconds
+from partc.printable import printable
 
 if TYPE_CHECKING:
     from partc.format.status import RingStatus
@@ -278,4 +279,4 @@ def _tell(as_json: bool, has_several: bool, what: str, detail: str, ring: str) -
     if has_several:
         words["ended"] = f"{which} has ended: {detail}"
     if what in words:
-        click.echo(words[what], err=True)
+        click.echo(printable(words[what]), err=True)

@@ -14,6 +14,7 @@ from rich.table import Table
 from partc.config.units import format_bytes, format_seconds
 from partc.plan.summary import MessageRow, StageRow, Summary
 from partc.plan.values import say_rate
+from partc.printable import printable
 
 if TYPE_CHECKING:
     from partc.pipeline.manager import PassRun
@@ -30,7 +31,7 @@ def show(*blocks: Table | str, stderr: bool = False) -> None:
     )
     with out.capture() as captured:
         for block in blocks:
-            out.print(block)
+            out.print(printable(block) if isinstance(block, str) else block)
     # Cells are padded with spaces, which would be noise in a file.
     lines = captured.get().splitlines()
     click.echo("\n".join(line.rstrip() for line in lines), file=stream)
@@ -49,7 +50,7 @@ def table(
     Args:
         title: the line above it.
         columns: heads of the columns.
-        rows: cells.
+        rows: cells; they may hold texts of others: devices, servers, files.
         right: columns that are aligned to the right.
         tight: one space between columns instead of two.
     """
@@ -65,7 +66,7 @@ def table(
         number = name in right
         result.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row in rows:
-        result.add_row(*row)
+        result.add_row(*map(printable, row))
     return result
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from partc.atomic import write_file
 from partc.format.files import RUNNER_FILE
 from partc.format.role import Role, read_roles
 
@@ -78,4 +79,4 @@ def write_files(folder: Path, files: Files) -> None:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text)

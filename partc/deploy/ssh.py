@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from partc.deploy.runners import Runner, write_files
 from partc.deploy.systemd import systemd_files
 from partc.deploy.tools import run_tool
 from partc.errors import ConfigError
+from partc.scratch import scratch_folder
 
 UNITS = "/etc/systemd/system"
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
@@ -69,9 +69,9 @@ def deploy_over_ssh(
             this happens before the first runner is replaced, everything that runs is as it was.
     """
     order = sorted(runners, key=lambda one: (one.is_source, one.device))
-    with tempfile.TemporaryDirectory() as units:
-        write_files(Path(units), systemd_files(runners, None, settings.folder, settings.runner))
-        steps = [(one, send_commands(build, Path(units), one, settings)) for one in order]
+    with scratch_folder("units") as units:
+        write_files(units, systemd_files(runners, None, settings.folder, settings.runner))
+        steps = [(one, send_commands(build, units, one, settings)) for one in order]
         steps += [(one, [start_command(one, settings)]) for one in order]
         for one, commands in steps:
             for command in commands:

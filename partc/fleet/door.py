@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from partc.atomic import write_file
 from partc.config.fleet import DoorPlace
 from partc.errors import PartcError, RunError
 from partc.fleet.posts import DoorRing
@@ -123,9 +123,7 @@ class Door:
 
     def _keep(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._file.with_suffix(f".{os.getpid()}")
-        fresh.write_bytes(msgspec.json.encode(list(self._rings.values())))
-        fresh.replace(self._file)
+        write_file(self._file, msgspec.json.encode(list(self._rings.values())))
 
     def _kept(self) -> list[DoorRing]:
         try:

@@ -34,6 +34,7 @@ DeviceName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$(?!\n)")]
 """`$` alone matches before a last line end, too."""
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Positive = Annotated[int, Meta(ge=1, lt=2**53)]
+TokenId = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # some checkpoints have ids below 0
 Size = Count | str
 """See `partc.format.dims`."""
 DType = Annotated[
@@ -145,17 +146,17 @@ class Model(Data, frozen=True):
     """Requests in flight, each with states of its own."""
     vocab_size: Count | None
     """Number of tokens; null where the model has none."""
-    eos_token_ids: tuple[int, ...]
+    eos_token_ids: tuple[TokenId, ...]
     """Tokens that end an answer."""
-    pad_token_id: int | None
+    pad_token_id: TokenId | None
     """Token that fills up shorter prompts; null: none."""
-    bos_token_id: int | None
+    bos_token_id: TokenId | None
     """Token that begins a text; null: none."""
     labels: tuple[str, ...] | None
     """Names of the classes of a classifier."""
-    start_tokens: tuple[int, ...] = ()
+    start_tokens: tuple[TokenId, ...] = ()
     """Tokens that an answer begins behind where a source is read before; empty: it begins behind its prompt."""
-    placeholder_token: int | None = None
+    placeholder_token: TokenId | None = None
     """Token in whose place a row of features of a picture or of a sound goes; null: the model reads none."""
     placeholders: Count = 0
     """Rows of features of one picture or sound: a prompt has so many of these tokens, or none."""

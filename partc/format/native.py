@@ -262,7 +262,7 @@ def _message_functions() -> list[str]:
     for kind in _MESSAGES:
         name = kind.__name__
         lines.append(f"  if (kind == {name}::kind) return read_struct<{name}>(value, Source::msgpack);")
-    lines += ['  throw refused("no kind of message is \'" + kind.substr(0, 40) + "\'");', "}", ""]
+    lines += ['  throw refused("no kind of message is " + in_quotes(kind, 40));', "}", ""]
     lines += ["std::string write_message(const AnyMessage& message) {"]
     lines += ["  return std::visit([](const auto& item) { return to_msgpack(item); }, message);", "}", ""]
     lines += ["std::string_view kind_of(const AnyMessage& message) {"]

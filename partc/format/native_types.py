@@ -36,7 +36,7 @@ def cpp_type(kind: types.Type, homes: Mapping[type[Struct], str]) -> str:
         case types.Metadata(type=inner):
             return cpp_type(inner, homes)
         case types.IntType(ge=least):
-            return "std::uint64_t" if least is not None else "std::int64_t"
+            return "std::int64_t" if least is None or least < 0 else "std::uint64_t"
         case types.LiteralType(values=values):
             return "std::uint64_t" if isinstance(values[0], int) else "std::string"
         case types.FloatType():
@@ -107,6 +107,8 @@ class Constraints:
         match kind:
             case types.Metadata(type=inner):
                 return self._parts(inner)
+            case types.IntType(ge=least) if least is not None and least < 0:
+                return {}  # all that the type holds
             case types.IntType(ge=least, le=most, lt=below):
                 highest = most if most is not None else None if below is None else below - 1
                 return _given(least=least or None, most=highest)

@@ -8,14 +8,12 @@ branches that follow from them, `onnx_upgrade.py` brings older operators up. `on
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 from typing import TYPE_CHECKING
 
 from partc.config.model import OnnxFile
 from partc.pipeline.contract import Progress, no_progress
+from partc.scratch import scratch_for_life
 
 if TYPE_CHECKING:
     from partc.config.model import ModelConfig
@@ -40,6 +38,4 @@ def load_module(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
 def _own_scratch_folder() -> None:
     """Torch makes a folder for compiled kernels wherever it traces; this one goes when the process ends."""
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
-        folder = tempfile.mkdtemp(prefix="partc-torch-")
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch_for_life("torch"))

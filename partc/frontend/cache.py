@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from partc.atomic import write_file
 from partc.config.model import ModelConfig, OnnxFile, RandomModel
 from partc.config.profiles import user_cache
 from partc.errors import ModelError, UserError
@@ -107,14 +107,7 @@ def _write(path: Path, text: str) -> None:
     content = text.encode()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            try:
-                file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-                file.flush()
-                Path(file.name).replace(path)
-            except BaseException:  # a full disk must not be filled by what is of no use
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        write_file(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content, mode=0o600)
         _drop_oldest(path.parent)
 
 

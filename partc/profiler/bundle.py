@@ -7,7 +7,6 @@ device is its own source, so that the client may ask each of them.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +39,7 @@ from partc.profiler.graphs import LONGEST_PROMPT, VOCABULARY, probe_graphs, writ
 from partc.profiler.work import WORK_FILE, Work, save_work
 from partc.runtime.measure.ring import PROMPT, TOKEN, ring_placement
 from partc.runtime.shell.keys import make_keys
+from partc.scratch import scratch_folder
 
 Json = dict[str, Any]
 CONTENTS = frozenset({"devices", "keys", WORK_FILE, "devices.yaml", "times.json"})
@@ -61,9 +61,9 @@ def write_profile_bundles(
     for name in ("devices", "keys"):
         shutil.rmtree(folder / name, ignore_errors=True)
     builds: dict[str, Build] = {}
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch_folder("profile") as scratch:
         groups: list[tuple[ModelInfo, Sequence[Graph]]] = [
-            (write_numbers(Path(scratch), work.sizes), probe_graphs(work.sizes))
+            (write_numbers(scratch, work.sizes), probe_graphs(work.sizes))
         ]
         if model:
             info, graphs = model

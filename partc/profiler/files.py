@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from partc.atomic import write_file
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.config.section import Section
 from partc.config.times import FORMAT, as_json
@@ -59,8 +60,8 @@ def write_learnt(
 
 def _write(folder: Path, devices: str, times: Mapping[str, object]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / TIMES_FILE).write_text(f"{json.dumps(times, indent=1)}\n", "utf-8")
-    (folder / DEVICES_FILE).write_text(devices, "utf-8")
+    write_file(folder / TIMES_FILE, f"{json.dumps(times, indent=1)}\n")
+    write_file(folder / DEVICES_FILE, devices)
 
 
 def times_json(

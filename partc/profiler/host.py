@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
+from partc.atomic import write_file
 from partc.config.devices import read_devices
 from partc.config.profiles import host_file
 from partc.config.yamlfile import parse_yaml
 from partc.pipeline.contract import Progress
 from partc.profiler.measurement import DeviceResult, measure, prepare
 from partc.runtime.measure.machine import machine_facts
+from partc.scratch import scratch_folder
 
 _TEMPLATE = """\
 source: host
@@ -26,15 +27,13 @@ def profile_host(target: str, quick: bool, progress: Progress) -> tuple[Path, De
     """Measure this machine and write its profile; where that lies, and what was found."""
     arch = machine_facts()["arch"]
     devices = read_devices(parse_yaml(_TEMPLATE.format(target=target, arch=arch), "host"))
-    with tempfile.TemporaryDirectory() as scratch:
-        prepare(Path(scratch), devices, None, quick, progress)
-        result = measure(
-            Path(scratch), devices, connect=False, insecure=False, quick=quick, progress=progress
-        )
+    with scratch_folder("profile") as scratch:
+        prepare(scratch, devices, None, quick, progress)
+        result = measure(scratch, devices, connect=False, insecure=False, quick=quick, progress=progress)
     found = result.devices["host"]
     path = host_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_profile_yaml(found, str(arch)), encoding="utf-8")
+    write_file(path, _profile_yaml(found, str(arch)))
     return path, found
 
 

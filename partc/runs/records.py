@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from partc.atomic import write_file
 from partc.config.section import LARGEST, Section
 from partc.errors import BundleError, ConfigError
 from partc.format.json_text import read_json
@@ -120,13 +120,10 @@ def read_record(file: Path) -> RunRecord:
 
 def _put(folder: Path, stamp: str, text: str) -> Path:
     """Write a file under the first free number of `stamp`; it is empty, which no record is, or complete."""
-    draft = folder / f".{stamp}-{secrets.token_hex(4)}.tmp"
     file = next(file for file in (folder / f"{stamp}-{number}.json" for number in count()) if _claim(file))
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(file)
+        write_file(file, text)
     except OSError:
-        draft.unlink(missing_ok=True)
         file.unlink(missing_ok=True)
         raise
     return file

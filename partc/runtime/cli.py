@@ -16,7 +16,8 @@ from partc import __version__
 from partc.errors import InternalError, PartcError, RunError
 from partc.format.address import EXAMPLE, address_fault, has_port
 from partc.format.logs import FORMATS, LEVELS, NO_LEVEL
-from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
+from partc.printable import printable
+from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, MOST_S, REJOIN_S
 from partc.runtime.shell.log import LogSettings, LogWriter
 from partc.runtime.shell.settings import Settings
 
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _bug(error: Exception, options: argparse.Namespace) -> int:
     _log_failure(InternalError(f"{type(error).__name__}: {error}"), options)
-    traceback.print_exception(error)
+    print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     print("error: this is a bug of partc; please report it with the lines above", file=sys.stderr)
     if options.stdio:
         _say_last_words(error)
@@ -201,9 +202,9 @@ def _fail(error: PartcError, options: argparse.Namespace) -> int:
     """Say what is wrong, for people and, as the last line of standard output, for the program that started us."""
     _log_failure(error, options)
     place = f"{error.where}: " if error.where else ""
-    print(f"error: {place}{error.message}", file=sys.stderr)
+    print(printable(f"error: {place}{error.message}"), file=sys.stderr)
     if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+        print(printable(f"  hint: {error.hint}"), file=sys.stderr)
     if options.stdio:
         _say_last_words(error)
     return error.exit_code
@@ -256,10 +257,13 @@ def _seconds(text: str) -> float:
 
 
 def _seconds_or_none(text: str) -> float:
+    """Plain decimal numbers alone, as in the native runner; `float` takes spaces, `1_0` and `nan` as well."""
     try:
-        value = float(text)
+        value = -1.0 if set(text) - set("0123456789.eE+-") else float(text)
     except ValueError:
         value = -1.0
-    if not 0.0 <= value < float("inf"):
+    if value < 0.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    if value > MOST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is too long: {MOST_S:.0f} seconds at most")
     return value

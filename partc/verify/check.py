@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from partc.format.tasks import WITH_MEDIA, WITH_SOURCE
 from partc.pipeline.contract import Progress, no_progress
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.runners import Runner
+from partc.scratch import scratch_folder
 from partc.verify.cost import choose_measurement
 from partc.verify.expectation import Expectation, Original, SameQuantization
 from partc.verify.inputs import Requests
@@ -81,8 +81,8 @@ def verify_build(
     whole = replace(config, max_batch=built.role.model.max_batch, auto_batch=False)
     # Before the long work: a mistake in the text should not cost minutes.
     measurement = choose_measurement(build, config, built.role, asked, text, text_tokens) if cost else None
-    with tempfile.TemporaryDirectory(prefix="partc-verify-") as folder:
-        alone = compile_uncut(whole, built.device, Path(folder), built.disable, progress, types)
+    with scratch_folder("verify") as folder:
+        alone = compile_uncut(whole, built.device, folder, built.disable, progress, types)
         uncut = SameQuantization(alone, built.role.model)
         report = _compare(build, uncut, asked, types, runner, progress)
         found = measurement.cost(alone, progress) if measurement else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import resource
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from partc.errors import InternalError, UserError
 from partc.format.kernel_plan import KernelPlan, kernels_digest
+from partc.scratch import scratch_folder
 from targets.tvm.cuda import architectures, compiling_with, kernel_compiler, packer
 from targets.tvm.elf import Elf, read_elf
 from targets.tvm.linker import link_objects
@@ -122,12 +122,12 @@ def build_library(module: Any, machine: Machine, tools: Toolchain, path: Path) -
 @contextmanager
 def _scratch() -> Iterator[Path]:
     """A folder for the time of a build."""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder("link") as folder:
         _check_room(folder)
-        yield Path(folder)
+        yield folder
 
 
-def _check_room(folder: str) -> None:
+def _check_room(folder: Path) -> None:
     """LLVM ends the process, without a word of where, when it cannot write."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY and limit < _SCRATCH_BYTES:

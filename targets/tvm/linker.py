@@ -15,12 +15,12 @@ import os
 import shlex
 import shutil
 import struct
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from partc.errors import ConfigError, UserError
+from partc.scratch import scratch_folder
 from targets.tvm.elf import AARCH64, X86_64, read_elf
 from targets.tvm.machine import Machine, Platform
 from targets.tvm.process import run_tool
@@ -116,8 +116,8 @@ def _try_linker(command: Sequence[str], platform: Platform) -> Linker | str:
 
 def _try_library(linker: Linker, platform: Platform) -> str:
     """The failure with an empty library: a compiler may lack its linker, or the platform's libraries."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "empty.so"
+    with scratch_folder("link") as folder:
+        made = folder / "empty.so"
         try:
             link_objects(linker, platform, [], made, ASK_SECONDS)
             processor = read_elf(made.read_bytes()).machine

@@ -6,12 +6,10 @@ A kernel has an object file of its own: it is the same whatever else a library h
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -19,6 +17,7 @@ from tvm import tirx
 from tvm_ffi import StructuralKey
 
 from partc.runtime.cores import usable_cores
+from partc.scratch import scratch_folder
 from targets.tvm.machine import Machine
 
 _MOST = 1024
@@ -47,8 +46,8 @@ def _object(name: str, key: StructuralKey) -> bytes:
     """The object file of a kernel for a target, which are both in the key."""
     kernel, target = key.key
     code = tvm.get_global_func("target.build.llvm")(_lowered(tvm.IRModule({name: kernel}), target), target)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.o"
+    with scratch_folder("kernel") as folder:
+        path = folder / "kernel.o"
         code.write_to_file(str(path))
         return path.read_bytes()
 

@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from partc.errors import ConfigError
 from partc.extras import install_command
+from partc.scratch import scratch_folder
 from targets.tvm.linker import ASK_SECONDS, Linker, find_linker, split_command
 from targets.tvm.machine import Machine
 from targets.tvm.process import run_tool
@@ -126,8 +126,8 @@ def _nvcc_version(command: Sequence[str]) -> str:
 
 def _try_kernel(command: Sequence[str], arch: str, version: str) -> None:
     """Fails where nvcc finds no C++ compiler that it likes, which nothing else shows."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, binary = Path(folder) / "empty.cu", Path(folder) / "empty.cubin"
+    with scratch_folder("cuda") as folder:
+        source, binary = folder / "empty.cu", folder / "empty.cubin"
         source.write_text("__global__ void empty() {}\n")
         tried = run_tool([*command, f"-arch={arch}", "--cubin", "-o", str(binary), str(source)], ASK_SECONDS)
         problem = tried.problem or ("" if binary.is_file() else "it wrote nothing")

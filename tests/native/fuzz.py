@@ -1,8 +1,11 @@
-"""Fuzzing of the readers of native/src: `python -m tests.native.fuzz [TARGET …] --seconds 60`.
+"""Fuzzing of native/src: `python -m tests.native.fuzz [TARGET …] --seconds 60`.
 
 Builds the preset `fuzz`, and runs each target from its corpus in native/fuzz/corpus under ASan and UBSan. An input that
 makes a target crash stays in build/native/fuzz, and its path is printed. `--keep` puts inputs that reached new code
 into the corpus, as many as fit.
+
+The target `differential` has no file of its own: the readers of both runners get the same bytes
+(`tests.native.differential`), the corpus of all others and mutants of it.
 """
 
 from __future__ import annotations
@@ -12,14 +15,17 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+from tests.native import differential
 from tests.native.compiled import NATIVE, compile_native
 from tests.native.seeds import write_seeds
 
 CORPUS = NATIVE / "fuzz" / "corpus"
-TARGETS = tuple(sorted(path.stem for path in (NATIVE / "fuzz").glob("*.cpp") if path.stem != "replay"))
+TARGETS = tuple(sorted(path.stem for path in (NATIVE / "fuzz").glob("*.cpp")))
 """A file of native/fuzz each."""
+DIFFERENTIAL = "differential"
 MOST_BYTES = 3000
 """Inputs are at most as long: valid ones are far shorter, and an input takes as long as it is."""
 MOST_CORPUS_BYTES = 45_000
@@ -99,27 +105,43 @@ def _run(folder: Path, target: str, *arguments: str) -> str:
 def main(words: list[str]) -> int:
     """Fuzz targets one after the other; 1 where one of them crashed."""
     parser = argparse.ArgumentParser(description="Fuzz the readers of native/src.")
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; all of them")
+    every = (*TARGETS, DIFFERENTIAL)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(every)}; all of them")
     parser.add_argument("--seconds", type=int, default=60, help="of each target (60)")
     parser.add_argument("--runs", type=int, help="inputs of each target, in place of a time")
     parser.add_argument(
         "--keep", action="store_true", help="put inputs that reached new code into the corpus"
     )
+    parser.add_argument("--seed", type=int, default=1, help="of the mutants of `differential` (1)")
     parser.add_argument("--reseed", action="store_true", help="put the seeds into the corpus, and do no more")
     given = parser.parse_args(words)
-    folder, crashed = compile_native("fuzz"), False
-    limit = f"-runs={given.runs}" if given.runs else f"-max_total_time={given.seconds}"
-    for target in given.targets or TARGETS:
-        print(target, flush=True)
-        try:
-            if given.reseed:
-                reseed(folder, target)
-            else:
-                print(fuzz(folder, target, limit, keeps=given.keep), flush=True)
-        except Crashed as error:
-            print(error, flush=True)
-            crashed = True
-    return int(crashed)
+    return max([_attempt(target, given) for target in given.targets or every])
+
+
+def _attempt(target: str, given: argparse.Namespace) -> int:
+    """Do with a target what the command line says; 1 where it crashed, or the readers differ."""
+    print(target, flush=True)
+    try:
+        if target == DIFFERENTIAL:
+            print("" if given.reseed else _compared(given), flush=True)
+        elif given.reseed:
+            reseed(compile_native("fuzz"), target)
+        else:
+            limit = f"-runs={given.runs}" if given.runs else f"-max_total_time={given.seconds}"
+            print(fuzz(compile_native("fuzz"), target, limit, keeps=given.keep), flush=True)
+    except (Crashed, differential.Differs) as error:
+        print(error, flush=True)
+        return 1
+    return 0
+
+
+def _compared(given: argparse.Namespace) -> str:
+    end = time.monotonic() + given.seconds
+
+    def go_on(inputs: int) -> bool:
+        return inputs < given.runs if given.runs else time.monotonic() < end
+
+    return differential.compare(compile_native("dev"), given.seed, go_on)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from partc.format.build import FileEntry, build_json, seal_build
 from partc.format.codec import encode
+from partc.format.digests import canonical_json
 from partc.format.placement import placement_json
 from partc.format.role import Role
 from partc.format.safetensors import Entry, lay_out
@@ -33,7 +34,10 @@ from tests.format.test_kernel_plan import raw as kernels
 from tests.golden import trace
 from tests.golden.test_protocol import PROTOCOL, played
 from tests.native.builds import build_of
+from tests.native.compiled import NATIVE
 from tests.native.zmtp import MORE, command, frame, greeting, ready
+from tests.runtime import living
+from tests.runtime.roles import chain, roles_of
 
 _LIBRARY = """
 double cos(double);
@@ -52,11 +56,15 @@ int partc_wake(void) { return 0; }
 def seeds() -> dict[str, list[bytes]]:
     """Target → inputs that it accepts."""
     messages, roles = _protocol()
+    roles += [
+        made for text in ("a p0", "a p0, b p1", "a p0, b p1, a p2") for made in roles_of(chain(text)).values()
+    ]
     placements = [_compact(_unsealed(placement_json(role.placement), "placement_id")) for role in roles]
     builds = [_build_text(role) for role in roles]
     return {
         "build": [*builds, _compact(_unsealed(build_json(build_of()), "digest")), _compact(build_json(build_of()))],
         "elf": [_library()],
+        "member": _lies(),
         "message": messages,
         "placement": [*placements, *map(b"\0".join, zip(placements, builds, strict=True))],
         "plan": [_compact(kernels())],
@@ -70,6 +78,14 @@ def seeds() -> dict[str, list[bytes]]:
     }  # fmt: skip
 
 
+def _lies() -> list[bytes]:
+    """Scripts of native/fuzz/member.cpp: each kind of lie alone, now and then, by each device."""
+    honest = bytes(4) * 5
+    kinds = (bytes([kind, 3 * kind, 17 * kind % 256, 5]) for kind in range(12))
+    alone = [bytes([kind % 3]) + (honest + lie) * 6 for kind, lie in enumerate(kinds)]
+    return [b"\0", b"\x0d" + honest * 8, *alone]
+
+
 def _connections() -> list[bytes]:
     """Bytes of the other end, behind what native/fuzz/zmtp.cpp makes of the first two."""
     frames = frame(MORE, b"header") + command(b"PING", b"\0\x09context") + frame(0, b"x" * 300)
@@ -81,6 +97,23 @@ def _connections() -> list[bytes]:
         b"\x02\0" + greeting(b"CURVE") + command(b"WELCOME", bytes(160)) + command(b"ERROR", b"\x03400"),
         *(bytes([kind, 7]) + pieces + b"\x80\x02no" for kind in (4, 5, 6, 7)),
     ]
+
+
+RING = NATIVE / "fuzz" / "parts" / "ring.json"
+"""The ring that native/fuzz/member.cpp plays."""
+
+
+def ring_text() -> str:
+    """The ring of `tests.runtime.living`: the builds of its devices, its placement, and those without one of them."""
+    made = living.roles(mirrored=True)
+    data = {
+        "builds": [build_json(role.build) for role in made.values()],
+        "contingencies": [
+            placement_json(living.placement_of(each, mirrored=True)) for each in living.WITHOUT
+        ],
+        "placement": placement_json(made["a"].placement),
+    }
+    return canonical_json(data)
 
 
 class _Watched(Device):
@@ -143,7 +176,11 @@ def _library() -> bytes:
 
 
 def write_seeds(folder: Path) -> None:
-    """Write all seeds into a folder for each target, each input once, under the digest of its content."""
+    """Write all seeds into a folder for each target, each input once, under the digest of its content.
+
+    The ring of the target `member` is brought up to date as well.
+    """
+    RING.write_text(ring_text(), encoding="utf-8")
     for target, contents in seeds().items():
         write_inputs(folder / target, contents)
 

@@ -15,11 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from partc.errors import BundleError
 from partc.format import native
 from partc.format.build import TensorType, build_json
 from partc.format.codec import encode
 from partc.format.digests import canonical_json, data_digest
 from partc.format.fields import FRAME_LIMIT
+from partc.format.json_text import parse_json
 from partc.format.messages import Message
 from partc.format.placement import placement_json, seal_placement
 from partc.format.plain_files import is_inside
@@ -338,3 +340,35 @@ def test_every_message_has_a_struct() -> None:
     assert (
         msgspec.json.encode(len(KINDS)) == str(text.count("static constexpr std::string_view kind")).encode()
     )
+
+
+_LONG = "x" + 90 * "é"
+_TEXTS = (_LONG, "y" + 90 * "字", "😀" * 70, "\x1b]0;owned\x07", "\x85\x9b", "'", "\"'", "\\" * 70, "\n" * 40)
+
+
+@pytest.mark.parametrize("text", _TEXTS)
+def test_texts_of_others_are_cut_at_whole_characters_as_in_python(text: str, formats: Formats) -> None:
+    twice = f"{{{json.dumps(text)}:1,{json.dumps(text)}:2}}".encode()
+    with pytest.raises(BundleError) as expected:
+        parse_json(twice, "it", BundleError, None)
+    with pytest.raises(Refused, match="stands twice") as found:
+        formats.read("json", twice)
+    assert expected.value.message in str(found.value)
+    with pytest.raises(Refused) as unknown:
+        formats.read("message", msgpack.packb({"v": 2, "kind": text}))
+    assert f"{text!r:.40}" in str(unknown.value)
+    with pytest.raises(Refused) as size:
+        formats.read("size", text)
+    assert f"{text!r:.80}" in str(size.value)
+
+
+@pytest.mark.parametrize("field", ["pad_token_id", "bos_token_id", "placeholder_token"])
+def test_ids_of_tokens_have_64_bits(field: str, formats: Formats) -> None:
+    taken = []
+    for number in (-(2**63) - 1, -(2**63), 2**63 - 1, 2**63, 2**64 - 1, 1 - 2**64):
+        data = build_json(build_of())
+        data["model"][field] = number
+        text = json.dumps(resealed(data)).encode()
+        assert not difference(formats, "build", read_build, text)
+        taken += [number] if verdict(read_build, text) is not None else []
+    assert taken == [-(2**63), 2**63 - 1]

@@ -17,6 +17,7 @@ from partc.runtime.core.events import Connected, Disconnected, Received, Rejecte
 from partc.runtime.shell.keys import Keys, load_device_keys, make_keys
 from partc.runtime.shell.transport import Transport
 from tests.native.transports import HELLO, LIMIT, PATIENCE_S, Native, device, until
+from tests.runtime.test_addresses import has_ipv6
 
 pytestmark = pytest.mark.native
 
@@ -221,3 +222,19 @@ def test_keys_that_others_may_read_are_refused(program_file: Path, build: Path, 
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     assert done.returncode == 1
     assert "other users may read this secret key" in done.stderr
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_an_address_of_ipv6_stands_in_brackets(
+    open_native: Callable[[Path | None], Native], open_python: Callable[[Keys | None], Transport]
+) -> None:
+    native, python = open_native(None), open_python(None)
+    address = str(native.ask(listen="[::1]:0").get("address"))
+    assert address.startswith("[::1]:")
+    python.connect("phone", address)
+    native.ask(connect="board", address=python.listen("[::1]:0"))
+    gathered(
+        native,
+        python,
+        lambda ours, theirs: ["connected", "board"] in ours and Connected("phone") in theirs,
+    )

@@ -120,6 +120,26 @@ def test_a_device_that_moves_is_connected_to_where_it_is_now(
     assert isinstance(came[0], Received) and came[0].message == Ping(token=7)
 
 
+def has_ipv6() -> bool:
+    """Whether this machine has an IPv6 address of its own."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_an_address_of_ipv6_stands_in_brackets(listeners: list[Transport], dialler: Transport) -> None:
+    address = listeners[0].listen("[::1]:0")
+    assert address.startswith("[::1]:")
+    dialler.connect("b", address)
+    polled(dialler, Connected("b"))
+    assert dialler.send("b", Ping(token=7))
+    assert listeners[1].listen("127.0.0.1:0").startswith("127.0.0.1:"), "and others stay what they are"
+
+
 def test_a_connection_that_never_stood_is_left_without_a_word(
     listeners: list[Transport], dialler: Transport
 ) -> None:

@@ -133,7 +133,7 @@ Dims check_tensors(const Tensors& arrays, const Role& role) {
   }
   if (!odd.empty()) {
     const std::string state = role.inputs.contains(*odd.begin()) ? "is missing" : "is unknown";
-    throw run_error("the input " + quoted(*odd.begin()) + " " + state, "", "inputs: " + names_of(role.inputs));
+    throw run_error("the input " + in_quotes(*odd.begin()) + " " + state, "", "inputs: " + names_of(role.inputs));
   }
   Dims dims;
   std::vector<messages::TensorSpec> specs;

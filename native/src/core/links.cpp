@@ -278,10 +278,10 @@ void Links::check_greeting(const messages::Hello& hello, const std::optional<std
   const std::string& name = hello.name;
   const bool is_device = name != role.device() && role.placement.addresses.contains(name);
   if (!is_device && !(name == CLIENT && role.is_source())) {
-    throw refused(quoted(name) + " does not connect to " + role.device() + " in this build");
+    throw refused(in_quotes(name) + " does not connect to " + role.device() + " in this build");
   }
   if (user && *user != name) {
-    throw refused("the key of " + quoted(*user) + " does not belong to " + quoted(name), "", KEYS_HINT);
+    throw refused("the key of " + in_quotes(*user) + " does not belong to " + in_quotes(name), "", KEYS_HINT);
   }
   if (hello.plan != role.plan_digest()) {
     throw refused(role.device() + " runs build " + role.build->plan_id.substr(0, 12) + ", " + name + " has build " +

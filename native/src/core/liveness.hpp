@@ -15,6 +15,8 @@ inline constexpr double LEAST_PATIENCE_S = 5.0;
 inline constexpr double REJOIN_S = 60.0;
 /// The time that a request goes on whose client is gone, seconds.
 inline constexpr double LINGER_S = 30.0;
+/// The longest time that a command line may ask for, seconds: half of it has a place in 32 bits of milliseconds.
+inline constexpr double MOST_S = 1e6;
 inline constexpr double PLANNED_PROMPT_TOKENS = 32.0;
 inline constexpr double PATIENCE_FACTOR = 4.0;
 

@@ -71,7 +71,7 @@ void RingMonitor::mended() { counted_.clear(); }
 void RingMonitor::replaced(const Replaced& replaced) {
   broken(replaced.devices);
   counted_.clear();
-  cause_ = ("lost " + joined(replaced.devices, ", ")).substr(0, LONGEST_CAUSE);  // names are ASCII
+  cause_ = shortened("lost " + joined(replaced.devices, ", "), LONGEST_CAUSE);
 }
 
 void RingMonitor::adopt(const Adopt& adopt, double now) {

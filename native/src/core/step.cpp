@@ -84,7 +84,7 @@ void check_step(const Step& step, const Role& role) {
   const bool is_first = step.step == 0, is_chunked = role.programs.contains(std::string(program::CHUNK));
   const bool may_begin = is_chunked || is_first;
   if (!role.programs.contains(step.phase) || (is_first && !begins) || (begins && !may_begin)) {
-    throw run_error("step " + std::to_string(step.step) + " is no step of " + quoted(step.phase));
+    throw run_error("step " + std::to_string(step.step) + " is no step of " + in_quotes(step.phase));
   }
   if (!step.likely.empty() && step.likely.size() != size_or(step.dims, "batch", 1)) {
     throw run_error("probabilities of " + std::to_string(step.likely.size()) + " tokens");
@@ -108,13 +108,13 @@ std::vector<TensorSpec> announced(const Tensors& values, const Types& types) {
 void check_specs(const std::vector<TensorSpec>& specs, const Types& types, const Dims& dims) {
   for (const TensorSpec& spec : specs) {
     const build::TensorType* declared = types.find(spec.name);
-    if (declared == nullptr) throw run_error(quoted(spec.name) + " does not belong here");
+    if (declared == nullptr) throw run_error(in_quotes(spec.name) + " does not belong here");
     if (spec.dtype != declared->dtype) {
-      throw run_error(quoted(spec.name) + " is " + spec.dtype + ", the plan says " + declared->dtype);
+      throw run_error(in_quotes(spec.name) + " is " + spec.dtype + ", the plan says " + declared->dtype);
     }
     const Shape expected = evaluate_shape(declared->shape, dims);
     if (spec.shape == expected) continue;
-    throw run_error(quoted(spec.name) + " has the shape " + list_text(spec.shape) + ", the plan says " +
+    throw run_error(in_quotes(spec.name) + " has the shape " + list_text(spec.shape) + ", the plan says " +
                     list_text(expected));
   }
 }
@@ -126,7 +126,7 @@ void check_sizes(const std::vector<TensorSpec>& specs, const Frames& frames) {
   for (std::size_t at = 0; at < specs.size(); ++at) {
     const TensorSpec& spec = specs[at];
     if (frames[at].size == bytes_of(spec.shape, element_type(spec.dtype)->bytes)) continue;
-    throw run_error(quoted(spec.name) + " has " + std::to_string(frames[at].size) + " bytes, not those of " +
+    throw run_error(in_quotes(spec.name) + " has " + std::to_string(frames[at].size) + " bytes, not those of " +
                     spec.dtype + list_text(spec.shape));
   }
 }
@@ -136,8 +136,6 @@ std::string list_text(const Counts& numbers) {
   for (const std::uint64_t number : numbers) texts.push_back(std::to_string(number));
   return "[" + joined(texts, ", ") + "]";
 }
-
-std::string quoted(std::string_view name) { return "'" + std::string(name.substr(0, 60)) + "'"; }
 
 std::uint64_t size_or(const Dims& dims, const std::string& symbol, std::uint64_t usual) {
   const std::uint64_t* found = dims.find(symbol);

@@ -59,8 +59,6 @@ void check_sizes(const std::vector<messages::TensorSpec>& specs, const Frames& f
 
 /// `[1, 2]`
 std::string list_text(const Counts& numbers);
-/// `'name'`
-std::string quoted(std::string_view name);
 /// The size of a symbol, or another number where it has none.
 std::uint64_t size_or(const Dims& dims, const std::string& symbol, std::uint64_t usual);
 

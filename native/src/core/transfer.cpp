@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "format/complaints.hpp"
+#include "format/text.hpp"
 
 namespace partc::core {
 namespace {
@@ -89,7 +90,7 @@ const build::State& state_of(const Role& role, const messages::Rows& rows) {
       if (state.name == rows.state) return state;
     }
   }
-  throw refused(quoted(rows.submodule) + " has no state " + quoted(rows.state));
+  throw refused(in_quotes(rows.submodule) + " has no state " + in_quotes(rows.state));
 }
 
 /// The rows of a part. Throws Error: they do not fit the state and the model.

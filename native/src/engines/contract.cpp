@@ -23,7 +23,7 @@ std::unique_ptr<Engine> make_engine(const BuildPtr& build, const std::string& fo
                        "compile with `target: tvm`, or set `runner: python` for this device");
   }
 #endif
-  throw bundle_error("no engine '" + kind + "'", "engine.kind", "this runner has ort, plan, null");
+  throw bundle_error("no engine " + in_quotes(kind), "engine.kind", "this runner has ort, plan, null");
 }
 
 const build::Submodule& submodule_named(const std::string& name, const build::Build& build) {
@@ -32,17 +32,17 @@ const build::Submodule& submodule_named(const std::string& name, const build::Bu
     if (module.name == name) return module;
     known.push_back(module.name);
   }
-  throw bundle_error("there is no sub-module '" + name.substr(0, 60) + "'", "",
+  throw bundle_error("there is no sub-module " + in_quotes(name), "",
                      "this device has " + joined(known, ", "));
 }
 
 Error not_loaded(const std::string& name) {
-  return run_error("'" + name.substr(0, 60) + "' is not loaded", "", "", "bug");
+  return run_error(in_quotes(name) + " is not loaded", "", "", "bug");
 }
 
 void check_input(const std::string& name, const Tensor& array, const ElementType& type, const Shape& shape) {
   if (array.type->held == type.held && array.shape == shape) return;
-  throw run_error("'" + name + "' is " + type_text(array.type->name, array.shape) + ", not " +
+  throw run_error(in_quotes(name) + " is " + type_text(array.type->name, array.shape) + ", not " +
                       type_text(type.name, shape),
                   "", "", "bug");
 }

@@ -10,6 +10,7 @@
 #include "engines/new_tensor.hpp"
 #include "errors.hpp"
 #include "format/program.hpp"
+#include "format/text.hpp"
 
 namespace partc::engines {
 namespace {
@@ -132,7 +133,7 @@ Span Entries::span(const std::string& value, const Dims& entry, const Dims& step
       found.whole.push_back(evaluate(factor, entry));
       found.sizes.push_back(evaluate(factor, step));
       if (found.sizes.back() > found.whole.back())
-        throw run_error("'" + value + "' is larger than its function takes", "", "", "bug");
+        throw run_error(in_quotes(value) + " is larger than its function takes", "", "", "bug");
     }
   }
   return found;

@@ -9,6 +9,7 @@
 #include "format/digests.hpp"
 #include "format/facts.gen.hpp"
 #include "format/local_file.hpp"
+#include "format/text.hpp"
 
 namespace partc::engines {
 namespace {
@@ -18,7 +19,7 @@ constexpr const char* kSymbol = "__tvm_ffi_";  // the beginning of the name of e
 /** The content of a file of the bundle: the very bytes whose digest was held against build.json. */
 std::string verified(const build::Build& build, const std::string& folder, const std::string& name) {
   const build::FileEntry* entry = build.files.find(name);
-  if (!entry) throw bundle_error("'" + name + "' is not among the files", folder, kRecompile);
+  if (!entry) throw bundle_error(in_quotes(name) + " is not among the files", folder, kRecompile);
   const std::string path = folder + "/" + name;
   const LocalFile file(path);
   std::string content = file.size() == entry->bytes ? file.whole() : "";

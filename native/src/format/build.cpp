@@ -8,14 +8,9 @@
 #include "format/dtypes.hpp"
 #include "format/json.hpp"
 #include "format/prompt_steps.hpp"
+#include "format/text.hpp"
 
 namespace partc {
-namespace {
-
-/// A quoted text, not too long.
-std::string quoted(std::string_view text) { return "'" + std::string(text.substr(0, 60)) + "'"; }
-
-}  // namespace
 
 void check_format(const Object& raw, std::string_view known, const std::string& where) {
   const Value* value = raw.find("format");
@@ -23,8 +18,8 @@ void check_format(const Object& raw, std::string_view known, const std::string& 
   if (found != nullptr && *found == known) return;
   const std::string_view family = known.substr(0, known.find('/') + 1);
   const bool is_version = found != nullptr && found->starts_with(family);
-  throw bundle_error("format: " + quoted(found == nullptr ? "null" : *found) + " cannot be read, this partc reads " +
-                         quoted(known),
+  throw bundle_error("format: " + in_quotes(found == nullptr ? "null" : *found) + " cannot be read, this partc reads " +
+                         in_quotes(known),
                      where,
                      is_version ? "install the partc that compiled it, or compile again with this one" : kRecompile);
 }
@@ -43,11 +38,11 @@ std::string engine_problem(const Build& build) {
   if (provider.empty() == engine.library.has_value()) return "library: is there just where the kind is plan or tvm";
   if (!engine.library) return "";
   if (engine.provider != provider) {
-    return "provider: the engine " + engine.kind + " has no provider " + quoted(engine.provider);
+    return "provider: the engine " + engine.kind + " has no provider " + in_quotes(engine.provider);
   }
   for (const Submodule& submodule : build.submodules) {
     if (!engine.library->functions.contains(submodule.name)) {
-      return "library.functions: " + quoted(submodule.name) + " is missing";
+      return "library.functions: " + in_quotes(submodule.name) + " is missing";
     }
   }
   return "";
@@ -70,13 +65,13 @@ std::string size_problem(const Size& size, const Dims& dims) {
     return "shape: this is not a size";
   }
   for (const std::string& symbol : found) {
-    if (!dims.contains(symbol)) return "shape: " + quoted(symbol) + " has no largest value in dims";
+    if (!dims.contains(symbol)) return "shape: " + in_quotes(symbol) + " has no largest value in dims";
   }
   return "";
 }
 
 std::string type_problem(const std::string& dtype, const std::vector<Size>& shape, const Dims& dims) {
-  if (element_type(dtype) == nullptr) return "dtype: " + quoted(dtype) + " is unknown";
+  if (element_type(dtype) == nullptr) return "dtype: " + in_quotes(dtype) + " is unknown";
   for (const Size& size : shape) {
     if (std::string problem = size_problem(size, dims); !problem.empty()) return problem;
   }
@@ -98,14 +93,14 @@ void for_each_type(const Build& build,
 
 void check_files(const Build& build, const std::string& where) {
   for (const auto& [name, entry] : build.files) {
-    if (!is_inside(name)) throw recompile("files: " + quoted(name) + " does not stay in the folder", where);
+    if (!is_inside(name)) throw recompile("files: " + in_quotes(name) + " does not stay in the folder", where);
   }
   for (const Submodule& submodule : build.submodules) {
     std::vector<std::string> files{submodule.file};
     files.insert(files.end(), submodule.weights.begin(), submodule.weights.end());
     for (const std::string& file : files) {
       if (build.files.contains(file)) continue;
-      throw recompile("submodules: " + quoted(file) + " of " + submodule.name + " is not among the files", where);
+      throw recompile("submodules: " + in_quotes(file) + " of " + submodule.name + " is not among the files", where);
     }
     if (submodule.covers && submodule.covers->first > submodule.covers->second) {
       throw recompile("submodules: covers of " + submodule.name + " goes backwards", where);

@@ -6,11 +6,12 @@
 #include <string_view>
 
 #include "format/complaints.hpp"
+#include "format/text.hpp"
 
 namespace partc {
 namespace {
 
-constexpr std::size_t MOST_CHARACTERS = 2000;
+constexpr std::size_t MOST_CHARACTERS = 2000, MOST_SHOWN = 80;
 constexpr int MOST_LEVELS_OF_SIZE = 200;
 constexpr Integer MOST = Integer{1} << 63;
 
@@ -32,7 +33,7 @@ class Expression {
   }
 
  private:
-  Error wrong() const { return run_error("not a size: '" + std::string(text_.substr(0, 80)) + "'"); }
+  Error wrong() const { return run_error("not a size: " + in_quotes(text_, MOST_SHOWN)); }
 
   void skip() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
@@ -118,7 +119,7 @@ std::uint64_t evaluate(const Size& size, const Dims& dims) {
     if (known == nullptr) throw run_error("the size of '" + std::string(name) + "' is not known");
     return *known;
   }).whole();
-  if (found < 0) throw run_error("not a size: '" + text.substr(0, 80) + "' is below 0");
+  if (found < 0) throw run_error("not a size: " + in_quotes(text, MOST_SHOWN) + " is below 0, or too large");
   return static_cast<std::uint64_t>(found);
 }
 

@@ -38,9 +38,10 @@ class Reader {
                      where_ + ":" + std::to_string(line) + ":" + std::to_string(column));
   }
 
+  static bool is_space(char letter) { return letter == ' ' || letter == '\n' || letter == '\r' || letter == '\t'; }
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void skip() {
-    while (at_ < text_.size() && std::string_view(" \t\n\r").find(text_[at_]) != std::string_view::npos) ++at_;
+    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
   }
   bool take(std::string_view word) {
     if (!text_.substr(at_).starts_with(word)) return false;
@@ -88,7 +89,7 @@ class Reader {
       skip();
       if (peek() != '"') throw wrong("a key in double quotes expected");
       const std::string key = text();
-      if (object.contains(key)) throw wrong("the key '" + key.substr(0, 60) + "' stands twice in one object");
+      if (object.contains(key)) throw wrong("the key " + in_quotes(key) + " stands twice in one object");
       skip();
       if (!take(":")) throw wrong("':' expected");
       object.set(key, value(level));
@@ -106,12 +107,21 @@ class Reader {
       const char letter = text_[at_++];
       if (letter == '"') return found;
       if (static_cast<unsigned char>(letter) < 0x20) throw wrong("a control character in a text");
-      if (letter != '\\') {
-        found += letter;
-      } else {
+      if (letter == '\\') {
         escaped(found);
+      } else {
+        found += rest_of_run(at_ - 1);
       }
     }
+  }
+
+  /// The letters from here on that stand for themselves.
+  std::string_view rest_of_run(std::size_t start) {
+    while (at_ < text_.size() && is_plain(text_[at_])) ++at_;
+    return text_.substr(start, at_ - start);
+  }
+  static bool is_plain(char letter) {
+    return letter != '"' && letter != '\\' && static_cast<unsigned char>(letter) >= 0x20;
   }
 
   void escaped(std::string& found) {

@@ -146,7 +146,7 @@ constexpr std::uint64_t MOST_BYTES = std::uint64_t{1} << 53;
 template <class Tensor>
 std::string tensor_problem(const std::string& place, const Tensor& tensor) {
   if (element_type(tensor.dtype) == nullptr) {
-    return place + ": the element type '" + tensor.dtype.substr(0, 30) + "' is unknown";
+    return place + ": the element type " + in_quotes(tensor.dtype, 30) + " is unknown";
   }
   return bytes(tensor) < MOST_BYTES ? "" : place + ": " + type_text(tensor) + " is too large";
 }

@@ -5,6 +5,7 @@
 
 #include "format/complaints.hpp"
 #include "format/dtypes.hpp"
+#include "format/text.hpp"
 
 namespace partc::messages {
 namespace {
@@ -16,7 +17,7 @@ std::optional<std::string> unless_empty(const std::string& text) {
 }  // namespace
 
 void check(const TensorSpec& spec) {
-  if (element_type(spec.dtype) == nullptr) throw refused("'" + spec.dtype.substr(0, 40) + "' is no element type");
+  if (element_type(spec.dtype) == nullptr) throw refused(in_quotes(spec.dtype, 40) + " is no element type");
 }
 
 void check(const Sampling& sampling) {

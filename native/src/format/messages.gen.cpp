@@ -590,7 +590,7 @@ AnyMessage read_message(const Value& value) {
   if (kind == Sense::kind) return read_struct<Sense>(value, Source::msgpack);
   if (kind == Sensed::kind) return read_struct<Sensed>(value, Source::msgpack);
   if (kind == Status::kind) return read_struct<Status>(value, Source::msgpack);
-  throw refused("no kind of message is '" + kind.substr(0, 40) + "'");
+  throw refused("no kind of message is " + in_quotes(kind, 40));
 }
 
 std::string write_message(const AnyMessage& message) {

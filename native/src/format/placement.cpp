@@ -7,6 +7,7 @@
 #include "format/digests.hpp"
 #include "format/facts.gen.hpp"
 #include "format/json.hpp"
+#include "format/text.hpp"
 
 namespace partc::placement {
 namespace {
@@ -18,14 +19,12 @@ std::string identity(Object raw) {
   return data_digest({std::move(raw)});
 }
 
-std::string quoted(const std::string& name) { return "'" + name.substr(0, 60) + "'"; }
-
 std::string stages_problem(const Placement& placement, const std::string& phase, const std::set<std::string>& ring) {
   const std::vector<Stage>& stages = placement.stages.at(phase);
   for (std::size_t number = 0; number < stages.size(); ++number) {
     const std::string place = "stages." + phase + "[" + std::to_string(number) + "]: ";
     for (const std::string& device : stages[number].devices) {
-      if (!ring.contains(device)) return place + quoted(device) + " is not in the ring";
+      if (!ring.contains(device)) return place + in_quotes(device) + " is not in the ring";
     }
     if ((stages[number].share == "one") != (stages[number].devices.size() == 1)) {
       return place + "a stage is shared where it has several devices";
@@ -40,10 +39,10 @@ std::string programs_problem(const Placement& placement, const std::set<std::str
   if (!is_whole) return "programs: stages and programs are for prefill and, with states, decode";
   for (const auto& [phase, programs] : placement.programs) {
     for (const std::string& device : ring) {
-      if (!programs.contains(device)) return "programs." + phase + ": " + quoted(device) + " is missing";
+      if (!programs.contains(device)) return "programs." + phase + ": " + in_quotes(device) + " is missing";
     }
     for (const auto& [device, text] : programs) {
-      if (!ring.contains(device)) return "programs." + phase + ": " + quoted(device) + " is not in the ring";
+      if (!ring.contains(device)) return "programs." + phase + ": " + in_quotes(device) + " is not in the ring";
     }
     if (std::string problem = stages_problem(placement, phase, ring); !problem.empty()) return problem;
   }
@@ -54,18 +53,18 @@ std::string programs_problem(const Placement& placement, const std::set<std::str
 std::string problem_of(const Placement& placement) {
   const std::set<std::string> ring(placement.ring.begin(), placement.ring.end());
   if (ring.size() != placement.ring.size()) return "ring: a device stands twice";
-  if (!ring.contains(placement.source)) return "source: " + quoted(placement.source) + " is not in the ring";
+  if (!ring.contains(placement.source)) return "source: " + in_quotes(placement.source) + " is not in the ring";
   for (const auto& [name, figure] : placement.predicted) {
     if (name != "prefill_s" && name != "decode_s" && name != "prefill_tokens") {
-      return "predicted: " + quoted(name) + " is unknown";
+      return "predicted: " + in_quotes(name) + " is unknown";
     }
   }
   for (const std::string& device : ring) {
-    if (!placement.addresses.contains(device)) return "addresses: " + quoted(device) + " is missing";
+    if (!placement.addresses.contains(device)) return "addresses: " + in_quotes(device) + " is missing";
   }
   for (const auto& [name, holder] : placement.mirrors) {
     if (!placement.addresses.contains(holder)) {
-      return "mirrors." + name + ": " + quoted(holder) + " is not among the addresses";
+      return "mirrors." + name + ": " + in_quotes(holder) + " is not among the addresses";
     }
   }
   return programs_problem(placement, ring);

@@ -20,7 +20,7 @@ struct Travel {
 
 using Counts = std::map<Travel, int>;
 
-std::string quoted(const Instruction& instruction) { return "`" + print_instruction(instruction) + "`"; }
+std::string ticked(const Instruction& instruction) { return "`" + print_instruction(instruction) + "`"; }
 
 Fault address_fault(const Programs& programs, const std::string& source) {
   for (const auto& [device, items] : programs) {
@@ -28,11 +28,11 @@ Fault address_fault(const Programs& programs, const std::string& source) {
       for (const auto& messages : {awaits(item), sends(item)}) {
         for (const Message& message : messages) {
           if (message.device != device && programs.contains(message.device)) continue;
-          return {device, quoted(item) + ": '" + message.device + "' is not another device of the ring"};
+          return {device, ticked(item) + ": " + in_quotes(message.device) + " is not another device of the ring"};
         }
       }
       if (std::holds_alternative<Emit>(item) && device != source) {
-        return {device, quoted(item) + ": only the source emits"};
+        return {device, ticked(item) + ": only the source emits"};
       }
     }
   }
@@ -68,7 +68,7 @@ Fault message_fault(const Programs& programs) {
     for (const std::string& value : travel.values) arrivals[{travel.receiver, value}] += 1;
   }
   for (const auto& [arrival, times] : arrivals) {
-    if (times > 1) return {arrival.first, "is sent '" + arrival.second + "' " + std::to_string(times) + " times"};
+    if (times > 1) return {arrival.first, "is sent " + in_quotes(arrival.second) + " " + std::to_string(times) + " times"};
   }
   return {};
 }
@@ -93,7 +93,7 @@ Fault progress_fault(const Programs& programs) {
     }
   }
   for (const auto& [device, items] : programs) {
-    if (at[device] < items.size()) return {device, "waits for ever: " + quoted(items[at[device]])};
+    if (at[device] < items.size()) return {device, "waits for ever: " + ticked(items[at[device]])};
   }
   return {};
 }
@@ -155,7 +155,7 @@ bool fits(const Call& call, const Run& run, const Types& types) {
 
 std::string call_fault(const Run& run, const Map<std::string, Call>& calls, const Types& types) {
   const Call* call = calls.find(run.submodule);
-  if (call == nullptr) return "'" + run.submodule + "' is not a sub-module of this device";
+  if (call == nullptr) return in_quotes(run.submodule) + " is not a sub-module of this device";
   if (run.inputs == call->inputs && run.outputs == call->outputs) return "";
   if (call->has_states || run.inputs.size() != call->inputs.size() || run.outputs.size() != call->outputs.size())
     return "the sub-module has other inputs or outputs";
@@ -168,11 +168,11 @@ std::string call_fault(const Run& run, const Map<std::string, Call>& calls, cons
 std::string instruction_fault(const Instruction& item, const std::set<std::string>& known,
                               const Map<std::string, Call>& calls, const Types& types) {
   for (const std::string& name : reads(item)) {
-    if (!known.contains(name)) return "'" + name + "' is neither given, made nor received before";
+    if (!known.contains(name)) return in_quotes(name) + " is neither given, made nor received before";
   }
   for (const Names& names : {reads(item), writes(item)}) {
     for (const std::string& name : names) {
-      if (!types.of.contains(name)) return "the type of '" + name + "' is not among values";
+      if (!types.of.contains(name)) return "the type of " + in_quotes(name) + " is not among values";
     }
   }
   const Run* run = std::get_if<Run>(&item);
@@ -198,7 +198,7 @@ std::string device_fault(const Program& program, std::set<std::string> given, co
   };
   for (const Instruction& item : program) {
     const std::string problem = fault_of(item);
-    if (!problem.empty()) return quoted(item) + ": " + problem;
+    if (!problem.empty()) return ticked(item) + ": " + problem;
     for (const std::string& name : writes(item)) given.insert(name);
   }
   return "";

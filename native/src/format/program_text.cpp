@@ -26,22 +26,22 @@ class Line {
 
   bool at_end() const { return next_ == tokens_.size(); }
   void expect_end() const {
-    if (!at_end()) throw error("'" + tokens_[next_] + "' is too much", "one instruction a line");
+    if (!at_end()) throw error(in_quotes(tokens_[next_]) + " is too much", "one instruction a line");
   }
   std::string name(const std::string& what = "a name") {
     const std::string token = take(what);
     if (token.starts_with('"')) return unquoted(token);
-    if (!std::ranges::all_of(token, is_bare) || token == "->") throw error(what + " expected before '" + token + "'");
+    if (!std::ranges::all_of(token, is_bare) || token == "->") throw error(what + " expected before " + in_quotes(token));
     return token;
   }
   void literal(const std::string& text) {
     const std::string token = take("'" + text + "'");
-    if (token != text) throw error("'" + text + "' expected before '" + token + "'");
+    if (token != text) throw error(in_quotes(text) + " expected before " + in_quotes(token));
   }
   std::string device() {
     const std::string token = take("a device");
     if (!is_device_name(token)) {
-      throw error("'" + token + "' is no device name", "lower-case letters, digits and _");
+      throw error(in_quotes(token) + " is no device name", "lower-case letters, digits and _");
     }
     return token;
   }
@@ -55,7 +55,7 @@ class Line {
     Names sorted = found;
     std::ranges::sort(sorted);
     const auto twice = std::ranges::adjacent_find(sorted);
-    if (twice != sorted.end()) throw error("'" + *twice + "' stands twice in one list");
+    if (twice != sorted.end()) throw error(in_quotes(*twice) + " stands twice in one list");
     return found;
   }
   /// Names in parentheses, or none.
@@ -70,7 +70,7 @@ class Line {
     const std::string token = take("an axis");
     const bool is_digit = token.size() == 1 && '0' <= token[0] && token[0] <= '9';
     const bool is_more = token.size() == 2 && token[0] == '1' && '0' <= token[1] && token[1] <= '5';
-    if (!is_digit && !is_more) throw error("'" + token + "' is no axis", "a number from 0 to 15");
+    if (!is_digit && !is_more) throw error(in_quotes(token) + " is no axis", "a number from 0 to 15");
     return static_cast<std::uint64_t>(std::stoi(token));
   }
   Error error(const std::string& message, const std::string& hint = "") const {
@@ -97,7 +97,7 @@ class Line {
       while (at < text.size() && is_space(text[at])) ++at;
       if (at == text.size() || text[at] == '#') return;
       const std::size_t size = token_size(text.substr(at));
-      if (size == 0) throw error("cannot read '" + std::string(text.substr(at)) + "'", "odd names stand in double quotes");
+      if (size == 0) throw error("cannot read " + in_quotes(text.substr(at)), "odd names stand in double quotes");
       tokens_.emplace_back(text.substr(at, size));
       at += size;
     }
@@ -168,7 +168,7 @@ Instruction parse_line(Line& line) {
   }
   if (word == "emit") return Emit{line.names()};
   if (word == "keep") return Keep{line.names()};
-  throw line.error("unknown instruction '" + word + "'", "one of recv, run, send, sample, add, cut, join, emit, keep");
+  throw line.error("unknown instruction " + in_quotes(word), "one of recv, run, send, sample, add, cut, join, emit, keep");
 }
 
 std::string print_name(const std::string& name) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace partc {
 namespace {
@@ -26,6 +27,43 @@ Lead lead_of(unsigned char byte) {
   return {0, 0, 0};
 }
 
+/// Bytes of the code point that a text begins with; 0: it begins with none.
+std::size_t whole_length(std::string_view bytes) {
+  const Lead lead = lead_of(static_cast<unsigned char>(bytes.front()));
+  if (lead.length == 0 || bytes.size() < lead.length) return 0;
+  for (std::size_t next = 1; next < lead.length; ++next) {
+    const auto byte = static_cast<unsigned char>(bytes[next]);
+    const unsigned char low = next == 1 ? lead.low : 0x80, high = next == 1 ? lead.high : 0xBF;
+    if (byte < low || byte > high) return 0;
+  }
+  return lead.length;
+}
+
+bool is_within(char letter) { return (static_cast<unsigned char>(letter) & 0xC0) == 0x80; }
+
+bool is_control(char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }
+
+/// What `repr` writes for a control character of ASCII, a backslash or the quote; empty: the letter itself.
+std::string escape_of(char letter, char quote) {
+  static constexpr std::string_view meant = "\n\r\t", names = "nrt";
+  if (letter == quote || letter == '\\') return {'\\', letter};
+  if (const std::size_t at = meant.find(letter); at != meant.npos) return {'\\', names[at]};
+  return is_control(letter) ? "\\x" + to_hex({&letter, 1}) : "";
+}
+
+/// UTF-8 text with some of its letters written otherwise: those of ASCII that `escape` has a text for, and the controls
+/// from U+0080 to U+009F, whose second byte is their number.
+template <class Escape>
+std::string escaped(std::string_view text, Escape escape) {
+  std::string found;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool is_c1 = text[at] == '\xC2' && at + 1 < text.size() && static_cast<unsigned char>(text[at + 1]) < 0xA0;
+    const std::string instead = is_c1 ? "\\x" + to_hex(text.substr(++at, 1)) : escape(text[at]);
+    found += instead.empty() ? std::string(1, text[at]) : instead;
+  }
+  return found;
+}
+
 int base64_digit(char letter) {
   if ('A' <= letter && letter <= 'Z') return letter - 'A';
   if ('a' <= letter && letter <= 'z') return letter - 'a' + 26;
@@ -38,21 +76,48 @@ int base64_digit(char letter) {
 
 bool is_utf8(std::string_view bytes) {
   for (std::size_t at = 0; at < bytes.size();) {
-    const Lead lead = lead_of(static_cast<unsigned char>(bytes[at]));
-    if (lead.length == 0 || bytes.size() - at < lead.length) return false;
-    for (std::size_t next = 1; next < lead.length; ++next) {
-      const auto byte = static_cast<unsigned char>(bytes[at + next]);
-      const unsigned char low = next == 1 ? lead.low : 0x80, high = next == 1 ? lead.high : 0xBF;
-      if (byte < low || byte > high) return false;
-    }
-    at += lead.length;
+    const std::size_t length = whole_length(bytes.substr(at));
+    if (length == 0) return false;
+    at += length;
   }
   return true;
 }
 
 std::size_t characters(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char letter) { return (static_cast<unsigned char>(letter) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char letter) { return !is_within(letter); }));
+}
+
+std::string_view shortened(std::string_view text, std::size_t most) {
+  std::size_t end = 0;
+  for (std::size_t count = 0; end < text.size(); ++end) {
+    if (!is_within(text[end]) && count++ == most) break;
+  }
+  return text.substr(0, end);
+}
+
+std::string in_quotes(std::string_view text, std::size_t most) {
+  const std::string_view kept = shortened(text, most);
+  const bool is_single = text.find('\'') == text.npos || text.find('"') != text.npos;
+  const char quote = is_single ? '\'' : '"';
+  const std::string found = escaped(kept, [&](char letter) { return escape_of(letter, quote); });
+  return std::string(shortened(quote + found + quote, most));
+}
+
+std::string printable(std::string text) {
+  return escaped(to_utf8(std::move(text)), [](char letter) {
+    return letter == '\n' || letter == '\t' || !is_control(letter) ? std::string() : "\\x" + to_hex({&letter, 1});
+  });
+}
+
+std::string to_utf8(std::string bytes) {
+  if (is_utf8(bytes)) return bytes;
+  std::string found;
+  for (std::string_view rest = bytes; !rest.empty();) {
+    const std::size_t length = whole_length(rest);
+    found += length == 0 ? "\xEF\xBF\xBD" : rest.substr(0, length);
+    rest.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return found;
 }
 
 void append_utf8(std::string& text, unsigned long code) {

@@ -8,10 +8,22 @@
 
 namespace partc {
 
+/// Characters of a quoted text of others in a message.
+inline constexpr std::size_t MOST_QUOTED = 60;
+
 /// Whether bytes are UTF-8 as Python reads it: no overlong forms, no halves of surrogate pairs, nothing above U+10FFFF.
 bool is_utf8(std::string_view bytes);
 /// Code points of UTF-8 text.
 std::size_t characters(std::string_view text);
+/// The first code points of UTF-8 text, none of them cut: `text[:most]` in Python.
+std::string_view shortened(std::string_view text, std::size_t most);
+/// Text of others in a message, `{text!r:.60}` in Python: controls, quotes and backslashes are escaped, and all is
+/// shortened. Letters beyond U+00A0 stay as they are; Python escapes those that cannot be printed, such as U+2028.
+std::string in_quotes(std::string_view text, std::size_t most = MOST_QUOTED);
+/// A text for a terminal: UTF-8, and controls but line ends and tabs as `\\x1b` (partc/printable.py).
+std::string printable(std::string text);
+/// The same bytes where they are UTF-8; else with U+FFFD in place of each byte that is not.
+std::string to_utf8(std::string bytes);
 /// Appends a code point that is no half of a surrogate pair.
 void append_utf8(std::string& text, unsigned long code);
 /// The bytes that base64 text with its padding stands for.

@@ -101,7 +101,7 @@ std::map<std::string, std::string> known_addresses(const Role& role, const std::
   }
   for (const auto& [name, address] : given) {
     if (!role.placement.addresses.contains(name))
-      throw run_error("the build has no device '" + name + "'", "--peer", joined(names, ", "));
+      throw run_error("the build has no device " + in_quotes(name), "--peer", joined(names, ", "));
     known[name] = address;
   }
   for (const std::string& name : first_peers(role)) {

@@ -11,6 +11,7 @@
 #include "errors.hpp"
 #include "format/files.hpp"
 #include "format/json.hpp"
+#include "format/text.hpp"
 #include "shell/addresses.hpp"
 #include "shell/clock.hpp"
 #include "shell/keys.hpp"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "errors.hpp"
+#include "format/text.hpp"
 #ifdef PARTC_HAS_ZMQ
 #include "shell/zmq/transport.hpp"
 #endif
@@ -13,7 +14,7 @@
 namespace partc::shell {
 
 Error no_address(const std::string& name, const std::string& address) {
-  return run_error("'" + address + "' is not an address", name,
+  return run_error(in_quotes(address) + " is not an address", name,
                    "HOST:PORT is expected, as in 192.0.2.7:5555 or [2001:db8::7]:5555");
 }
 

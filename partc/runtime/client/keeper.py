@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from partc.errors import Cause, PartcError, RunError
+from partc.printable import printable
 from partc.runtime.shell.process import RunnerProcess, failure_of
 
 MOST_DEATHS = 5
@@ -141,7 +142,7 @@ class Keeper:
         death = self._note(name, code, process)
         first, _, _ = death.error.message.partition("\n")
         what_next = "it stays dead" if death.is_final else "it is started again"
-        print(f"note: {first.rstrip(':')}; {what_next}", file=sys.stderr, flush=True)
+        print(printable(f"note: {first.rstrip(':')}; {what_next}"), file=sys.stderr, flush=True)
         if not death.is_final:
             process.forward()
             process.close()

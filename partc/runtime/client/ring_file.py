@@ -16,6 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from partc.atomic import write_file
+
 RING_FILE = Path("runs", "ring.json")
 
 
@@ -37,12 +39,7 @@ def told_in_file(build: Path, source: str, *, insecure: bool) -> Iterator[None]:
     ring = RunningRing(source, insecure, os.getpid())
     with contextlib.suppress(OSError):
         path.parent.mkdir(exist_ok=True)
-        fresh = path.with_name(f"ring.{ring.pid}.json")
-        try:
-            fresh.write_bytes(msgspec.json.encode(ring) + b"\n")
-            fresh.replace(path)
-        except OSError:  # a full disk
-            fresh.unlink(missing_ok=True)
+        write_file(path, msgspec.json.encode(ring) + b"\n")
     try:
         yield
     finally:

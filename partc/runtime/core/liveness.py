@@ -11,6 +11,8 @@ REJOIN_S = 60.0
 """The time that requests wait for a device that is lost, seconds."""
 LINGER_S = 30.0
 """The time that a request goes on whose client is gone, seconds."""
+MOST_S = 1e6
+"""The longest time that a command line may ask for, seconds: half of it has a place in 32 bits of milliseconds."""
 PLANNED_PROMPT_TOKENS = 32.0
 """The prompt that a prediction is for where the placement does not say, tokens."""
 PATIENCE_FACTOR = 4.0

@@ -25,6 +25,7 @@ from partc.format.files import verify_files
 from partc.format.message_parts import Problem
 from partc.format.messages import CLIENT, Error, Join, Joined, Measure, MeasuringRequest, Ping, Pong, Shutdown
 from partc.format.role import Role, load_role
+from partc.printable import printable
 from partc.runtime.core import commands, events
 from partc.runtime.core.actions import Action, Failed, Heard
 from partc.runtime.core.links import Links
@@ -73,7 +74,7 @@ class MeasureService:
             runner = RingRunner(settings, join.role, join.addresses)
             runner.serve()
         except PartcError as error:
-            print(f"{self._role.device}: {error}", file=sys.stderr, flush=True)
+            print(printable(f"{self._role.device}: {error}"), file=sys.stderr, flush=True)
             return
         self._stopping = runner.interrupted
 
@@ -127,7 +128,7 @@ class MeasureService:
             case commands.Send(origin, message, frames):
                 transport.send(origin, message, frames)
             case Failed(error=error):
-                print(f"{self._role.device}: {error}", file=sys.stderr, flush=True)
+                print(printable(f"{self._role.device}: {error}"), file=sys.stderr, flush=True)
             case Heard(peer=peer) if peer == CLIENT:
                 return self._from_client(action, transport)
             case _:

@@ -17,11 +17,11 @@ every device's `keys` folder to it again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from partc.atomic import replace, stage
 from partc.errors import BundleError
 from partc.format.json_text import read_json
 from partc.format.messages import CLIENT
@@ -79,7 +79,7 @@ def make_keys(build_dir: Path, devices: Iterable[str], *sources: str) -> None:
         files[folder / PEERS_FILE] = _text({other: public[other] for other in peers})
     staged = [(_stage(path, text), path) for path, text in files.items()]
     for temporary, path in staged:
-        temporary.replace(path)
+        replace(temporary, path)
 
 
 def load_device_keys(bundle_dir: Path) -> Keys:
@@ -106,17 +106,12 @@ def _new_pair() -> KeyPair:
 
 
 def _stage(path: Path, text: str) -> Path:
-    """Write `text` beside `path`, readable for this user alone; where it stands."""
+    """Write `text` beside `path`, readable for this user alone; where it stands. What a killed one left is removed."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.chmod(0o700)
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
+    for left in path.parent.glob(f".{path.name}*.new"):
+        left.unlink(missing_ok=True)
+    return stage(path, text, mode=0o600)
 
 
 def _text(content: Mapping[str, str]) -> str:

@@ -23,8 +23,8 @@ def say_last_words(error: BaseException) -> None:
 
 
 def read_last_words(line: bytes) -> Problem | None:
-    """The error that such a line tells of; None for any other line."""
+    """The error that such a line tells of; None for any other line. Bytes that are no UTF-8 are read as U+FFFD."""
     try:
-        return msgspec.json.decode(line, type=_Line).error
+        return msgspec.json.decode(line.decode(errors="replace"), type=_Line).error
     except msgspec.DecodeError:
         return None

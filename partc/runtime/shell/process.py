@@ -59,7 +59,7 @@ class RunnerProcess:
         *lines, self.pending = (self.pending + came).split(b"\n")
         for line in lines:
             self.last_words = read_last_words(line) or self.last_words
-        return [json.loads(line) for line in lines] if came else None
+        return [told for line in lines if (told := _told(line)) is not None] if came else None
 
     def end(self) -> None:
         """Read what a process that has ended still told."""
@@ -147,6 +147,15 @@ class Waiting:
         if now - self._began >= self._next_word:
             print(f"note: waiting for {names}, {now - self._began:.0f} s", file=sys.stderr, flush=True)
             self._next_word *= 2
+
+
+def _told(line: bytes) -> dict[str, Any] | None:
+    """The object that a line holds; None for a line of something else that writes to standard output."""
+    try:
+        told = json.loads(line.decode(errors="replace"))
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None
 
 
 def _close_quietly(stream: IO[bytes]) -> None:

@@ -32,6 +32,7 @@ from partc.format.fields import FRAME_LIMIT
 from partc.format.frames import COPY_BELOW_BYTES
 from partc.format.messages import Data, Message
 from partc.runtime.core.events import Connected, Disconnected, Origin, Received, Rejected, Unreadable
+from partc.runtime.core.liveness import MOST_S
 from partc.runtime.shell.addresses import require_loopback
 from partc.runtime.shell.descriptors import hang_up, most_silent
 from partc.runtime.shell.incoming import Incoming
@@ -113,7 +114,7 @@ class Transport:
         self._frame_limit = frame_limit
         self._header_limit = header_limit
         # Progress is judged above and sooner; heartbeats find what vanished while nothing was under way.
-        self._heartbeat_ms = max(50, int(patience_s * 500))
+        self._heartbeat_ms = max(50, int(min(patience_s, MOST_S) * 500))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._context.linger = _LINGER_MS
         self._poller = zmq.Poller()
@@ -142,9 +143,8 @@ class Transport:
             self._zap = self._context.socket(zmq.REP)
             self._zap.bind(_ZAP_ENDPOINT)
             self._poller.register(self._zap, zmq.POLLIN)
-        router = self._socket(zmq.ROUTER)
+        router = self._socket(zmq.ROUTER, address)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        router.setsockopt(zmq.IPV6, int(is_six(address)))
         router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         if self._keys is not None:
             router.setsockopt(zmq.CURVE_SERVER, 1)
@@ -177,8 +177,7 @@ class Transport:
             if self._outgoing[name].address == address:
                 return
             self._leave(name)
-        socket = self._dealer(name)
-        socket.setsockopt(zmq.IPV6, int(is_six(address)))
+        socket = self._dealer(name, address)
         monitor = socket.get_monitor_socket(_EVENTS)
         self._outgoing[name] = _Outgoing(address, socket, monitor)
         self._carriers[socket] = name
@@ -263,8 +262,8 @@ class Transport:
         self._carriers.clear()
         self._router = None
 
-    def _dealer(self, name: str) -> zmq.Socket[bytes]:
-        socket = self._socket(zmq.DEALER)
+    def _dealer(self, name: str, address: str) -> zmq.Socket[bytes]:
+        socket = self._socket(zmq.DEALER, address)
         socket.setsockopt(zmq.RECONNECT_IVL, _RETRY_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RETRY_AT_MOST_MS)
         socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_MS)
@@ -284,8 +283,10 @@ class Transport:
         if out.up:
             self._left.append(Disconnected(name))
 
-    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+    def _socket(self, kind: int, address: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
+        # Always set, it would turn IPv4 addresses into IPv6 ones.
+        socket.setsockopt(zmq.IPV6, int(is_six(address)))
         socket.setsockopt(zmq.SNDHWM, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, min(self._frame_limit + _ENCRYPTION_BYTES, _LARGEST))
         socket.setsockopt(zmq.HEARTBEAT_IVL, self._heartbeat_ms)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
-import tempfile
 from pathlib import Path
 
 from partc.errors import UserError
+from partc.scratch import scratch_folder
 from targets.tvm.linker import zig
 from targets.tvm.process import run_tool
 
@@ -40,8 +40,8 @@ def translate(source: Path) -> str:
     compiler = zig()
     if compiler is None:
         raise UserError("loop.ll is made by zig, which is not found", hint="pip install ziglang")
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "loop.ll"
+    with scratch_folder("loop") as folder:
+        made = folder / "loop.ll"
         problem = run_tool([compiler, "cc", *_OPTIONS, "-o", str(made), str(source)], _SECONDS).problem
         if problem:
             raise UserError(f"zig failed: {problem}", where=str(source))

@@ -8,8 +8,10 @@
 #include <iterator>
 #include <utility>
 
+#include "core/liveness.hpp"
 #include "errors.hpp"
 #include "format/codec.hpp"
+#include "format/text.hpp"
 #include "shell/addresses.hpp"
 #include "shell/descriptors.hpp"
 
@@ -50,7 +52,7 @@ ZmqTransport::ZmqTransport(std::optional<Keys> keys, std::uint64_t frame_limit, 
     : keys_(std::move(keys)),
       frame_limit_(frame_limit),
       header_limit_(header_limit),
-      heartbeat_ms_(std::max(50, static_cast<int>(patience_s * 500))),
+      heartbeat_ms_(std::max(50, static_cast<int>(std::min(patience_s, core::MOST_S) * 500))),
       context_(zmq_ctx_new(), zmq_ctx_term),
       most_silent_(most_silent()) {}
 
@@ -59,8 +61,9 @@ ZmqTransport::~ZmqTransport() {
   for (auto& [name, out] : outgoing_) out.socket.end_monitor();
 }
 
-Socket ZmqTransport::open(int kind) {
+Socket ZmqTransport::open(int kind, const std::string& address) {
   Socket socket(context_.get(), kind);
+  socket.set(ZMQ_IPV6, is_six(address));  // always set, it would turn IPv4 addresses into IPv6 ones
   socket.set(ZMQ_LINGER, kLingerMs);
   socket.set(ZMQ_SNDHWM, 0);
   socket.set(ZMQ_MAXMSGSIZE, static_cast<std::int64_t>(frame_limit_) + kEncryptionBytes);
@@ -80,9 +83,8 @@ std::string ZmqTransport::listen(const std::string& address) {
   } else {
     require_loopback(address);
   }
-  router_ = open(ZMQ_ROUTER);
+  router_ = open(ZMQ_ROUTER, address);
   router_->set(ZMQ_ROUTER_MANDATORY, 1);
-  router_->set(ZMQ_IPV6, is_six(address));
   router_->set(ZMQ_HANDSHAKE_IVL, kHandshakeMs);
   if (keys_) {
     router_->set(ZMQ_CURVE_SERVER, 1);
@@ -96,15 +98,15 @@ std::string ZmqTransport::listen(const std::string& address) {
   return router_->endpoint().substr(std::string("tcp://").size());
 }
 
-Socket ZmqTransport::dealer(const std::string& name) {
-  Socket socket = open(ZMQ_DEALER);
+Socket ZmqTransport::dealer(const std::string& name, const std::string& address) {
+  Socket socket = open(ZMQ_DEALER, address);
   socket.set(ZMQ_RECONNECT_IVL, kRetryMs);
   socket.set(ZMQ_RECONNECT_IVL_MAX, kRetryAtMostMs);
   socket.set(ZMQ_CONNECT_TIMEOUT, kConnectMs);
   if (!keys_) return socket;
   const auto key = keys_->peers.find(name);
   if (key == keys_->peers.end())
-    throw bundle_error("there is no key of '" + name + "'", "keys", "partc keys BUILD makes the keys of a build again");
+    throw bundle_error("there is no key of " + in_quotes(name), "keys", "partc keys BUILD makes the keys of a build again");
   socket.set(ZMQ_CURVE_SERVERKEY, key->second);
   return socket;
 }
@@ -116,8 +118,7 @@ void ZmqTransport::connect(const std::string& name, const std::string& address) 
     if (known->second.address == address) return;
     leave(name);
   }
-  Socket socket = dealer(name);
-  socket.set(ZMQ_IPV6, is_six(address));
+  Socket socket = dealer(name, address);
   Socket monitor = socket.monitor(context_.get(), kEvents);
   if (socket.connect("tcp://" + address)) throw no_address(name, address);
   outgoing_.emplace(name, Outgoing{address, std::move(socket), std::move(monitor)});

@@ -53,8 +53,8 @@ class ZmqTransport : public Transport {
   /** What polling found. */
   using Ready = std::set<const void*>;
 
-  Socket open(int kind);
-  Socket dealer(const std::string& name);
+  Socket open(int kind, const std::string& address);
+  Socket dealer(const std::string& name, const std::string& address);
   void leave(const std::string& name);
   Ready wait(std::optional<double> timeout_s, std::vector<Event>& inputs);
   void receive(Socket& socket, const std::optional<std::string>& name, Until until, std::vector<Event>& events);

@@ -1,0 +1,87 @@
+"""Scratch folders: `partc-KIND-*` in the system's folder for temporary files, locked as long as their process lives.
+
+What a killed process leaves there is not locked any more; the next one of the same user that needs a scratch folder, of
+whichever kind, removes it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+_PREFIX = "partc-"
+
+
+@contextmanager
+def scratch_folder(kind: str) -> Iterator[Path]:
+    """A new folder, removed at the end of the block.
+
+    Args:
+        kind: a word for its name.
+
+    Raises:
+        OSError: there is no room for it, or no right.
+    """
+    folder, lock = _make(kind)
+    try:
+        yield folder
+    finally:
+        _remove(folder, lock)
+
+
+def scratch_for_life(kind: str) -> Path:
+    """A new folder, removed when this process ends; raises as `scratch_folder`."""
+    folder, lock = _make(kind)
+    owner = os.getpid()
+    atexit.register(
+        lambda: _remove(folder, lock) if os.getpid() == owner else None
+    )  # not in forks of this process
+    return folder
+
+
+def _make(kind: str) -> tuple[Path, int]:
+    _remove_leftovers()
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
+        lock = _lock(folder)
+        if lock is not None:
+            return folder, lock
+        # Another process took it for a leftover before it was locked.
+
+
+@cache
+def _remove_leftovers() -> None:
+    """Remove the folders whose processes are gone; once a process is enough."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        lock = _lock(folder)
+        if lock is not None:
+            _remove(folder, lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder of this user; None where it is none of ours, gone, or its process lives."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        here = folder.stat()  # another process may have removed it meanwhile
+        if here.st_uid == os.getuid() and here.st_ino == os.fstat(handle).st_ino:
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return None
+
+
+def _remove(folder: Path, lock: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
