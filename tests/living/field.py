@@ -42,6 +42,8 @@ class Trial:
     """How long after."""
     seeds: tuple[int, ...]
     """Of the requests."""
+    native: tuple[str, ...] = ()
+    """Devices that run the native runner given to `Field`; the others run as the build says."""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,8 @@ class Outcome:
     """Those that ended with tokens."""
     carried: int = 0
     """Those of them that another placement, or the same one anew, came into force under."""
+    native: tuple[str, ...] = ()
+    """Devices that ran the native runner, of a ring of both kinds."""
 
     @property
     def is_fine(self) -> bool:
@@ -76,23 +80,46 @@ class Outcome:
 class Field:
     """A ring on which trials are made one after the other, until one of them spoils it."""
 
-    def __init__(self, bundle: Path, subject: Subject, episode: Episode, *, memory: bool = False) -> None:
-        """Nothing is started yet; with `memory` that of the runners is looked at all the time."""
+    def __init__(
+        self,
+        bundle: Path,
+        subject: Subject,
+        episode: Episode,
+        *,
+        memory: bool = False,
+        native: Path | None = None,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            bundle: the build.
+            subject: its model.
+            episode: what disturbs it.
+            memory: look at the memory of the runners all the time.
+            native: the native runner, of which trials say which devices run it.
+        """
         self.planned: dict[str, float] = {}
         """Device → bytes that the plan says of the placements so far."""
         self.peaks: dict[str, float] = {}
         """Device → the most bytes that its runners held, in rings that have ended."""
         self._bundle, self._subject, self._episode, self._memory = bundle, subject, episode, memory
+        self._native = native
+        self._natives: tuple[str, ...] = ()
+        """Devices that run the native runner now."""
         self._expected: dict[int, Sequence[int]] = {}
         self._stack = ExitStack()
         self._ground: Ground | None = None
 
     def trial(self, trial: Trial) -> Outcome:
         """Make a trial."""
+        if trial.native != self._natives:
+            self.close()
+            self._natives = trial.native
         try:
             outcome = self._trial(trial)
         except PartcError as error:
             outcome = Outcome(trial.number, trial.victim, trial.at, "no ring", told=str(error))
+        outcome.native = trial.native
         if outcome.verdict != "right" or not self._episode.spares_ring:
             self.close()
         return outcome
@@ -114,7 +141,8 @@ class Field:
 
     def _place(self) -> Ground:
         if self._ground is None:
-            self._ground = self._stack.enter_context(ground(self._bundle, self._episode))
+            runners = {name: (str(self._native),) for name in self._natives}
+            self._ground = self._stack.enter_context(ground(self._bundle, self._episode, runners))
             if self._memory:
                 self._stack.enter_context(self._watched(self._ground))
         return self._ground
