@@ -232,7 +232,9 @@ EPISODES = {
 
 
 @contextmanager
-def ground(build: Path, episode: Episode, runners: Mapping[str, Sequence[str]]) -> Iterator[Ground]:
+def ground(
+    build: Path, episode: Episode, runners: Mapping[str, Sequence[str]], patience_s: float = PATIENCE_S
+) -> Iterator[Ground]:
     """A ring to disturb; `runners` has the commands of devices that are not run as the build says."""
     keeper.MOST_DEATHS = 1_000_000  # of trials, not of a fault
     promises = read_promises(build)
@@ -252,7 +254,7 @@ def ground(build: Path, episode: Episode, runners: Mapping[str, Sequence[str]]) 
             "env": {**library, **(throttle.env if episode.balances else {})},
             "runners": runners,
             "restart": episode.restart,
-            "floor_s": PATIENCE_S,
+            "floor_s": patience_s,
             "rejoin_s": episode.rejoin_s,
         }
         ring = stack.enter_context(launch_local(build, **options))

@@ -88,6 +88,7 @@ class Field:
         *,
         memory: bool = False,
         native: Path | None = None,
+        slowness: float = 1.0,
     ) -> None:
         """Nothing is started yet.
 
@@ -97,13 +98,14 @@ class Field:
             episode: what disturbs it.
             memory: look at the memory of the runners all the time.
             native: the native runner, of which trials say which devices run it.
+            slowness: the multiple of all patience, on a machine that has much else to do.
         """
         self.planned: dict[str, float] = {}
         """Device → bytes that the plan says of the placements so far."""
         self.peaks: dict[str, float] = {}
         """Device → the most bytes that its runners held, in rings that have ended."""
         self._bundle, self._subject, self._episode, self._memory = bundle, subject, episode, memory
-        self._native = native
+        self._native, self._slowness = native, slowness
         self._natives: tuple[str, ...] = ()
         """Devices that run the native runner now."""
         self._expected: dict[int, Sequence[int]] = {}
@@ -134,7 +136,7 @@ class Field:
         with place.ring.client() as client:
             for seed in trial.seeds:
                 if seed not in self._expected:
-                    self._expected[seed] = self._ask(client, seed).result(HANG_S).tokens[0]
+                    self._expected[seed] = self._ask(client, seed).result(HANG_S * self._slowness).tokens[0]
             if self._episode.balances:
                 place.settle(client)
             return self._disturbed(client, place, trial, self._epoch(client))
@@ -142,7 +144,9 @@ class Field:
     def _place(self) -> Ground:
         if self._ground is None:
             runners = {name: (str(self._native),) for name in self._natives}
-            self._ground = self._stack.enter_context(ground(self._bundle, self._episode, runners))
+            self._ground = self._stack.enter_context(
+                ground(self._bundle, self._episode, runners, PATIENCE_S * self._slowness)
+            )
             if self._memory:
                 self._stack.enter_context(self._watched(self._ground))
         return self._ground
@@ -157,7 +161,7 @@ class Field:
 
     def _epoch(self, client: Client) -> int:
         """The epoch of the placement in force."""
-        return _last_epoch(client, self._ask(client, 0, tokens=1).result(HANG_S))
+        return _last_epoch(client, self._ask(client, 0, tokens=1).result(HANG_S * self._slowness))
 
     def _ask(
         self,
@@ -198,7 +202,7 @@ class Field:
             disturbing.start()
         earlier = len(place.moves)
         with self._balancing(client, place, requests):
-            client.wait(requests, HANG_S * len(requests))
+            client.wait(requests, HANG_S * self._slowness * len(requests))
         ended = time.monotonic()
         if disturbing.ident is not None:
             disturbing.join(2 * HANG_S)
@@ -241,7 +245,7 @@ class Field:
         pairs = zip(trial.seeds, requests, strict=True)
         found = [(seed, request.outcome) for seed, request in pairs if not request.is_cancelled]
         if any(outcome is None for _, outcome in found):
-            return "hangs", f"no end within {HANG_S * len(requests)} s"
+            return "hangs", f"no end within {HANG_S * self._slowness * len(requests)} s"
         for seed, outcome in found:
             if isinstance(outcome, Result) and outcome.tokens[0] != self._expected[seed]:
                 return "wrong tokens", _difference(seed, outcome.tokens[0], self._expected[seed])
@@ -251,7 +255,11 @@ class Field:
         told = "; ".join(str(error).replace("\n", " ") for error in errors)
         if not self._episode.may_fail(place):
             return "failed", told
-        return ("error", told) if seconds < PROMISED_S else (f"error after {seconds:.1f} s", told)
+        return (
+            ("error", told)
+            if seconds < PROMISED_S * self._slowness
+            else (f"error after {seconds:.1f} s", told)
+        )
 
 
 def _difference(seed: int, found: Sequence[int], expected: Sequence[int]) -> str:

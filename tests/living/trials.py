@@ -52,7 +52,7 @@ _OF_A_RING = 6
 def mixtures(devices: Sequence[str]) -> list[tuple[str, ...]]:
     """Every choice of devices that run a native runner; those with a source in Python and in C++ by turns."""
     source, *members = devices
-    chosen = [some for count in range(len(members) + 1) for some in combinations(members, count)]
+    chosen = [some for count in range(len(members), -1, -1) for some in combinations(members, count)]
     return [(*head, *some) for some in chosen for head in ((), (source,))]
 
 
@@ -69,13 +69,19 @@ def main() -> int:
     """Make the trials that are asked for."""
     options = _parser().parse_args()
     subject, episode = SUBJECTS[options.model], EPISODES[options.episode]
+    subject = replace(subject, tokens=options.tokens or subject.tokens)
     kind = {"measured": options.measured, "native": options.native}
     bundle = build(options.folder, options.model, options.devices, episode.survive, **kind)
     devices = sorted(path.name for path in (bundle / "devices").iterdir())
     victims, mixed = devices[1:], mixtures(devices) if options.mixed else [()]
     numbers = [options.only] if options.only is not None else range(options.trials)
     requests = options.requests or episode.requests
-    field, outcomes = Field(bundle, subject, episode, memory=options.memory, native=options.mixed), []
+    field, outcomes = (
+        Field(
+            bundle, subject, episode, memory=options.memory, native=options.mixed, slowness=options.slowness
+        ),
+        [],
+    )
     base = idle() if options.memory else 0.0
     try:
         for number in numbers:
@@ -112,6 +118,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--native", action="store_true", help="native runners, which `make native` has built")
     parser.add_argument("--mixed", type=Path, metavar="FILE", help="a native runner, for rings of both kinds")
     parser.add_argument("--memory", action="store_true", help="look at the memory of the runners")
+    parser.add_argument(
+        "--slowness", type=float, default=1.0, help="multiple of all patience; a busy machine: 10"
+    )
+    parser.add_argument("--tokens", type=int, help="new tokens of a request; default: as the model says")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/living"), help="for builds")
     parser.add_argument("--verbose", action="store_true", help="tell of each trial")
     parser.add_argument("--json", action="store_true")

@@ -204,7 +204,10 @@ void Device::take(const Event& event, double now, Actions& out) {
 }
 
 void Device::take_rest(double now, Actions& out) {
-  if (source_) source_->catch_up(now, out);
+  if (source_) {
+    if (source_->schedule.looks(now)) source_->schedule.patience.answered(role_->device(), pong(0), now);
+    source_->catch_up(now, out);
+  }
   if (links_.due() && now >= *links_.due()) links_.acknowledgements(now, out);
   if (transfer_.has_waiting()) transfer_.stepped(out);
   if (!role_->mirrored.empty()) transfer_.mirror(out);
@@ -328,8 +331,7 @@ void Device::heard(const Heard& heard, double now, Actions& out) {
   const messages::AnyMessage& message = heard.message;
   const bool from_client = heard.peer == CLIENT;
   if (const auto* ping = std::get_if<messages::Ping>(&message)) {
-    const messages::Pong pong{ping->token, requests_.computing().has_value(), requests_.doing()};
-    out.push_back(Send{heard.origin, pong, {}});
+    out.push_back(Send{heard.origin, pong(ping->token), {}});
   } else if (std::holds_alternative<messages::Shutdown>(message)) {
     if (from_client) out.push_back(Broadcast{messages::Shutdown{}});
     if (from_client || heard.peer == role_->source()) out.push_back(Leave{});
@@ -366,6 +368,11 @@ void Device::heard_from_source(const Heard& heard, double now, Actions& out) {
   } else if (const auto* sense = std::get_if<messages::Sense>(&message)) {
     monitor_.sense(*sense, out);
   }
+}
+
+/// What this device does.
+messages::Pong Device::pong(std::uint64_t token) const {
+  return {token, requests_.computing().has_value(), requests_.doing()};
 }
 
 void Device::close(const messages::Close& close, Actions& out) {

@@ -72,6 +72,7 @@ class Device {
   void heard(const Heard& heard, double now, Actions& out);
   void heard_from_source(const Heard& heard, double now, Actions& out);
   void close(const messages::Close& close, Actions& out);
+  messages::Pong pong(std::uint64_t token) const;
   Send timings(std::uint64_t number, const std::vector<Timing>& steps) const;
 
   RolePtr role_;

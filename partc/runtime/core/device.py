@@ -248,6 +248,8 @@ class Device:
 
     def _catch_up(self, now: float) -> Iterator[Action]:
         if self.source is not None:
+            if self.source.schedule.looks(now):
+                self.source.schedule.patience.answered(self.role.device, self._pong(0), now)
             yield from self.source.catch_up(now)
         due = self.links.due
         if due is not None and now >= due:
@@ -380,8 +382,7 @@ class Device:
         source = self.source
         match heard.message:
             case messages.Ping(token=token):
-                busy, doing = self.requests.computing is not None, self.requests.doing()
-                return [Send(heard.origin, messages.Pong(token=token, computing=busy, doing=doing))]
+                return [Send(heard.origin, self._pong(token))]
             case messages.Close() as close:
                 return self._closed(close) if from_source else ()
             case messages.Shutdown():
@@ -422,6 +423,11 @@ class Device:
                 return ()  # for devices that measure
             case unknown:
                 assert_never(unknown)
+
+    def _pong(self, token: int) -> messages.Pong:
+        """What this device does."""
+        busy = self.requests.computing is not None
+        return messages.Pong(token=token, computing=busy, doing=self.requests.doing())
 
     def _rows(self, heard: Heard, rows: messages.Rows, now: float) -> Iterator[Action]:
         try:
