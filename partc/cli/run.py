@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from partc.cli.options import FILE, example, json_option, print_json, refuse, runner_option, seconds
+from partc.cli.options import (
+    FILE,
+    example,
+    json_option,
+    print_json,
+    refuse,
+    refuse_runner_options,
+    runner_options,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from partc.format.build import Model
@@ -125,7 +134,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long requests wait for a device that is lost.  [default: 60; 0 with --no-restart]",
 )
-@runner_option
+@runner_options
 @click.option(
     "--balance/--no-balance",
     default=True,
@@ -164,6 +173,7 @@ def run_command(
     restart: bool,
     rejoin: float | None,
     runner: Runner | None,
+    patience: float | None,
     linger: float,
     balance: bool,
     insecure: bool,
@@ -183,13 +193,14 @@ def run_command(
     from partc.cli.results import print_tokens, write_outputs
     from partc.format.message_parts import Sampling
     from partc.runtime.client.launch import LocalSettings
+    from partc.runtime.core.liveness import LEAST_PATIENCE_S
 
     given = (*prompts, *token_ids, *images, *sounds)
     refuse(
         not given and tensors is None,
         "nothing to run: give --prompt, --token-ids, --image, --audio or --input",
     )
-    _check_local(connect, rejoin, runner)
+    _check_local(connect, rejoin, runner, patience)
     role = load_build(build)
     model = role.model
     check_task(role, bool(prompts or token_ids), tensors is not None or bool(images or sounds))
@@ -210,7 +221,14 @@ def run_command(
     live = stream and not as_json and model.generates and len(requests) == 1 and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
-    settings = LocalSettings(insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner)
+    settings = LocalSettings(
+        insecure,
+        floor_s=patience or LEAST_PATIENCE_S,
+        restart=restart,
+        rejoin_s=rejoin,
+        linger_s=linger,
+        runner=runner,
+    )
     with (
         _client(build, connect, settings) as client,
         balanced(client, build) if balance else nullcontext(),
@@ -223,7 +241,9 @@ def run_command(
         _record(build, role.plan_id, results, started, local=connect is None)
 
 
-def _check_local(connect: str | None, rejoin: float | None, runner: str | None) -> None:
+def _check_local(
+    connect: str | None, rejoin: float | None, runner: str | None, patience: float | None
+) -> None:
     """Refuse options of local runners where there are none."""
     if connect is None:
         return
@@ -236,7 +256,7 @@ def _check_local(connect: str | None, rejoin: float | None, runner: str | None) 
         rejoin is not None,
         "--rejoin is for local runners: with --connect, give it to the source's partc-runner",
     )
-    refuse(runner is not None, "--runner is for local runners: leave --connect out")
+    refuse_runner_options(runner, patience)
 
 
 def _new_tokens(model: Model, asked: int | None) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, Range, example, refuse, runner_option, seconds
+from partc.cli.options import FILE, Range, example, refuse, refuse_runner_options, runner_options, seconds
 
 if TYPE_CHECKING:
     from partc.format.status import RingStatus
@@ -106,7 +106,7 @@ _BODY_BYTES_PER_TOKEN = 64
     is_flag=True,
     help="Ignore fields of requests that are none of OpenAI's API; the header partc-ignored-fields tells which.",
 )
-@runner_option
+@runner_options
 @click.option(
     "--linger",
     type=seconds,
@@ -138,6 +138,7 @@ def serve_command(
     origins: tuple[str, ...],
     ignore_unknown_fields: bool,
     runner: Runner | None,
+    patience: float | None,
     linger: float | None,
     insecure: bool,
     as_json: bool,
@@ -151,21 +152,22 @@ def serve_command(
     import asyncio
 
     from partc.runtime.client.launch import LocalSettings
-    from partc.runtime.core.liveness import LINGER_S
+    from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S
     from partc.serve.access import Limits, read_keys
     from partc.serve.browsers import read_origins
     from partc.serve.server import Server, ServerSettings
 
     builds = builds or (Path("build"),)
     refuse((tls_cert is None) != (tls_key is None), "--tls-cert goes with --tls-key")
-    refuse(bool(addresses) and runner is not None, "--runner is for local runners: leave --connect out")
+    if addresses:
+        refuse_runner_options(runner, patience)
     refuse(
         len(addresses) not in (0, len(builds)),
         f"{len(builds)} builds and {len(addresses)} times --connect: give one for each",
     )
     if linger is None:
         linger = LINGER_S if len(builds) == 1 else 0.0
-    local = LocalSettings(insecure, linger_s=linger, runner=runner)
+    local = LocalSettings(insecure, floor_s=patience or LEAST_PATIENCE_S, linger_s=linger, runner=runner)
     rings = [
         _ring(name, build, connect, local)
         for name, build, connect in zip(

@@ -151,8 +151,3 @@ def test_a_device_that_computes_is_slow_and_not_gone() -> None:
     schedule.patience.answered("c", pong(), 46.0)
     (error,) = told(Error, schedule.look(46.1))
     assert "no progress for 5.0 s in step 0: b does not answer" in error.problem.message
-
-
-def test_a_source_that_computes_is_not_stalled() -> None:
-    life = Life.of("a")
-    life.receive(submit(1), CLIENT_ROUTE)
