@@ -73,11 +73,11 @@ def events_before(receiver: str) -> Iterator[Event]:
         return Received(origin, None, message, [])
 
     yield Loaded()
-    peers = {"a": ["b"], "b": ["a", "c"]}[receiver]
+    peers = {"a": ["b", "c"], "b": ["a", "c"]}[receiver]
     for peer in peers:
         yield Connected(peer)
         yield came(peer, Welcome(name=peer, incarnation=1, epoch=0, next=0, info={}))
-    for peer in {"a": ["b", "c"], "b": ["a", "c"]}[receiver]:
+    for peer in peers:
         yield came(peer.encode(), hello(peer))
     if receiver == "a":
         placement = bytes.fromhex(roles()["a"].placement_id)
