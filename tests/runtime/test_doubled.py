@@ -11,7 +11,7 @@ from partc.runtime.core.links import Links
 from tests.runtime.doubled import doubled, play
 from tests.runtime.living import Violation
 
-SEEDS = 60
+SEEDS = 24
 
 
 def test_one_loss_is_one_loss_whatever_else_stands() -> None:

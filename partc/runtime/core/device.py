@@ -19,7 +19,7 @@
 | `ready`, `unready`, `pong` | ignored | membership, liveness |
 | `prepare`, `commit`, `abort` | the change is prepared, in force, or dropped | so are its own; others are ignored |
 | `prepared` | ignored | the last one leads to COMMIT, or to a stop at step boundaries |
-| `want`, `rows` | rows go out, or come in | |
+| `want`, `rows` | rows go out within a change, or come in | |
 | `place`, `resume` | ignored | a change is begun; a client gets what it missed |
 | `fail`, `timings`, `crossed` | ignored | schedule |
 | `submit`, `cancel` | ignored | schedule |
@@ -400,12 +400,8 @@ class Device:
             case messages.Sense() as sense:
                 return self.monitor.sense(sense)
             case (
-                messages.Submit()
-                | messages.Cancel()
-                | messages.Place()
-                | messages.Resume()
-                | messages.Watch()
-            ) as asked:
+                messages.Submit() | messages.Cancel() | messages.Place() | messages.Resume() | messages.Watch()
+            ) as asked:  # fmt: skip
                 return () if source is None else source.asked(heard, asked, now)
             case (
                 messages.Ready() | messages.Unready() | messages.Fail() | messages.Timings() | messages.Crossed()

@@ -75,8 +75,7 @@ class Schedule:
     _look_again: float | None = 0.0
 
     def __post_init__(self) -> None:
-        self._slots = Slots(self.role.model.max_requests)
-        self.sharing = Sharing(self.role)
+        self._slots, self.sharing = Slots(self.role.model.max_requests), Sharing(self.role)
         self._orphans, self._rejoin = Orphans(self.linger_s), Rejoin(self.rejoin_s)
         self._cut = Cut(max(self.floor_s, self.rejoin_s))
         self.adopt(self.role)
@@ -297,8 +296,7 @@ class Schedule:
             yield from self._answer(job, now)
 
     def crossed(self, message: Crossed, frames: Sequence[memoryview]) -> Iterator[Action]:
-        """Tensors that a device received, for the client."""
-        # The last ones may come behind the last token.
+        """Tensors that a device received, for the client; the last ones may come behind the last token."""
         job = self._running.get(message.request) or self._reporting.get(message.request)
         if job is not None and job.origin is not None and job.is_news(message):
             yield Send(job.origin, trace_of(job, message), frames)
@@ -343,8 +341,7 @@ class Schedule:
             patience = self.patience.of(job, len(self._running), now)
             if not job.in_flight or now < job.progress.expires(patience):
                 continue
-            error = self.patience.stalled(job, patience, now)
-            silent = self.patience.silent(job, now)
+            error, silent = self.patience.stalled(job, patience, now), self.patience.silent(job, now)
             if self.rejoin_s and now < job.stands_since(job.progress.since) + self.rejoin_s:
                 job.progress.moved(now)
                 yield Stalled(silent, error)

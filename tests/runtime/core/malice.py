@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from partc.format.messages import CLIENT, Message, Ready, Welcome
 from partc.format.messages.rights import RIGHTS, Party, When
+from partc.format.role import Role
 from partc.runtime.core.device import Device
 from partc.runtime.core.events import Connected, Event, Loaded, Origin, Received
 from partc.runtime.core.start import Start
@@ -95,6 +97,15 @@ def standing(receiver: str, new: NewDevice = Device) -> Any:
     return device
 
 
+class _Keeper(pickle.Pickler):
+    """All but roles, which remember what they have worked out of a placement."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return (str, ("role",)) if isinstance(value, Role) else NotImplemented
+
+
 def kept(device: Device) -> bytes:
     """All that a device keeps."""
-    return pickle.dumps(device)
+    text = io.BytesIO()
+    _Keeper(text).dump(device)
+    return text.getvalue()

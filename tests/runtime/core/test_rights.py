@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,6 +93,5 @@ def test_what_is_kept_can_be_compared() -> None:
     device = standing("a")
     before = kept(device)
     assert kept(standing("a")) == before
-    assert kept(pickle.loads(before)) == before
     device.on(Received(b"b", None, Fail(request=None, earlier=False, problem=Problem("bug", "")), []), 1.0)
     assert kept(device) != before
