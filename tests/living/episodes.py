@@ -233,9 +233,16 @@ EPISODES = {
 
 @contextmanager
 def ground(
-    build: Path, episode: Episode, runners: Mapping[str, Sequence[str]], patience_s: float = PATIENCE_S
+    build: Path, episode: Episode, runners: Mapping[str, Sequence[str]], slowness: float = 1.0
 ) -> Iterator[Ground]:
-    """A ring to disturb; `runners` has the commands of devices that are not run as the build says."""
+    """A ring to disturb.
+
+    Args:
+        build: of the ring.
+        episode: what disturbs it.
+        runners: the commands of devices that are not run as the build says.
+        slowness: the multiple of all patience.
+    """
     keeper.MOST_DEATHS = 1_000_000  # of trials, not of a fault
     promises = read_promises(build)
     with ExitStack() as stack:
@@ -254,8 +261,8 @@ def ground(
             "env": {**library, **(throttle.env if episode.balances else {})},
             "runners": runners,
             "restart": episode.restart,
-            "floor_s": patience_s,
-            "rejoin_s": episode.rejoin_s,
+            "floor_s": PATIENCE_S * slowness,
+            "rejoin_s": episode.rejoin_s * slowness,
         }
         ring = stack.enter_context(launch_local(build, **options))
         yield Ground(build, ring, promises, throttle, links, history=[promises.artifacts.stages])

@@ -145,7 +145,7 @@ class Field:
         if self._ground is None:
             runners = {name: (str(self._native),) for name in self._natives}
             self._ground = self._stack.enter_context(
-                ground(self._bundle, self._episode, runners, PATIENCE_S * self._slowness)
+                ground(self._bundle, self._episode, runners, self._slowness)
             )
             if self._memory:
                 self._stack.enter_context(self._watched(self._ground))

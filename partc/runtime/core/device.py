@@ -21,8 +21,7 @@
 | `prepared` | ignored | the last one leads to COMMIT, or to a stop at step boundaries |
 | `want`, `rows` | rows go out within a change, or come in | |
 | `place`, `resume` | ignored | a change is begun; a client gets what it missed |
-| `fail`, `timings`, `crossed` | ignored | schedule |
-| `submit`, `cancel` | ignored | schedule |
+| `fail`, `timings`, `crossed`, `submit`, `cancel` | ignored | schedule |
 | `watch`, `sensed` | ignored | ring monitor: the last `sensed` brings `status` |
 | `sense` | the sensors are to be read, or times are not kept any more | |
 | `shutdown` | the device leaves | every device is told before |
