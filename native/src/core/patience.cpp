@@ -36,8 +36,9 @@ double Patience::of(const Job& job, std::size_t running, double now) const {
   const double* slowest = slowest_.find(phase);
   const double patience =
       patience_s(expected * static_cast<double>(std::max<std::size_t>(1, running)), floor_s_, slowest ? *slowest : 0.0);
-  bool is_slow = false;
-  for (const auto& [name, pong] : answers(job, now)) is_slow = is_slow || pong.computing;
+  bool works = false;
+  for (const auto& [name, pong] : answers(job, now)) works = works || pong.computing;
+  const bool is_slow = works && silent(job, now).empty();
   return is_slow ? COMPUTING_FACTOR * patience : patience;
 }
 

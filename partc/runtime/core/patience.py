@@ -47,7 +47,8 @@ class Patience:
         tokens = 1 if job.step else max(job.length, default=1)
         expected = step_s(self.role.predicted, phase, max(1, len(job.length)), tokens)
         patience = patience_s(expected * max(1, running), self.floor_s, self._slowest.get(phase, 0.0))
-        is_slow = any(pong.computing for pong in self._answers(job, now).values())
+        works = any(pong.computing for pong in self._answers(job, now).values())
+        is_slow = works and not self.silent(job, now)
         return COMPUTING_FACTOR * patience if is_slow else patience
 
     def silent(self, job: Job, now: float) -> tuple[str, ...]:

@@ -147,6 +147,7 @@ def test_a_device_that_computes_is_slow_and_not_gone() -> None:
     ask(schedule)
     for now in (4.0, 8.0, 40.0):
         schedule.patience.answered("b", pong(True, "computes for request 100"), now)
+        schedule.patience.answered("c", pong(), now)
         assert told(Error, schedule.look(now + 2.0)) == []
     schedule.patience.answered("c", pong(), 46.0)
     (error,) = told(Error, schedule.look(46.1))
