@@ -65,8 +65,23 @@ def json_option(what: str) -> Callable[[_F], _F]:
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON.")
 
 
-def runner_option(command: _F) -> _F:
-    """--runner, for commands that start a ring on this machine."""
+def _patience(text: str) -> float:
+    """A number of seconds above zero."""
+    value = seconds(text)
+    if not value:
+        raise click.BadParameter(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def runner_options(command: _F) -> _F:
+    """--runner and --patience, for commands that start a ring on this machine."""
+    command = click.option(
+        "--patience",
+        type=_patience,
+        metavar="SECONDS",
+        help="How long a device of local runners may give no sign of progress; one that computes gets 12 times as "
+        "long.  [default: 5]",
+    )(command)
     return click.option(
         "--runner",
         type=click.Choice(("native", "python")),
@@ -89,6 +104,15 @@ def log_options(default: str) -> Callable[[_F], _F]:
         )(command)  # fmt: skip
 
     return wrapped
+
+
+def refuse_runner_options(runner: str | None, patience: float | None) -> None:
+    """End with the command's usage where these options are given and no local runner is started."""
+    refuse(runner is not None, "--runner is for local runners: leave --connect out")
+    refuse(
+        patience is not None,
+        "--patience is for local runners: with --connect, give it to each partc-runner",
+    )
 
 
 def print_json(data: object) -> None:

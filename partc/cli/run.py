@@ -20,7 +20,8 @@ from partc.cli.options import (
     log_options,
     print_json,
     refuse,
-    runner_option,
+    refuse_runner_options,
+    runner_options,
     seconds,
 )
 
@@ -136,7 +137,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long requests wait for a device that is lost.  [default: 60; 0 with --no-restart]",
 )
-@runner_option
+@runner_options
 @log_options("none")
 @click.option(
     "--balance/--no-balance",
@@ -176,6 +177,7 @@ def run_command(
     restart: bool,
     rejoin: float | None,
     runner: Runner | None,
+    patience: float | None,
     log_level: str,
     log_format: str,
     linger: float,
@@ -199,6 +201,7 @@ def run_command(
     from partc.format.logs import NO_LEVEL
     from partc.format.message_parts import Sampling
     from partc.runtime.client.launch import LocalSettings
+    from partc.runtime.core.liveness import LEAST_PATIENCE_S
     from partc.runtime.shell.log import LogSettings
 
     given = (*prompts, *token_ids, *images, *sounds)
@@ -206,7 +209,7 @@ def run_command(
         not given and tensors is None,
         "nothing to run: give --prompt, --token-ids, --image, --audio or --input",
     )
-    _check_local(connect, rejoin, runner)
+    _check_local(connect, rejoin, runner, patience)
     role = load_build(build)
     model = role.model
     check_task(role, bool(prompts or token_ids), tensors is not None or bool(images or sounds))
@@ -227,9 +230,14 @@ def run_command(
     live = stream and not as_json and model.generates and len(requests) == 1 and not batch
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
-    log = None if log_level == NO_LEVEL else LogSettings(log_level, log_format)
     settings = LocalSettings(
-        insecure, restart=restart, rejoin_s=rejoin, linger_s=linger, runner=runner, log=log
+        insecure,
+        floor_s=patience or LEAST_PATIENCE_S,
+        restart=restart,
+        rejoin_s=rejoin,
+        linger_s=linger,
+        runner=runner,
+        log=None if log_level == NO_LEVEL else LogSettings(log_level, log_format),
     )
     with (
         _client(build, connect, settings) as client,
@@ -244,7 +252,9 @@ def run_command(
         _record(build, role.plan_id, results, started, local=connect is None)
 
 
-def _check_local(connect: str | None, rejoin: float | None, runner: str | None) -> None:
+def _check_local(
+    connect: str | None, rejoin: float | None, runner: str | None, patience: float | None
+) -> None:
     """Refuse options of local runners where there are none."""
     if connect is None:
         return
@@ -257,7 +267,7 @@ def _check_local(connect: str | None, rejoin: float | None, runner: str | None) 
         rejoin is not None,
         "--rejoin is for local runners: with --connect, give it to the source's partc-runner",
     )
-    refuse(runner is not None, "--runner is for local runners: leave --connect out")
+    refuse_runner_options(runner, patience)
 
 
 def _wanted(role: Role, requests: int, balance: bool) -> list[Name]:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, Range, example, log_options, refuse, runner_option, seconds
+from partc.cli.options import (
+    FILE,
+    Range,
+    example,
+    log_options,
+    refuse,
+    refuse_runner_options,
+    runner_options,
+    seconds,
+)
 from partc.printable import printable
 
 if TYPE_CHECKING:
@@ -107,7 +116,7 @@ _BODY_BYTES_PER_TOKEN = 64
     is_flag=True,
     help="Ignore fields of requests that are none of OpenAI's API; the header partc-ignored-fields tells which.",
 )
-@runner_option
+@runner_options
 @log_options("info")
 @click.option(
     "--linger",
@@ -140,6 +149,7 @@ def serve_command(
     origins: tuple[str, ...],
     ignore_unknown_fields: bool,
     runner: Runner | None,
+    patience: float | None,
     log_level: str,
     log_format: str,
     linger: float | None,
@@ -155,7 +165,7 @@ def serve_command(
     import asyncio
 
     from partc.runtime.client.launch import LocalSettings
-    from partc.runtime.core.liveness import LINGER_S
+    from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S
     from partc.runtime.shell.log import LogSettings
     from partc.serve.access import Limits, read_keys
     from partc.serve.browsers import read_origins
@@ -163,7 +173,8 @@ def serve_command(
 
     builds = builds or (Path("build"),)
     refuse((tls_cert is None) != (tls_key is None), "--tls-cert goes with --tls-key")
-    refuse(bool(addresses) and runner is not None, "--runner is for local runners: leave --connect out")
+    if addresses:
+        refuse_runner_options(runner, patience)
     refuse(
         len(addresses) not in (0, len(builds)),
         f"{len(builds)} builds and {len(addresses)} times --connect: give one for each",
@@ -171,7 +182,9 @@ def serve_command(
     if linger is None:
         linger = LINGER_S if len(builds) == 1 else 0.0
     log = LogSettings(log_level, log_format)
-    local = LocalSettings(insecure, linger_s=linger, runner=runner, log=log)
+    local = LocalSettings(
+        insecure, floor_s=patience or LEAST_PATIENCE_S, linger_s=linger, runner=runner, log=log
+    )
     rings = [
         _ring(name, build, connect, local)
         for name, build, connect in zip(

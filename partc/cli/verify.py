@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, example, json_option, print_json, refuse, runner_option
+from partc.cli.options import FILE, example, json_option, print_json, refuse, runner_options
 
 if TYPE_CHECKING:
     from partc.runtime.client.runners import Runner
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Leave out the cost of quantisation, which needs memory for the whole original.",
 )
-@runner_option
+@runner_options
 @json_option("the report")
 def verify_command(
     build: Path,
@@ -65,6 +65,7 @@ def verify_command(
     text_tokens: int,
     no_cost: bool,
     runner: Runner | None,
+    patience: float | None,
     as_json: bool,
 ) -> None:
     """Run the original and the cut model in BUILD on the same inputs and compare tokens and every cut.
@@ -77,6 +78,7 @@ def verify_command(
     from partc.cli.load import load_build
     from partc.cli.progress import progress_bar
     from partc.cli.verdict import print_report
+    from partc.runtime.core.liveness import LEAST_PATIENCE_S
     from partc.verify import verify_build
 
     refuse(no_cost and text is not None, "--text and --no-cost exclude each other")
@@ -94,6 +96,7 @@ def verify_command(
             text_tokens=text_tokens,
             cost=not no_cost,
             runner=runner,
+            patience_s=patience or LEAST_PATIENCE_S,
             progress=bar.update,
         )
     if as_json:

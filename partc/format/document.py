@@ -23,6 +23,7 @@ from msgspec import inspect as types
 from partc.format import build, kernel_plan, logs, messages, placement, readings, status
 from partc.format import message_parts as parts
 from partc.format.digests import canonical_json
+from partc.format.messages import rights
 from partc.format.program import INSTRUCTIONS, Instruction
 
 
@@ -61,8 +62,11 @@ def placement_tables() -> str:
 def message_tables() -> str:
     """All kinds of messages, then the fields of each, then the structs that they hold."""
     kinds = [kind for kind in get_args(messages.AnyMessage) if issubclass(kind, messages.Message)]
-    lines = ["| kind | from → to | meaning |", "|---|---|---|"]
-    lines += [f"| `{_tag(kind)}` | {kind.route} | {summary(kind)} |" for kind in kinds]
+    lines = ["| kind | from → to | when | meaning |", "|---|---|---|---|"]
+    lines += [
+        f"| `{_tag(kind)}` | {rights.route_text(kind)} | {rights.when_text(kind)} | {summary(kind)} |"
+        for kind in kinds
+    ]
     for kind in kinds:
         if kind.__struct_fields__:
             lines += ["", f"**`{_tag(kind)}`**: {summary(kind)}", "", *field_table(kind)]

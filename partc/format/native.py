@@ -33,6 +33,7 @@ from partc.format import (
 from partc.format import message_parts as parts
 from partc.format.document import summary
 from partc.format.dtypes import ELEMENT_TYPES
+from partc.format.messages import rights
 from partc.format.native_types import Constraints, cpp_type, default_text
 
 HEADER = "// Written by `python -m partc.format.native native/src/format`: change the Python structs, not this file.\n"
@@ -93,7 +94,7 @@ _LISTS = {"TASKS": tasks.TASKS, "GENERATING": tasks.GENERATING}
 
 def files() -> dict[str, str]:
     """Name → text of every file."""
-    found = {"facts.gen.hpp": _facts(), "logs.gen.hpp": _logs()}
+    found = {"facts.gen.hpp": _facts(), "logs.gen.hpp": _logs(), "rights.gen.hpp": _rights()}
     for namespace, structs in _GROUPS.items():
         found[f"{namespace}.gen.hpp"] = _declarations(namespace, structs)
         found[f"{namespace}.gen.cpp"] = _definitions(namespace, structs)
@@ -154,6 +155,23 @@ def _logs() -> str:
         lines += [f"     {_literal(event.sentence)}}},"]
     lines += ["}};", "", "}  // namespace partc", ""]
     return "\n".join(lines)
+
+
+def _rights() -> str:
+    """The table of the rights to send messages."""
+    rows = [
+        f'    {{"{_tag(kind)}", Party::{right.sender.name}, Party::{right.receiver.name}, When::{right.when.name}}},'
+        for kind, found in rights.RIGHTS.items()
+        for right in found
+    ]
+    lines = [HEADER, "#pragma once", "", "#include <array>", "#include <string_view>", ""]
+    lines += ["namespace partc::messages {", ""]
+    lines += [f"enum class Party {{ {', '.join(party.name for party in rights.Party)} }};"]
+    lines += [f"enum class When {{ {', '.join(when.name for when in rights.When)} }};"]
+    lines += ["/// Who may send a kind of message to whom.", "struct Right {"]
+    lines += ["  std::string_view kind;", "  Party sender, receiver;", "  When when;", "};", ""]
+    lines += [f"inline constexpr std::array<Right, {len(rows)}> RIGHTS{{{{", *rows, "}};", ""]
+    return "\n".join([*lines, "}  // namespace partc::messages", ""])
 
 
 def _declarations(namespace: str, structs: Sequence[type[Struct]]) -> str:

@@ -12,8 +12,9 @@ from partc.format.build import TensorType
 from partc.format.role import load_role
 from partc.format.tasks import WITH_MEDIA, WITH_SOURCE
 from partc.pipeline.contract import Progress, no_progress
-from partc.runtime.client.launch import launch_local
+from partc.runtime.client.launch import LocalSettings, launch_local
 from partc.runtime.client.runners import Runner
+from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.scratch import scratch_folder
 from partc.verify.cost import choose_measurement
 from partc.verify.expectation import Expectation, Original, SameQuantization
@@ -36,6 +37,7 @@ def verify_build(
     text_tokens: int = MOST_TOKENS,
     cost: bool = True,
     runner: Runner | None = None,
+    patience_s: float = LEAST_PATIENCE_S,
     progress: Progress = no_progress,
 ) -> Report:
     """Compare the ring of `build`, started on this machine, with the model that it must equal.
@@ -52,6 +54,7 @@ def verify_build(
         text_tokens: how many of its tokens are predicted.
         cost: measure it at all, which takes the whole original in memory.
         runner: see `LocalSettings`.
+        patience_s: the shortest time without progress after which a device counts as gone, seconds.
         progress: called as cases are done.
 
     Raises:
@@ -61,6 +64,7 @@ def verify_build(
     """
     config, built = read_origin(build, model), read_build(build)
     asked = Requests(prompts, tokens)
+    settings = LocalSettings(runner=runner, floor_s=patience_s)
     _check_same(config, built, build)
     types = _types(build, built)
     if config.quantize is None:
@@ -70,7 +74,7 @@ def verify_build(
             open_reference(config, built.role.model.start_tokens, built.disable), built.role.model.dtype
         )
         progress("load original", 1, 1)
-        report = _compare(build, expected, asked, types, runner, progress)
+        report = _compare(build, expected, asked, types, settings, progress)
         return replace(report, note=rounding_note(report, built.role.model.dtype))
     if config.task in (*WITH_SOURCE, *WITH_MEDIA):
         raise UserError(
@@ -84,7 +88,7 @@ def verify_build(
     with scratch_folder("verify") as folder:
         alone = compile_uncut(whole, built.device, folder, built.disable, progress, types)
         uncut = SameQuantization(alone, built.role.model)
-        report = _compare(build, uncut, asked, types, runner, progress)
+        report = _compare(build, uncut, asked, types, settings, progress)
         found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built))
 
@@ -121,10 +125,10 @@ def _compare(
     expected: Expectation,
     asked: Requests,
     types: Mapping[str, TensorType],
-    runner: Runner | None,
+    settings: LocalSettings,
     progress: Progress,
 ) -> Report:
-    with launch_local(build, runner=runner) as ring, ring.client() as client:
+    with launch_local(build, settings) as ring, ring.client() as client:
         if client.role.model.generates:
             return Generation(client, expected, types, progress).run(asked)
         return OneStep(client, expected, types, progress).run()

@@ -36,6 +36,7 @@ from partc.format.messages import (
     SourceReply,
     Welcome,
 )
+from partc.format.messages.rights import RIGHTS, Party
 
 KINDS: tuple[type[Message], ...] = get_args(AnyMessage)
 DATA = Data(
@@ -114,35 +115,25 @@ def test_round_trip(kind: type[Message], data: st.DataObject) -> None:
     assert again == message
 
 
-def test_every_kind_has_a_name_of_its_own_and_a_route() -> None:
+def test_every_kind_has_a_name_of_its_own_and_a_right() -> None:
     names = {kind.__struct_config__.tag for kind in KINDS}
     assert len(names) == len(KINDS)
-    assert all(kind.route and kind.__doc__ for kind in KINDS)
+    assert all(kind.__doc__ for kind in KINDS)
     assert set(KINDS) == set(Message.__subclasses__())
+    assert tuple(RIGHTS) == KINDS, "one entry each, in the order of the union"
+    assert all(RIGHTS.values())
 
 
 def test_clients_and_measuring_devices_know_what_is_for_them() -> None:
-    """A kind by its route; and those that travel on other routes, too."""
-    routes = {kind: kind.route.split(", ") for kind in KINDS}
+    """A kind by its rights; and those that measuring devices take and send as a source does."""
 
-    def by_route(route: str) -> set[type[Message]]:
-        return {kind for kind in KINDS if route in routes[kind]}
+    def by_right(sender: Party, receiver: Party) -> set[type[Message]]:
+        pairs = {kind: [right[:2] for right in rights] for kind, rights in RIGHTS.items()}
+        return {kind for kind, found in pairs.items() if (sender, receiver) in found}
 
-    assert set(get_args(SourceReply)) == by_route("source → client") | {Pong}
-    assert set(get_args(MeasuringReply)) == by_route("measuring device → client") | {Error, Pong}
-    assert set(get_args(MeasuringRequest)) == by_route("client → measuring device") | {Ping, Shutdown}
-    assert {route for each in routes.values() for route in each} == {
-        "any → any",
-        "back",
-        "device → device",
-        "device → source",
-        "source → device",
-        "source → client",
-        "client → source",
-        "client → source → device",
-        "client → measuring device",
-        "measuring device → client",
-    }
+    assert set(get_args(SourceReply)) == by_right(Party.SOURCE, Party.CLIENT)
+    assert set(get_args(MeasuringReply)) == by_right(Party.METER, Party.CLIENT) | {Error, Pong}
+    assert set(get_args(MeasuringRequest)) == by_right(Party.CLIENT, Party.METER) | {Ping, Shutdown}
 
 
 def test_a_header_is_a_map_of_kind_and_fields() -> None:

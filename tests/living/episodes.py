@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from partc.format.placement import Placement, Stages, stages_of
 from partc.runtime.client import keeper
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local
+from partc.runtime.engines.ort_library import VARIABLE, library_path
 from tests.living.forwarder import Forwarder
 from tests.living.promises import Promises, read_promises
 from tests.living.throttle import Throttle
@@ -231,8 +232,17 @@ EPISODES = {
 
 
 @contextmanager
-def ground(build: Path, episode: Episode) -> Iterator[Ground]:
-    """A ring to disturb."""
+def ground(
+    build: Path, episode: Episode, runners: Mapping[str, Sequence[str]], slowness: float = 1.0
+) -> Iterator[Ground]:
+    """A ring to disturb.
+
+    Args:
+        build: of the ring.
+        episode: what disturbs it.
+        runners: the commands of devices that are not run as the build says.
+        slowness: the multiple of all patience.
+    """
     keeper.MOST_DEATHS = 1_000_000  # of trials, not of a fault
     promises = read_promises(build)
     with ExitStack() as stack:
@@ -242,14 +252,17 @@ def ground(build: Path, episode: Episode) -> Iterator[Ground]:
             name: f"127.0.0.1:{port}" for name, port in zip(behind, free_ports(len(behind)), strict=True)
         }
         links = {name: stack.enter_context(Forwarder(address)) for name, address in listen.items()}
+        found = library_path()
+        library = {VARIABLE: str(found)} if runners and found else {}
         throttle = Throttle(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         options: dict[str, Any] = {
             "listen": listen,
             "advertise": {name: link.address for name, link in links.items()},
-            "env": throttle.env if episode.balances else {},
+            "env": {**library, **(throttle.env if episode.balances else {})},
+            "runners": runners,
             "restart": episode.restart,
-            "floor_s": PATIENCE_S,
-            "rejoin_s": episode.rejoin_s,
+            "floor_s": PATIENCE_S * slowness,
+            "rejoin_s": episode.rejoin_s * slowness,
         }
         ring = stack.enter_context(launch_local(build, **options))
         yield Ground(build, ring, promises, throttle, links, history=[promises.artifacts.stages])

@@ -42,6 +42,8 @@ class Trial:
     """How long after."""
     seeds: tuple[int, ...]
     """Of the requests."""
+    native: tuple[str, ...] = ()
+    """Devices that run the native runner given to `Field`; the others run as the build says."""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,8 @@ class Outcome:
     """Those that ended with tokens."""
     carried: int = 0
     """Those of them that another placement, or the same one anew, came into force under."""
+    native: tuple[str, ...] = ()
+    """Devices that ran the native runner, of a ring of both kinds."""
 
     @property
     def is_fine(self) -> bool:
@@ -76,23 +80,48 @@ class Outcome:
 class Field:
     """A ring on which trials are made one after the other, until one of them spoils it."""
 
-    def __init__(self, bundle: Path, subject: Subject, episode: Episode, *, memory: bool = False) -> None:
-        """Nothing is started yet; with `memory` that of the runners is looked at all the time."""
+    def __init__(
+        self,
+        bundle: Path,
+        subject: Subject,
+        episode: Episode,
+        *,
+        memory: bool = False,
+        native: Path | None = None,
+        slowness: float = 1.0,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            bundle: the build.
+            subject: its model.
+            episode: what disturbs it.
+            memory: look at the memory of the runners all the time.
+            native: the native runner, of which trials say which devices run it.
+            slowness: the multiple of all patience, on a machine that has much else to do.
+        """
         self.planned: dict[str, float] = {}
         """Device → bytes that the plan says of the placements so far."""
         self.peaks: dict[str, float] = {}
         """Device → the most bytes that its runners held, in rings that have ended."""
         self._bundle, self._subject, self._episode, self._memory = bundle, subject, episode, memory
+        self._native, self._slowness = native, slowness
+        self._natives: tuple[str, ...] = ()
+        """Devices that run the native runner now."""
         self._expected: dict[int, Sequence[int]] = {}
         self._stack = ExitStack()
         self._ground: Ground | None = None
 
     def trial(self, trial: Trial) -> Outcome:
         """Make a trial."""
+        if trial.native != self._natives:
+            self.close()
+            self._natives = trial.native
         try:
             outcome = self._trial(trial)
         except PartcError as error:
             outcome = Outcome(trial.number, trial.victim, trial.at, "no ring", told=str(error))
+        outcome.native = trial.native
         if outcome.verdict != "right" or not self._episode.spares_ring:
             self.close()
         return outcome
@@ -107,14 +136,17 @@ class Field:
         with place.ring.client() as client:
             for seed in trial.seeds:
                 if seed not in self._expected:
-                    self._expected[seed] = self._ask(client, seed).result(HANG_S).tokens[0]
+                    self._expected[seed] = self._ask(client, seed).result(HANG_S * self._slowness).tokens[0]
             if self._episode.balances:
                 place.settle(client)
             return self._disturbed(client, place, trial, self._epoch(client))
 
     def _place(self) -> Ground:
         if self._ground is None:
-            self._ground = self._stack.enter_context(ground(self._bundle, self._episode))
+            runners = {name: (str(self._native),) for name in self._natives}
+            self._ground = self._stack.enter_context(
+                ground(self._bundle, self._episode, runners, self._slowness)
+            )
             if self._memory:
                 self._stack.enter_context(self._watched(self._ground))
         return self._ground
@@ -129,7 +161,7 @@ class Field:
 
     def _epoch(self, client: Client) -> int:
         """The epoch of the placement in force."""
-        return _last_epoch(client, self._ask(client, 0, tokens=1).result(HANG_S))
+        return _last_epoch(client, self._ask(client, 0, tokens=1).result(HANG_S * self._slowness))
 
     def _ask(
         self,
@@ -170,7 +202,7 @@ class Field:
             disturbing.start()
         earlier = len(place.moves)
         with self._balancing(client, place, requests):
-            client.wait(requests, HANG_S * len(requests))
+            client.wait(requests, HANG_S * self._slowness * len(requests))
         ended = time.monotonic()
         if disturbing.ident is not None:
             disturbing.join(2 * HANG_S)
@@ -213,7 +245,7 @@ class Field:
         pairs = zip(trial.seeds, requests, strict=True)
         found = [(seed, request.outcome) for seed, request in pairs if not request.is_cancelled]
         if any(outcome is None for _, outcome in found):
-            return "hangs", f"no end within {HANG_S * len(requests)} s"
+            return "hangs", f"no end within {HANG_S * self._slowness * len(requests)} s"
         for seed, outcome in found:
             if isinstance(outcome, Result) and outcome.tokens[0] != self._expected[seed]:
                 return "wrong tokens", _difference(seed, outcome.tokens[0], self._expected[seed])
@@ -223,7 +255,11 @@ class Field:
         told = "; ".join(str(error).replace("\n", " ") for error in errors)
         if not self._episode.may_fail(place):
             return "failed", told
-        return ("error", told) if seconds < PROMISED_S else (f"error after {seconds:.1f} s", told)
+        return (
+            ("error", told)
+            if seconds < PROMISED_S * self._slowness
+            else (f"error after {seconds:.1f} s", told)
+        )
 
 
 def _difference(seed: int, found: Sequence[int], expected: Sequence[int]) -> str:

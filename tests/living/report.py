@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
 
@@ -14,6 +15,7 @@ def report(outcomes: Sequence[Outcome], memory: Sequence[MemoryUse] = ()) -> str
     verdicts = [outcome.verdict for outcome in outcomes]
     lines = [f"{verdicts.count(verdict):5} {verdict}" for verdict in sorted(set(verdicts))]
     lines += [
+        *_mixtures(outcomes),
         *_carried(outcomes),
         *_recovery(outcomes),
         *_losses(outcomes),
@@ -23,6 +25,15 @@ def report(outcomes: Sequence[Outcome], memory: Sequence[MemoryUse] = ()) -> str
     wrong = (outcome for outcome in outcomes if not outcome.is_fine)
     lines += [f"--only {o.number}: {o.victim} after token {o.at}: {o.verdict}: {o.told}" for o in wrong]
     return "\n".join(lines)
+
+
+def _mixtures(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Trials by the runners of the ring, where those differ."""
+    found = Counter(outcome.native for outcome in outcomes)
+    fine = Counter(outcome.native for outcome in outcomes if outcome.is_fine)
+    for native in found if len(found) > 1 else ():
+        runners = f"native: {', '.join(native)}" if native else "all in Python"
+        yield f"{runners}: {fine[native]} of {found[native]} trials as they must be"
 
 
 def _carried(outcomes: Sequence[Outcome]) -> Iterator[str]:

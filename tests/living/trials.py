@@ -6,6 +6,7 @@
     python -m tests.living.trials move --trials 100 --memory
     python -m tests.living.trials cut --trials 50 --json
     python -m tests.living.trials kill --model grouped --seed 1 --only 17
+    python -m tests.living.trials kill --requests 2 --trials 300 --mixed build/native/dev/partc-runner
 
 Each trial sends its requests, disturbs a device but the source at a random moment, each device as often as the others,
 and holds the tokens against those of the same requests undisturbed. What is random follows from the seed and the number
@@ -16,7 +17,9 @@ trial went wrong.
 end with an error must do so within patience, `--rejoin` and 2 s of the disturbance.
 
 `--measured` plans with what a ring without that plan took in three runs: else the plan's times are those of devices on
-paper. `--memory` holds the most memory of every runner against what the plan says of the placements it went through.
+paper. `--mixed` runs devices with Python's runner or with a native one, in every way in which a ring can have both, six
+trials a ring; the tokens of all are those of the first. `--memory` holds the most memory of every runner against what
+the plan says of the placements it went through.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import combinations
 from pathlib import Path
 from random import Random
 
@@ -41,6 +45,17 @@ _IN_PROMPT = 0.25
 """The part of the disturbances that come while the prompt is computed."""
 
 
+_OF_A_RING = 6
+"""Trials with the same runners, before the next mixture has its turn."""
+
+
+def mixtures(devices: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every choice of devices that run a native runner; those with a source in Python and in C++ by turns."""
+    source, *members = devices
+    chosen = [some for count in range(len(members), -1, -1) for some in combinations(members, count)]
+    return [(*head, *some) for some in chosen for head in ((), (source,))]
+
+
 def drawn(seed: int, number: int, subject: Subject, victims: Sequence[str], requests: int) -> Trial:
     """The trial of a number."""
     rng = Random(f"{seed}/{number}")
@@ -54,16 +69,25 @@ def main() -> int:
     """Make the trials that are asked for."""
     options = _parser().parse_args()
     subject, episode = SUBJECTS[options.model], EPISODES[options.episode]
+    subject = replace(subject, tokens=options.tokens or subject.tokens)
     kind = {"measured": options.measured, "native": options.native}
     bundle = build(options.folder, options.model, options.devices, episode.survive, **kind)
-    victims = sorted(path.name for path in (bundle / "devices").iterdir())[1:]
+    devices = sorted(path.name for path in (bundle / "devices").iterdir())
+    victims, mixed = devices[1:], mixtures(devices) if options.mixed else [()]
     numbers = [options.only] if options.only is not None else range(options.trials)
     requests = options.requests or episode.requests
-    field, outcomes = Field(bundle, subject, episode, memory=options.memory), []
+    field, outcomes = (
+        Field(
+            bundle, subject, episode, memory=options.memory, native=options.mixed, slowness=options.slowness
+        ),
+        [],
+    )
     base = idle() if options.memory else 0.0
     try:
         for number in numbers:
-            outcomes.append(field.trial(drawn(options.seed, number, subject, victims, requests)))
+            trial = drawn(options.seed, number, subject, victims, requests)
+            native = mixed[number // _OF_A_RING % len(mixed)]
+            outcomes.append(field.trial(replace(trial, native=native)))
             last = outcomes[-1]
             if not last.is_fine or options.verbose:
                 print(f"{asdict(last)}", file=sys.stderr, flush=True)
@@ -92,7 +116,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", type=int, metavar="NUMBER", help="one trial alone")
     parser.add_argument("--measured", action="store_true", help="plan with measured times")
     parser.add_argument("--native", action="store_true", help="native runners, which `make native` has built")
+    parser.add_argument("--mixed", type=Path, metavar="FILE", help="a native runner, for rings of both kinds")
     parser.add_argument("--memory", action="store_true", help="look at the memory of the runners")
+    parser.add_argument(
+        "--slowness", type=float, default=1.0, help="multiple of all patience; a busy machine: 10"
+    )
+    parser.add_argument("--tokens", type=int, help="new tokens of a request; default: as the model says")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/living"), help="for builds")
     parser.add_argument("--verbose", action="store_true", help="tell of each trial")
     parser.add_argument("--json", action="store_true")

@@ -207,7 +207,10 @@ void Device::take(const Event& event, double now, Actions& out) {
 }
 
 void Device::take_rest(double now, Actions& out) {
-  if (source_) source_->catch_up(now, out);
+  if (source_) {
+    if (source_->schedule.looks(now)) source_->schedule.patience.answered(role_->device(), pong(0), now);
+    source_->catch_up(now, out);
+  }
   if (links_.due() && now >= *links_.due()) links_.acknowledgements(now, out);
   if (transfer_.has_waiting()) transfer_.stepped(out);
   if (!role_->mirrored.empty()) transfer_.mirror(out);
@@ -316,6 +319,7 @@ void Device::tell(const Tell& action, double now, Actions& out) {
 void Device::adopt(RolePtr role, const messages::Commit& commit, double now, Actions& out) {
   role_ = role;
   out.push_back(in_force(*role));
+  early_.taken();
   requests_.resume(std::make_shared<const Script>(role), commit.requests, now);
   monitor_.adopt();
   transfer_.adopt(role);
@@ -328,31 +332,37 @@ void Device::adopt(RolePtr role, const messages::Commit& commit, double now, Act
 
 // -- messages that are neither values nor about links
 
+/// Take a message that its sender may send (`rights`).
 void Device::heard(const Heard& heard, double now, Actions& out) {
   const messages::AnyMessage& message = heard.message;
-  const bool from_client = heard.peer == CLIENT;
   if (const auto* ping = std::get_if<messages::Ping>(&message)) {
-    const messages::Pong pong{ping->token, requests_.computing().has_value(), requests_.doing()};
-    out.push_back(Send{heard.origin, pong, {}});
+    out.push_back(Send{heard.origin, pong(ping->token), {}});
   } else if (std::holds_alternative<messages::Shutdown>(message)) {
-    if (from_client) out.push_back(Broadcast{messages::Shutdown{}});
-    if (from_client || heard.peer == role_->source()) out.push_back(Leave{});
+    if (heard.peer == CLIENT) out.push_back(Broadcast{messages::Shutdown{}});
+    out.push_back(Leave{});
   } else if (is_asked(message)) {
-    if (source_ && from_client) source_->asked(heard, now, out);
+    if (source_) source_->asked(heard, now, out);
   } else if (is_report(message)) {
-    if (source_ && !from_client) source_->told(heard, now, out);
+    if (source_) source_->told(heard, now, out);
   } else if (const auto* want = std::get_if<messages::Want>(&message)) {
-    if (!from_client) transfer_.wanted(heard.peer, heard.origin, *want, out);
+    wanted(heard, *want, out);
   } else if (const auto* rows = std::get_if<messages::Rows>(&message)) {
-    if (from_client) return;
     try {
       transfer_.came(heard.peer, *rows, heard.frames, now, out);
     } catch (const Error& error) {
       if (error.kind != ErrorKind::run) throw;  // nobody answers then, and the rows are computed again
     }
-  } else if (heard.peer == role_->source()) {
+  } else {
     heard_from_source(heard, now, out);
   }
+}
+
+/// Answer a question for rows, if the change that is prepared gives its sender that sub-module.
+void Device::wanted(const Heard& heard, const messages::Want& want, Actions& out) {
+  if (preparation_.gives(heard.peer, want)) return transfer_.wanted(heard.peer, heard.origin, want, out);
+  const bool runs = std::ranges::find(role_->running, want.submodule) != role_->running.end();
+  const bool is_here = runs && requests_.request(want.request) != nullptr;
+  if (is_here && preparation_.may_follow(want.epoch)) early_.keep(heard, want);
 }
 
 void Device::heard_from_source(const Heard& heard, double now, Actions& out) {
@@ -363,6 +373,7 @@ void Device::heard_from_source(const Heard& heard, double now, Actions& out) {
     links_.moved(addresses->addresses, out);
   } else if (const auto* prepare = std::get_if<messages::Prepare>(&message)) {
     preparation_.prepare(*prepare, join_frames(heard.frames), now, out);
+    for (const Heard& early : early_.taken()) this->heard(early, now, out);
   } else if (const auto* commit = std::get_if<messages::Commit>(&message)) {
     if (const RolePtr role = preparation_.commit(*commit)) adopt(role, *commit, now, out);
   } else if (const auto* abort = std::get_if<messages::Abort>(&message)) {
@@ -371,6 +382,11 @@ void Device::heard_from_source(const Heard& heard, double now, Actions& out) {
   } else if (const auto* sense = std::get_if<messages::Sense>(&message)) {
     monitor_.sense(*sense, out);
   }
+}
+
+/// What this device does.
+messages::Pong Device::pong(std::uint64_t token) const {
+  return {token, requests_.computing().has_value(), requests_.doing()};
 }
 
 void Device::close(const messages::Close& close, Actions& out) {

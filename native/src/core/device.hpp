@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/early.hpp"
 #include "core/journal.hpp"
 #include "core/preparation.hpp"
 #include "core/source.hpp"
@@ -71,8 +72,10 @@ class Device {
   void tell(const Tell& action, double now, Actions& out);
   void adopt(RolePtr role, const messages::Commit& commit, double now, Actions& out);
   void heard(const Heard& heard, double now, Actions& out);
+  void wanted(const Heard& heard, const messages::Want& want, Actions& out);
   void heard_from_source(const Heard& heard, double now, Actions& out);
   void close(const messages::Close& close, Actions& out);
+  messages::Pong pong(std::uint64_t token) const;
   Send timings(std::uint64_t number, const std::vector<Timing>& steps) const;
 
   RolePtr role_;
@@ -83,6 +86,7 @@ class Device {
   Journal journal_;
   Transfer transfer_;
   Preparation preparation_;
+  Early early_;
   /// On the source alone.
   std::unique_ptr<Source> source_;
 };

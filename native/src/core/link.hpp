@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "format/complaints.hpp"
+#include "format/map.hpp"
 
 namespace partc::core {
 
@@ -69,11 +70,15 @@ class Receiver {
  public:
   Receiver(std::uint64_t epoch, std::uint64_t window) : epoch(epoch), window_(window) {}
 
-  /// The sender begins a session; the one in force goes on where it was.
+  /// The sender begins a session; one that was in force before goes on where it was.
   void open(std::uint64_t of_session) {
     if (session == of_session) return;
+    if (session) former_.set(*session, next_);
+    if (former_.size() > MOST_FORMER) former_.erase(former_.begin()->first);
+    const std::uint64_t* left_at = former_.find(of_session);
+    next_ = left_at == nullptr ? 0 : *left_at;
+    former_.erase(of_session);
     session = of_session;
-    next_ = 0;
     held_.clear();
     early_.clear();
   }
@@ -90,6 +95,7 @@ class Receiver {
       held_ = std::move(early_);
       following_.reset();
       early_.clear();
+      former_ = {};
     }
     return in_order();
   }
@@ -135,6 +141,9 @@ class Receiver {
   std::optional<std::pair<std::uint64_t, std::uint64_t>> following_;
   /// Frames of that epoch.
   std::map<std::uint64_t, T> early_;
+  static constexpr std::size_t MOST_FORMER = 64;
+  /// Session that another one followed → the number that it waits for, in this epoch; the last ones.
+  Map<std::uint64_t, std::uint64_t> former_;
 };
 
 }  // namespace partc::core

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/rights.hpp"
 #include "core/windows.hpp"
 #include "format/complaints.hpp"
 #include "format/facts.gen.hpp"
@@ -204,6 +205,7 @@ void Links::message(const Received& event, double now, Actions& out) {
   if (const std::optional<Greeting> found = greeting(event)) return welcome(found->event, found->hello, out);
   const std::optional<std::string> peer = name_of(event.origin);
   if (!peer) return;  // left over from a connection that broke; `data` is sent again after `hello`
+  if (!is_right(event.message, *peer, event.origin, *role_)) return;
   if (const auto* item = std::get_if<messages::Data>(&event.message)) return data(*peer, *item, event.frames, now, out);
   if (const auto* ack = std::get_if<messages::Ack>(&event.message)) {
     Outgoing* link = out_.find(*peer);
@@ -212,9 +214,6 @@ void Links::message(const Received& event, double now, Actions& out) {
   }
   const auto* welcome = std::get_if<messages::Welcome>(&event.message);
   const auto* refuse = std::get_if<messages::Refuse>(&event.message);
-  if ((welcome != nullptr || refuse != nullptr) && event.origin.is_route) {
-    throw refused(*peer + " answers a question that was not asked");
-  }
   if (welcome != nullptr) return welcomed(*peer, *welcome, out);
   if (refuse != nullptr) {
     out.push_back(Misfit{messages::error_of(refuse->problem)});
@@ -317,7 +316,8 @@ void Links::ask_former(const std::string& name, Actions& out) const {
 }
 
 std::optional<Links::Greeting> Links::greeting(const Received& event) const {
-  if (const auto* hello = std::get_if<messages::Hello>(&event.message)) return Greeting{event, *hello};
+  const auto* hello = std::get_if<messages::Hello>(&event.message);
+  if (hello != nullptr && event.origin.is_route) return Greeting{event, *hello};
   const auto* pong = std::get_if<messages::Pong>(&event.message);
   const Greeting* former = pong == nullptr ? nullptr : greetings_.find(event.origin);
   if (former == nullptr || former->hello.incarnation != pong->token) return {};

@@ -19,6 +19,8 @@ inline constexpr double LINGER_S = 30.0;
 inline constexpr double MOST_S = 1e6;
 inline constexpr double PLANNED_PROMPT_TOKENS = 32.0;
 inline constexpr double PATIENCE_FACTOR = 4.0;
+/// The multiple of the patience that a step may take while a device says that it computes.
+inline constexpr double COMPUTING_FACTOR = 12.0;
 
 /// A time, or never.
 using Due = std::optional<double>;

@@ -27,18 +27,23 @@ void Patience::took(const std::string& phase, double seconds) {
   slowest_.set(phase, std::max(slowest_[phase], seconds));
 }
 
-double Patience::of(const Job& job, std::size_t running) const {
+double Patience::of(const Job& job, std::size_t running, double now) const {
   const bool is_decode = job.step() != 0;
   const std::string phase = is_decode ? "decode" : "prefill";
   const std::uint64_t longest = job.length.empty() ? 1 : *std::ranges::max_element(job.length);
   const std::uint64_t rows = std::max<std::uint64_t>(1, job.length.size());
   const double expected = step_s(role_->placement.predicted, phase, rows, is_decode ? 1 : longest);
   const double* slowest = slowest_.find(phase);
-  return patience_s(expected * static_cast<double>(std::max<std::size_t>(1, running)), floor_s_, slowest ? *slowest : 0.0);
+  const double patience =
+      patience_s(expected * static_cast<double>(std::max<std::size_t>(1, running)), floor_s_, slowest ? *slowest : 0.0);
+  bool works = false;
+  for (const auto& [name, pong] : answers(job, now)) works = works || pong.computing;
+  const bool is_slow = works && silent(job, now).empty();
+  return is_slow ? COMPUTING_FACTOR * patience : patience;
 }
 
-Names Patience::silent(const Job& job) const {
-  const auto known = answers(job);
+Names Patience::silent(const Job& job, double now) const {
+  const auto known = answers(job, now);
   Names found;
   for (const std::string& name : role_->ring()) {
     if (name != role_->device() && !known.contains(name)) found.push_back(name);
@@ -46,9 +51,9 @@ Names Patience::silent(const Job& job) const {
   return found;
 }
 
-Error Patience::stalled(const Job& job, double patience) const {
-  const auto known = answers(job);
-  const Names silent = this->silent(job);
+Error Patience::stalled(const Job& job, double patience, double now) const {
+  const auto known = answers(job, now);
+  const Names silent = this->silent(job, now);
   std::string what = joined(silent, ", ") + (silent.size() == 1 ? " does" : " do") + " not answer";
   Names culprits = silent;
   if (silent.empty()) {
@@ -65,10 +70,11 @@ Error Patience::stalled(const Job& job, double patience) const {
                    "stalled");
 }
 
-Map<std::string, messages::Pong> Patience::answers(const Job& job) const {
+Map<std::string, messages::Pong> Patience::answers(const Job& job, double now) const {
+  const double since = std::max(job.progress.since, now - floor_s_);
   Map<std::string, messages::Pong> found;
   for (const auto& [name, heard] : heard_) {
-    if (heard.first >= job.progress.since) found.set(name, heard.second);
+    if (heard.first >= since) found.set(name, heard.second);
   }
   return found;
 }

@@ -23,15 +23,16 @@ class Patience {
   void took(const std::string& phase, double seconds);
   /// A device's loop is alive.
   void answered(const std::string& device, const messages::Pong& pong, double now) { heard_.set(device, {now, pong}); }
-  /// Seconds that a request may stand still; requests in flight take turns on a device.
-  double of(const Job& job, std::size_t running) const;
-  /// The devices that have not answered since the request stands still.
-  Names silent(const Job& job) const;
+  /// Seconds that a request may stand still; requests in flight take turns on a device, and one that says that it computes
+  /// is slow, but not gone.
+  double of(const Job& job, std::size_t running, double now) const;
+  /// The devices that have not answered lately, while the request stands still.
+  Names silent(const Job& job, double now) const;
   /// About a request that stands still, naming the device that is to blame.
-  Error stalled(const Job& job, double patience) const;
+  Error stalled(const Job& job, double patience, double now) const;
 
  private:
-  Map<std::string, messages::Pong> answers(const Job& job) const;
+  Map<std::string, messages::Pong> answers(const Job& job, double now) const;
 
   RolePtr role_;
   /// The shortest patience with a silent ring, seconds.

@@ -88,6 +88,13 @@ void Preparation::tell_prepared(Actions& out) const {
   out.push_back(Tell{role_->source(), std::move(prepared), {}});
 }
 
+bool Preparation::gives(const std::string& device, const messages::Want& want) const {
+  if (!next_ || !message_ || want.epoch != next_->epoch()) return false;
+  const bool is_of_it = std::ranges::any_of(message_->requests, [&](const auto& each) { return each.request == want.request; });
+  const std::set<std::string>* given = next_->all_running.find(device);
+  return is_of_it && given != nullptr && given->contains(want.submodule);
+}
+
 RolePtr Preparation::commit(const messages::Commit& commit) const {
   if (state_ != State::prepared || !next_ || commit.incarnation != incarnation_) return nullptr;
   return commit.placement == next_->placement_digest() ? next_ : nullptr;
@@ -149,7 +156,7 @@ void Preparation::end() {
 void Preparation::drop(Actions& out) {
   end();
   requests_.halt({});
-  transfer_.forget();
+  transfer_.end();
   release(out);
 }
 

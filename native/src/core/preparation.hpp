@@ -22,6 +22,10 @@ class Preparation {
   bool is_fetching() const { return state_ == State::fetching; }
   /// The time at which `look` must be called, even if nothing has come.
   Due due() const { return link_wait_.ends(); }
+  /// Whether a device may ask for rows: the change that is prepared gives it that sub-module, for that request.
+  bool gives(const std::string& device, const messages::Want& want) const;
+  /// Whether PREPARE of this epoch may still come.
+  bool may_follow(std::uint64_t epoch) const { return epoch > role_->epoch() && epoch != this->epoch(); }
   /// The source asks for it.
   void prepare(const messages::Prepare& message, const Frame& text, double now, Actions& out);
   /// The engine has loaded what it was asked for, or cannot.

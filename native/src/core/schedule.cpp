@@ -243,7 +243,7 @@ void Schedule::crossed(const messages::Crossed& message, const Frames& frames, A
 }
 
 void Schedule::look(double now, Actions& out) {
-  if (look_again_ && now < *look_again_) return;
+  if (!looks(now)) return;
   for (const JobPtr& job : all(reporting_)) {
     if (now >= job->progress.expires(REPORT_S)) answer(job, now, out);
   }
@@ -254,7 +254,7 @@ void Schedule::look(double now, Actions& out) {
   }
   ask(now, out);
   // Steps move deadlines all the time: looking at them at each would cost more than being a little late.
-  const Due first = soonest_deadline();
+  const Due first = soonest_deadline(now);
   look_again_ = first ? Due(std::min(std::max(*first, now), now + floor_s_ * LATE)) : Due();
 }
 
@@ -267,10 +267,10 @@ void Schedule::look_at_running(double now, Actions& out) {
     for (const JobPtr& job : all(running_)) fail(job, cut_.error(), now, out);
   }
   for (const JobPtr& job : all(running_)) {
-    const double most = patience.of(*job, running_.size());
+    const double most = patience.of(*job, running_.size(), now);
     if (!job->in_flight || now < job->progress.expires(most)) continue;
-    const Error error = patience.stalled(*job, most);
-    const Names silent = patience.silent(*job);
+    const Error error = patience.stalled(*job, most, now);
+    const Names silent = patience.silent(*job, now);
     if (rejoin_s_ != 0.0 && now < job->stands_since(job->progress.since) + rejoin_s_) {
       job->progress.moved(now);
       out.push_back(Stalled{silent, error});
@@ -377,12 +377,12 @@ void Schedule::ask(double now, Actions& out) {
   out.push_back(Broadcast{messages::Ping{}});
 }
 
-Due Schedule::soonest_deadline() const {
+Due Schedule::soonest_deadline(double now) const {
   const bool is_whole = !rejoin_.since;
   Due first = soonest({rejoin_.ends(), orphans_.due(), !running_.empty() && is_whole ? cut_.ends() : Due()});
   for (const auto& [number, job] : running_) {
     if (!is_whole || !job->in_flight) continue;
-    first = soonest({first, job->progress.expires(patience.of(*job, running_.size())),
+    first = soonest({first, job->progress.expires(patience.of(*job, running_.size(), now)),
                      std::max(job->progress.since, asked_at_) + floor_s_ / 4});
   }
   for (const auto& [number, job] : reporting_) first = soonest({first, job->progress.expires(REPORT_S)});

@@ -96,6 +96,8 @@ class Schedule {
   Due due() const { return look_again_; }
   /// End what waits for too long.
   void look(double now, Actions& out);
+  /// Whether `look` looks at anything.
+  bool looks(double now) const { return !look_again_ || now >= *look_again_; }
   /// All requests that wait, run, or are reported on.
   std::vector<JobPtr> jobs() const;
 
@@ -114,7 +116,7 @@ class Schedule {
   void fail(const JobPtr& job, const Error& error, double now, Actions& out);
   double most_awaited(const Job& job) const;
   void ask(double now, Actions& out);
-  Due soonest_deadline() const;
+  Due soonest_deadline(double now) const;
 
   /// The shortest patience with a silent ring, seconds.
   double floor_s_;

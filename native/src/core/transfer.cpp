@@ -121,7 +121,7 @@ void Transfer::adopt(RolePtr role) {
   role_ = std::move(role);
   copies_.adopt(role_);
   sent_.clear();
-  forget();
+  end();
 }
 
 void Transfer::close(std::uint64_t request) {
@@ -134,6 +134,7 @@ void Transfer::begin(const Role& role, const messages::Prepare& message, double 
   if (message.epoch != epoch_) {
     forget();
     epoch_ = message.epoch;
+    waiting_.erase_if([&](const auto& entry) { return entry.second.second.epoch != epoch_; });
   }
   for (const messages::Reached& reached : message.requests) {
     for (const std::string& submodule : role.running) {
@@ -209,6 +210,11 @@ void Transfer::reset(std::uint64_t slot) {
 void Transfer::forget() {
   fetches_.clear();
   begun_.clear();
+}
+
+void Transfer::end() {
+  forget();
+  waiting_.clear();
 }
 
 void Transfer::wanted(const std::string& peer, const Origin& origin, const messages::Want& want, Actions& out) {

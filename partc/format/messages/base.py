@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -15,6 +15,3 @@ CLIENT = "client"
 
 class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
     """Base of all messages."""
-
-    route: ClassVar[str]
-    """Sender and receiver."""

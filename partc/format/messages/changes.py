@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -19,7 +19,6 @@ class Prepare(Message, frozen=True, kw_only=True):
     same epoch again raises the steps that are asked for.
     """
 
-    route: ClassVar[str] = "source → device"
     placement: fields.NextPlacement
     epoch: fields.NextEpoch
     addresses: Annotated[dict[str, str], Meta(max_length=256)]
@@ -35,7 +34,6 @@ class Prepare(Message, frozen=True, kw_only=True):
 class Prepared(Message, frozen=True, kw_only=True):
     """The device is ready for `commit`: all is loaded, all links stand, and the rows are here that could be had."""
 
-    route: ClassVar[str] = "device → source"
     epoch: fields.NextEpoch
     incarnation: fields.Incarnation
     have: tuple[Held, ...]
@@ -47,7 +45,6 @@ class Prepared(Message, frozen=True, kw_only=True):
 class Commit(Message, frozen=True, kw_only=True):
     """The prepared placement is in force. A device that is not `incarnation` any more ignores it."""
 
-    route: ClassVar[str] = "source → device"
     placement: fields.NextPlacement
     epoch: fields.NextEpoch
     incarnation: fields.Incarnation
@@ -59,7 +56,6 @@ class Commit(Message, frozen=True, kw_only=True):
 class Abort(Message, frozen=True, kw_only=True):
     """The change will not be: a device was lost meanwhile, or cannot prepare it."""
 
-    route: ClassVar[str] = "source → device"
     epoch: fields.NextEpoch
     problem: Reason
 
@@ -67,7 +63,6 @@ class Abort(Message, frozen=True, kw_only=True):
 class Want(Message, frozen=True, kw_only=True):
     """Rows of a state are asked for, one part of them at a time."""
 
-    route: ClassVar[str] = "device → device"
     epoch: fields.Epoch
     """Epoch of the placement that is prepared."""
     request: fields.RequestNumber
@@ -91,7 +86,6 @@ class Rows(Message, frozen=True, kw_only=True):
     Where there are no such steps, there are no parts either: `parts` is 0, and there are no rows.
     """
 
-    route: ClassVar[str] = "device → device"
     epoch: fields.Epoch
     """Epoch that `want` named; of rows that nobody asked for, that of the placement in force."""
     request: fields.RequestNumber

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from partc.format import fields
 from partc.format.fields import Count, Ticket
 from partc.format.message_parts import Likelies, Reason, Sampling, Tensors, TensorSpec
@@ -13,7 +11,6 @@ from partc.format.messages.base import Message
 class Submit(Message, frozen=True, kw_only=True):
     """A request: token ids, or tensors in the frames. Clients tokenise."""
 
-    route: ClassVar[str] = "client → source"
     ticket: Ticket
     prompts: tuple[tuple[Count, ...], ...]
     """Token ids of each sequence; none where there are tensors."""
@@ -39,7 +36,6 @@ class Submit(Message, frozen=True, kw_only=True):
 class Token(Message, frozen=True, kw_only=True):
     """The tokens of one step."""
 
-    route: ClassVar[str] = "source → client"
     ticket: Ticket
     step: fields.TokenNumber
     tokens: tuple[Count | None, ...]
@@ -52,7 +48,6 @@ class Token(Message, frozen=True, kw_only=True):
 class Stats(Message, frozen=True, kw_only=True):
     """`timings` of one device, passed on."""
 
-    route: ClassVar[str] = "source → client"
     ticket: Ticket
     device: fields.Reporter
     columns: fields.Columns
@@ -63,7 +58,6 @@ class Stats(Message, frozen=True, kw_only=True):
 class Trace(Message, frozen=True, kw_only=True):
     """`crossed`, passed on."""
 
-    route: ClassVar[str] = "source → client"
     ticket: Ticket
     device: fields.Reporter
     peer: str
@@ -75,7 +69,6 @@ class Trace(Message, frozen=True, kw_only=True):
 class Result(Message, frozen=True, kw_only=True):
     """The end of a request that succeeded; output tensors lie in the frames."""
 
-    route: ClassVar[str] = "source → client"
     ticket: Ticket
     tokens: tuple[tuple[Count, ...], ...]
     """Token ids that each sequence got."""
@@ -95,7 +88,6 @@ class Result(Message, frozen=True, kw_only=True):
 class Error(Message, frozen=True, kw_only=True):
     """The end of a request that failed."""
 
-    route: ClassVar[str] = "source → client"
     ticket: Ticket
     problem: Reason
 
@@ -103,14 +95,12 @@ class Error(Message, frozen=True, kw_only=True):
 class Cancel(Message, frozen=True, kw_only=True):
     """The request shall end."""
 
-    route: ClassVar[str] = "client → source"
     ticket: Ticket
 
 
 class Place(Message, frozen=True, kw_only=True):
     """Another placement of the build shall be in force; the frames are its text, and its epoch does not count."""
 
-    route: ClassVar[str] = "client → source"
     ticket: Ticket
     reason: fields.Cause = ""
     """Why, in words for those who watch."""
@@ -119,7 +109,6 @@ class Place(Message, frozen=True, kw_only=True):
 class Placed(Message, frozen=True, kw_only=True):
     """The placement that was asked for is in force."""
 
-    route: ClassVar[str] = "source → client"
     ticket: Ticket
     epoch: fields.Epoch
     seconds: float
@@ -133,7 +122,6 @@ class Placed(Message, frozen=True, kw_only=True):
 class Resume(Message, frozen=True, kw_only=True):
     """A client whose connection broke goes on with its request: it gets the tokens that it missed."""
 
-    route: ClassVar[str] = "client → source"
     ticket: Ticket
     from_step: fields.TokenNumber
     """The first token that it has not got."""

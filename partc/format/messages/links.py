@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -15,7 +15,6 @@ from partc.format.messages.base import VERSION, Message
 class Hello(Message, frozen=True, kw_only=True):
     """First message of a connection. Whoever opened it tells who it is and what it runs."""
 
-    route: ClassVar[str] = "any → any"
     v: Literal[2] = VERSION
     """Version of the wire."""
     name: str
@@ -36,7 +35,6 @@ class Hello(Message, frozen=True, kw_only=True):
 class Welcome(Message, frozen=True, kw_only=True):
     """The connection is accepted."""
 
-    route: ClassVar[str] = "back"
     name: str
     """Device that answers."""
     incarnation: fields.Incarnation
@@ -52,14 +50,12 @@ class Welcome(Message, frozen=True, kw_only=True):
 class Refuse(Message, frozen=True, kw_only=True):
     """The connection is not accepted: another build, another placement, another name than the key's."""
 
-    route: ClassVar[str] = "back"
     problem: Reason
 
 
 class Data(Message, frozen=True, kw_only=True):
     """Values for a step; one frame a tensor."""
 
-    route: ClassVar[str] = "device → device"
     session: fields.Session
     epoch: fields.Epoch
     """Epoch of the placement under which the step runs."""
@@ -81,7 +77,6 @@ class Data(Message, frozen=True, kw_only=True):
 class Ack(Message, frozen=True, kw_only=True):
     """Everything below `seq` has arrived."""
 
-    route: ClassVar[str] = "back"
     session: fields.Session
     epoch: fields.Epoch
     seq: Count

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from partc.format.fields import Count, Ticket
 from partc.format.messages.base import Message
 
@@ -11,7 +9,6 @@ from partc.format.messages.base import Message
 class Measure(Message, frozen=True, kw_only=True):
     """A sub-module shall be timed, alone."""
 
-    route: ClassVar[str] = "client → measuring device"
     ticket: Ticket
     submodule: str
     """Its name."""
@@ -32,7 +29,6 @@ class Measure(Message, frozen=True, kw_only=True):
 class Measured(Message, frozen=True, kw_only=True):
     """Seconds of `measure`."""
 
-    route: ClassVar[str] = "measuring device → client"
     ticket: Ticket
     load_s: float
     """Seconds to load the sub-module."""
@@ -47,7 +43,6 @@ class Measured(Message, frozen=True, kw_only=True):
 class Join(Message, frozen=True, kw_only=True):
     """The device shall be one of a ring of one or two."""
 
-    route: ClassVar[str] = "client → measuring device"
     ticket: Ticket
     ring: tuple[str, ...]
     """Its devices, the source first."""
@@ -58,5 +53,4 @@ class Join(Message, frozen=True, kw_only=True):
 class Joined(Message, frozen=True, kw_only=True):
     """The device joins."""
 
-    route: ClassVar[str] = "measuring device → client"
     ticket: Ticket

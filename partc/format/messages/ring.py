@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -15,7 +15,6 @@ from partc.format.messages.base import Message
 class Ready(Message, frozen=True, kw_only=True):
     """This device has loaded its sub-modules, and all of its links stand."""
 
-    route: ClassVar[str] = "device → source"
     next_request: Annotated[int, Meta(ge=0, le=2**62)]
     """It has been told of requests below this number only."""
     placement: fields.PlacementId
@@ -26,7 +25,6 @@ class Ready(Message, frozen=True, kw_only=True):
 class Unready(Message, frozen=True, kw_only=True):
     """A link of this device broke."""
 
-    route: ClassVar[str] = "device → source"
     lost: str
     """Device at its other end."""
 
@@ -34,7 +32,6 @@ class Unready(Message, frozen=True, kw_only=True):
 class Addresses(Message, frozen=True, kw_only=True):
     """Addresses of devices. A phone that returns has another one; whoever sends to it connects there."""
 
-    route: ClassVar[str] = "source → device"
     addresses: Annotated[dict[str, str], Meta(max_length=256)]
     """Device → HOST:PORT, of those that told one in `hello`."""
 
@@ -42,7 +39,6 @@ class Addresses(Message, frozen=True, kw_only=True):
 class Close(Message, frozen=True, kw_only=True):
     """The request is over."""
 
-    route: ClassVar[str] = "source → device"
     request: fields.RequestNumber
     report: bool
     """Whether its timings are wanted."""
@@ -51,7 +47,6 @@ class Close(Message, frozen=True, kw_only=True):
 class Fail(Message, frozen=True, kw_only=True):
     """A request cannot go on because of what happened here."""
 
-    route: ClassVar[str] = "device → source"
     request: Count | None
     """Null: no request in flight can."""
     earlier: bool
@@ -62,7 +57,6 @@ class Fail(Message, frozen=True, kw_only=True):
 class Timings(Message, frozen=True, kw_only=True):
     """The times of a request: one float64 table (steps, columns), in frames of at most 64 KiB."""
 
-    route: ClassVar[str] = "device → source"
     request: fields.RequestNumber
     device: fields.Reporter
     columns: fields.Columns
@@ -73,7 +67,6 @@ class Timings(Message, frozen=True, kw_only=True):
 class Crossed(Message, frozen=True, kw_only=True):
     """Tensors of a traced request, in frames of at most 64 KiB."""
 
-    route: ClassVar[str] = "device → source"
     request: fields.RequestNumber
     device: fields.Reporter
     peer: str
@@ -85,14 +78,12 @@ class Crossed(Message, frozen=True, kw_only=True):
 class Ping(Message, frozen=True, kw_only=True):
     """A question whether the loop of the other end is alive."""
 
-    route: ClassVar[str] = "source → device, client → source"
     token: fields.Echo = 0
 
 
 class Pong(Message, frozen=True, kw_only=True):
     """The answer to `ping`."""
 
-    route: ClassVar[str] = "back"
     token: fields.Echo
     computing: bool
     """Whether the engine works for a request."""
@@ -102,5 +93,3 @@ class Pong(Message, frozen=True, kw_only=True):
 
 class Shutdown(Message, frozen=True, kw_only=True):
     """The runners shall end."""
-
-    route: ClassVar[str] = "client → source → device"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -17,7 +17,6 @@ LONGEST_PERIOD_S = 86400
 class Watch(Message, frozen=True, kw_only=True):
     """The client wants to be told how the ring is, by `status`."""
 
-    route: ClassVar[str] = "client → source"
     ticket: Ticket
     period_s: Annotated[float, Meta(ge=0, le=LONGEST_PERIOD_S)]
     """Seconds from one status to the next, 0.1 at least; 0: no more."""
@@ -26,7 +25,6 @@ class Watch(Message, frozen=True, kw_only=True):
 class Sense(Message, frozen=True, kw_only=True):
     """The device shall tell how it is, by `sensed`, and keep the times of its sub-modules from now on."""
 
-    route: ClassVar[str] = "source → device"
     ends: bool = False
     """Nobody watches any more: neither is wanted."""
 
@@ -34,7 +32,6 @@ class Sense(Message, frozen=True, kw_only=True):
 class Sensed(Message, frozen=True, kw_only=True):
     """The device as it is."""
 
-    route: ClassVar[str] = "device → source"
     vitals: Vitals
     """Its sensors, the times of its sub-modules, its requests and links."""
 
@@ -42,7 +39,6 @@ class Sensed(Message, frozen=True, kw_only=True):
 class Status(Message, frozen=True, kw_only=True):
     """The ring as it is."""
 
-    route: ClassVar[str] = "source → client"
     ticket: Ticket
     ring: RingStatus
     """All devices, requests, and the last changes."""

@@ -19,10 +19,9 @@
 | `ready`, `unready`, `pong` | ignored | membership, liveness |
 | `prepare`, `commit`, `abort` | the change is prepared, in force, or dropped | so are its own; others are ignored |
 | `prepared` | ignored | the last one leads to COMMIT, or to a stop at step boundaries |
-| `want`, `rows` | rows go out, or come in | |
+| `want`, `rows` | rows go out within a change, or come in | |
 | `place`, `resume` | ignored | a change is begun; a client gets what it missed |
-| `fail`, `timings`, `crossed` | ignored | schedule |
-| `submit`, `cancel` | ignored | schedule |
+| `fail`, `timings`, `crossed`, `submit`, `cancel` | ignored | schedule |
 | `watch`, `sensed` | ignored | ring monitor: the last `sensed` brings `status` |
 | `sense` | the sensors are to be read, or times are not kept any more | |
 | `shutdown` | the device leaves | every device is told before |
@@ -76,6 +75,7 @@ from partc.runtime.core.actions import (
 )  # fmt: skip
 from partc.runtime.core.changes import Changes
 from partc.runtime.core.commands import COMMANDS, Command, Compute, Leave, Send
+from partc.runtime.core.early import Early
 from partc.runtime.core.journal import NOTED, Journal
 from partc.runtime.core.links import Links
 from partc.runtime.core.liveness import soonest
@@ -108,6 +108,7 @@ class Device:
         self.preparation = Preparation(
             role, start.incarnation, self.links, self.requests, self.transfer, link_wait
         )
+        self._early = Early()
         self.source: Source | None = None
         if role.is_source:
             schedule = Schedule(
@@ -252,6 +253,8 @@ class Device:
 
     def _catch_up(self, now: float) -> Iterator[Action]:
         if self.source is not None:
+            if self.source.schedule.looks(now):
+                self.source.schedule.patience.answered(self.role.device, self._pong(0), now)
             yield from self.source.catch_up(now)
         due = self.links.due
         if due is not None and now >= due:
@@ -356,6 +359,8 @@ class Device:
         match message:
             case messages.Prepare():
                 yield from self.preparation.prepare(message, b"".join(heard.frames), now)
+                for early in self._early.taken():
+                    yield from self._heard(early, now)
             case messages.Commit():
                 role = self.preparation.commit(message)
                 if role is not None:
@@ -370,6 +375,7 @@ class Device:
         """A placement is in force."""
         self.role = role
         yield self.journal.in_force(role)
+        self._early.taken()
         self.requests.resume(Script.of(role), commit.requests, now)
         self.monitor.adopt()
         self.transfer.adopt(role)
@@ -382,41 +388,35 @@ class Device:
     # -- messages that are neither values nor about links
 
     def _heard(self, heard: Heard, now: float) -> Iterable[Action]:
-        from_client, from_source = heard.peer == messages.CLIENT, heard.peer == self.role.source
+        """Take a message that its sender may send (`rights`)."""
         source = self.source
         match heard.message:
             case messages.Ping(token=token):
-                busy, doing = self.requests.computing is not None, self.requests.doing()
-                return [Send(heard.origin, messages.Pong(token=token, computing=busy, doing=doing))]
+                return [Send(heard.origin, self._pong(token))]
             case messages.Close() as close:
-                return self._closed(close) if from_source else ()
+                return self._closed(close)
             case messages.Shutdown():
-                if from_client:
-                    return [Broadcast(messages.Shutdown()), Leave()]
-                return [Leave()] if from_source else ()
+                told = [Broadcast(messages.Shutdown())] if heard.peer == messages.CLIENT else []
+                return [*told, Leave()]
             case messages.Addresses(addresses=addresses):
-                return self.links.moved(addresses) if from_source else ()
+                return self.links.moved(addresses)
             case messages.Prepare() | messages.Commit() | messages.Abort() as order:
-                return self._from_source(order, heard, now) if from_source else ()
+                return self._from_source(order, heard, now)
             case messages.Sense() as sense:
-                return self.monitor.sense(sense) if from_source else ()
+                return self.monitor.sense(sense)
             case (
-                messages.Submit()
-                | messages.Cancel()
-                | messages.Place()
-                | messages.Resume()
-                | messages.Watch()
-            ) as asked:
-                return source.asked(heard, asked, now) if source is not None and from_client else ()
+                messages.Submit() | messages.Cancel() | messages.Place() | messages.Resume() | messages.Watch()
+            ) as asked:  # fmt: skip
+                return () if source is None else source.asked(heard, asked, now)
             case (
                 messages.Ready() | messages.Unready() | messages.Fail() | messages.Timings() | messages.Crossed()
                 | messages.Pong() | messages.Prepared() | messages.Sensed()
             ) as report:  # fmt: skip
-                return source.told(heard, report, now) if source is not None and not from_client else ()
+                return () if source is None else source.told(heard, report, now)
             case messages.Want() as want:
-                return () if from_client else self.transfer.wanted(heard.peer, heard.origin, want)
+                return self._wanted(heard, want)
             case messages.Rows() as rows:
-                return () if from_client else self._rows(heard, rows, now)
+                return self._rows(heard, rows, now)
             case messages.Hello() | messages.Welcome() | messages.Refuse() | messages.Data() | messages.Ack():
                 return ()  # the links have them
             case (
@@ -428,6 +428,20 @@ class Device:
                 return ()  # for devices that measure
             case unknown:
                 assert_never(unknown)
+
+    def _wanted(self, heard: Heard, want: messages.Want) -> Iterable[Action]:
+        """Answer a question for rows, if the change that is prepared gives its sender that sub-module."""
+        if self.preparation.gives(heard.peer, want):
+            return self.transfer.wanted(heard.peer, heard.origin, want)
+        is_here = self.requests.request(want.request) is not None and want.submodule in self.role.running
+        if is_here and self.preparation.may_follow(want.epoch):
+            self._early.keep(heard, want)
+        return ()
+
+    def _pong(self, token: int) -> messages.Pong:
+        """What this device does."""
+        busy = self.requests.computing is not None
+        return messages.Pong(token=token, computing=busy, doing=self.requests.doing())
 
     def _rows(self, heard: Heard, rows: messages.Rows, now: float) -> Iterator[Action]:
         try:

@@ -22,6 +22,7 @@ from typing import Generic, TypeVar
 from partc.errors import RunError
 
 T = TypeVar("T")
+_MOST_FORMER = 64
 
 
 class Sender(Generic[T]):
@@ -92,12 +93,19 @@ class Receiver(Generic[T]):
         """Epoch that is prepared, and its window."""
         self._early: dict[int, T] = {}
         """Frames of that epoch."""
+        self._former: dict[int, int] = {}
+        """Session that another one followed → the number that it waits for, in this epoch; the last ones."""
 
     def open(self, session: int) -> None:
-        """The sender begins a session; the one in force goes on where it was."""
-        if session != self.session:
-            self.session = session
-            self._next, self._held, self._early = 0, {}, {}
+        """The sender begins a session; one that was in force before goes on where it was."""
+        if session == self.session:
+            return
+        if self.session is not None:
+            self._former[self.session] = self._next
+        if len(self._former) > _MOST_FORMER:
+            del self._former[next(iter(self._former))]
+        self.session = session
+        self._next, self._held, self._early = self._former.pop(session, 0), {}, {}
 
     def expect(self, epoch: int, window: int) -> None:
         """A change to this epoch is prepared: its frames are kept until `restart`."""
@@ -109,6 +117,7 @@ class Receiver(Generic[T]):
             self.epoch, self._window = self._following
             self._next, self._held = 0, self._early
             self._following, self._early = None, {}
+            self._former.clear()
         return list(self._in_order())
 
     def accept(self, epoch: int, session: int, seq: int, frame: T) -> list[T]:

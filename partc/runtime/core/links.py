@@ -44,6 +44,7 @@ from partc.runtime.core.events import Origin, Received, Unreadable
 from partc.runtime.core.headers import Headers
 from partc.runtime.core.link import Receiver, Sender
 from partc.runtime.core.liveness import soonest
+from partc.runtime.core.rights import is_right
 from partc.runtime.core.step import Step, announced, rows_of
 from partc.runtime.core.windows import ACK_EVERY, in_window, out_window
 
@@ -275,13 +276,13 @@ class Links:
         match message:
             case _ if peer is None:
                 return ()  # left over from a connection that broke; `data` is sent again after `hello`
+            case _ if not is_right(message, peer, origin, self.role):
+                return ()
             case Data():
                 return self._data(peer, message, event.frames, now)
             case Ack():
                 self._sender(peer).acknowledge(message.session, message.epoch, message.seq)
                 return ()
-            case Welcome() | Refuse() if not isinstance(origin, str):
-                raise RunError(f"{peer} answers a question that was not asked", cause="refused")
             case Welcome():
                 return self._welcomed(peer, message)
             case Refuse(problem=problem):
@@ -378,7 +379,7 @@ class Links:
     def greeting(self, event: Received) -> tuple[Received, Hello] | None:
         """The greeting that a message is, or an earlier one that it brings back: the answer of `_ask_former`."""
         match event.message:
-            case Hello() as hello:
+            case Hello() as hello if isinstance(event.origin, bytes):
                 return event, hello
             case Pong(token=token) if event.origin not in self._names:
                 former = self._greetings.get(event.origin)

@@ -17,6 +17,8 @@ PLANNED_PROMPT_TOKENS = 32.0
 """The prompt that a prediction is for where the placement does not say, tokens."""
 PATIENCE_FACTOR = 4.0
 """The multiple of a step's expected time that may pass before that."""
+COMPUTING_FACTOR = 12.0
+"""The multiple of the patience that a step may take while a device says that it computes: it is slow, and not gone."""
 
 
 def patience_s(predicted_s: float, floor_s: float = LEAST_PATIENCE_S, slowest_s: float = 0.0) -> float:

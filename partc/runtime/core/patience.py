@@ -9,7 +9,7 @@ from partc.errors import RunError
 from partc.format.messages import Pong
 from partc.format.role import Role
 from partc.runtime.core.job import Job
-from partc.runtime.core.liveness import patience_s, step_s
+from partc.runtime.core.liveness import COMPUTING_FACTOR, patience_s, step_s
 from partc.runtime.core.watch import Meter
 
 
@@ -37,24 +37,28 @@ class Patience:
         """A device's loop is alive."""
         self._heard[device] = now, pong
 
-    def of(self, job: Job, running: int) -> float:
+    def of(self, job: Job, running: int, now: float) -> float:
         """Seconds that a request may stand still.
 
-        Requests in flight take turns on a device, so a step may take as many times longer.
+        Requests in flight take turns on a device, so a step may take as many times longer; and a device that says that
+        it computes is slow, as on a busy machine, but not gone.
         """
         phase = "decode" if job.step else "prefill"
         tokens = 1 if job.step else max(job.length, default=1)
         expected = step_s(self.role.predicted, phase, max(1, len(job.length)), tokens)
-        return patience_s(expected * max(1, running), self.floor_s, self._slowest.get(phase, 0.0))
+        patience = patience_s(expected * max(1, running), self.floor_s, self._slowest.get(phase, 0.0))
+        works = any(pong.computing for pong in self._answers(job, now).values())
+        is_slow = works and not self.silent(job, now)
+        return COMPUTING_FACTOR * patience if is_slow else patience
 
-    def silent(self, job: Job) -> tuple[str, ...]:
-        """The devices that have not answered since the request stands still."""
-        answers = self._answers(job)
+    def silent(self, job: Job, now: float) -> tuple[str, ...]:
+        """The devices that have not answered lately, while the request stands still."""
+        answers = self._answers(job, now)
         return tuple(name for name in self.role.ring if name != self.role.device and name not in answers)
 
-    def stalled(self, job: Job, patience: float) -> RunError:
+    def stalled(self, job: Job, patience: float, now: float) -> RunError:
         """About a request that stands still, naming the device that is to blame."""
-        answers, silent = self._answers(job), self.silent(job)
+        answers, silent = self._answers(job, now), self.silent(job, now)
         if silent:
             what = f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
         else:
@@ -66,8 +70,10 @@ class Patience:
             message, where=culprits[0] if len(culprits) == 1 else None, hint=hint, cause="stalled"
         )
 
-    def _answers(self, job: Job) -> dict[str, Pong]:
-        return {name: pong for name, (at, pong) in self._heard.items() if at >= job.progress.since}
+    def _answers(self, job: Job, now: float) -> dict[str, Pong]:
+        """Device → what it said last; it has been asked several times within the shortest patience."""
+        since = max(job.progress.since, now - self.floor_s)
+        return {name: pong for name, (at, pong) in self._heard.items() if at >= since}
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from enum import Enum
 
 from partc.errors import PartcError, RunError
 from partc.format.message_parts import Held, Problem
-from partc.format.messages import Abort, Commit, Prepare, Prepared
+from partc.format.messages import Abort, Commit, Prepare, Prepared, Want
 from partc.format.placement import read_placement
 from partc.format.role import Role, check_role
 from partc.runtime.core.actions import Action, Tell
@@ -67,6 +67,18 @@ class Preparation:
     def is_fetching(self) -> bool:
         """Whether `look` may find what was missing."""
         return self.state is State.FETCHING
+
+    def gives(self, device: str, want: Want) -> bool:
+        """Whether a device may ask for rows: the change that is prepared gives it that sub-module, for that request."""
+        role, message = self._next, self._message
+        if role is None or message is None or want.epoch != role.epoch:
+            return False
+        is_of_it = any(each.request == want.request for each in message.requests)
+        return is_of_it and want.submodule in role.placement.running.get(device, ())
+
+    def may_follow(self, epoch: int) -> bool:
+        """Whether PREPARE of this epoch may still come."""
+        return epoch > self.role.epoch and epoch != self._epoch
 
     @property
     def due(self) -> float | None:
@@ -191,7 +203,7 @@ class Preparation:
     def _drop(self) -> Iterator[Action]:
         self._end()
         self.requests.halt(())
-        self.transfer.forget()
+        self.transfer.end()
         yield from self._release()
 
     def _release(self) -> Iterator[Action]:

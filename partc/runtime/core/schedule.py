@@ -75,8 +75,7 @@ class Schedule:
     _look_again: float | None = 0.0
 
     def __post_init__(self) -> None:
-        self._slots = Slots(self.role.model.max_requests)
-        self.sharing = Sharing(self.role)
+        self._slots, self.sharing = Slots(self.role.model.max_requests), Sharing(self.role)
         self._orphans, self._rejoin = Orphans(self.linger_s), Rejoin(self.rejoin_s)
         self._cut = Cut(max(self.floor_s, self.rejoin_s))
         self.adopt(self.role)
@@ -297,8 +296,7 @@ class Schedule:
             yield from self._answer(job, now)
 
     def crossed(self, message: Crossed, frames: Sequence[memoryview]) -> Iterator[Action]:
-        """Tensors that a device received, for the client."""
-        # The last ones may come behind the last token.
+        """Tensors that a device received, for the client; the last ones may come behind the last token."""
         job = self._running.get(message.request) or self._reporting.get(message.request)
         if job is not None and job.origin is not None and job.is_news(message):
             yield Send(job.origin, trace_of(job, message), frames)
@@ -310,9 +308,13 @@ class Schedule:
         """When `look` must be called."""
         return self._look_again
 
+    def looks(self, now: float) -> bool:
+        """Whether `look` looks at anything."""
+        return self._look_again is None or now >= self._look_again
+
     def look(self, now: float) -> Iterator[Action]:
         """End what waits for too long."""
-        if self._look_again is not None and now < self._look_again:
+        if not self.looks(now):
             return
         for job in [job for job in self._reporting.values() if now >= job.progress.expires(_REPORT_S)]:
             yield from self._answer(job, now)
@@ -323,7 +325,7 @@ class Schedule:
             yield from self._fail(job, not_joined(self.absent), now)
         yield from self._ask(now)
         # Steps move deadlines all the time: looking at them at each would cost more than being a little late.
-        soonest = min(self._deadlines(), default=None)
+        soonest = min(self._deadlines(now), default=None)
         self._look_again = None if soonest is None else min(max(soonest, now), now + self.floor_s * _LATE)
 
     # -- inner workings
@@ -336,10 +338,10 @@ class Schedule:
         for job in list(self._running.values()) if self._cut.is_over(now) else ():
             yield from self._fail(job, self._cut.error(), now)
         for job in list(self._running.values()):
-            patience = self.patience.of(job, len(self._running))
+            patience = self.patience.of(job, len(self._running), now)
             if not job.in_flight or now < job.progress.expires(patience):
                 continue
-            error, silent = self.patience.stalled(job, patience), self.patience.silent(job)
+            error, silent = self.patience.stalled(job, patience, now), self.patience.silent(job, now)
             if self.rejoin_s and now < job.stands_since(job.progress.since) + self.rejoin_s:
                 job.progress.moved(now)
                 yield Stalled(silent, error)
@@ -436,12 +438,12 @@ class Schedule:
             self._asked_at = now
             yield Broadcast(Ping())
 
-    def _deadlines(self) -> Iterator[float]:
+    def _deadlines(self, now: float) -> Iterator[float]:
         is_whole = self._rejoin.since is None
         ends = (self._rejoin.ends, self._orphans.due, self._cut.ends if self._running and is_whole else None)
         yield from (due for due in ends if due is not None)
         for job in self._stepping if is_whole else ():
-            yield job.progress.expires(self.patience.of(job, len(self._running)))
+            yield job.progress.expires(self.patience.of(job, len(self._running), now))
             yield max(job.progress.since, self._asked_at) + self.floor_s / 4
         for job in self._reporting.values():
             yield job.progress.expires(_REPORT_S)

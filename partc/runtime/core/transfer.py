@@ -109,7 +109,7 @@ class Transfer:
         self.role = role
         self.copies.adopt(role)
         self._sent.clear()
-        self.forget()
+        self.end()
 
     def close(self, request: int) -> None:
         """A request is over: its slot belongs to another one soon."""
@@ -124,6 +124,9 @@ class Transfer:
         if message.epoch != self._epoch:
             self.forget()
             self._epoch = message.epoch
+            self._waiting = {
+                key: asked for key, asked in self._waiting.items() if asked[1].epoch == self._epoch
+            }
         for reached in message.requests:
             for submodule in role.running:
                 if not self._is_here(reached.request, submodule):
@@ -196,9 +199,14 @@ class Transfer:
             del self._fetches[key]
 
     def forget(self) -> None:
-        """The change has come into force, or will not be."""
+        """What was fetched is of an earlier change."""
         self._fetches.clear()
         self._begun.clear()
+
+    def end(self) -> None:
+        """The change has come into force, or will not be: nobody may ask for rows any more."""
+        self.forget()
+        self._waiting.clear()
 
     # -- the sending end
 

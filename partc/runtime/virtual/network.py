@@ -153,11 +153,11 @@ class Network:
         """
         self._muted[sender, receiver] = self._clock.now + seconds
 
-    def leave(self, participant: Participant) -> None:
-        """A process has ended: its connections break."""
+    def leave(self, participant: Participant, late_s: float = 0.0) -> None:
+        """A process has ended: its connections break; the ends of those that it had opened show so much later."""
         for connection in list(self._connections):
             if participant in (connection.opener, connection.listener):
-                self._break(connection)
+                self._break(connection, late_s if participant is connection.opener else 0.0)
 
     # -- inner workings
 
@@ -180,11 +180,12 @@ class Network:
         if pipe.receiver.alive and (pipe.ends_s is None or self._clock.now < pipe.ends_s):
             pipe.receiver.take(event)
 
-    def _break(self, connection: _Connection) -> None:
+    def _break(self, connection: _Connection, late_s: float = 0.0) -> None:
         self._connections.remove(connection)
         for pipe in (connection.there, connection.back):
             noticed = self._clock.now + self._rng.random() * self.conditions.notice_s
             pipe.ends_s = self._clock.now + self._rng.random() * (noticed - self._clock.now)
+            noticed += late_s if pipe is connection.there else 0.0
             self._clock.at(noticed, partial(self._noticed, pipe, pipe is connection.back))
 
     def _noticed(self, pipe: _Pipe, is_opener: bool) -> None:

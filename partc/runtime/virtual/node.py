@@ -82,10 +82,10 @@ class Node:
         """The engine is there."""
         self.take(Loaded())
 
-    def kill(self) -> None:
-        """End without a word."""
+    def kill(self, late_s: float = 0.0) -> None:
+        """End without a word; those to whom this device had connected notice it so much later."""
         self.alive = False
-        self._network.leave(self)
+        self._network.leave(self, late_s)
 
     def stall(self, seconds: float) -> None:
         """Stand still, as a stopped process does: whatever happens is noticed afterwards."""

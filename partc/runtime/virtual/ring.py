@@ -80,9 +80,9 @@ class Ring:
         self.source = next(iter(roles.values())).source
         self.client = VirtualClient(roles[self.source], self.network)
 
-    def restart(self, name: str, pause_s: float) -> None:
-        """End a device without a word, and start it again after a pause."""
-        self.nodes[name].kill()
+    def restart(self, name: str, pause_s: float, late_s: float = 0.0) -> None:
+        """End a device without a word, which may show later (`Node.kill`), and start it again after a pause."""
+        self.nodes[name].kill(late_s)
         self.clock.after(pause_s, partial(self._start, name))
 
     def run(self, limit_s: float, until: Callable[[], bool] = lambda: False) -> None:

@@ -87,9 +87,10 @@ def test_who_is_blamed(pongs: dict[str, Pong], message: str, where: str | None) 
     """Whoever does not answer; else whoever computes."""
     schedule = schedule_of()
     ask(schedule)
+    end = 60.3 if any(answer.computing for answer in pongs.values()) else 5.3
     for device, answer in pongs.items():
-        schedule.patience.answered(device, answer, 2.0)
-    (error,) = told(Error, schedule.look(5.3))
+        schedule.patience.answered(device, answer, end - 3.3)
+    (error,) = told(Error, schedule.look(end))
     assert message in error.problem.message
     assert error.problem.where == where
 
@@ -138,3 +139,16 @@ def test_when_to_look_again() -> None:
     list(schedule.away(CLIENT_ROUTE, 1.2))
     list(schedule.look(1.3))
     assert schedule.due is None
+
+
+def test_a_device_that_computes_is_slow_and_not_gone() -> None:
+    """12 × as long, while it says so; what it said long ago does not count."""
+    schedule = schedule_of()
+    ask(schedule)
+    for now in (4.0, 8.0, 40.0):
+        schedule.patience.answered("b", pong(True, "computes for request 100"), now)
+        schedule.patience.answered("c", pong(), now)
+        assert told(Error, schedule.look(now + 2.0)) == []
+    schedule.patience.answered("c", pong(), 46.0)
+    (error,) = told(Error, schedule.look(46.1))
+    assert "no progress for 5.0 s in step 0: b does not answer" in error.problem.message
