@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from partc.runtime.shell.log import LogWriter
-from partc.serve.access import App, Receive, Scope, Send
+from partc.serve.access import App, Receive, Send
+from partc.serve.browsers import Scope
 
 OUTCOME = "partc.outcome"
 """Key of a scope under which a stream leaves its outcome: its status was told long before."""

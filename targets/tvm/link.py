@@ -139,7 +139,7 @@ def _check_room(folder: Path) -> None:
     if free < _SCRATCH_BYTES:
         raise UserError(
             f"no room for scratch files: {free / 1e6:.1f} MB, where {_SCRATCH_BYTES / 1e6:.0f} MB may be needed",
-            where=folder,
+            where=str(folder),
             hint="make room there, or set TMPDIR to another folder",
         )
 

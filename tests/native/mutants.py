@@ -164,7 +164,7 @@ def _message_changed(rng: random.Random, content: bytes) -> bytes:
 def _odd_value(rng: random.Random) -> Any:
     numbers = (number * sign for number in _LIMITS[:-1] for sign in (1, -1))
     fits = [number for number in numbers if -(2**63) <= number < 2**64]
-    others = [
+    others: list[Any] = [
         1.0,
         float("nan"),
         float("inf"),

@@ -73,20 +73,18 @@ from partc.runtime.core.actions import (
     Stalled,
     Tell,
 )  # fmt: skip
-from partc.runtime.core.changes import Changes
 from partc.runtime.core.commands import COMMANDS, Command, Compute, Leave, Send
 from partc.runtime.core.early import Early
 from partc.runtime.core.journal import NOTED, Journal
 from partc.runtime.core.links import Links
 from partc.runtime.core.liveness import soonest
 from partc.runtime.core.membership import Membership
-from partc.runtime.core.monitor import Monitor, RingMonitor
+from partc.runtime.core.monitor import Monitor
 from partc.runtime.core.patience import Wait
 from partc.runtime.core.preparation import Preparation
 from partc.runtime.core.reports import crossed, timings
 from partc.runtime.core.request import Script
 from partc.runtime.core.requests import Requests
-from partc.runtime.core.schedule import Schedule
 from partc.runtime.core.source import Source
 from partc.runtime.core.start import Start
 from partc.runtime.core.transfer import Transfer
@@ -111,20 +109,7 @@ class Device:
         self._early = Early()
         self.source: Source | None = None
         if role.is_source:
-            schedule = Schedule(
-                role,
-                start.patience_s,
-                start.rejoin_s,
-                start.linger_s,
-                start.first_request,
-                incomplete_since=now,
-            )
-            changes = Changes(
-                role, (role.placement, *start.contingencies), self.links.addresses, start.patience_s
-            )
-            monitor = RingMonitor(self.links, schedule)
-            self.source = Source(schedule, changes, self.links, self.membership, monitor)
-            schedule.absent = self.membership.absent(self.links.missing)
+            self.source = Source.of(role, start, self.links, self.membership, now)
 
     @property
     def deadline(self) -> float | None:

@@ -445,7 +445,6 @@ class Schedule:
         for job in self._stepping if is_whole else ():
             yield job.progress.expires(self.patience.of(job, len(self._running), now))
             yield max(job.progress.since, self._asked_at) + self.floor_s / 4
-        for job in self._reporting.values():
-            yield job.progress.expires(_REPORT_S)
+        yield from (job.progress.expires(_REPORT_S) for job in self._reporting.values())
         if self.absent:
             yield from map(self._most_awaited, self._waiting)

@@ -32,6 +32,7 @@ from partc.format.messages import (
     Watch,
 )
 from partc.format.placement import read_placement
+from partc.format.role import Role
 from partc.runtime.core.actions import (
     Action,
     Adopt,
@@ -51,6 +52,7 @@ from partc.runtime.core.liveness import soonest
 from partc.runtime.core.membership import Membership
 from partc.runtime.core.monitor import RingMonitor
 from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.start import Start
 
 Report = Ready | Unready | Fail | Timings | Crossed | Pong | Prepared | Sensed
 """Messages of devices to the source."""
@@ -69,6 +71,16 @@ class Source:
     monitor: RingMonitor
     _unready: dict[str, str] = field(default_factory=dict)
     """Device → the one to which its link is down."""
+
+    @classmethod
+    def of(cls, role: Role, start: Start, links: Links, membership: Membership, now: float) -> Source:
+        """The parts of a source that starts `now`; every other device is still to come."""
+        schedule = Schedule(
+            role, start.patience_s, start.rejoin_s, start.linger_s, start.first_request, incomplete_since=now
+        )
+        changes = Changes(role, (role.placement, *start.contingencies), links.addresses, start.patience_s)
+        schedule.absent = membership.absent(links.missing)
+        return cls(schedule, changes, links, membership, RingMonitor(links, schedule))
 
     def decided(
         self, action: Stalled | Hold | Broken | Mended | Replaced | Adopt, now: float
