@@ -174,9 +174,11 @@ class _Names:
 
     def of(self, key: str) -> tuple[str, str | None]:
         """The parameter that a tensor belongs to, and the converter's pattern that takes it there."""
+        name: str
+        pattern: str | None
         name, pattern = rename_source_key(key, self.renamings, self.converters, self.prefix, self.wanted)
         if name not in self.wanted and key in self.wanted:
-            return rename_source_key(key, [], [], base_model_prefix=self.prefix, meta_state_dict=self.wanted)
+            name, pattern = rename_source_key(key, [], [], self.prefix, self.wanted)
         return name, pattern
 
 

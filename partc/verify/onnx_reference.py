@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from partc.config.model import ModelConfig, OnnxFile
 from partc.errors import ModelError
-from partc.verify.reference import Reference, Shapes
+from partc.verify.modules import Shapes
+from partc.verify.reference import Reference
 
 if TYPE_CHECKING:
     import onnx
@@ -56,7 +57,7 @@ class OnnxReference(Reference):
         needed = origins(wanted.values(), known, _MOST_NODES)
         tensors = {**inputs, **self.tensors(inputs, needed, model)}
         found = compute(wanted, tensors, self._graph.opset, _MOST_NODES)
-        return {name: [found[name]] for name in shapes if found.get(name) is not None}
+        return {name: [tensor] for name in shapes if (tensor := found.get(name)) is not None}
 
     def tensors(
         self, inputs: Mapping[str, Array], names: set[str], model: onnx.ModelProto | None = None

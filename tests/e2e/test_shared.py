@@ -234,8 +234,9 @@ def report_on(model: Model, ring: DirectRing, prompt: list[int], count: int) -> 
     found = Original(model.reference, "float32").pieces(Answer(prompt, result), crossed)
     order = order_of(placement)
     cuts = [
-        CutError(*place, *found[place], named[place[0]].text)
+        CutError(*place, *error, named[place[0]].text)
         for place in sorted(found, key=lambda one: order[one])
+        if (error := found[place]) is not None
     ]
     return Report([Case("", None, None, 0.0)], cuts, TOLERANCE, 1.0)
 

@@ -141,6 +141,13 @@ def _file(name: str, content: bytes | Callable[[bytes], bytes]) -> Callable[[Pat
     return make
 
 
+def _file_renamed(name: str, other: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        (folder / name).rename(folder / other)
+
+    return make
+
+
 def _sharded(change: Callable[[dict[str, Tensors], dict[str, str]], None]) -> Callable[[Path], None]:
     """Two shards and their index, which `change` may alter before they are written."""
 
@@ -262,7 +269,7 @@ ODDITIES: dict[str, Oddity] = {
     "whole file beside a stale index": Oddity(_stale_index, EQUAL),
     "pickle beside safetensors": Oddity(_file("pytorch_model.bin", b"\x80\x02"), EQUAL),
     "pickle alone": Oddity(
-        lambda folder: (folder / _WHOLE).rename(folder / "pytorch_model.bin") and None, "pickle"
+        _file_renamed(_WHOLE, "pytorch_model.bin"), "pickle"
     ),
     "fewer layers in config.json": Oddity(_config(num_hidden_layers=1), r"layer 1, but.*1 layers.*ignore_tensors"),
     "fewer layers, left out on purpose": Oddity(
@@ -299,7 +306,7 @@ ODDITIES: dict[str, Oddity] = {
         _tensors(lambda tensors: tensors.update({_HEAD: tensors[_HEAD].to(torch.float8_e4m3fn)})), "F8_E4M3"
     ),
     "folder of an adapter": Oddity(
-        lambda folder: (folder / "config.json").rename(folder / "adapter_config.json") and None,
+        _file_renamed("config.json", "adapter_config.json"),
         r"adapter \(LoRA\).*merge",
     ),
     "pointer of git-lfs for weights": Oddity(_file(_WHOLE, LFS), "pointer of git-lfs.*git lfs pull"),

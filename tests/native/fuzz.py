@@ -139,7 +139,7 @@ def _compared(given: argparse.Namespace) -> str:
     end = time.monotonic() + given.seconds
 
     def go_on(inputs: int) -> bool:
-        return inputs < given.runs if given.runs else time.monotonic() < end
+        return inputs < int(given.runs) if given.runs else time.monotonic() < end
 
     return differential.compare(compile_native("dev"), given.seed, go_on)
 
