@@ -73,10 +73,10 @@ def test_a_record_that_is_being_written_is_not_seen(tmp_path: Path) -> None:
 
 
 def test_nothing_stays_where_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, *_: Any, **__: Any) -> int:
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         write(tmp_path)
     assert list((tmp_path / "runs").iterdir()) == []

@@ -54,11 +54,10 @@ def test_a_build_that_cannot_be_written_in_goes_without(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, data: bytes) -> int:
-        path.touch()
+    def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("os.fsync", full)
     with told_in_file(tmp_path, "127.0.0.1:7", insecure=False):
         assert running_ring(tmp_path) is None
         assert list((tmp_path / "runs").iterdir()) == []
