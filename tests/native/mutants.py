@@ -154,7 +154,7 @@ def _message_changed(rng: random.Random, content: bytes) -> bytes:
     """A header with a value replaced, an entry left out or repeated, or numbers and lengths in longer forms."""
     try:
         data = msgpack.unpackb(content, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException):
+    except (ValueError, TypeError, msgpack.UnpackException):
         return content
     if rng.random() < 0.7:
         _change(rng, rng.choice([*_parts(data)] or [[]]), _odd_value(rng))
