@@ -107,7 +107,7 @@ def ring_text() -> str:
     """The ring of `tests.runtime.living`: the builds of its devices, its placement, and those without one of them."""
     made = living.roles(mirrored=True)
     data = {
-        "builds": [build_json(role.build) for role in made.values()],
+        "builds": [build_json(seal_build(role.build)) for role in made.values()],
         "contingencies": [
             placement_json(living.placement_of(each, mirrored=True)) for each in living.WITHOUT
         ],
