@@ -63,7 +63,16 @@ def test_an_interrupt_at_any_moment_of_a_runner(tmp_path: Path) -> None:
     code = f"{_START}import sys; from partc.runtime.__main__ import main; sys.exit(main())"
     device = language_model("null").write(tmp_path / "build") / "devices" / "a"
     peers = [f"--peer={name}=127.0.0.1:9" for name in "bc"]
-    arguments = ("--bundle", str(device), "--insecure", "--listen", "127.0.0.1:0", *peers)
+    arguments = (
+        "--bundle",
+        str(device),
+        "--insecure",
+        "--listen",
+        "127.0.0.1:0",
+        "--log-level",
+        "none",
+        *peers,
+    )
     for delay in (*(0.02 * step for step in range(15)), 0.5, 1.0):
         process = _start(code, tmp_path, *arguments)
         time.sleep(delay)

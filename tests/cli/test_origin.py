@@ -49,7 +49,8 @@ def test_a_build_of_which_only_the_model_is_known(build: Path) -> None:
     [
         (b'{"model": "mo', "not valid JSON"),
         (b"", "not valid JSON"),
-        (b"\xff\xfe", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"\xff\xfe", "text in UTF-16"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[]", "no JSON object"),
         (b"{}", "`model` is missing"),

@@ -377,7 +377,6 @@ void Device::heard_from_source(const Heard& heard, double now, Actions& out) {
   } else if (const auto* commit = std::get_if<messages::Commit>(&message)) {
     if (const RolePtr role = preparation_.commit(*commit)) adopt(role, *commit, now, out);
   } else if (const auto* abort = std::get_if<messages::Abort>(&message)) {
-    out.push_back(dropped(*abort));
     preparation_.abort(*abort, out);
   } else if (const auto* sense = std::get_if<messages::Sense>(&message)) {
     monitor_.sense(*sense, out);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/journal.hpp"
 #include "format/message_parts.hpp"
 
 namespace partc::core {
@@ -107,7 +108,9 @@ void Preparation::adopt(RolePtr role, Actions& out) {
 }
 
 void Preparation::abort(const messages::Abort& abort, Actions& out) {
-  if (abort.epoch == epoch()) drop(out);
+  if (abort.epoch != epoch()) return;
+  out.push_back(dropped(abort));
+  drop(out);
 }
 
 /// The role to come. Throws Error: it does not fit the build.

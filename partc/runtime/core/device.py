@@ -351,7 +351,6 @@ class Device:
                 if role is not None:
                     yield from self._adopt(role, message, now)
             case messages.Abort():
-                yield self.journal.dropped(message)
                 yield from self.preparation.abort(message)
             case _:
                 assert_never(message)

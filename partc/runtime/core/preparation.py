@@ -25,6 +25,7 @@ from partc.format.placement import read_placement
 from partc.format.role import Role, check_role
 from partc.runtime.core.actions import Action, Tell
 from partc.runtime.core.commands import Load, Release
+from partc.runtime.core.journal import Journal
 from partc.runtime.core.links import Links
 from partc.runtime.core.patience import Wait, not_reached
 from partc.runtime.core.requests import Requests
@@ -156,6 +157,7 @@ class Preparation:
     def abort(self, abort: Abort) -> Iterator[Action]:
         """The source has given the change up."""
         if abort.epoch == self._epoch:
+            yield Journal.dropped(abort)
             yield from self._drop()
 
     # -- inner workings
