@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
-from partc.errors import UserError
-from partc.format.first_bytes import HEAD, refuse_other_kind
+from partc.errors import BundleError, UserError
+from partc.format.first_bytes import HEAD, kind_of
 
 MOST_BYTES = 64 << 20
 """No file that is read whole is larger, unless its reader says so."""
@@ -38,8 +38,12 @@ def read_plain_file(
             problem = _problem(os.fstat(file.fileno()), most_bytes)
             if problem is None:
                 content = file.read(most_bytes)
-                refuse_other_kind(content[:HEAD], str(path), refused)
-                return content
+                kind = kind_of(content[:HEAD])
+                if kind is None:
+                    return content
+                problem = f"this is {kind.what}"
+                # A file that partc has written is made again, whatever took its place.
+                hint = hint if issubclass(refused, BundleError) else kind.hint
     except IsADirectoryError:
         problem = "this is a folder, not a file"
     except (FileNotFoundError, NotADirectoryError):

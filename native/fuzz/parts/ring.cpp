@@ -135,6 +135,7 @@ void Node::perform(const Command& command) {
                    [&](const Draw&) { work(command); },
                    [&](const ReadSensors&) { later(0.0, SensorsRead{}); },
                    [&](const Announce&) {},
+                   [&](const Log&) {},
                    [&](const Leave&) {
                      is_alive = false;
                      network_.hang_up(*this);
