@@ -14,7 +14,7 @@ from pathlib import Path
 
 from partc import __version__
 from partc.errors import InternalError, PartcError, RunError
-from partc.format.address import EXAMPLE, address_fault, has_port
+from partc.format.address import has_port
 from partc.format.logs import FORMATS, LEVELS, NO_LEVEL
 from partc.printable import printable
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, MOST_S, REJOIN_S
@@ -231,8 +231,7 @@ def _say_last_words(error: Exception) -> None:
 
 def _address(text: str) -> str:
     if not has_port(text):
-        what, remedy = address_fault(text) or ("it is not HOST:PORT", f"write {EXAMPLE}")
-        raise argparse.ArgumentTypeError(f"{what}; {remedy}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
     return text
 
 

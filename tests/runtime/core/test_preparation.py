@@ -12,7 +12,7 @@ from partc.format.message_parts import Held, Opening, Problem, Reached, Sampling
 from partc.format.messages import Abort, Commit, Prepared, Want
 from partc.format.placement import Placement, seal_placement
 from partc.runtime.core.actions import Action
-from partc.runtime.core.commands import Connect, Load, Release, Send
+from partc.runtime.core.commands import Connect, Load, Log, Release, Send
 from partc.runtime.core.links import Links
 from partc.runtime.core.patience import Wait
 from partc.runtime.core.preparation import Preparation, State
@@ -312,6 +312,7 @@ def test_abort(is_loaded: bool) -> None:
     assert list(end.end.abort(abort(2))) == [], "of another change"
     actions = list(end.end.abort(abort(1)))
     actions += [] if is_loaded else list(end.end.loaded())
+    assert actions.pop(0) == Log("dropped", {"epoch": 1, "cause": "lost-peer", "reason": "x"})
     assert actions == [Release(("p2",))]
     assert end.end.state is State.NONE
     assert end.end.commit(commit(without_c(1))) is None
