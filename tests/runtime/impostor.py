@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from pathlib import Path
 from typing import Self
 
-from partc.format.messages import AnyMessage, Hello, Message
+from msgspec.structs import replace
+
+from partc.format.messages import AnyMessage, Data, Hello, Message
 from partc.format.role import load_role
 from partc.runtime.core.events import Connected, Received
 from partc.runtime.shell.keys import load_client_keys, load_device_keys
 from partc.runtime.shell.limits import client_frame_limit
 from partc.runtime.shell.transport import Transport
 from tests.runtime.bundles import PLAN
+
+_SESSIONS = count(1)
+"""A receiver goes on with a session that it knows, so each impostor begins one of its own."""
 
 
 class Impostor:
@@ -23,7 +29,7 @@ class Impostor:
         keys = load_client_keys(build) if name == "client" else load_device_keys(build / "devices" / name)
         self.transport = Transport(keys, client_frame_limit(role), 5.0)
         self.transport.connect(target, address)
-        self.target, self.name = target, name
+        self.target, self.name, self.session = target, name, next(_SESSIONS)
         self.placement = bytes.fromhex(role.placement_id)
         self.until(Connected)
 
@@ -42,12 +48,16 @@ class Impostor:
         raise AssertionError(f"no {kind.__name__}")
 
     def send(self, message: Message, *frames: bytes) -> None:
+        """Send a message; data belongs to this impostor's session."""
+        if isinstance(message, Data):
+            message = replace(message, session=self.session)
         self.transport.send(self.target, message, frames)
 
     def greet(self, name: str, plan: str = PLAN) -> AnyMessage:
         """Say hello; the answer."""
         digest = bytes.fromhex(plan)
-        self.send(Hello(name=name, session=1, plan=digest, placement=self.placement, epoch=0, incarnation=1))
+        build = {"plan": digest, "placement": self.placement, "epoch": 0}
+        self.send(Hello(name=name, session=self.session, incarnation=1, **build))  # type: ignore[arg-type]
         return self.answer()
 
     def answer(self) -> AnyMessage:

@@ -244,7 +244,7 @@ def _check_healed(scenario: Scenario, ring: Ring) -> None:
         raise Violation(f"devices left: {gone}")
     prompts: Prompts = ((1, 2, 3, 4, 5),)
     # A device whose connection broke may have a request that is over, until its slot is taken again.
-    count = _roles(scenario.ring, scenario.shared)[ring.source].model.max_requests if scenario.shared else 1
+    count = _roles(scenario.ring, scenario.shared)[ring.source].model.max_requests
     answers = [ring.client.submit(prompts, 4, reuse=scenario.shared) for _ in range(count)]
     ring.run(ring.clock.now + _HEAL_S, until=lambda: all(answer.done for answer in answers))
     for answer in answers:

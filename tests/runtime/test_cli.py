@@ -115,7 +115,7 @@ def test_wrong_input_is_exit_code_1(
         ): "192.0.2.7:1: without encryption",
     }
     for arguments, message in cases.items():
-        code, error = refused(runners, arguments, capsys)
+        code, error = refused(runners, (*arguments, "--log-level", "none"), capsys)
         assert code == 1
         assert error.startswith("error: ")
         assert message in error

@@ -19,6 +19,7 @@ import pytest
 from partc.errors import BundleError, InternalError, PartcError, RunError
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, LocalSettings, launch_local
+from partc.runtime.core.liveness import COMPUTING_FACTOR
 from partc.runtime.shell.keys import make_keys
 from tests.runtime.bundles import HIDDEN, LENGTH, language_model, reseal
 from tests.runtime.null_tokens import null_tokens
@@ -97,15 +98,15 @@ def test_a_stopped_device(build: Path, victim: str, runners: Runners) -> None:
 
 
 def test_a_device_that_hangs_but_answers_sockets(build: Path, tmp_path: Path, runners: Runners) -> None:
-    """Its loop computes for ever while ZeroMQ's own thread keeps the connections alive."""
+    """It computes for ever and answers all the same: for longer than the longest step is thought to take."""
     env = patched_engines(tmp_path / "hang", "time.sleep(60)", "b")
     launch = runners.patched("b").launch
-    with launch(build, floor_s=FLOOR_S, rejoin_s=0.0, env=env) as ring, ring.client() as client:
+    with launch(build, floor_s=FLOOR_S / 2, rejoin_s=0.0, env=env) as ring, ring.client() as client:
         began = time.monotonic()
-        with pytest.raises(RunError, match=r"no progress for 1\.0 s in step 0: .*b computes") as caught:
+        with pytest.raises(RunError, match=r"no progress for 6\.0 s in step 0: .*b computes") as caught:
             client.generate([1], 2)
         assert (caught.value.where, caught.value.cause) == ("b", "stalled")
-        assert time.monotonic() - began < FLOOR_S + SLACK_S
+        assert time.monotonic() - began < COMPUTING_FACTOR * FLOOR_S / 2 + SLACK_S
 
 
 def test_a_bug_in_a_runner_is_told_with_its_traceback(build: Path, tmp_path: Path, runners: Runners) -> None:
