@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from partc.cli import main as cli
 from partc.cli.tables import show, table
 from partc.errors import RunError
-from partc.printable import printable
+from partc.printable import one_line, printable
 from partc.runtime import cli as runner_cli
 
 TITLE = "\x1b]0;owned\x07\x9b2J"
@@ -29,6 +29,11 @@ def test_other_texts_stay_as_they_are() -> None:
     assert printable("é\t字\n😀 \\x1b") == "é\t字\n😀 \\x1b"
     assert printable(TITLE) == SHOWN
     assert printable("a\ud800b") == "a\ufffd\ufffd\ufffdb"
+
+
+def test_texts_neither_turn_nor_end_a_line_of_a_log() -> None:
+    assert printable("a\u202egpj.exe\u2066\u2028") == r"a\u202egpj.exe\u2066\u2028"
+    assert one_line("a\tb\nc\u2028d", 6) == r"a\x09b\x0ac\u2028"
 
 
 def test_an_error_of_a_device_is_shown_without_its_commands_to_the_terminal(

@@ -47,7 +47,7 @@ def test_texts_of_others_stay_on_one_line_and_tell_a_terminal_nothing() -> None:
     for form in (text_line, json_line):
         line = form(BY_NAME["refused"], "laptop", fields, TIME)
         assert line.isprintable()
-        assert "?[2Ja?b?c?xx" in line
+        assert r"\x1b[2Ja\x0ab\u202ec\x9bxx" in (line if form is text_line else json.loads(line)["reason"])
         assert len(line) < LONGEST_VALUE + 200
 
 
