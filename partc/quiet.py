@@ -6,10 +6,13 @@ warnings back, for those who work on partc.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 
 _LEVELS = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -30,3 +33,25 @@ def quieten_libraries() -> None:
     # A few libraries set filters of their own when they are imported; what passes them is not shown either.
     warnings.showwarning = lambda *arguments, **options: None
     logging.lastResort = logging.NullHandler()
+
+
+def quieten_transformers() -> None:
+    """No warnings and no progress bars of transformers: partc has its own."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """No word of what runs in the block: neither warnings nor a log, nor what it prints."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    sink = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
