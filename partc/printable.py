@@ -7,6 +7,7 @@ command to the terminal: set its title, clear it, answer in the user's name.
 from __future__ import annotations
 
 import re
+import sys
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """C0 but tabs and line ends, DEL, C1; separators of lines, and marks that turn the direction of what follows."""
@@ -25,6 +26,11 @@ def printable(text: str) -> str:
 def one_line(text: str, most: int) -> str:
     """The first `most` characters of a text, printable; tabs and line ends stand as escapes, too."""
     return printable(text[:most]).replace("\t", _escape("\t")).replace("\n", _escape("\n"))
+
+
+def note(text: str) -> None:
+    """A line `note: …` on standard error."""
+    print(printable(f"note: {text}"), file=sys.stderr, flush=True)
 
 
 def _escape(found: re.Match[str] | str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.config.devices import DevicesConfig
@@ -57,7 +57,7 @@ def note_missing(client: Client, build: Path, wanted: Collection[Name]) -> None:
         facts = of_ring(facts, status)
     for one in missing(facts, "run"):
         if one.name in wanted:
-            click.echo(f"note: {one.sentence}", err=True)
+            note(one.sentence)
 
 
 def _status(client: Client) -> RingStatus | None:

@@ -25,6 +25,7 @@ from partc.cli.options import (
     runner_options,
     seconds,
 )
+from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.format.build import Model
@@ -336,7 +337,7 @@ def _record(build: Path, plan_id: str, results: Sequence[Result], started: datet
     try:
         write_record(build, plan_id, results, started, local=local)
     except OSError as error:
-        click.echo(f"note: the run is not recorded: {error.strerror or error}", err=True)
+        note(f"the run is not recorded: {error.strerror or error}")
         click.echo(f"  hint: let {build / 'runs'} be written, or say --no-record", err=True)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partc.cli.options import FILE, example, json_option, refuse
+from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.cli.status_feed import Line
@@ -116,7 +117,7 @@ def _whole(lines: Iterator[Line]) -> Iterator[Line]:
             continue
         if missing:
             names = ", ".join(missing)
-            click.echo(f"note: no figures of {names} came within {_MOST_ONCE_S:g} s", err=True)
+            note(f"no figures of {names} came within {_MOST_ONCE_S:g} s")
         yield line
         return
 

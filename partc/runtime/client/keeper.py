@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import selectors
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from partc.errors import Cause, PartcError, RunError
-from partc.printable import printable
+from partc.printable import note
 from partc.runtime.shell.process import RunnerProcess, failure_of
 
 MOST_DEATHS = 5
@@ -142,7 +141,7 @@ class Keeper:
         death = self._note(name, code, process)
         first, _, _ = death.error.message.partition("\n")
         what_next = "it stays dead" if death.is_final else "it is started again"
-        print(printable(f"note: {first.rstrip(':')}; {what_next}"), file=sys.stderr, flush=True)
+        note(f"{first.rstrip(':')}; {what_next}")
         if not death.is_final:
             process.forward()
             process.close()
