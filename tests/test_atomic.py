@@ -26,7 +26,7 @@ MOVES = {"partc/atomic.py", "partc/bundle/workspace.py"}
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What is flushed and moved, in order."""
+    """Files that are flushed and moved, in order."""
     made: list[str] = []
     flush, rename, replace = os.fsync, os.rename, os.replace
 

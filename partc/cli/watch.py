@@ -26,7 +26,7 @@ _LATE_S = 2.0
 _ONCE_S = 0.25
 """Time between two looks of `--once`."""
 _MOST_ONCE_S = 5.0
-"""How long `--once` waits for figures."""
+"""Time that `--once` waits for figures."""
 
 
 @click.command(

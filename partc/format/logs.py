@@ -22,7 +22,7 @@ SERVER = "server"
 Value = str | int | float
 """Of a field; a float is a time in seconds, and written with three decimals."""
 Where = Literal["device", "source", "server"]
-"""Who tells of an event: any device, the source of a ring, or `partc serve`."""
+"""Teller of an event: any device, the source of a ring, or `partc serve`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ _PREFLIGHT_S = b"600"
 
 @dataclass(frozen=True)
 class Browsers:
-    """What pages may do."""
+    """Rights of web pages."""
 
     origins: frozenset[str]
     """Other origins whose pages may use the API."""

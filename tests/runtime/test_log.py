@@ -131,7 +131,7 @@ def test_a_ring_is_silent_where_no_log_is_wanted(build: Path, capfd: pytest.Capt
 
 
 def lines_of(command: Sequence[str], *options: str) -> str:
-    """What a runner that has no bundle tells."""
+    """The output of a runner that has no bundle."""
     words = [*command, "--bundle", "none", *options]
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False).stderr
 

@@ -45,7 +45,7 @@ bool is_control(char letter) { return static_cast<unsigned char>(letter) < 0x20 
 
 std::string hex_escape(char letter) { return "\\x" + to_hex({&letter, 1}); }
 
-/// What `repr` writes for a control character of ASCII, a backslash or the quote; empty: the letter itself.
+/// The escape that `repr` writes for a control character of ASCII, a backslash or the quote; empty: the letter itself.
 std::string escape_of(char letter, char quote) {
   static constexpr std::string_view meant = "\n\r\t", names = "nrt";
   if (letter == quote || letter == '\\') return {'\\', letter};

@@ -87,7 +87,7 @@ class Exported:
     network: PreTrainedModel
     """The traced model, its parameters fake."""
     sources: dict[str, WeightExpr]
-    """Where the values of its parameters and stored buffers come from, by name."""
+    """Sources of the values of its parameters and stored buffers, by name."""
     outputs: tuple[str, ...]
     """Names of the graph's outputs, in order."""
     tensor: TensorInput | None = None
