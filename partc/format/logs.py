@@ -52,7 +52,7 @@ FIELDS: Mapping[str, str] = {
     "peer": "name of another device",
     "reason": "the reason, in words",
     "repeated": "steps that were computed again",
-    "request": "number of the request at the source, -1: it had not begun; at the server, one of its own",
+    "request": "number of the request at the source, -1: it had not begun",
     "ring": "name of a ring",
     "seconds": "seconds that it took",
     "status": "status of an answer by HTTP",

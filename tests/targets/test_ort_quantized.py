@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ort
 
 INT8 = (8, 0)
 TOLERANCE = {4: 0.02, 8: 0.03}
-"""Share of the largest result: activations are rounded to 8 bits, or to 7 where the processor is not known to have VNNI."""
+"""Share of the largest result: activations have 8 bits, or 7 where the processor is not known to have VNNI."""
 
 
 def leaf(key: str, bits: int, block: int, shape: str, step: str) -> str:
