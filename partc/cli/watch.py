@@ -137,7 +137,7 @@ def _shown(as_json: bool) -> Iterator[Callable[[Line], None]]:
     """How a line is shown: as JSON, in place on a terminal, or one table below the other."""
     from partc.cli.status_feed import write_line
     from partc.cli.status_table import status_blocks
-    from partc.cli.tables import show
+    from partc.cli.tables import printed, show
 
     if as_json:
         yield lambda line: click.echo(write_line(line))
@@ -149,4 +149,4 @@ def _shown(as_json: bool) -> Iterator[Callable[[Line], None]]:
 
         console = Console(highlight=False, emoji=False, markup=False)
         with Live(console=console, auto_refresh=False) as live:
-            yield lambda line: live.update(Group(*status_blocks(line)), refresh=True)
+            yield lambda line: live.update(Group(*map(printed, status_blocks(line))), refresh=True)

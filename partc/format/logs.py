@@ -6,7 +6,7 @@ is given it as `logs.gen.hpp`, and docs/logs.md is written from it. A field is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -141,6 +141,6 @@ def is_written(event: LogEvent, least: str) -> bool:
     return least != NO_LEVEL and LEVELS.index(event.level) >= LEVELS.index(least)
 
 
-def ranges_text(stretches: list[tuple[int, int]]) -> str:
+def ranges_text(stretches: Sequence[tuple[int, int]]) -> str:
     """Sub-modules as `0-4 9`."""
     return " ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in stretches)

@@ -51,7 +51,7 @@ class Worker:
             answer = process.stdout.readline()
         except (BrokenPipeError, ValueError):  # it has died, or was closed
             answer = b""
-        if not answer:
+        if not answer.endswith(b"\n"):  # it was killed, perhaps over its answer
             self._end()
             return None
         told: dict[str, Any] = json.loads(answer)
