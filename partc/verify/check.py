@@ -72,11 +72,7 @@ def verify_build(
     types = _types(build, built)
     if config.quantize is None:
         _refuse_text(text)
-        progress("load original", 0, 1)
-        expected = Original(
-            open_reference(config, built.role.model.start_tokens, built.disable), built.role.model.dtype
-        )
-        progress("load original", 1, 1)
+        expected = _original(config, built, progress)
         report = _compare(build, expected, asked, types, settings, progress)
         return replace(report, note=rounding_note(report, built.role.model.dtype))
     if config.task in (*WITH_SOURCE, *WITH_MEDIA):
@@ -94,6 +90,14 @@ def verify_build(
         report = _compare(build, uncut, asked, types, settings, progress)
         found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built))
+
+
+def _original(config: ModelConfig, built: Build, progress: Progress) -> Original:
+    progress("load original", 0, 1)
+    model = built.role.model
+    found = Original(open_reference(config, model.start_tokens, built.disable), model.dtype)
+    progress("load original", 1, 1)
+    return found
 
 
 def _refuse_text(text: Path | None) -> None:

@@ -122,8 +122,10 @@ class Keeper:
             selector.register(self._woken, selectors.EVENT_READ)
             for name, process in self.processes.items():
                 selector.register(process.output, selectors.EVENT_READ, name)
+            # Without a log nothing wakes this thread but what runners tell.
+            period = _FORWARD_S if any(each.forwards for each in self.processes.values()) else None
             while not self._ending.is_set():
-                for item, _ in selector.select(_FORWARD_S):
+                for item, _ in selector.select(period):
                     if item.data is not None and not self._ending.is_set():
                         self._read(item.data, selector)
                 for process in self.processes.values():
