@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 _LEVELS = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -35,17 +36,18 @@ def quieten_libraries() -> None:
     logging.lastResort = logging.NullHandler()
 
 
-def quieten_transformers() -> None:
-    """No warnings and no progress bars of transformers: partc has its own."""
-    from transformers.utils import logging as transformers_logging
+def quieten_transformers(log: Any) -> None:
+    """Silence warnings and progress bars of transformers: partc has its own.
 
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    `log`: the module transformers.utils.logging; the runner, which has no transformers, imports this one.
+    """
+    log.set_verbosity_error()
+    log.disable_progress_bar()
 
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """No word of what runs in the block: neither warnings nor a log, nor what it prints."""
+    """Keep back all words of the block: warnings, lines of a log, and what it prints."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     sink = io.StringIO()

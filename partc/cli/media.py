@@ -139,7 +139,7 @@ def _processor(build: Path, role: Role, kind: str) -> Any:
         raise RunError(
             "transformers is not installed", where=str(folder), hint=install_command("vision")
         ) from error
-    quieten_transformers()
+    quieten_transformers(transformers.utils.logging)
     try:
         return getattr(transformers, kind).from_pretrained(
             folder, trust_remote_code=False, local_files_only=True

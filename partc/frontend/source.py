@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+from transformers.utils import logging as transformers_logging
 
 from partc.config.model import CheckpointFolder, HubModel, RandomModel
 from partc.errors import ModelError
@@ -34,7 +35,7 @@ def open_source(model: CheckpointFolder | HubModel | RandomModel) -> Source:
     Raises:
         ModelError: unknown model type, unreadable config, custom code, or a hub that cannot be reached.
     """
-    quieten_transformers()
+    quieten_transformers(transformers_logging)
     if isinstance(model, RandomModel):
         return Source(
             _from_mapping(dict(model.config)), None, {"config": dict(model.config), "seed": model.seed}
