@@ -6,10 +6,14 @@ warnings back, for those who work on partc.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 _LEVELS = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -30,3 +34,26 @@ def quieten_libraries() -> None:
     # A few libraries set filters of their own when they are imported; what passes them is not shown either.
     warnings.showwarning = lambda *arguments, **options: None
     logging.lastResort = logging.NullHandler()
+
+
+def quieten_transformers(log: Any) -> None:
+    """Silence warnings and progress bars of transformers: partc has its own.
+
+    `log`: the module transformers.utils.logging; the runner, which has no transformers, imports this one.
+    """
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Keep back all words of the block: warnings, lines of a log, and what it prints."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    sink = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

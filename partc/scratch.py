@@ -1,7 +1,7 @@
-"""Scratch folders: `partc-KIND-*` in the system's folder for temporary files, locked as long as their process lives.
+"""Scratch folders: `partc-scratch-KIND-*` in the folder for temporary files, locked as long as their process lives.
 
 What a killed process leaves there is not locked any more; the next one of the same user that needs a scratch folder, of
-whichever kind, removes it.
+whichever kind, removes it. The name is one that nobody gives a folder of their own: `partc-build` beside it is kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-_PREFIX = "partc-"
+_PREFIX = "partc-scratch-"
 
 
 @contextmanager

@@ -148,7 +148,7 @@ def _call(graph: Graph | None) -> Run | None:
 
 
 def _whole(module: Module, token: Value | None) -> Whole:
-    """What a request of the graph is given and gets."""
+    """The inputs and results of a request of the graph."""
     inputs, outputs = module.graph.inputs, module.graph.outputs
     return Whole(
         given={value.name: not is_of_request(value) for value in inputs if not value.is_step},

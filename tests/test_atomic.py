@@ -26,7 +26,7 @@ MOVES = {"partc/atomic.py", "partc/bundle/workspace.py"}
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What is flushed and moved, in order."""
+    """Files that are flushed and moved, in order."""
     made: list[str] = []
     flush, rename, replace = os.fsync, os.rename, os.replace
 
@@ -171,11 +171,13 @@ def test_what_a_killed_process_left_goes_and_what_is_in_use_stays(there: Path) -
     alive, used = _begun()
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    foreign = there / "partc-notes.txt"
+    foreign, build = there / "partc-scratch-notes.txt", there / "partc-build"
     foreign.write_text("no folder")
+    build.mkdir(mode=0o700)
     assert left.exists(), "nobody cleans up after kill -9"
     with scratch.scratch_folder("test") as own:
-        assert {path.name for path in there.iterdir()} == {used.name, own.name, foreign.name}
+        found = {path.name for path in there.iterdir()}
+        assert found == {used.name, own.name, foreign.name, build.name}, "only scratch folders go"
     assert not own.exists()
     alive.kill()
     alive.communicate()

@@ -144,7 +144,7 @@ class Artifacts:
 
     @cached_property
     def _whole(self) -> Whole:
-        """What a request is given and gets."""
+        """The inputs and results of a request."""
         build = self.builds[self.compiled.source]
         return Whole(
             given={port.name: "sequence" in port.shape for port in build.inputs},

@@ -13,7 +13,7 @@ import click
 
 from partc.config.units import format_seconds
 from partc.errors import PartcError, UserError
-from partc.printable import printable
+from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.balance.ring import Order, RingBalancer
@@ -31,7 +31,7 @@ Tell = Callable[["Order", "Placed | PartcError"], None]
 def print_move(order: Order, outcome: Placed | PartcError) -> None:
     """A line about a move."""
     if isinstance(outcome, PartcError):
-        click.echo(printable(f"note: not moved: {order.text}: {outcome.message}"), err=True)
+        note(f"not moved: {order.text}: {outcome.message}")
         return
     took, stopped = format_seconds(outcome.seconds), format_seconds(outcome.stopped_s)
     click.echo(f"moved {order.text}; it took {took}, requests stood still for {stopped}", err=True)
@@ -58,12 +58,12 @@ def warned(tell: Tell, build: Path) -> Tell:
 
     if read_plan(build / PLAN_FILE)["answer"].get("method") != METHOD:
         return tell
-    notes = iter(["note: `place` in devices.yaml says where a ring begins; --no-balance keeps it there"])
+    notes = iter(["`place` in devices.yaml says where a ring begins; --no-balance keeps it there"])
 
     def told(order: Order, outcome: Placed | PartcError) -> None:
         tell(order, outcome)
-        if not isinstance(outcome, PartcError) and (note := next(notes, None)):
-            click.echo(printable(note), err=True)
+        if not isinstance(outcome, PartcError) and (text := next(notes, None)):
+            note(text)
 
     return told
 
@@ -84,7 +84,7 @@ def _balancer(build: Path) -> RingBalancer | None:
             return None
         artifacts = read_artifacts(build)
     except UserError as error:
-        click.echo(printable(f"note: nothing is balanced: {error}"), err=True)
+        note(f"nothing is balanced: {error}")
         return None
     return RingBalancer(artifacts) if any(len(piece.holders) > 1 for piece in artifacts.pieces) else None
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.config.devices import DevicesConfig
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from partc.runtime.client.client import Client
 
 _STATUS_S = 1.5
-"""How long a ring may take to tell of its runners; without that, nothing is said of them."""
+"""Time that a ring may take to tell of its runners; without that, nothing is said of them."""
 
 
 def build_facts(build: Path) -> Facts | None:
@@ -32,7 +32,7 @@ def build_facts(build: Path) -> Facts | None:
 
 
 def planned_lines(module: Module, devices: DevicesConfig) -> list[str]:
-    """What the ring of a plan cannot do."""
+    """Lines about the capabilities that the ring of a plan does not have."""
     from partc.format.capabilities import missing
     from partc.plan.cannot import planned_facts
 
@@ -40,7 +40,7 @@ def planned_lines(module: Module, devices: DevicesConfig) -> list[str]:
 
 
 def watched_lines(facts: Facts | None, status: RingStatus) -> list[str]:
-    """What a ring that is watched cannot do."""
+    """Lines about the capabilities that a ring which is watched does not have."""
     from partc.format.capabilities import missing, of_ring
 
     return [] if facts is None else [f"- {one.sentence}" for one in missing(of_ring(facts, status), "watch")]
@@ -57,7 +57,7 @@ def note_missing(client: Client, build: Path, wanted: Collection[Name]) -> None:
         facts = of_ring(facts, status)
     for one in missing(facts, "run"):
         if one.name in wanted:
-            click.echo(f"note: {one.sentence}", err=True)
+            note(one.sentence)
 
 
 def _status(client: Client) -> RingStatus | None:

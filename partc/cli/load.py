@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from partc.cli.progress import progress_bar
 from partc.errors import BundleError, UserError
 from partc.format.plain_files import decode, read_plain_text
+from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.format.role import Role
@@ -35,8 +34,8 @@ def load_model(model: str, cache: bool = True) -> Module:
         bar.start(f"import {config.name}")
         load = load_cached if cache else load_module
         module = load(config, progress=bar.update)
-    for note in notes_about(config.model):
-        click.echo(f"note: {note}", err=True)
+    for text in notes_about(config.model):
+        note(text)
     return module
 
 

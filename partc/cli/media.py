@@ -14,6 +14,7 @@ from partc.errors import RunError
 from partc.extras import install_command
 from partc.format.files import PREPROCESSOR_FOLDER
 from partc.format.media import USUAL_SIZE, argument_of, blank_picture
+from partc.quiet import quieten_transformers
 
 if TYPE_CHECKING:
     from partc.format.dtypes import Array
@@ -138,7 +139,7 @@ def _processor(build: Path, role: Role, kind: str) -> Any:
         raise RunError(
             "transformers is not installed", where=str(folder), hint=install_command("vision")
         ) from error
-    transformers.utils.logging.set_verbosity_error()
+    quieten_transformers(transformers.utils.logging)
     try:
         return getattr(transformers, kind).from_pretrained(
             folder, trust_remote_code=False, local_files_only=True

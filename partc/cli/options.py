@@ -6,12 +6,15 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from partc.format.logs import FORMATS, LEVELS, NO_LEVEL
 from partc.plan.strategies import ABOUT, STRATEGIES
+
+if TYPE_CHECKING:
+    from partc.runtime.shell.log import LogSettings
 
 _STRATEGIES = "; ".join(f"{name} ({ABOUT[name]})" for name in STRATEGIES)
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -90,7 +93,7 @@ def runner_options(command: _F) -> _F:
 
 
 def log_options(default: str) -> Callable[[_F], _F]:
-    """--log-level and --log-format: the log of the server, and of runners that it starts."""
+    """--log-level and --log-format: the log of runners that a command starts, and of the server."""
 
     def wrapped(command: _F) -> _F:
         command = click.option(
@@ -104,6 +107,13 @@ def log_options(default: str) -> Callable[[_F], _F]:
         )(command)  # fmt: skip
 
     return wrapped
+
+
+def log_of(level: str, form: str) -> LogSettings | None:
+    """The log of local runners by these options; None: there is none."""
+    from partc.runtime.shell.log import LogSettings
+
+    return None if level == NO_LEVEL else LogSettings(level, form)
 
 
 def refuse_runner_options(runner: str | None, patience: float | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partc.cli.options import FILE, example, json_option, print_json
-from partc.printable import printable
+from partc.printable import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def report_command(build: Path, output: Path | None, run: Path | None, as_json: 
     check_plan_path(build)
     subject = read_subject(build, run)
     for damaged in subject.skipped:
-        click.echo(printable(f"note: passed over: {damaged}"), err=True)
+        note(f"passed over: {damaged}")
     file = output or (build if build.is_dir() else build.parent) / _FILE
     check_file(file, "-o")
     write_report(subject, file)

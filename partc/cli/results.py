@@ -13,7 +13,7 @@ from rich.table import Table
 
 from partc.cli.tables import show, table
 from partc.config.units import format_bytes, format_seconds
-from partc.printable import printable
+from partc.printable import note, printable
 
 if TYPE_CHECKING:
     from partc.format.build import Model
@@ -74,7 +74,7 @@ def print_limits(results: Sequence[Result], model: Model) -> None:
     prompts = (rows[number][0].prompts[rows[number][1]] if rows[number][0].prompts else () for number in cut)
     room = min(model.max_sequence - len(model.before_answer(prompt)) for prompt in prompts)
     count = len(result.tokens[row])
-    click.echo(f"note: {which}stopped at the limit of {count} new tokens, not at an end", err=True)
+    note(f"{which}stopped at the limit of {count} new tokens, not at an end")
     more = (
         f"--tokens N for more, here at most {room}" if count < room else "compile with a larger max_sequence"
     )

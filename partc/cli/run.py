@@ -17,6 +17,7 @@ from partc.cli.options import (
     FILE,
     example,
     json_option,
+    log_of,
     log_options,
     print_json,
     refuse,
@@ -24,6 +25,7 @@ from partc.cli.options import (
     runner_options,
     seconds,
 )
+from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.format.build import Model
@@ -198,11 +200,9 @@ def run_command(
     from partc.cli.places import check_file
     from partc.cli.requests import check_task, pair_requests, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
-    from partc.format.logs import NO_LEVEL
     from partc.format.message_parts import Sampling
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.core.liveness import LEAST_PATIENCE_S
-    from partc.runtime.shell.log import LogSettings
 
     given = (*prompts, *token_ids, *images, *sounds)
     refuse(
@@ -237,7 +237,7 @@ def run_command(
         rejoin_s=rejoin,
         linger_s=linger,
         runner=runner,
-        log=None if log_level == NO_LEVEL else LogSettings(log_level, log_format),
+        log=log_of(log_level, log_format),
     )
     with (
         _client(build, connect, settings) as client,
@@ -337,7 +337,7 @@ def _record(build: Path, plan_id: str, results: Sequence[Result], started: datet
     try:
         write_record(build, plan_id, results, started, local=local)
     except OSError as error:
-        click.echo(f"note: the run is not recorded: {error.strerror or error}", err=True)
+        note(f"the run is not recorded: {error.strerror or error}")
         click.echo(f"  hint: let {build / 'runs'} be written, or say --no-record", err=True)
 
 

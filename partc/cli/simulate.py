@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partc.cli.options import FILE, Range, example, json_option, print_json
-from partc.printable import printable
+from partc.printable import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,8 +113,8 @@ def simulate_command(
     case, build = _read(plan)
     case = _changed(case, bandwidth, speed, efficiency)
     work = workflow(case, build)
-    for note in _idle(case, work, bandwidth, speed):
-        click.echo(printable(f"note: {note}"), err=True)
+    for idle in _idle(case, work, bandwidth, speed):
+        note(idle)
     in_flight = min(requests, build.max_requests) if build else requests
     count = case.tokens if tokens is None else tokens
     wanted = [mode, *(other for other in MODES if other != mode and compare)]

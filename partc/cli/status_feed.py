@@ -29,7 +29,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Device → seconds of computing in a step by the plan, where that is known."""
     ring: RingStatus
     cannot: list[str] = []
-    """What the ring cannot do, and why."""
+    """Lines about the capabilities that the ring does not have."""
     lost_s: float | None = None
     """Seconds for which the source has told nothing, where that is too long; `ring` is what it told last."""
 

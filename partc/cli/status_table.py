@@ -9,6 +9,7 @@ from rich.table import Table
 from partc.cli.status_feed import Line
 from partc.cli.tables import table
 from partc.config.units import format_bytes, format_seconds
+from partc.format.logs import ranges_text
 from partc.format.readings import LimitName, Readings
 from partc.format.status import Change, DeviceStatus
 
@@ -59,7 +60,7 @@ def _row(device: DeviceStatus, line: Line) -> Sequence[str]:
     return [
         device.device,
         state,
-        " ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in device.submodules),
+        ranges_text(device.submodules),
         _MISSING if measured is None else format_seconds(measured),
         _MISSING if planned is None else format_seconds(planned),
         _MISSING if vitals is None else str(vitals.queue),

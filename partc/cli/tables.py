@@ -31,10 +31,15 @@ def show(*blocks: Table | str, stderr: bool = False) -> None:
     )
     with out.capture() as captured:
         for block in blocks:
-            out.print(printable(block) if isinstance(block, str) else block)
+            out.print(printed(block))
     # Cells are padded with spaces, which would be noise in a file.
     lines = captured.get().splitlines()
     click.echo("\n".join(line.rstrip() for line in lines), file=stream)
+
+
+def printed(block: Table | str) -> Table | str:
+    """A table or a line without commands to the terminal."""
+    return printable(block) if isinstance(block, str) else block
 
 
 def table(
@@ -48,14 +53,14 @@ def table(
     """A table whose columns named in `right` are aligned to the right; the rest may wrap.
 
     Args:
-        title: the line above it.
+        title: the line above it; like the cells it may hold texts of others.
         columns: heads of the columns.
         rows: cells; they may hold texts of others: devices, servers, files.
         right: columns that are aligned to the right.
         tight: one space between columns instead of two.
     """
     result = Table(
-        title=title,
+        title=printable(title),
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partc.cli.options import FILE, example, json_option, print_json, refuse, runner_options
+from partc.cli.options import (
+    FILE,
+    example,
+    json_option,
+    log_of,
+    log_options,
+    print_json,
+    refuse,
+    runner_options,
+)
 
 if TYPE_CHECKING:
     from partc.runtime.client.runners import Runner
@@ -55,6 +64,7 @@ if TYPE_CHECKING:
     help="Leave out the cost of quantisation, which needs memory for the whole original.",
 )
 @runner_options
+@log_options("none")
 @json_option("the report")
 def verify_command(
     build: Path,
@@ -66,6 +76,8 @@ def verify_command(
     no_cost: bool,
     runner: Runner | None,
     patience: float | None,
+    log_level: str,
+    log_format: str,
     as_json: bool,
 ) -> None:
     """Run the original and the cut model in BUILD on the same inputs and compare tokens and every cut.
@@ -97,6 +109,7 @@ def verify_command(
             cost=not no_cost,
             runner=runner,
             patience_s=patience or LEAST_PATIENCE_S,
+            log=log_of(log_level, log_format),
             progress=bar.update,
         )
     if as_json:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partc.cli.options import FILE, example, json_option, refuse
+from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.cli.status_feed import Line
@@ -25,7 +26,7 @@ _LATE_S = 2.0
 _ONCE_S = 0.25
 """Time between two looks of `--once`."""
 _MOST_ONCE_S = 5.0
-"""How long `--once` waits for figures."""
+"""Time that `--once` waits for figures."""
 
 
 @click.command(
@@ -116,7 +117,7 @@ def _whole(lines: Iterator[Line]) -> Iterator[Line]:
             continue
         if missing:
             names = ", ".join(missing)
-            click.echo(f"note: no figures of {names} came within {_MOST_ONCE_S:g} s", err=True)
+            note(f"no figures of {names} came within {_MOST_ONCE_S:g} s")
         yield line
         return
 
@@ -136,7 +137,7 @@ def _shown(as_json: bool) -> Iterator[Callable[[Line], None]]:
     """How a line is shown: as JSON, in place on a terminal, or one table below the other."""
     from partc.cli.status_feed import write_line
     from partc.cli.status_table import status_blocks
-    from partc.cli.tables import show
+    from partc.cli.tables import printed, show
 
     if as_json:
         yield lambda line: click.echo(write_line(line))
@@ -148,4 +149,4 @@ def _shown(as_json: bool) -> Iterator[Callable[[Line], None]]:
 
         console = Console(highlight=False, emoji=False, markup=False)
         with Live(console=console, auto_refresh=False) as live:
-            yield lambda line: live.update(Group(*status_blocks(line)), refresh=True)
+            yield lambda line: live.update(Group(*map(printed, status_blocks(line))), refresh=True)

@@ -41,7 +41,7 @@ _WITHOUT_CONFIG = (
     ),
     _Kind("*.onnx", "a folder with ONNX files", "write `model: {onnx: FILE}` and `task: graph`"),
 )
-"""What a folder without config.json may be."""
+"""Kinds of folder without config.json."""
 
 
 def check_checkpoint(folder: Path, where: str, refused: type[UserError]) -> None:

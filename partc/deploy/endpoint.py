@@ -32,7 +32,7 @@ class Endpoint:
     source: Runner
     """The source's runner, which it connects to."""
     files: tuple[str, ...]
-    """What it reads, as paths below the build; without the keys that it shows the source."""
+    """The files that it reads, as paths below the build; without the keys that it shows the source."""
 
 
 def read_endpoint(build: Path, runners: Sequence[Runner]) -> Endpoint | None:

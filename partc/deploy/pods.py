@@ -1,4 +1,4 @@
-"""What all pods of partc have in common: no rights, and keys that their user alone can read."""
+"""Parts that all pods of partc have in common: no rights, and keys that their user alone can read."""
 
 from __future__ import annotations
 

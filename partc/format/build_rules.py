@@ -1,4 +1,4 @@
-"""What holds of every build.json beyond the types of its keys."""
+"""Rules of build.json beyond the types of its keys."""
 
 from __future__ import annotations
 

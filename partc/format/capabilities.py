@@ -1,4 +1,4 @@
-"""What a ring cannot do, and why: one table of capabilities, each with the reason for which it is missing.
+"""Capabilities of a ring: one table, each with the reason for which it may be missing.
 
 `partc plan` and `compile` show what follows from the plan, `run`, `serve` and `watch` what follows from the build and
 from the runners as well. Nothing is decided here.
@@ -66,11 +66,11 @@ class Missing:
 
     name: Name
     sentence: str
-    """What does not happen, and why."""
+    """A line for the user: the capability, and the reason."""
 
 
 def facts_of(roles: Mapping[str, Role]) -> Facts:
-    """The facts of a build, of the roles of all its devices; raises KeyError where the source's is missing."""
+    """The facts of a build, of the roles of all its devices, the source among them."""
     source = next(role for role in roles.values() if role.is_source)
     model, ring = source.model, source.ring
     in_ring = [role for name, role in roles.items() if name in ring]
@@ -105,7 +105,7 @@ def of_ring(facts: Facts, status: RingStatus) -> Facts:
 
 
 def missing(facts: Facts, holder: Holder) -> list[Missing]:
-    """The capabilities that a ring does not have, for whoever holds it, with the reasons."""
+    """The capabilities that a ring does not have, with the reasons that count for its holder."""
     found = ((name, reason(facts, holder)) for name, reason in CAPABILITIES.items())
     return [Missing(name, sentence) for name, sentence in found if sentence is not None]
 

@@ -50,7 +50,7 @@ KINDS = (
         _starts(b"GGUF"),
     ),
 )
-"""What is told from its first bytes."""
+"""Kinds of file, by their first bytes."""
 
 
 def kind_of(head: bytes) -> Kind | None:

@@ -6,7 +6,7 @@ is given it as `logs.gen.hpp`, and docs/logs.md is written from it. A field is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -22,7 +22,7 @@ SERVER = "server"
 Value = str | int | float
 """Of a field; a float is a time in seconds, and written with three decimals."""
 Where = Literal["device", "source", "server"]
-"""Who tells of an event: any device, the source of a ring, or `partc serve`."""
+"""Teller of an event: any device, the source of a ring, or `partc serve`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ FIELDS: Mapping[str, str] = {
     "peer": "name of another device",
     "reason": "the reason, in words",
     "repeated": "steps that were computed again",
-    "request": "number of the request at the source, -1: it had not begun; at the server, one of its own",
+    "request": "number of the request at the source, -1: it had not begun",
     "ring": "name of a ring",
     "seconds": "seconds that it took",
     "status": "status of an answer by HTTP",
@@ -141,6 +141,6 @@ def is_written(event: LogEvent, least: str) -> bool:
     return least != NO_LEVEL and LEVELS.index(event.level) >= LEVELS.index(least)
 
 
-def ranges_text(stretches: list[tuple[int, int]]) -> str:
+def ranges_text(stretches: Sequence[tuple[int, int]]) -> str:
     """Sub-modules as `0-4 9`."""
     return " ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in stretches)

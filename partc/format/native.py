@@ -101,17 +101,20 @@ def files() -> dict[str, str]:
     return found
 
 
+_TABLES_HEAD = (
+    HEADER,
+    "#pragma once",
+    "",
+    "#include <array>",
+    "#include <cstdint>",
+    "#include <string_view>",
+    "",
+)
+"""The head of a file of tables."""
+
+
 def _facts() -> str:
-    lines = [
-        HEADER,
-        "#pragma once",
-        "",
-        "#include <array>",
-        "#include <cstdint>",
-        "#include <string_view>",
-        "",
-    ]
-    lines += ["namespace partc {", ""]
+    lines = [*_TABLES_HEAD, "namespace partc {", ""]
     for name, value in _FACTS.items():
         kind = "std::string_view" if isinstance(value, str) else "std::uint64_t"
         lines.append(f"inline constexpr {kind} {name} = {_literal(value)};")
@@ -133,16 +136,7 @@ def _facts() -> str:
 
 def _logs() -> str:
     """The table of events of a log."""
-    lines = [
-        HEADER,
-        "#pragma once",
-        "",
-        "#include <array>",
-        "#include <cstdint>",
-        "#include <string_view>",
-        "",
-    ]
-    lines += ["namespace partc {", "", "/// One event of a log.", "struct LogEvent {"]
+    lines = [*_TABLES_HEAD, "namespace partc {", "", "/// One event of a log.", "struct LogEvent {"]
     lines += ["  std::string_view name;", "  std::uint64_t level;  // index in LOG_LEVELS"]
     lines += ["  std::string_view sentence;  // `{field}` stands for the value of a field", "};", ""]
     for name, words in (("LOG_LEVELS", (*logs.LEVELS, logs.NO_LEVEL)), ("LOG_FORMATS", logs.FORMATS)):

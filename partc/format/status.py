@@ -80,7 +80,7 @@ class DeviceStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     away_s: Seconds | None = None
     """Seconds since its connection ended; null: it is connected, or never was."""
     losses: Count = 0
-    """How often it was lost since the source started: its connection ended, or it was silent for too long."""
+    """Number of times that it was lost since the source started: its connection ended, or it was silent too long."""
     shares: bool = False
     """Whether its runner takes steps of several requests."""
 

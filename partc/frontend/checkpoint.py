@@ -138,7 +138,7 @@ class Checkpoint(Weights):
 
 
 def stored_names(network: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """What a checkpoint of `network` holds, by name: parameters, tied ones too, and persistent buffers."""
+    """The tensors that a checkpoint of `network` holds, by name: parameters, tied ones too, and persistent buffers."""
     persistent = network.state_dict().keys()
     buffers = {name: buffer for name, buffer in network.named_buffers() if name in persistent}
     return {**dict(network.named_parameters(remove_duplicate=False)), **buffers}
@@ -161,7 +161,7 @@ class Located:
 
 
 class _Names:
-    """What transformers calls the tensors of a checkpoint once they are loaded into a network."""
+    """Names that transformers gives the tensors of a checkpoint when it loads them into a network."""
 
     def __init__(self, network: PreTrainedModel) -> None:
         mapping = get_model_conversion_mapping(network)

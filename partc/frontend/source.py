@@ -16,6 +16,7 @@ from partc.config.model import CheckpointFolder, HubModel, RandomModel
 from partc.errors import ModelError
 from partc.frontend.folder import check_folder, model_folder
 from partc.frontend.quantized import refuse_quantized
+from partc.quiet import quieten_transformers
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def open_source(model: CheckpointFolder | HubModel | RandomModel) -> Source:
     Raises:
         ModelError: unknown model type, unreadable config, custom code, or a hub that cannot be reached.
     """
-    quieten()
+    quieten_transformers(transformers_logging)
     if isinstance(model, RandomModel):
         return Source(
             _from_mapping(dict(model.config)), None, {"config": dict(model.config), "seed": model.seed}
@@ -42,12 +43,6 @@ def open_source(model: CheckpointFolder | HubModel | RandomModel) -> Source:
     folder = model_folder(model)
     check_folder(folder)
     return Source(_from_folder(folder), folder)
-
-
-def quieten() -> None:
-    """No warnings and no progress bars of transformers: partc has its own."""
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
 
 
 def _from_mapping(data: dict[str, Any]) -> PretrainedConfig:

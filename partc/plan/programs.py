@@ -36,14 +36,14 @@ class Calls:
 
 @dataclass(frozen=True)
 class Whole:
-    """What a request of the whole model is given and gets."""
+    """The inputs and results of a request of the whole model."""
 
     given: Mapping[str, bool]
     """Input of a request → whether a step brings a new value of it; others come in the first step alone."""
     on_devices: frozenset[str]
     """Inputs that every device has by itself in every step: positions."""
     results: tuple[str, ...]
-    """What the source hands to the client."""
+    """Values that the source hands to the client."""
     sample: Sample | None
     """The choice of the next token, which then is the result; None: the model does not generate."""
     order: Sequence[str] = ()

@@ -38,13 +38,15 @@ _FOREIGN_SITES = (b"cross-site", b"same-site")
 _API = ("/v1/", "/health")
 """Paths for pages of other origins; the page, and so its token, is not among them."""
 _EXPOSED = f"{IGNORED_HEADER}, retry-after".encode()
+_PORTS = {"http": 80, "https": 443}
+"""Scheme → its port, which browsers leave out."""
 _PREFLIGHT_S = b"600"
 """Time for which a browser may remember what it was told."""
 
 
 @dataclass(frozen=True)
 class Browsers:
-    """What pages may do."""
+    """Rights of web pages."""
 
     origins: frozenset[str]
     """Other origins whose pages may use the API."""
@@ -128,12 +130,31 @@ def read_origins(given: Sequence[str]) -> frozenset[str]:
 def _read_origins(given: Sequence[str]) -> Iterator[str]:
     hint = "give scheme and host of the page, as in https://chat.example or http://localhost:3000"
     for text in given:
-        parts = urlsplit(text.rstrip("/"))
         if text == "*":
             raise ConfigError("every page could use this server", where="--cors-origin *", hint=hint)
-        if not (parts.scheme and parts.netloc) or parts.path or parts.query or "@" in parts.netloc:
+        origin = _read_origin(text)
+        if origin is None:
             raise ConfigError("this is no origin", where=f"--cors-origin {text}", hint=hint)
-        yield f"{parts.scheme}://{parts.netloc}".lower()
+        yield origin
+
+
+def _read_origin(text: str) -> str | None:
+    """An origin as browsers write it; None: the text is none."""
+    try:
+        parts = urlsplit(text.rstrip("/"))
+        port = parts.port
+    except ValueError:  # brackets that do not close, a port that is no number
+        return None
+    if (
+        not (parts.scheme and parts.hostname)
+        or parts.path
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
+        return None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}" + ("" if port in (None, _PORTS.get(parts.scheme)) else f":{port}")
 
 
 def _origin(headers: Headers) -> str | None:

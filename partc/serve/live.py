@@ -39,7 +39,7 @@ class Live:
     statuses: dict[str, RingStatus] = field(default_factory=dict)
     """Ring → how it was last, while somebody looks."""
     log: RingLog = field(default_factory=RingLog)
-    """What the log tells of the rings."""
+    """The log of the rings."""
     _known: dict[str, tuple[float, RingStatus]] = field(default_factory=dict)
     """Ring → when it was last told how it is, and how."""
     _watchers: set[asyncio.Event] = field(default_factory=set)

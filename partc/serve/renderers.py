@@ -2,7 +2,7 @@
 
 Messages come from anybody, and a template may take long for some of them. So a conversation has `QUICK_S` of the
 processor in one of several processes; one that needs more is begun again in the other lane, where it has
-`render.SECONDS` and waits for others like it alone. Whoever sends such ones slows down their own kind.
+`render.SECONDS` and waits for others like it alone. Such ones slow down their own kind alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Worker:
             answer = process.stdout.readline()
         except (BrokenPipeError, ValueError):  # it has died, or was closed
             answer = b""
-        if not answer:
+        if not answer.endswith(b"\n"):  # it was killed, perhaps over its answer
             self._end()
             return None
         told: dict[str, Any] = json.loads(answer)

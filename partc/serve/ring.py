@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 import threading
 import traceback
 from asyncio import AbstractEventLoop
@@ -30,6 +29,7 @@ from typing import Literal, Protocol, TypeVar
 from partc.errors import PartcError, RunError
 from partc.format.placement import Placement
 from partc.format.status import RingStatus
+from partc.printable import note
 from partc.runtime.client.client import Client
 from partc.runtime.client.placing import Answered
 from partc.runtime.client.results import Result, Tokens
@@ -189,7 +189,7 @@ class RingThread:
                 reason = failure
             else:
                 return
-            print(f"note: {reason.message}; the ring is opened anew", file=sys.stderr, flush=True)
+            note(f"{reason.message}; the ring is opened again")
             self._tell_state("lost", reason)
             self._give_back(reason)
             self._ending.wait(pause)
@@ -213,7 +213,7 @@ class RingThread:
             except RunError as error:
                 if not _is_loss(error):
                     raise
-                print(f"note: {error.where or 'ring'}: {error.message}", file=sys.stderr, flush=True)
+                note(f"{error.where or 'ring'}: {error.message}")
                 self._settle()
                 self._tell_state("lost", error)
                 self._give_back(error)
@@ -229,7 +229,7 @@ class RingThread:
                 if not _is_loss(error):
                     raise
                 if not told:
-                    print(f"note: {error.message}; trying again", file=sys.stderr, flush=True)
+                    note(f"{error.message}; trying again")
                     told = True
             self._ending.wait(_AGAIN_S)
         return None

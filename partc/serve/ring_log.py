@@ -1,4 +1,4 @@
-"""What the log of a server tells of its rings: their states, and what their sources tell."""
+"""The rings in the log of a server: their states, and the changes that their sources tell."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ServerSettings:
     temperature: float
     limits: Limits
     log: LogSettings = field(default_factory=LogSettings)
-    """What is written to standard error of what happens."""
+    """The log, on standard error."""
     lets_move: bool = False
     """Whether clients may move sub-modules even if others than this machine's may ask."""
     origins: frozenset[str] = frozenset()

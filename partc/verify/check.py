@@ -15,6 +15,7 @@ from partc.pipeline.contract import Progress, no_progress
 from partc.runtime.client.launch import LocalSettings, launch_local
 from partc.runtime.client.runners import Runner
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
+from partc.runtime.shell.log import LogSettings
 from partc.scratch import scratch_folder
 from partc.verify.cost import choose_measurement
 from partc.verify.expectation import Expectation, Original, SameQuantization
@@ -38,6 +39,7 @@ def verify_build(
     cost: bool = True,
     runner: Runner | None = None,
     patience_s: float = LEAST_PATIENCE_S,
+    log: LogSettings | None = None,
     progress: Progress = no_progress,
 ) -> Report:
     """Compare the ring of `build`, started on this machine, with the model that it must equal.
@@ -55,6 +57,7 @@ def verify_build(
         cost: measure it at all, which takes the whole original in memory.
         runner: see `LocalSettings`.
         patience_s: the shortest time without progress after which a device counts as gone, seconds.
+        log: the log of the ring, on standard error; None: there is none.
         progress: called as cases are done.
 
     Raises:
@@ -64,16 +67,12 @@ def verify_build(
     """
     config, built = read_origin(build, model), read_build(build)
     asked = Requests(prompts, tokens)
-    settings = LocalSettings(runner=runner, floor_s=patience_s)
+    settings = LocalSettings(runner=runner, floor_s=patience_s, log=log)
     _check_same(config, built, build)
     types = _types(build, built)
     if config.quantize is None:
         _refuse_text(text)
-        progress("load original", 0, 1)
-        expected = Original(
-            open_reference(config, built.role.model.start_tokens, built.disable), built.role.model.dtype
-        )
-        progress("load original", 1, 1)
+        expected = _original(config, built, progress)
         report = _compare(build, expected, asked, types, settings, progress)
         return replace(report, note=rounding_note(report, built.role.model.dtype))
     if config.task in (*WITH_SOURCE, *WITH_MEDIA):
@@ -91,6 +90,14 @@ def verify_build(
         report = _compare(build, uncut, asked, types, settings, progress)
         found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built))
+
+
+def _original(config: ModelConfig, built: Build, progress: Progress) -> Original:
+    progress("load original", 0, 1)
+    model = built.role.model
+    found = Original(open_reference(config, model.start_tokens, built.disable), model.dtype)
+    progress("load original", 1, 1)
+    return found
 
 
 def _refuse_text(text: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""What each module of a network computes in a forward pass, by the name of the module."""
+"""Tensors that the modules of a network compute in a forward pass, by the names of the modules."""
 
 from __future__ import annotations
 

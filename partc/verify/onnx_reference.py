@@ -141,7 +141,7 @@ class OnnxReference(Reference):
         return ModelError(
             f"onnxruntime cannot run the original: {first}",
             where=str(self.path),
-            hint="does it run in onnxruntime by itself? If not, mend or export it again, and compile that",
+            hint="does it run in onnxruntime by itself? If not, correct or export it again, and compile that",
         )
 
 

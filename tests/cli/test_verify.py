@@ -99,3 +99,10 @@ def test_mistakes(
     assert shown.out == ""
     assert message in " ".join(shown.err.split())
     assert "Traceback" not in shown.err
+
+
+def test_the_log_of_the_ring(small: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["compile", "model.yaml", "--target", "devices.yaml"]) == 0
+    run(["verify", "build", "--log-level", "info", "--log-format", "json"])
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    assert {"complete", "request-ended"} <= {line["event"] for line in lines}

@@ -231,3 +231,23 @@ def test_a_look_waits_for_figures_and_says_where_none_came(
     row = next(line.split() for line in shown.out.splitlines() if line.split()[:1] == ["b"])
     assert row[1] == "silent"
     assert set(row[3:]) == {"-"}
+
+
+def test_a_terminal_gets_no_command_of_a_ring(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from msgspec.structs import replace
+
+    from partc.cli import watch
+    from partc.cli.status_feed import Line
+    from partc.format.status import Change, RingStatus
+
+    change = Change(epoch=1, age_s=0.0, cause="\x1b]0;owned\x07", stopped_s=0.0)
+    ring = RingStatus(epoch=1, placement="p", devices=(), changes=(change,))
+    line = Line(time="\x1b]0;owned\x07", planned_s={}, ring=ring)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    with watch._shown(as_json=False) as show:
+        show(line)
+        show(replace(line, lost_s=1.0))
+    assert "\x1b]" not in capsys.readouterr().out

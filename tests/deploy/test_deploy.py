@@ -191,7 +191,7 @@ def _runner(name: str) -> Runner:
 def test_systemd_takes_the_units(
     build: Path, name: str, most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the programs where the printed commands put them."""
+    """A machine with the programs where the printed commands put them."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for program in ("partc", "partc-runner"):

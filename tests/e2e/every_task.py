@@ -101,7 +101,7 @@ class Made:
 
     task: str
     folder: Path
-    """With model.yaml, devices.yaml and build."""
+    """A folder with model.yaml, devices.yaml and build."""
 
     @property
     def build(self) -> Path:

@@ -1,4 +1,4 @@
-"""What a ring cannot do, by facts of builds and of runners."""
+"""Capabilities that a ring does not have, by facts of builds and of runners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are something else than their name says are named as what they are, whoever reads them."""
+"""Files that are something else than their name says are named as what they are by every reader."""
 
 from __future__ import annotations
 

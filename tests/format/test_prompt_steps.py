@@ -20,7 +20,7 @@ def priced(row_costs: tuple[float, float], rows: tuple[int, ...] = SIZES) -> tup
 
 
 def cost_of(steps: list[int], sizes: tuple[Size, ...]) -> int:
-    """What the steps cost, each filled up to the next size."""
+    """The cost of steps, each filled up to the next size."""
     return sum(min(cost for rows, cost in sizes if rows >= step) for step in steps)
 
 

@@ -353,4 +353,4 @@ ODDITIES: dict[str, Oddity] = {
         _tensors(lambda t: t.update({k: v.bfloat16() for k, v in t.items() if "norm" not in k})), EQUAL
     ),
 }  # fmt: skip
-"""What is odd → the checkpoint, and what has to come of it."""
+"""Oddity → the checkpoint that has it, and the outcome."""

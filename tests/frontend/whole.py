@@ -14,7 +14,7 @@ from tests.families.check import devices_file
 
 
 def compile_and_verify(config: ModelConfig, folder: Path, tokens: int = 64) -> Report:
-    """What `partc verify` finds out about the build of `config`, made below `folder`."""
+    """The report of `partc verify` about the build of `config`, made below `folder`."""
     assert isinstance(config.model, CheckpointFolder)
     model = folder / "model.yaml"
     fields = {

@@ -54,7 +54,7 @@ class Block:
 
     @property
     def script(self) -> str:
-        """What a reader would type: of `console` the lines behind a prompt."""
+        """The lines that a reader would type: of `console` the lines behind a prompt."""
         if self.language == "sh":
             return self.text
         return "".join(f"{line[2:]}\n" for line in self.text.splitlines() if line.startswith("$ "))

@@ -128,5 +128,5 @@ AROUND: Mapping[str, Callable[[Surroundings], AbstractContextManager[None]]] = {
 
 
 def around(manual: str, made: Surroundings) -> AbstractContextManager[None]:
-    """What runs beside the blocks of a manual."""
+    """Processes beside the blocks of a manual."""
     return AROUND[manual](made) if manual in AROUND else nullcontext()

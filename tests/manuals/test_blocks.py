@@ -18,7 +18,7 @@ from tests.manuals.surroundings import OVERLAP, Surroundings, around, make_folde
 WITH_BLOCKS = [path for path in manuals() if any(_.has_commands and not _.reason for _ in blocks_of(path))]
 _LIMIT_S = 900
 _ENDED = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
-"""What a block starts in the background ends with it, and leaves its output."""
+"""Processes that a block starts in the background end with it, and leave their output."""
 
 
 @pytest.fixture(scope="module")

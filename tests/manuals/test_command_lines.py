@@ -18,7 +18,7 @@ MANUALS = [pytest.param(path, id=path.relative_to(ROOT).as_posix()) for path in 
 
 
 def refusal(words: Sequence[str]) -> str | None:
-    """What the command line's parser says against it; nothing is executed."""
+    """The complaint of the command line's parser; nothing is executed."""
     program, *arguments = words
     if program == "partc-runner":
         return _runner_refusal(arguments)

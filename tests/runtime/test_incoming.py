@@ -74,7 +74,7 @@ def test_the_longest_silent_one_gives_way() -> None:
 def test_every_end_is_told_once_and_of_its_own_connection(seed: int) -> None:
     """Connections come and go under three numbers, and are looked at now and then; some never prove whose they are.
 
-    Whoever has proven it greets at once.
+    A device that has proven it greets at once.
     """
     rng = random.Random(seed)
     incoming = Incoming(MANY)

@@ -47,7 +47,7 @@ def test_texts_of_others_stay_on_one_line_and_tell_a_terminal_nothing() -> None:
     for form in (text_line, json_line):
         line = form(BY_NAME["refused"], "laptop", fields, TIME)
         assert line.isprintable()
-        assert "?[2Ja?b?c?xx" in line
+        assert r"\x1b[2Ja\x0ab\u202ec\x9bxx" in (line if form is text_line else json.loads(line)["reason"])
         assert len(line) < LONGEST_VALUE + 200
 
 
@@ -131,7 +131,7 @@ def test_a_ring_is_silent_where_no_log_is_wanted(build: Path, capfd: pytest.Capt
 
 
 def lines_of(command: Sequence[str], *options: str) -> str:
-    """What a runner that has no bundle tells."""
+    """The output of a runner that has no bundle."""
     words = [*command, "--bundle", "none", *options]
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False).stderr
 

@@ -140,7 +140,18 @@ def test_the_token_of_the_page(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["*", "chat.example", "https://chat.example/page", "null", "https://u@h", ""]
+    "text",
+    [
+        "*",
+        "chat.example",
+        "https://chat.example/page",
+        "null",
+        "https://u@h",
+        "",
+        "http://[::1",
+        "http://a:b",
+        "http://a#b",
+    ],
 )
 def test_what_is_no_origin(text: str) -> None:
     from partc.serve.browsers import read_origins
@@ -153,7 +164,5 @@ def test_what_is_no_origin(text: str) -> None:
 def test_origins_are_read_as_browsers_write_them() -> None:
     from partc.serve.browsers import read_origins
 
-    assert read_origins(["HTTPS://Chat.Example/", "http://localhost:3000"]) == {
-        "https://chat.example",
-        "http://localhost:3000",
-    }
+    given = ["HTTPS://Chat.Example:443/", "http://localhost:3000", "http://[::1]:80"]
+    assert read_origins(given) == {"https://chat.example", "http://localhost:3000", "http://[::1]"}

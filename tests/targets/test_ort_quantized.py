@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ort
 
 INT8 = (8, 0)
 TOLERANCE = {4: 0.02, 8: 0.03}
-"""Of the largest result: activations are rounded to 8 bits, or to 7 where the processor is not known to have VNNI."""
+"""Share of the largest result: activations have 8 bits, or 7 where the processor is not known to have VNNI."""
 
 
 def leaf(key: str, bits: int, block: int, shape: str, step: str) -> str:
@@ -236,7 +236,7 @@ def test_an_accuracy_level_that_there_is_not(level: int) -> None:
 def test_products_of_8_bits_follow_the_processor(
     tmp_path: Path, rng: np.random.Generator, target: OrtTarget, zero: int
 ) -> None:
-    """Where products of 8 bits may overflow, activations have 7; the processor that compiles does not matter."""
+    """Activations have 7 bits where products of 8 may overflow; the processor that compiles does not matter."""
     target.check_options()
     run = session(product(40, 64, 8, 0), tmp_path, rng.standard_normal((40, 64)).astype(np.float32), target)
     (product_node,) = (node for node in run.graph.nodes if node.op == "com.microsoft.MatMulIntegerToFloat")

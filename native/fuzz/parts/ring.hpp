@@ -1,6 +1,6 @@
 /** A ring of cores in virtual time, for fuzz targets: `partc/runtime/virtual` in small.
 
-Connections carry messages both ways, in order; whoever opened one tries again when it breaks. One participant may be
+Connections carry messages both ways, in order; the side that opened one tries again when it breaks. One participant may be
 heard: all that it sends goes through a hook, which carries it, or something else, or nothing.
 */
 #pragma once

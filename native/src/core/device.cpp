@@ -383,7 +383,7 @@ void Device::heard_from_source(const Heard& heard, double now, Actions& out) {
   }
 }
 
-/// What this device does.
+/// The state of this device, as the answer to `ping`.
 messages::Pong Device::pong(std::uint64_t token) const {
   return {token, requests_.computing().has_value(), requests_.doing()};
 }

@@ -14,7 +14,7 @@
 
 namespace partc::core {
 
-/// What has happened so far, as far as later events need it.
+/// The past of a device, as far as later events need it.
 class Journal {
  public:
   /// The events of an action, in front of what follows from it.

@@ -42,7 +42,7 @@ class Transfer {
   void linked(const std::string& peer, Actions& out);
   /// A slot begins anew: rows that were written to it are gone.
   void reset(std::uint64_t slot);
-  /// What was fetched is of an earlier change.
+  /// Forget rows that were fetched for an earlier change.
   void forget();
   /// The change has come into force, or will not be: nobody may ask for rows any more.
   void end();

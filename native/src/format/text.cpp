@@ -43,23 +43,43 @@ bool is_within(char letter) { return (static_cast<unsigned char>(letter) & 0xC0)
 
 bool is_control(char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }
 
-/// What `repr` writes for a control character of ASCII, a backslash or the quote; empty: the letter itself.
+std::string hex_escape(char letter) { return "\\x" + to_hex({&letter, 1}); }
+
+/// The escape that `repr` writes for a control character of ASCII, a backslash or the quote; empty: the letter itself.
 std::string escape_of(char letter, char quote) {
   static constexpr std::string_view meant = "\n\r\t", names = "nrt";
   if (letter == quote || letter == '\\') return {'\\', letter};
   if (const std::size_t at = meant.find(letter); at != meant.npos) return {'\\', names[at]};
-  return is_control(letter) ? "\\x" + to_hex({&letter, 1}) : "";
+  return is_control(letter) ? hex_escape(letter) : "";
 }
 
-/// UTF-8 text with some of its letters written otherwise: those of ASCII that `escape` has a text for, and the controls
-/// from U+0080 to U+009F, whose second byte is their number.
+/// Bytes of the control beyond ASCII that UTF-8 text begins with; 0: none. Those are U+0080 to U+009F, separators of
+/// lines, and marks that turn the direction of what follows (U+2028 to U+202E, U+2066 to U+2069).
+std::size_t control_length(std::string_view text) {
+  const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+  const auto is_from = [&](std::size_t at, unsigned low, unsigned high) { return low <= byte(at) && byte(at) <= high; };
+  if (byte(0) == 0xC2) return is_from(1, 0x80, 0x9F) ? 2 : 0;
+  if (byte(0) != 0xE2) return 0;
+  return (byte(1) == 0x80 && is_from(2, 0xA8, 0xAE)) || (byte(1) == 0x81 && is_from(2, 0xA6, 0xA9)) ? 3 : 0;
+}
+
+/// The escape of such a control.
+std::string control_escape(std::string_view control) {
+  if (control.size() == 2) return hex_escape(control[1]);
+  const char low = static_cast<char>((control[1] & 3) << 6 | (control[2] & 0x3F));
+  return "\\u20" + to_hex({&low, 1});
+}
+
+/// UTF-8 text with some of its letters written otherwise: those of ASCII that `escape` has a text for, and all controls
+/// beyond ASCII.
 template <class Escape>
 std::string escaped(std::string_view text, Escape escape) {
   std::string found;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const bool is_c1 = text[at] == '\xC2' && at + 1 < text.size() && static_cast<unsigned char>(text[at + 1]) < 0xA0;
-    const std::string instead = is_c1 ? "\\x" + to_hex(text.substr(++at, 1)) : escape(text[at]);
-    found += instead.empty() ? std::string(1, text[at]) : instead;
+  while (!text.empty()) {
+    const std::size_t length = control_length(text);
+    const std::string instead = length == 0 ? escape(text.front()) : control_escape(text.substr(0, length));
+    found += instead.empty() ? std::string(1, text.front()) : instead;
+    text.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return found;
 }
@@ -105,8 +125,13 @@ std::string in_quotes(std::string_view text, std::size_t most) {
 
 std::string printable(std::string text) {
   return escaped(to_utf8(std::move(text)), [](char letter) {
-    return letter == '\n' || letter == '\t' || !is_control(letter) ? std::string() : "\\x" + to_hex({&letter, 1});
+    return letter == '\n' || letter == '\t' || !is_control(letter) ? std::string() : hex_escape(letter);
   });
+}
+
+std::string one_line(std::string text, std::size_t most) {
+  const std::string whole = to_utf8(std::move(text));
+  return escaped(shortened(whole, most), [](char letter) { return is_control(letter) ? hex_escape(letter) : ""; });
 }
 
 std::string to_utf8(std::string bytes) {

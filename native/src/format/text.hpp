@@ -18,10 +18,12 @@ std::size_t characters(std::string_view text);
 /// The first code points of UTF-8 text, none of them cut: `text[:most]` in Python.
 std::string_view shortened(std::string_view text, std::size_t most);
 /// Text of others in a message, `{text!r:.60}` in Python: controls, quotes and backslashes are escaped, and all is
-/// shortened. Letters beyond U+00A0 stay as they are; Python escapes those that cannot be printed, such as U+2028.
+/// shortened. Most letters beyond U+00A0 stay as they are; Python escapes all that cannot be printed, such as U+200B.
 std::string in_quotes(std::string_view text, std::size_t most = MOST_QUOTED);
-/// A text for a terminal: UTF-8, and controls but line ends and tabs as `\\x1b` (partc/printable.py).
+/// A text for a terminal: UTF-8, and controls but line ends and tabs as `\\x1b` or `\\u202e` (partc/printable.py).
 std::string printable(std::string text);
+/// Its first code points, in which tabs and line ends stand as escapes, too.
+std::string one_line(std::string text, std::size_t most);
 /// The same bytes where they are UTF-8; else with U+FFFD in place of each byte that is not.
 std::string to_utf8(std::string bytes);
 /// Appends a code point that is no half of a surrogate pair.

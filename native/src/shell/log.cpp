@@ -8,6 +8,7 @@
 #include "errors.hpp"
 #include "format/json.hpp"
 #include "format/logs.gen.hpp"
+#include "format/text.hpp"
 
 namespace partc::shell {
 namespace {
@@ -34,21 +35,6 @@ std::string now_text() {
   return text;
 }
 
-/** Text that others may have made, on one line, without what a terminal would obey. */
-std::string plain(const std::string& text) {
-  std::string found;
-  std::size_t count = 0;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    const bool goes_on = (byte & 0xC0) == 0x80;
-    if (!goes_on && ++count > LONGEST_VALUE) break;
-    const bool is_c1 = byte == 0xC2 && at + 1 < text.size() && static_cast<unsigned char>(text[at + 1]) < 0xA0;
-    if (is_c1) ++at;
-    found += is_c1 || byte < 0x20 || byte == 0x7F ? '?' : text[at];
-  }
-  return found;
-}
-
 std::string number_of(double number) {
   char text[64];
   std::snprintf(text, sizeof text, "%.3f", number);
@@ -56,7 +42,7 @@ std::string number_of(double number) {
 }
 
 std::string shown(const Value& value) {
-  if (const auto* text = value.as<std::string>()) return plain(*text);
+  if (const auto* text = value.as<std::string>()) return one_line(*text, LONGEST_VALUE);
   if (const auto* number = value.as<double>()) return number_of(*number);
   return compact_json(value);
 }
@@ -81,7 +67,8 @@ std::string sentence(const LogEvent& event, const Object& fields) {
 std::string member(std::string_view key, const Value& value) {
   const auto* text = value.as<std::string>();
   const auto* number = value.as<double>();
-  const std::string written = number != nullptr ? number_of(*number) : compact_json(text ? Value{plain(*text)} : value);
+  const Value printed = text == nullptr ? value : Value{one_line(*text, LONGEST_VALUE)};
+  const std::string written = number == nullptr ? compact_json(printed) : number_of(*number);
   return compact_json({std::string(key)}) + ":" + written;
 }
 

@@ -73,7 +73,7 @@ class When(Enum):
 
 
 class Right(NamedTuple):
-    """Who may send to whom."""
+    """A sender, a receiver, and the time at which a message may pass between them."""
 
     sender: Party
     receiver: Party

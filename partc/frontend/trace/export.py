@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import io
-import logging
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -61,6 +58,7 @@ from partc.frontend.trace.tracing import (
     tracing,
 )
 from partc.ir.weights import WeightExpr
+from partc.quiet import silenced
 
 OPSET = 24
 """Standard operators of exported graphs: the first version that has all of TensorScatter, Swish and RotaryEmbedding."""
@@ -89,7 +87,7 @@ class Exported:
     network: PreTrainedModel
     """The traced model, its parameters fake."""
     sources: dict[str, WeightExpr]
-    """Where the values of its parameters and stored buffers come from, by name."""
+    """Sources of the values of its parameters and stored buffers, by name."""
     outputs: tuple[str, ...]
     """Names of the graph's outputs, in order."""
     tensor: TensorInput | None = None
@@ -347,7 +345,7 @@ def _export(
     else:
         wrapped = WrappedTensors(network, tensor, traces.append, outputs)
         arguments, dynamic = wrapped.example(sizes.max_batch)
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), silenced():
         program = _trace(wrapped, arguments, dynamic)
         _check_trace(traces[-1], task, attention)
         if buffer is not None:
@@ -378,7 +376,7 @@ def _counted(network: PreTrainedModel, media: Media, max_sequence: int, layers: 
     """The same with its rows of features: the model is traced up to where it writes them."""
     wrapped = WrappedMultimodal(network, media, None, max_sequence, layers, lambda _: None, [], counts=True)
     try:
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), silenced():
             _trace(wrapped, *wrapped.example())
     except FeaturesFound as found:
         return replace(media, rows=found.rows)
@@ -404,17 +402,3 @@ def _example(wrapped: _Wrapped, sizes: Sizes) -> tuple[dict[str, Any], dict[str,
         arguments["token_type_ids"] = torch.zeros(3, 7, dtype=torch.int64)
         dynamic["token_type_ids"] = dynamic["input_ids"]
     return arguments, dynamic
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No word of the exporter: it speaks to authors of models, not to users of partc."""
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    sink = io.StringIO()
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import selectors
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from partc.errors import Cause, PartcError, RunError
-from partc.printable import printable
+from partc.printable import note
 from partc.runtime.shell.process import RunnerProcess, failure_of
 
 MOST_DEATHS = 5
@@ -123,8 +122,10 @@ class Keeper:
             selector.register(self._woken, selectors.EVENT_READ)
             for name, process in self.processes.items():
                 selector.register(process.output, selectors.EVENT_READ, name)
+            # Without a log nothing wakes this thread but what runners tell.
+            period = _FORWARD_S if any(each.forwards for each in self.processes.values()) else None
             while not self._ending.is_set():
-                for item, _ in selector.select(_FORWARD_S):
+                for item, _ in selector.select(period):
                     if item.data is not None and not self._ending.is_set():
                         self._read(item.data, selector)
                 for process in self.processes.values():
@@ -142,7 +143,7 @@ class Keeper:
         death = self._note(name, code, process)
         first, _, _ = death.error.message.partition("\n")
         what_next = "it stays dead" if death.is_final else "it is started again"
-        print(printable(f"note: {first.rstrip(':')}; {what_next}"), file=sys.stderr, flush=True)
+        note(f"{first.rstrip(':')}; {what_next}")
         if not death.is_final:
             process.forward()
             process.close()

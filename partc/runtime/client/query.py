@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,7 +42,7 @@ class Query:
     """Tokens of each sequence at most, the known ones included."""
     sampling: Sampling = GREEDY
     """The choice of tokens; a draw depends on the seed and on the position of the token alone."""
-    stop: Iterable[int] = ()
+    stop: Sequence[int] = ()
     """Token ids that end a sequence, besides the model's own."""
     ignore_eos: bool = False
     """Whether the model's own do not."""

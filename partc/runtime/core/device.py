@@ -423,7 +423,7 @@ class Device:
         return ()
 
     def _pong(self, token: int) -> messages.Pong:
-        """What this device does."""
+        """The state of this device, as the answer to `ping`."""
         busy = self.requests.computing is not None
         return messages.Pong(token=token, computing=busy, doing=self.requests.doing())
 

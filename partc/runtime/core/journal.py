@@ -52,7 +52,7 @@ NOTED = frozenset(
 
 @dataclass(slots=True)
 class Journal:
-    """What has happened so far, as far as later events need it."""
+    """The past of a device, as far as later events need it."""
 
     _away: dict[str, float] = field(default_factory=dict)
     """Device that was connected → when its connection ended."""

@@ -199,7 +199,7 @@ class Transfer:
             del self._fetches[key]
 
     def forget(self) -> None:
-        """What was fetched is of an earlier change."""
+        """Forget rows that were fetched for an earlier change."""
         self._fetches.clear()
         self._begun.clear()
 

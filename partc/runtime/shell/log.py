@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from partc.errors import InternalError
 from partc.format.logs import BY_NAME, NO_LEVEL, LogEvent, Value, is_written
+from partc.printable import one_line
 
 LONGEST_VALUE = 500
 """Characters of a field; others may have made its text."""
@@ -63,7 +64,7 @@ def text_line(event: LogEvent, device: str, fields: Mapping[str, Value], time: s
     """
     _check(event, fields)
     shown = {
-        name: f"{value:.3f}" if isinstance(value, float) else _plain(str(value))
+        name: f"{value:.3f}" if isinstance(value, float) else one_line(str(value), LONGEST_VALUE)
         for name, value in fields.items()
     }
     return f"{time} {event.level} {event.name} {device}: {event.sentence.format_map(shown)}"
@@ -86,11 +87,6 @@ def _json(value: Value) -> Value:
         case float():
             return round(value, 3)
         case str():
-            return _plain(value)
+            return one_line(value, LONGEST_VALUE)
         case _:
             return value
-
-
-def _plain(text: str) -> str:
-    """Text that others may have made, on one line, without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:LONGEST_VALUE])

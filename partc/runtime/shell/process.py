@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from partc.errors import InternalError, PartcError, RunError
 from partc.format.message_parts import Problem
+from partc.printable import note, printable
 from partc.runtime.shell.last_words import read_last_words
 
 LOOK_S = 1.0
@@ -88,7 +89,7 @@ class RunnerProcess:
         lines = came[: came.rfind(b"\n") + 1]
         self._forwarded += len(lines)
         if lines:
-            sys.stderr.write(lines.decode(errors="replace"))
+            sys.stderr.write(printable(lines.decode(errors="replace")))
             sys.stderr.flush()
 
     def close_streams(self) -> None:
@@ -145,7 +146,7 @@ class Waiting:
                 hint = f"let it go on: kill -CONT {process.popen.pid}"
                 raise RunError(message, where=name, hint=hint, cause="stalled")
         if now - self._began >= self._next_word:
-            print(f"note: waiting for {names}, {now - self._began:.0f} s", file=sys.stderr, flush=True)
+            note(f"waiting for {names}, {now - self._began:.0f} s")
             self._next_word *= 2
 
 

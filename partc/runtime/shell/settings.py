@@ -37,7 +37,7 @@ class Settings:
     stdio: bool = False
     """Take the peers from standard input, tell progress on standard output as JSON, end with the input."""
     log: LogSettings = field(default_factory=LogSettings)
-    """What is written to standard error of what happens."""
+    """The log, on standard error."""
 
 
 @contextlib.contextmanager

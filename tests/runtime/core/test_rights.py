@@ -46,7 +46,7 @@ def test_a_message_outside_its_right_changes_nothing(case: Case, data: st.DataOb
     message = data.draw(structs_of(case.kind))
     commands = device.on(Received(case.origin, None, message, [memoryview(bytes(8))]), 1.0)
     if case.is_answer:
-        # Whoever answers what nobody asked is not to be trusted: requests in flight end, or the client is told.
+        # A device that answers what nobody asked is not to be trusted: requests in flight end, or the client is told.
         told = {type(each.message) for each in commands if isinstance(each, Send)}
         assert told == (
             {Refuse} if case.sender == CLIENT else {Close, Error} if case.receiver == "a" else {Fail}
