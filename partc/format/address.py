@@ -59,6 +59,8 @@ def address_fault(text: str) -> tuple[str, str] | None:
         return f"`{text}` has an IPv6 address without brackets", f"write [{host}]:{port}"
     if not has_port(text) or int(port) == 0:
         right = f"{text}:{_PORT}" if ":" not in text and text else EXAMPLE
+        if text.isascii() and text.isdigit():
+            right = f"192.0.2.7:{text} or [2001:db8::7]:{text}"
         return f"`{text}` is not host:port", f"write {right}; ports are 1 to 65535"
     return _host_fault(text, host)
 

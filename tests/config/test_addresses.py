@@ -34,6 +34,7 @@ def test_right_addresses(address: str) -> None:
     ("address", "fault", "remedy"),
     [
         ("board", "is not host:port", "write board:5555"),
+        ("5601", "is not host:port", "write 192.0.2.7:5601"),
         ("192.0.2.7", "is not host:port", "write 192.0.2.7:5555"),
         ("192.0.2.7:0", "is not host:port", "1 to 65535"),
         ("192.0.2.7:70000", "is not host:port", "1 to 65535"),
