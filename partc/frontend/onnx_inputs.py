@@ -159,7 +159,7 @@ def _fixed_size(model: onnx.ModelProto, name: str) -> int | None:
     for value in given_inputs(model):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if name in (f"{value.name}.{axis}", plain_name(f"{value.name}_{axis}")):
-                return dim.dim_value
+                return int(dim.dim_value)
     return None
 
 
