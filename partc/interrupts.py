@@ -83,6 +83,8 @@ def _came(number: int, frame: FrameType | None) -> None:
 
 def _look(number: int, frame: FrameType | None) -> None:
     """Raise, unless a module is being imported."""
+    if not _asked:  # an alarm that somebody else set, which ends a process
+        _asked.append(number)
     if _imports(frame):
         _waited.append(_AGAIN_S)
         if sum(_waited) > _IMPORT_S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from partc.deploy.ssh import SshSettings
 
 _FOLDER = "/var/lib/partc"
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", re.ASCII)
+"""Names of images, `[REGISTRY/]NAME[:TAG][@DIGEST]`: what a manifest and a shell take."""
 
 
 @click.command(
@@ -119,6 +122,10 @@ def deploy_command(
     refuse(not runner.startswith("/"), f"--runner: {runner!r} is not an absolute path")
     refuse(system == "kubernetes" and not image, "--to kubernetes needs --image")
     refuse(system != "kubernetes" and image is not None, "--image goes with --to kubernetes")
+    refuse(
+        image is not None and not _IMAGE.fullmatch(image),
+        f"--image {image!r} is no name of an image, such as registry.example/partc:0.1",
+    )
     refuse(not is_adb and bool(phones or peers or forward), "--phone, --peer and --forward go with --to adb")
     refuse(applies and system == "kubernetes", "--apply is for systemd: kubectl applies the manifests")
     refuse(applies and system == "ray", "--apply is for systemd: partc fleet up starts a fleet")

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from partc.config.section import Section
 from partc.errors import ConfigError
-from partc.format.address import address_fault
+from partc.format.address import address_fault, is_every
 
 
 def read_address(section: Section) -> str | None:
@@ -17,6 +17,14 @@ def read_address(section: Section) -> str | None:
     address = section.text("address")
     if (fault := address_fault(address)) is not None:
         raise section.error(fault[0], "address", hint=fault[1])
+    host, _, port = address.rpartition(":")
+    if is_every(host):
+        raise section.error(
+            f"`{address}` is every interface of the device, and no address at which the others reach it",
+            "address",
+            hint=f"write an address such as 192.0.2.7:{port}, as the others reach it; "
+            f"`partc-runner --listen {address}` listens on every interface",
+        )
     return address
 
 

@@ -15,7 +15,7 @@ import yaml
 from partc.config.section import Path, Section, shorten
 from partc.errors import ConfigError
 from partc.format.json_text import MOST_LEVELS
-from partc.format.plain_files import read_plain_text
+from partc.format.plain_files import decode, read_plain_file
 
 _MOST_BYTES = 4 << 20
 
@@ -29,6 +29,10 @@ _Loader.add_implicit_resolver(
     re.compile(r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?[eE][-+]?[0-9]+$|^-?Infinity$|^NaN$"),
     list("-0123456789IN"),
 )
+
+
+_OLD_NUMBER = re.compile(r"[-+]?(0[0-7_]+)|[-+]?[0-9_]+(?::[0-9_.]+)+")
+"""Numbers of YAML 1.1 that look like others: `0256` is 174, and `1:30` is 90."""
 
 
 def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
@@ -47,7 +51,9 @@ def load_yaml(path: FilePath) -> Section:
         ConfigError: no such file, not UTF-8, broken YAML (with line and column), or not a mapping.
     """
     hint = "check the path; it is relative to the folder that you are in"
-    return parse_yaml(read_plain_text(path, ConfigError, hint, most_bytes=_MOST_BYTES), str(path))
+    content = read_plain_file(path, ConfigError, hint, most_bytes=_MOST_BYTES)
+    text = decode(content, str(path), ConfigError, "save it as UTF-8; editors offer this as an encoding")
+    return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, file: str) -> Section:
@@ -127,6 +133,12 @@ def _scalar(node: yaml.Node, file: str) -> object:
             f"the tag {node.tag} is not supported",
             where=f"{file}:{node.start_mark.line + 1}",
             hint="write a plain value, in quotes if it is a text",
+        )
+    if node.tag.endswith((":int", ":float")) and (base := _OLD_NUMBER.fullmatch(str(node.value))):
+        raise ConfigError(
+            f"YAML reads `{shorten(node.value)}` as a number to the base {60 if base[1] is None else 8}",
+            where=f"{file}:{node.start_mark.line + 1}",
+            hint="write it in digits without a leading 0 or colons, or in quotes if it is a text",
         )
     loader = _Loader("")
     try:

@@ -31,6 +31,14 @@ def is_six(address: str) -> bool:
     return address.startswith("[")
 
 
+def is_every(host: str) -> bool:
+    """Whether a host stands for all interfaces of a machine; an IPv6 one may stand in brackets."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return host == "*"
+
+
 def address_fault(text: str) -> tuple[str, str] | None:
     """The fault of a text that should be HOST:PORT, and the remedy; None where it has none."""
     if _SCHEME.match(text):
@@ -51,6 +59,8 @@ def address_fault(text: str) -> tuple[str, str] | None:
         return f"`{text}` has an IPv6 address without brackets", f"write [{host}]:{port}"
     if not has_port(text) or int(port) == 0:
         right = f"{text}:{_PORT}" if ":" not in text and text else EXAMPLE
+        if text.isascii() and text.isdigit():
+            right = f"192.0.2.7:{text} or [2001:db8::7]:{text}"
         return f"`{text}` is not host:port", f"write {right}; ports are 1 to 65535"
     return _host_fault(text, host)
 
@@ -73,7 +83,16 @@ def _host_fault(text: str, host: str) -> tuple[str, str] | None:
         return f"`{text}` has a zone, which IPv6 addresses alone have", f"write {EXAMPLE}"
     if not re.fullmatch(r"[A-Za-z0-9._-]+", host):
         return f"`{text}` is not host:port", f"write {EXAMPLE}"
+    if re.fullmatch(r"[0-9.]+", host) and not _is_four(host):
+        return f"`{text}` has no IPv4 address", "write four numbers of 0 to 255, such as 192.0.2.7:5555"
     return None
+
+
+def _is_four(host: str) -> bool:
+    try:
+        return isinstance(ipaddress.ip_address(host), ipaddress.IPv4Address)
+    except ValueError:
+        return False
 
 
 def _is_six(host: str) -> bool:

@@ -99,6 +99,7 @@ class Checkpoint(Weights):
                 self._refuse_missing(network, name, parameter, unused)
                 continue
             self._check_shape(name, source, tuple(parameter.shape))
+            self._check_kind(name, source, parameter)
             sources[name] = _cast(source, element_type(parameter).short)
         return sources
 
@@ -119,6 +120,15 @@ class Checkpoint(Weights):
                 f"{name} should be {list(shape)} by config.json, but is {list(source.shape)} in the checkpoint",
                 where=str(self._folder),
                 hint="config.json and the checkpoint do not belong together; download both again",
+            )
+
+    def _check_kind(self, name: str, source: SymbolicTensor, parameter: torch.Tensor) -> None:
+        """Refuse whole numbers for a parameter that has fractions: they stand for something else."""
+        if parameter.is_floating_point() and BY_SHORT[source.dtype].numpy.kind in "iub":
+            raise ModelError(
+                f"{name} is stored as whole numbers ({source.dtype})",
+                where=str(self._folder),
+                hint="give the checkpoint that it was made from, in float32, float16 or bfloat16",
             )
 
     def _refuse_clash(self, name: str, keys: Sequence[str]) -> None:

@@ -13,10 +13,12 @@ transformers computes a prompt again with other tables once it crosses the borde
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformers import PretrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from partc.config.model import ModelConfig
 from partc.errors import ModelError
@@ -35,6 +37,8 @@ def check_context(model: PretrainedConfig, config: ModelConfig) -> None:
     if not isinstance(positions, int) or positions <= 0:
         return
     kinds = _kinds(text)
+    for kind in kinds:
+        _check_numbers(kind)
     limit = min((_limit(kind, positions) for kind in kinds), default=positions)
     if limit >= config.max_sequence:
         return
@@ -49,9 +53,14 @@ def check_context(model: PretrainedConfig, config: ModelConfig) -> None:
             hint=f"write max_sequence: {limit} or less; tables of the types yarn and linear stay the same, "
             "if the model was trained for one of them",
         )
+    unknown = next((_type(kind) for kind in kinds if _type(kind) not in _KNOWN), None)
     scaling = (
         "" if kinds == [] else "; rope scaling of type yarn in config.json extends what it has positions for"
     )
+    if unknown is not None:
+        scaling = (
+            f"; the rope scaling in config.json is of the type {unknown!r}, which transformers does not have"
+        )
     raise ModelError(
         f"max_sequence is {config.max_sequence}, but the model has positions for {limit} tokens",
         where=config.sequence_place,
@@ -66,6 +75,21 @@ def _kinds(text: PretrainedConfig) -> list[_Rope]:
         return []
     nested: list[_Rope] = [value for value in parameters.values() if isinstance(value, dict)]
     return nested or [parameters]
+
+
+def _check_numbers(rope: _Rope) -> None:
+    """Refuse a scaling whose figures are none; transformers would compute with some of them."""
+    for key in ("factor", "original_max_position_embeddings"):
+        value = rope.get(key)
+        if value is None:
+            continue
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < math.inf:
+            raise ModelError(
+                f"{key} of the rope scaling should be a number above 0, but is {value!r}",
+                where=f"config.json: rope_scaling.{key}",
+                hint="write it without quotes, as the model was trained",
+            )
 
 
 def _type(rope: _Rope) -> str:
@@ -95,5 +119,6 @@ _LIMITS: dict[str, Callable[[_Rope, int], int]] = {
     "llama3": _scaled,
     "longrope": _short,
 }
+_KNOWN = {*ROPE_INIT_FUNCTIONS, "default"}
 _CHANGING = ("longrope", "dynamic")
 """Types of tables that depend on the length of the sequence."""

@@ -63,6 +63,11 @@ class OpenSize:
         return name if re.fullmatch(r"[A-Za-z_][\w.]*", name, re.ASCII) else f'"{name}"'
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """Names of `dims` that mean every size that the file calls so."""
+        return (self.text, plain_name(self.text)) if self.is_named else ()
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Names of `dims` that mean it, the most exact one first."""
         by_place = (self.own, plain_name(f"{self.input}_{self.axis}"))
@@ -86,7 +91,8 @@ def fix_inputs(model: onnx.ModelProto, config: ModelConfig, path: Path) -> dict[
             cannot have.
     """
     sizes = list(open_sizes(model))
-    _check_names(sizes, config, path)
+    _check_names(model, sizes, config, path)
+    _check_one_value(sizes, config, path)
     names = SymbolNames()
     limits: dict[str, int] = {}
     for size in sizes:
@@ -126,9 +132,15 @@ def constant_inputs(model: onnx.ModelProto, values: Mapping[str, object]) -> dic
     return {name: _tensor(kinds[name], value) for name, value in values.items()}
 
 
-def _check_names(sizes: list[OpenSize], config: ModelConfig, path: Path) -> None:
+def _check_names(model: onnx.ModelProto, sizes: list[OpenSize], config: ModelConfig, path: Path) -> None:
     known = {key for size in sizes for key in size.keys}
     for name in config.dims:
+        if name not in known and (fixed := _fixed_size(model, name)) is not None:
+            raise ModelError(
+                f"the size {name!r}, which `dims` in model.yaml names, is always {fixed}",
+                where=str(path),
+                hint="remove it from `dims`",
+            )
         if name not in known:
             has = ", ".join(dict.fromkeys(size.advised for size in sizes))
             near = difflib.get_close_matches(name, known, 1)
@@ -139,6 +151,30 @@ def _check_names(sizes: list[OpenSize], config: ModelConfig, path: Path) -> None
                 hint=f"{meant}its open sizes: {has}"
                 if has
                 else "all sizes of its inputs are fixed: remove it",
+            )
+
+
+def _fixed_size(model: onnx.ModelProto, name: str) -> int | None:
+    """The size that the file itself gives the axis of an input called `name`."""
+    for value in given_inputs(model):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if name in (f"{value.name}.{axis}", plain_name(f"{value.name}_{axis}")):
+                return int(dim.dim_value)
+    return None
+
+
+def _check_one_value(sizes: list[OpenSize], config: ModelConfig, path: Path) -> None:
+    """Refuse two names of one size with two values: one of them would be ignored."""
+    texts = {size.text for size in sizes if size.is_named}
+    words = {word for size in sizes for word in size.words}
+    for size in sizes:
+        others = texts - {size.text} if size.is_named else words
+        keys = [key for key in size.keys if key in config.dims and key not in others]
+        if len({(config.dims[key], key in config.exact) for key in keys}) > 1:
+            raise ModelError(
+                f"`dims` in model.yaml has two values for one size: {' and '.join(dict.fromkeys(keys))}",
+                where=str(path),
+                hint="keep one of them",
             )
 
 
@@ -190,8 +226,8 @@ def _tensor(given: ValueInfoProto, value: object) -> npt.NDArray[Any]:
     kind = given.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
     array = np.array(value)
-    if array.dtype == object:
-        raise ValueError("its lists have different lengths")
+    if array.dtype == object and dtype.kind != "f":
+        raise ValueError(f"{value} is no {dtype}")
     wide = array.astype(dtype)
     if dtype.kind in "iub" and not np.array_equal(wide, array):
         raise ValueError(f"{value} is no {dtype}")

@@ -118,7 +118,8 @@ def _not_used(network: PreTrainedModel, keys: Sequence[str], folder: Path) -> Mo
     )
     if of_layers and count:
         several = f"layers {of_layers[0]} to {of_layers[-1]}" if of_layers[1:] else f"layer {of_layers[0]}"
-        message = f"the checkpoint has tensors of {several}, but by config.json there are {count} layers"
+        has = f"{count} layer{'s' * (count > 1)}"
+        message = f"the checkpoint has tensors of {several}, but by config.json the model has {has}"
         hint = f"write the number of layers that the checkpoint has in config.json ({of_layers[-1] + 1})"
     else:
         message = f"the model does not use {len(keys)} tensor{'s' * (len(keys) > 1)} of the checkpoint"

@@ -51,8 +51,10 @@ class Told:
     alternatives: list[tuple[str, float]]
     is_whole: bool = True
     """Whether its text is its own: a character may lie in several tokens, of which the last one has the text."""
+    begin: int = 0
+    """Characters of the answer before it."""
     end: int = 0
-    """Characters of the answer up to its end."""
+    """Characters of the answer up to its end; one more than there are where its text is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class Answer:
             return self._add("")
         told, before = self._read(likely), self.stream.is_partial
         piece = self.stream.push(token)
+        if told is not None:
+            told.begin = self._pushed
         self._pushed += len(piece)
         if told is not None:
             told.is_whole = not (before or self.stream.is_partial)

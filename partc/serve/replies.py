@@ -156,5 +156,5 @@ def _text_logprobs(told: Sequence[Told]) -> Json | None:
         "tokens": [token.text for token in told],
         "token_logprobs": [token.logprob for token in told],
         "top_logprobs": [{**dict(token.alternatives), token.text: token.logprob} for token in told],
-        "text_offset": [token.end - len(token.text) for token in told],
+        "text_offset": [token.begin for token in told],
     }

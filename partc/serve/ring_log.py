@@ -24,14 +24,15 @@ class RingLog:
     """Ring → the last epoch that was told."""
 
     def is_in(self, ring: str, state: State, reason: str) -> None:
-        """A ring is in a state."""
+        """A ring is in a state; one that ends without a reason was told to, which is no news of the ring."""
         match state:
             case "ready":
                 self.log.write("ring-ready", {"ring": ring})
             case "lost" | "ended":
                 self._present.pop(ring, None)
                 self._epochs.pop(ring, None)
-                self.log.write(f"ring-{state}", {"ring": ring, "reason": reason})
+                if state == "lost" or reason:
+                    self.log.write(f"ring-{state}", {"ring": ring, "reason": reason})
             case "starting":
                 return
 

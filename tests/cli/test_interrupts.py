@@ -59,6 +59,13 @@ def test_a_signal_at_any_moment_of_a_command(number: int, code: int, tmp_path: P
     assert ended.count(code) >= 5
 
 
+def test_an_alarm_of_somebody_else_ends_a_process(tmp_path: Path) -> None:
+    process = _start(f"{_START}import time; time.sleep(60)", tmp_path)
+    process.send_signal(signal.SIGALRM)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (128 + signal.SIGALRM, "")
+
+
 def test_an_interrupt_at_any_moment_of_a_runner(tmp_path: Path) -> None:
     code = f"{_START}import sys; from partc.runtime.__main__ import main; sys.exit(main())"
     device = language_model("null").write(tmp_path / "build") / "devices" / "a"

@@ -34,6 +34,7 @@ def test_right_addresses(address: str) -> None:
     ("address", "fault", "remedy"),
     [
         ("board", "is not host:port", "write board:5555"),
+        ("5601", "is not host:port", "write 192.0.2.7:5601"),
         ("192.0.2.7", "is not host:port", "write 192.0.2.7:5555"),
         ("192.0.2.7:0", "is not host:port", "1 to 65535"),
         ("192.0.2.7:70000", "is not host:port", "1 to 65535"),
@@ -51,6 +52,8 @@ def test_right_addresses(address: str) -> None:
         ("[board]:5555", "no IPv6 address in its brackets", "192.0.2.7:5555"),
         ("192.0.2.7%eth0:5555", "IPv6 addresses alone", "192.0.2.7:5555"),
         ("my board:5555", "is not host:port", "192.0.2.7:5555"),
+        ("192.0.2.300:5555", "no IPv4 address", "192.0.2.7:5555"),
+        ("192.0.2:5555", "no IPv4 address", "192.0.2.7:5555"),
     ],
 )
 def test_faults_are_named(address: str, fault: str, remedy: str, tmp_path: Path) -> None:
@@ -102,3 +105,10 @@ def test_devices_without_links_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`c` has no link"):
         _load(tmp_path, three, "links: {a-b: {bandwidth: 1 Gbit/s, latency: 1 ms}}\n").require_links()
     _load(tmp_path, f"  a: {{{_FIGURES}}}\n").require_links()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:5555", "[::]:5555"])
+def test_every_interface_is_no_address_for_others(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _load(tmp_path, f'  a: {{{_FIGURES}, address: "{address}"}}\n')
+    assert f"--listen {address}" in str(caught.value)

@@ -203,6 +203,22 @@ def test_other_texts_stay_texts(folder: Path, text: str) -> None:
     assert isinstance(model, RandomModel) and model.config["value"] == text.strip('"')
 
 
+@pytest.mark.parametrize(("text", "base"), [("0256", 8), ("-017", 8), ("1:30", 60), ("1:30.5", 60)])
+def test_numbers_to_another_base_are_refused(folder: Path, text: str, base: int) -> None:
+    """YAML 1.1 reads 0256 as 174."""
+    with pytest.raises(ConfigError, match=f"`{text}` as a number to the base {base}"):
+        load(folder, f"model: {{config: {{model_type: llama, value: {text}}}}}\n")
+    model = load(folder, f'model: {{config: {{model_type: llama, value: "{text}"}}}}\n').model
+    assert isinstance(model, RandomModel) and model.config["value"] == text
+
+
+def test_text_in_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.yaml").write_bytes(b"# caf\xe9\nmodel: net\n")
+    with pytest.raises(ConfigError, match="not UTF-8") as caught:
+        load_model_config(tmp_path / "model.yaml")
+    assert "save it as UTF-8" in str(caught.value.hint)
+
+
 def test_a_model_of_a_config_may_have_a_tokenizer(folder: Path) -> None:
     (folder / "words").mkdir()
     (folder / "words" / "tokenizer.json").write_text("{}")

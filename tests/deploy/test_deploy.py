@@ -159,6 +159,7 @@ def test_commands_work_in_the_folder_of_the_files(
     [
         ["--to", "kubernetes"],
         ["--to", "kubernetes", "--image", ""],
+        ["--to", "kubernetes", "--image", "a name"],
         ["--to", "systemd", "--image", "partc:1"],
         ["--to", "systemd", "--folder", "here"],
         ["--to", "ray", "--apply"],

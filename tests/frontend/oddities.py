@@ -271,7 +271,7 @@ ODDITIES: dict[str, Oddity] = {
     "pickle alone": Oddity(
         _file_renamed(_WHOLE, "pytorch_model.bin"), "pickle"
     ),
-    "fewer layers in config.json": Oddity(_config(num_hidden_layers=1), r"layer 1, but.*1 layers.*ignore_tensors"),
+    "fewer layers in config.json": Oddity(_config(num_hidden_layers=1), r"layer 1, but.*1 layer:.*ignore_tensors"),
     "fewer layers, left out on purpose": Oddity(
         _config(num_hidden_layers=1), EQUAL, options={"ignore_tensors": (_LAYER_1,)}
     ),
@@ -331,6 +331,15 @@ ODDITIES: dict[str, Oddity] = {
     ),
     "linear scaling, and more than it gives": Oddity(
         _rope("linear", factor=2.0), "positions for 64 tokens", options=_LONGER
+    ),
+    "scaling by a text": Oddity(_rope("linear", factor="2"), "should be a number above 0, but is '2'"),
+    "scaling by less than nothing": Oddity(_rope("yarn", factor=-4.0), r"above 0, but is -4\.0"),
+    "scaling of an unknown type": Oddity(
+        _rope("spiral", factor=4.0), "'spiral', which transformers does not have", options=_LONGER
+    ),
+    "a norm of whole numbers": Oddity(
+        _tensors(lambda tensors: tensors.update({"model.norm.weight": torch.ones(64, dtype=torch.int32)})),
+        r"model\.norm\.weight is stored as whole numbers \(i32\)",
     ),
     "dynamic scaling beyond it": Oddity(
         _rope("dynamic", factor=4.0), "change behind 32 tokens", options=_LONGER

@@ -87,6 +87,9 @@ def test_a_network_that_needs_fixed_sizes(tmp_path: Path) -> None:
     [
         ("dims: {h: 4, w: 4, nosuch: 7}", "no input has a size 'nosuch'", "its open sizes: n, h, w"),
         ("dims: {h: 4, ww: 4}", "no input has a size 'ww'", "did you mean `w`"),
+        ("dims: {h: 4, x.2: 5, w: 4}", "two values for one size: h and x.2", "keep one"),
+        ("dims: {h: 4, x_2: {exactly: 4}, w: 4}", "two values for one size: h and x_2", "keep one"),
+        ("dims: {h: 4, w: 4, x.1: 3}", "'x.1', which `dims` in model.yaml names, is always 3", "remove it"),
         ("dims: {h: 4}", "size 'w' of input x has no limit", "dims: {w: {exactly: N}}"),
         ("dims: {h: 4, w: 4}\ninputs: {z: 1}", "there is no input 'z'", "its inputs: x"),
         ("dims: {h: 4, w: 4}\ninputs: {x: [1, [2]]}", "cannot be what `inputs` in model.yaml says", "float"),
@@ -209,6 +212,8 @@ def test_constant_inputs_may_be_lists_and_truth_values(tmp_path: Path) -> None:
     save(tmp_path / "net.onnx", nodes, inputs, [value("y", [1, 3])])
     module = load_module(_model(tmp_path, "inputs: {flag: [true], shift: [1, 2, 0.5]}"))
     assert [given.name for given in module.graph.inputs] == ["x"]
+    with pytest.raises(ModelError, match="99999 is no bool"):
+        load_module(_model(tmp_path, f"inputs: {{flag: {25 * '9'}}}"))
 
 
 def test_a_raw_warning_of_a_library_is_not_shown(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:

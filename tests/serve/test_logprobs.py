@@ -39,6 +39,9 @@ def test_the_texts_of_the_tokens_are_the_answers(text: str, stops: list[str]) ->
     if not answer.search.is_found:
         assert "".join(token.text for token in told) == whole
         assert len(told) == len(text.encode(errors="replace"))
+    assert [token.begin for token in told] == [
+        len("".join(t.text for t in told[:i])) for i in range(len(told))
+    ]
     assert [token.logprob for token in told] == [-1.0] * len(told)
     assert all(logprob == -9999.0 for token in told for _, logprob in token.alternatives)
     assert told == answer.probabilities

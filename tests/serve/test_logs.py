@@ -75,6 +75,14 @@ def test_what_is_new_of_a_ring_is_told_once(capsys: pytest.CaptureFixture[str]) 
     ]  # fmt: skip
 
 
+def test_a_ring_that_was_told_to_end_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    log = RingLog(LogWriter(SERVER, LogSettings("info", "json")))
+    log.is_in("home", "ended", "")
+    assert capsys.readouterr().err == ""
+    log.is_in("home", "ended", "no more")
+    assert json.loads(capsys.readouterr().err)["event"] == "ring-ended"
+
+
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [(200, "ok"), (404, "refused"), (429, "refused"), (499, "cancelled"), (0, "cancelled"), (503, "failed")],

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from partc.errors import RunError
-from partc.format.address import has_port
+from partc.format.address import has_port, is_every
 from partc.format.role import Role
 from partc.runtime.shell.settings import Settings
 
@@ -65,7 +65,7 @@ def address_towards(peer: str, listening: str, advertised: str | None) -> str:
     host, _, port = listening.rpartition(":")
     if advertised:
         return advertised if has_port(advertised) else f"{advertised}:{port}"
-    if not _is_every(host):
+    if not is_every(host):
         return listening
     local = _local_host(peer)
     return "" if not local or ipaddress.ip_address(local.strip("[]")).is_loopback else f"{local}:{port}"
@@ -87,13 +87,6 @@ def is_loopback(host: str) -> bool:
     with suppress(ValueError):
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     return False
-
-
-def _is_every(host: str) -> bool:
-    """Whether a host stands for all interfaces of the machine."""
-    with suppress(ValueError):
-        return ipaddress.ip_address(host.strip("[]")).is_unspecified
-    return host == "*"
 
 
 def _local_host(peer: str) -> str:
