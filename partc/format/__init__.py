@@ -3,13 +3,14 @@
 ```
 dims               sizes of tensors: numbers and expressions of symbols
 dtypes, layouts    the table of element types; alignment in memory, and states inside of an engine
-plain_files        files that somebody names or sends, read whole
+plain_files, first_bytes    files that somebody names or sends, read whole; other kinds told by their first bytes
+address            HOST:PORT, and what is wrong with one
 json_text          the one reader of JSON, which is strict
 digests            SHA-256 of files and of data, canonical JSON
 safetensors        reader and writer of weight files
 tasks, media       purposes of models, by the names of the hub; names of the tensors of a picture or a sound
 program, program_text, program_rules    instructions; their text; the checker
-build, build_rules what a compile made and a re-plan cannot change: build.json; its checks
+build, build_rules    what a compile made and a re-plan cannot change: build.json; its checks
 prompt_steps       the steps of a prompt where there is code for certain numbers of rows
 placement          what a re-plan changes: placement.json
 contingencies      placements/without-DEVICE.json: what follows the loss of a device
@@ -18,6 +19,7 @@ role               one device's view of a build and a placement
 kernel_plan, kernel_plan_rules    the kernels of a compiled library in the order of a step: kernels.json; its reader
 files              the files of a folder, held against their digests
 readings, status   readings of sensors and limits; what devices and a ring say of themselves
+capabilities, logs    what a ring can do, and why not; the events of a log
 messages           one struct a message
 message_parts, fields    the structs that messages hold; their common fields
 frames, codec      tensors in the frames of a message; the bytes of its header

@@ -19,6 +19,7 @@ The files in the order in which a plan comes to be:
 | `infeasible.py`, `remedies.py` | the reason why there is no plan, and what to do about it |
 | `explain.py`, `what_if.py`, `values.py` | the explanation of a plan, the gain of changes, values as people read them |
 | `file.py`, `check.py`, `summary.py` | plan.json: reading, checks, and its rows for tables |
+| `cannot.py` | what the ring of a plan cannot do, and why |
 | `survive/`, `movable.py` | copies and plans for the loss of a device; copies and borders for moves |
 | `fleet/` | rings to form of many devices, for a demand |
 | `simulate/` | discrete events over the programs that runners execute |

@@ -3,9 +3,12 @@
 ```
 app        routes; requests are admitted, answered, streamed, cancelled
 ├── access     API keys, hosts, size and time of bodies
+├── browsers   origins of web pages, preflights, the page's token
 ├── bodies     JSON bodies → what is asked for; what is not there is refused in words
+├── fields     fields of other servers and of OpenAI that are not there, and their neutral values
 ├── template   chat messages → the text of a prompt
-├── render     the process that renders a chat template
+├── renderers  the processes that render chat templates, in two lanes
+├── render     one of these processes
 ├── embedding  texts → vectors
 ├── pooling    the vectors of a text's tokens → the one of the text
 ├── generation  one request for text on its way: its jobs, its answers, their stream
@@ -15,10 +18,13 @@ app        routes; requests are admitted, answered, streamed, cancelled
 ├── errors     errors as clients get them
 ├── moves      moves of sub-modules that a client asks for
 ├── metrics    counters in Prometheus' text format
+├── ring_metrics    figures of rings and devices there
+├── request_log, ring_log    lines of the log: how requests ended, what happened to rings
 ├── live       the state of the ring, for page.html
 ├── rings      the rings behind an endpoint, and which of them gets a request
 └── ring       the thread that owns the client of the ring
 server     the process: sockets, TLS, signals
+connections    sockets that listen; how long a connection may say nothing
 ```
 
 Everything but the ring's thread, the templates' process and tokenising runs in one event loop, so no locks are needed,

@@ -14,6 +14,7 @@ changes     changes of placement, and the rows that move for them
 clients     clients and the source
 measuring   clients and a device that measures
 watching    those who watch a ring
+rights      who may send which message to whom, and when
 ```
 """
 

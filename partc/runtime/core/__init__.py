@@ -33,7 +33,10 @@ source       composes what the source has besides
 transfer     rows of states on their way to another device
 copies       copies of other devices' rows
 preparation  the placement that a device prepares
+early        questions for rows that come before the change that they belong to
+rights       whether the sender of a message may send it
 watch, monitor    what a device tells of itself while somebody watches; the status of the ring at the source
+journal      lines of the log, from what the parts decide
 start        facts about a process that the build does not know
 device       composes them; its docstring is the table state × event
 ```
