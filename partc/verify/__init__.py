@@ -7,7 +7,7 @@
 | `expectation.py` | the expected results: the original's, or those of the uncut quantised model |
 | `reference.py`, `onnx_reference.py`, `uncut.py` | the models themselves: transformers', an ONNX file, the uncut one |
 | `compare.py`, `pieces.py` | arrays beside arrays; pieces of values that devices send each other |
-| `modules.py`, `provenance.py` | which tensor of the original a value is: by its module, by its origin |
+| `operations.py`, `provenance.py` | tensors of the original that a value may be; the one that it is, by origin |
 | `cost.py`, `passages.py` | the cost of quantisation, and the text on which it is measured |
 | `origin.py` | the model and the options that a build was compiled from |
 | `report.py` | the result |

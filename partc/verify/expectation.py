@@ -70,8 +70,9 @@ class Original(Expectation):
     """The model in transformers, or an ONNX file in onnxruntime.
 
     A value that crosses a link is compared with the tensor of the original that it is, not with one that looks like
-    it: in an ONNX file the tensor that it was imported as, in transformers what the module computes after which it is
-    named. Where neither is known, the value is reported as not compared.
+    it, in an ONNX file: the tensor that it was imported as. In transformers, which names nothing that it computes
+    inside of modules, it is the nearest of the tensors of its size. A value without a counterpart is reported as not
+    compared.
 
     For decoders the original runs once over the whole sequence without a cache, the ring in a prefill and one step a
     token, and rows are compared with rows: the caches are part of what is proven.

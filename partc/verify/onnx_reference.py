@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from partc.config.model import ModelConfig, OnnxFile
 from partc.errors import ModelError
-from partc.verify.modules import Shapes
+from partc.verify.operations import Shapes
 from partc.verify.reference import Reference
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomMo
 from partc.errors import ModelError
 from partc.format.tasks import INPUT_IDS, WITH_MEDIA, generates
 from partc.verify.inputs import Prompt, split_prompt
-from partc.verify.modules import Shapes, numbers, watch_modules
+from partc.verify.operations import Shapes, numbers, watch_operations
 
 Array = npt.NDArray[Any]
 
@@ -153,8 +153,8 @@ class TransformersReference(Reference):
         return {name: numbers(value) for name, value in result.items() if isinstance(value, torch.Tensor)}
 
     def counterparts(self, inputs: Mapping[str, Array], shapes: Shapes) -> dict[str, list[Array]]:
-        """See `Reference`: the tensors that the value's own module computes."""
-        return watch_modules(self.network, lambda: self.network(**self._arguments(inputs)), shapes)
+        """See `Reference`: every tensor of one of a value's shapes that the network computes on the way."""
+        return watch_operations(lambda: self.network(**self._arguments(inputs)), shapes)
 
     def _arguments(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         import torch

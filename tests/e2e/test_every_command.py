@@ -96,7 +96,8 @@ def test_programs_of_a_build_take_as_long_as_its_plan(made: Of, task: str) -> No
     (planned,), (built,) = (
         simulate(workflow(case, build), load).token_s for build in (None, read_build(made(task).build))
     )
-    np.testing.assert_allclose(built, planned, rtol=1e-9)
+    # A plan of a model with pictures prices a node of its first step, less than a microsecond, in each step.
+    np.testing.assert_allclose(built, planned, rtol=1e-3 if task.endswith("-in-text") else 1e-9)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -72,6 +72,8 @@ def test_rotary_tables_that_change_with_the_length_are_refused(tmp_path: Path) -
 def test_damaged_files_are_named(file: str, content: bytes, tmp_path: Path) -> None:
     save_tiny(tiny_config("llama"), tmp_path)
     (tmp_path / file).write_bytes(content)
+    if file.endswith(".index.json"):  # it counts where the weights are not in one file
+        (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ModelError) as caught:
         _load(tmp_path)
     assert "tmp" in str(caught.value) or str(tmp_path) in str(caught.value)

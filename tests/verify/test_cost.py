@@ -13,7 +13,7 @@ import pytest
 from partc.config.model import ModelConfig, RandomModel
 from partc.ir.quantization import Quantization
 from partc.verify.cost import Sums, cost_of_text, log_softmax, perplexity
-from partc.verify.modules import Shapes
+from partc.verify.operations import Shapes
 from partc.verify.passages import Passage
 from partc.verify.reference import Reference
 

@@ -12,8 +12,8 @@ from onnx import helper
 from partc.config.model import ModelConfig, OnnxFile
 from partc.verify.expectation import Original
 from partc.verify.inputs import StepRequest
-from partc.verify.modules import module_of, watch_modules
 from partc.verify.onnx_reference import OnnxReference
+from partc.verify.operations import watch_operations
 from partc.verify.report import CutError, Report, Unknown
 from tests.frontend.onnx_networks import BY_RATE, branches, late_input, save, tensor, value
 
@@ -129,33 +129,14 @@ def test_the_report_says_what_was_not_compared() -> None:
     assert "not_compared" not in Report([], [], 1e-4, 1.0).to_json()
 
 
-def test_values_are_named_after_modules() -> None:
-    modules = ["", "model", "model.layers.1", "model.layers.10", "model.layers.1.mlp"]
-    assert module_of("model.layers.1", modules) == "model.layers.1"
-    assert module_of("model.layers.10.add", modules) == "model.layers.10"
-    assert module_of("model.layers.1.mlp.mul.2", modules) == "model.layers.1.mlp"
-    assert module_of("cache.0.key", modules) is None
-
-
-def test_a_value_is_compared_with_what_its_own_module_computes() -> None:
+def test_a_value_in_transformers_may_be_any_tensor_of_its_size() -> None:
     torch = pytest.importorskip("torch")
-
-    class Block(torch.nn.Module):  # type: ignore[misc,name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = torch.nn.Linear(4, 4)
-
-        def forward(self, x: object) -> object:
-            return torch.tanh(x + self.inner(x))
-
-    torch.manual_seed(0)
-    network = torch.nn.Sequential(Block(), Block())
-    x = torch.ones(1, 3, 4)
-    names = ("0", "1", "1.add", "0.inner", "elsewhere")
-    found = watch_modules(network, lambda: network(x), {name: {(1, 3, 4)} for name in names})
-    first = network[0](x)
-    np.testing.assert_allclose(found["0"], [first.detach().numpy()])
-    np.testing.assert_allclose(found["1"], [network(x).detach().numpy()])
-    before = (first + network[1].inner(first)).detach().numpy()
-    np.testing.assert_allclose(found["1.add"], [before])
-    assert "elsewhere" not in found
+    x, bias = torch.ones(2, 4), torch.arange(4.0)
+    weight = torch.eye(4)
+    shapes: dict[str, set[tuple[int, ...]]] = {"sum": {(1, 2, 4)}, "product": {(2, 4)}, "none": {(9,)}}
+    found = watch_operations(lambda: torch.addmm(bias, x, weight).reshape(1, 2, 4).tanh(), shapes)
+    assert found["none"] == []
+    np.testing.assert_allclose(
+        found["product"], [x.numpy(), (x + bias).numpy()]
+    )  # before a bias is added, and then
+    np.testing.assert_allclose(found["sum"][-1], torch.tanh(x + bias)[None].numpy())
