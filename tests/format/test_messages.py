@@ -58,7 +58,8 @@ HELLO = Hello(name="a", session=1, plan=bytes(32), placement=bytes(32), epoch=0,
 def values_of(kind: inspect.Type) -> st.SearchStrategy[Any]:
     """Values of a field: of exactly the type and within the range that its struct declares."""
     match kind:
-        case inspect.IntType(ge=least, le=most):
+        case inspect.IntType(ge=least, le=most, lt=end):
+            most = end - 1 if most is None and end is not None else most
             return st.integers(-(2**63) if least is None else least, 2**64 - 1 if most is None else most)
         case inspect.FloatType(ge=least, le=most):
             return st.floats(least, most, allow_nan=False)
