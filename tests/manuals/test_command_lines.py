@@ -26,11 +26,11 @@ def refusal(words: Sequence[str]) -> str | None:
     try:
         while isinstance(command, click.Group):
             name, *arguments = arguments
-            found = command.get_command(click.Context(command), name)
+            found = command.get_command(_context(command), name)
             if found is None:
                 return f"no sub-command {name}"
             command = found
-        command.make_context("partc", list(arguments))
+        command.make_context("partc", list(arguments), parent=_context(partc))
     except ValueError:
         return "no sub-command"
     except click.exceptions.Exit:
@@ -67,6 +67,11 @@ def test_options_in_running_text_exist(manual: Path) -> None:
     assert [words for words in inline_commands(manual) if not _has_options(words)] == []
 
 
+def _context(command: click.Command) -> click.Context:
+    """A context as the program makes it: commands keep the help option of the first one that they see."""
+    return click.Context(command, **partc.context_settings)
+
+
 def _has_options(words: Sequence[str]) -> bool:
     program, *rest = words
     if program == "partc-runner":
@@ -74,14 +79,12 @@ def _has_options(words: Sequence[str]) -> bool:
     else:
         command: click.Command = partc
         while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-            found = command.get_command(click.Context(command), rest[0])
+            found = command.get_command(_context(command), rest[0])
             if found is None:
                 return False
             command, rest = found, rest[1:]
-        known = {name for option in command.get_params(click.Context(command)) for name in option.opts}
-        known |= {
-            name for option in command.get_params(click.Context(command)) for name in option.secondary_opts
-        }
+        known = {name for option in command.get_params(_context(command)) for name in option.opts}
+        known |= {name for option in command.get_params(_context(command)) for name in option.secondary_opts}
     return {word.partition("=")[0] for word in rest if word.startswith("-") and word != "-"} <= known
 
 
