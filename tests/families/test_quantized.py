@@ -8,7 +8,8 @@ import onnx
 import pytest
 
 from partc.ir.text import parse_module
-from partc.runtime.cores import architecture, processor_features
+from partc.runtime.cores import architecture
+from targets.ort.processor import features_of_host, has_exact_products
 from tests.families.quantized import PRECISIONS, Tiny, check_quantized, import_tiny
 from tests.families.test_required import REQUIRED
 from tests.families.tiny import tiny_config
@@ -21,7 +22,7 @@ EXPERTS = {"mixtral": 8, "qwen2_moe": 8, "gpt_oss": 8}
 """Mixtures of experts → products with them: stacked from tensors of their own, beside a shared one, turned in one."""
 OPERATORS = {"int8": "MatMulInteger", "int4": "MatMulNBits"}
 """Precision → what an operator of its products is called in ONNX, at least in part."""
-IS_NARROW = architecture() == "x86_64" and not {"avx512_vnni", "avx_vnni"} & processor_features()
+IS_NARROW = not has_exact_products(architecture(), features_of_host())
 """Whether onnxruntime gets one bit less of activations here, so that its int8 products do not overflow."""
 OTHERS = [family for family in (*REQUIRED, *EXPERTS) if family not in DISTINCT]
 STATES = {
