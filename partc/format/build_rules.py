@@ -14,8 +14,8 @@ from partc.format.reading import RECOMPILE
 if TYPE_CHECKING:
     from partc.format.build import Build, EngineSpec, Model, State, TensorType
 
-_COMPILED = {"plan": "cpu", "tvm": "cuda"}
-"""Engine of compiled libraries → its provider."""
+_COMPILED = {"plan": ("cpu",), "gpu": ("cuda", "opencl")}
+"""Engine of compiled code → its providers."""
 
 
 def check_build(build: Build, where: str) -> None:
@@ -72,7 +72,7 @@ def _engine_problem(build: Build) -> str | None:
         return f"library: is there just where the kind is {' or '.join(_COMPILED)}"
     if engine.library is None:
         return None
-    if engine.provider != _COMPILED[engine.kind]:
+    if engine.provider not in _COMPILED[engine.kind]:
         return f"provider: the engine {engine.kind} has no provider {engine.provider!r}"
     missing = sorted({submodule.name for submodule in build.submodules} - set(engine.library.functions))
     return f"library.functions: {missing[0]!r} is missing" if missing else None

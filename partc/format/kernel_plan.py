@@ -2,7 +2,8 @@
 
 The library holds kernels alone; the plan says which of them compute a function of a sub-module, and where each finds
 its tensors. Every size is a number. Whoever runs a plan reads it once, makes the arguments of all calls, and gives them
-to `partc_run` of the library (`targets/tvm/loop/loop.c`). The file names no machine: it is the same for all platforms.
+to `partc_run` of the library (`targets/tvm/loop/loop.c`). The file names no processor: it is the same for all.
+For a GPU it has the launches of each kernel besides, and whoever runs it gives those to the driver.
 
 docs/bundle.md describes the file; its tables and the JSON schema are made from these structs. The rules are in
 `partc.format.kernel_plan_rules`.
@@ -17,10 +18,11 @@ from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta
+import numpy as np
+from msgspec import UNSET, Meta, UnsetType
 
 from partc.format.build import Count, Data, DType
-from partc.format.dtypes import DTYPES
+from partc.format.dtypes import DTYPES, Array
 
 KERNELS_FORMAT: Final = "partc-kernels/1"
 KERNELS_FILE = "kernels.json"
@@ -61,11 +63,43 @@ class Kernel(Data, frozen=True):
     """The tensors that it takes, in order."""
 
 
+Grid = tuple[
+    Annotated[int, Meta(ge=1, lt=2**31)],
+    Annotated[int, Meta(ge=1, lt=2**16)],
+    Annotated[int, Meta(ge=1, lt=2**16)],
+]
+Block = tuple[
+    Annotated[int, Meta(ge=1, le=1024)],
+    Annotated[int, Meta(ge=1, le=1024)],
+    Annotated[int, Meta(ge=1, le=64)],
+]
+
+
+class KernelLaunch(Data, frozen=True):
+    """One start of a function on a GPU."""
+
+    function: Name
+    """Its name in the code."""
+    grid: Grid
+    """Blocks along x, y and z."""
+    block: Block
+    """Threads of a block along x, y and z, 1,024 at most in all."""
+    shared_bytes: Count
+    """Memory of a block that the launch asks for, besides what the code declares itself."""
+    arguments: tuple[Count, ...]
+    """Numbers of the kernel's parameters, in the order in which the function takes their addresses."""
+
+
 class KernelConstant(KernelTensor, frozen=True):
     """A tensor that stands in the plan itself."""
 
     data: bytes
     """Its elements in base64, least byte first."""
+
+    @property
+    def array(self) -> Array:
+        """Its elements, which nobody may change."""
+        return np.frombuffer(self.data, DTYPES[self.dtype]).reshape(self.shape)
 
 
 class Place(Data, frozen=True, array_like=True):
@@ -106,6 +140,9 @@ class KernelFunction(Data, frozen=True):
     """In the order of build.json."""
 
 
+Launches = Mapping[Name, tuple[KernelLaunch, ...]]
+
+
 class KernelPlan(Data, frozen=True, kw_only=True):
     """kernels.json of one library."""
 
@@ -117,11 +154,17 @@ class KernelPlan(Data, frozen=True, kw_only=True):
     """Equal ones stand once; copy each to an address that is a multiple of 64."""
     functions: Mapping[Name, KernelFunction]
     """By name: `part_0_b2_s64` is `part_0` for 2 sequences of up to 64 tokens."""
+    launches: Launches | UnsetType = UNSET
+    """For a GPU: kernel → its launches, one after the other. For a processor there are none."""
 
     @property
     def arena_bytes(self) -> int:
         """Memory for the arena of any function: one step runs at a time."""
         return max((function.arena_bytes for function in self.functions.values()), default=0)
+
+    def with_launches(self, launches: Launches) -> KernelPlan:
+        """The same plan for a GPU."""
+        return msgspec.structs.replace(self, launches=launches)
 
     def changed(self, function: KernelFunction) -> frozenset[int]:
         """Numbers of the parameters of a function that its kernels change in place."""
@@ -138,9 +181,13 @@ def kernel_plan_text(plan: KernelPlan) -> str:
     return _text(plan) + "\n"
 
 
-def kernels_digest(kernels: Mapping[str, Kernel]) -> bytes:
-    """SHA-256 of `kernels` as they stand in kernels.json, 32 bytes: the library has it, too."""
-    return hashlib.sha256(_text(kernels).encode()).digest()
+def kernels_digest(kernels: Mapping[str, Kernel], launches: Launches | UnsetType = UNSET) -> bytes:
+    """SHA-256 of `kernels` as they stand in kernels.json, and behind them of the launches that a GPU's plan has.
+
+    The 32 bytes stand in the library, too.
+    """
+    texts = [_text(part) for part in (kernels, launches) if part is not UNSET]
+    return hashlib.sha256("".join(texts).encode()).digest()
 
 
 def _text(data: object) -> str:

@@ -12,6 +12,7 @@ that its kernels take what the plan says (`kernels_digest`):
 | what is read | a call before has written just these bytes, as this type, and nobody has written to them since |
 | what is written | it lies in the arena |
 | what is written or updated | it lies apart from everything else that the call takes: kernels rely on that |
+| launches, where a plan has them | every kernel has some; a block has 1,024 threads at most; arguments are parameters |
 
 So a kernel also never finds in one place what another one left there as something else. Complexity: calls × tensors
 that are alive at once.
@@ -19,15 +20,20 @@ that are alive at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from msgspec import UNSET
 
 from partc.errors import BundleError
 from partc.format.dtypes import DTYPES
 from partc.format.kernel_plan import (
     KERNELS_FORMAT,
+    Kernel,
     KernelCall,
     KernelFunction,
+    KernelLaunch,
     KernelParameter,
     KernelPlan,
     KernelTensor,
@@ -35,6 +41,9 @@ from partc.format.kernel_plan import (
 )
 from partc.format.layouts import ALIGNMENT
 from partc.format.reading import RECOMPILE, check_format, convert, read_object
+
+_MOST_THREADS = 1024
+"""Threads of a block on every GPU that there is code for."""
 
 
 def load_kernel_plan(path: Path) -> KernelPlan:
@@ -68,8 +77,26 @@ def plan_problems(plan: KernelPlan) -> Iterator[str]:
     for number, constant in enumerate(plan.constants):
         if len(constant.data) != constant.bytes:
             yield f"constants[{number}]: {len(constant.data)} bytes, its shape takes {constant.bytes}"
+    if plan.launches is not UNSET:
+        yield from _launch_problems(plan.kernels, plan.launches)
     for name, function in plan.functions.items():
         yield from (f"functions.{name}: {problem}" for problem in _Memory(plan, function).problems())
+
+
+def _launch_problems(
+    kernels: Mapping[str, Kernel], launches: Mapping[str, Sequence[KernelLaunch]]
+) -> Iterator[str]:
+    if kernels.keys() != launches.keys():
+        yield f"launches: {min(kernels.keys() ^ launches.keys())!r} is not there and among the kernels"
+        return
+    for name, own in launches.items():
+        if not own:
+            yield f"launches.{name}: there is none"
+        for number, launch in enumerate(own):
+            if (threads := math.prod(launch.block)) > _MOST_THREADS:
+                yield f"launches.{name}[{number}].block: {threads} threads, a block has {_MOST_THREADS} at most"
+            if any(argument >= len(kernels[name].parameters) for argument in launch.arguments):
+                yield f"launches.{name}[{number}].arguments: the kernel has {len(kernels[name].parameters)} parameters"
 
 
 def _tensors(plan: KernelPlan) -> Iterator[tuple[str, KernelTensor]]:

@@ -48,7 +48,7 @@ def refusal_of(node: Node, machine: Machine) -> UserError | None:
         return _refused(
             node, what, f"{_OTHER_TARGET}, or fix in model.yaml what decides: `dims` and `inputs`"
         )
-    if node.op in RECURRENT and machine.cuda is not None:
+    if node.op in RECURRENT and machine.is_gpu:
         return _refused(node, f"the tvm target has no code for {node.op} on a GPU", _OTHER_TARGET)
     return _quantized_refusal(node, machine) if node.op in QUANTIZED else None
 
@@ -62,7 +62,7 @@ def _quantized_refusal(node: Node, machine: Machine) -> UserError | None:
         return _refused(node, f"{none} with blocks of {node.attributes.get('block')}", hint)
     if any(value.dtype in _STORED and not _is_quantised_here(value) for value in node.operands):
         return _refused(node, f"{none} with data that partc has not quantised", hint)
-    return None if machine.cuda is None else _refused(node, f"{none} on a GPU", hint)
+    return None if not machine.is_gpu else _refused(node, f"{none} on a GPU", hint)
 
 
 def _is_quantised_here(value: Value) -> bool:

@@ -47,13 +47,19 @@ _Value = Any
 """A `_Tensor`, or a tuple of values."""
 
 
-def plan_of(module: Any, functions: Iterable[str]) -> tuple[KernelPlan, dict[str, Any]]:
+def plan_of(
+    module: Any, functions: Iterable[str], alignment: int = ALIGNMENT
+) -> tuple[KernelPlan, dict[str, Any]]:
     """The plan of these functions of a lowered `tvm.IRModule`, and its kernels by name; O(calls + tensors²).
+
+    Tensors of the arena lie at multiples of `alignment`, bytes. What a kernel takes beyond what it is called with is
+    scratch memory, which gets a place in the arena for that call.
 
     Raises:
         InternalError: a function does what no plan can say; names it.
     """
-    planner = _Planner({name.name_hint: function for name, function in module.functions.items()})
+    named = {name.name_hint: function for name, function in module.functions.items()}
+    planner = _Planner(named, alignment)
     flat = {name: planner.function(name) for name in functions}
     plan = KernelPlan(kernels=planner.kernels, constants=tuple(planner.constants), functions=flat)
     for problem in plan_problems(plan):
@@ -80,11 +86,13 @@ class Life:
     """A tensor of the arena, from the call that writes it to the last one that reads it."""
 
     bytes: int
-    """Its room, a multiple of 64."""
+    """Its room, a multiple of the alignment."""
     first: int
     """Number of the call that writes it."""
     last: int
     """Number of the last call that needs it."""
+    used: int = 0
+    """What it has of its room, in whole cache lines: the arena ends with the last of them."""
     offset: int = 0
 
     @property
@@ -114,7 +122,8 @@ class _Tensor:
 class _Planner:
     """The kernels and constants that the functions of a library share."""
 
-    def __init__(self, functions: Mapping[str, Any]) -> None:
+    def __init__(self, functions: Mapping[str, Any], alignment: int) -> None:
+        self.alignment = alignment
         self._functions = functions
         """The functions of the module: those of Relax, and kernels."""
         self.kernels: dict[str, Kernel] = {}
@@ -207,10 +216,10 @@ class _Flattener:
         ]
         outputs = self._body(function, parameters)
         self._keep(outputs)
-        arena_bytes = lay_out(list(self._lives.values()))
+        lay_out(list(self._lives.values()))
         return KernelFunction(
             parameters=tuple(tensor.type for tensor in parameters),
-            arena_bytes=arena_bytes,
+            arena_bytes=max((life.offset + life.used for life in self._lives.values()), default=0),
             calls=tuple(KernelCall(name, tuple(map(self._placed, tensors))) for name, tensors in self._calls),
             outputs=tuple(KernelOutput(out.dtype, out.shape, self._placed(out)) for out in outputs),
         )
@@ -251,9 +260,13 @@ class _Flattener:
         callee = self._planner.callee(variable.name_hint)
         if not isinstance(callee, PrimFunc):
             return self._body(callee, arguments)
+        arguments = [*arguments, *map(self._scratch, callee.params[len(arguments) :])]
         self._calls.append((self._planner.kernel(callee, [self._is_new(x) for x in arguments]), arguments))
         self._keep(arguments)
         return None
+
+    def _scratch(self, buffer: Any) -> _Tensor:
+        return _Tensor(Place("arena", next(self._numbers)), str(buffer.dtype), _sizes(buffer.shape))
 
     def _is_new(self, tensor: _Tensor) -> bool:
         """Whether nobody has written it: an allocated tensor is first given to the kernel that makes it."""
@@ -264,13 +277,18 @@ class _Flattener:
         last = len(self._calls) - 1
         for tensor in tensors:
             if tensor.place.room == "arena":
-                room = -(-tensor.type.bytes // ALIGNMENT) * ALIGNMENT
-                self._lives.setdefault(tensor.place.at, Life(room, last, last)).last = last
+                used = _rounded(tensor.type.bytes, ALIGNMENT)
+                life = Life(_rounded(used, self._planner.alignment), last, last, used)
+                self._lives.setdefault(tensor.place.at, life).last = last
 
 
 def _tensor(place: Place, kind: Any) -> _Tensor:
     """A tensor of a type of Relax."""
     return _Tensor(place, str(kind.dtype), _sizes(kind.shape.values))
+
+
+def _rounded(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 def _sizes(sizes: Iterable[Any]) -> tuple[int, ...]:

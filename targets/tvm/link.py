@@ -1,7 +1,6 @@
 """A Relax module to one shared library: compiled, linked, looked through, and only then put in its place.
 
-For a processor the library holds kernels and the loop over their plan, for a GPU TVM's virtual machine as well.
-
+The library holds kernels and the loop over their plan.
 The library is the same bit for bit whenever the same tools make it: it is stripped, and nothing in it tells where.
 """
 
@@ -17,7 +16,6 @@ from typing import Any
 from partc.errors import InternalError, UserError
 from partc.format.kernel_plan import KernelPlan, kernels_digest
 from partc.scratch import scratch_folder
-from targets.tvm.cuda import architectures, compiling_with, kernel_compiler, packer
 from targets.tvm.elf import Elf, read_elf
 from targets.tvm.linker import link_objects
 from targets.tvm.loop import write_loop_object
@@ -70,6 +68,7 @@ def build_kernels(
     with machine.target():
         lowered = processor_pipeline()(module)
     plan, kernels = plan_of(lowered, functions)
+    assert tools.linker is not None
     with _scratch() as folder, compiling(kernels, machine) as objects:
         meanwhile()
         files = [folder / f"{name}.o" for name in kernels]
@@ -89,34 +88,6 @@ def workspace_bytes(kernels: Any) -> int:
     from tvm.s_tir.analysis import calculate_allocated_bytes
 
     return max((sum(rooms.values()) for rooms in calculate_allocated_bytes(kernels).values()), default=0)
-
-
-def build_library(module: Any, machine: Machine, tools: Toolchain, path: Path) -> None:
-    """Compile `module` for a GPU and link it to `path`, where nothing lies if that fails.
-
-    Raises:
-        UserError: nvcc or the linker failed; says what it printed. Or there is no room for scratch files.
-    """
-    from tvm import relax
-
-    assert tools.nvcc is not None and machine.cuda is not None
-    with _scratch() as folder:
-        linked = folder / path.name
-
-        def link(output: str, objects: Sequence[str], options: object = None) -> None:
-            link_objects(tools.linker, machine.platform, objects, Path(output))
-
-        target, compile_source = machine.target(), kernel_compiler(tools.nvcc, machine.cuda, folder)
-        with compiling_with(compile_source):
-            executable = relax.build(module, target=target)
-            packed = packer(compile_source, target.host)
-            executable.export_library(
-                str(linked), fcompile=link, workspace_dir=str(folder), fpack_imports=packed
-            )
-        library = linked.read_bytes()
-    check_symbols(read_elf(library), "TVM")
-    _check_gpu(library, machine)
-    path.write_bytes(library)
 
 
 @contextmanager
@@ -144,25 +115,11 @@ def _check_room(folder: Path) -> None:
         )
 
 
-def verified(machine: Machine) -> str:
-    """The checks of the two builds above, for build.json; nothing runs."""
-    gpu = f" and TVM's runtime; machine code for {machine.cuda}" if machine.cuda else ""
-    return f"links; undefined symbols are of libc and libm{gpu}; not run when compiled"
-
-
-def _check_gpu(library: bytes, machine: Machine) -> None:
-    wanted = {machine.cuda.rstrip("af")} if machine.cuda else set()
-    if architectures(library) != wanted:
-        raise InternalError(f"the library has code for the GPUs {architectures(library)}, not for {wanted}")
-
-
-def check_symbols(library: Elf, runtime: str | None = None) -> None:
-    """Fail where the library leaves open what the C library has not, nor a runtime whose symbols begin so.
+def check_symbols(library: Elf) -> None:
+    """Fail where the library leaves open what the C library has not.
 
     Raises:
         InternalError: an operator was compiled to a call of something else.
     """
-    foreign = library.undefined - _LIBM - _LIBC
-    missing = sorted(name for name in foreign if runtime is None or not name.startswith(runtime))
-    if missing:
+    if missing := sorted(library.undefined - _LIBM - _LIBC):
         raise InternalError(f"the library needs {', '.join(missing)}, which no device has")

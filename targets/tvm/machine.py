@@ -12,7 +12,13 @@ from partc.config.profiles import PLATFORM_OF
 from partc.errors import ConfigError
 from partc.runtime.cores import architecture, processor_features
 
-PROVIDERS = ("cpu", "cuda")
+_GPU_LIMITS = {
+    "cuda": {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32},
+    "opencl": {"max_threads_per_block": 256, "max_shared_memory_per_block": 32768, "thread_warp_size": 1},
+}
+"""Provider of a GPU → what every such device has: NVIDIA's since Maxwell; what OpenCL 1.2 demands, and phones have."""
+PROVIDERS = ("cpu", *_GPU_LIMITS)
+"""What computes: the processor, or a GPU through the interface of this name."""
 
 _X86_FEATURES = {
     "avx2": ("+avx2", "+fma"),
@@ -102,8 +108,15 @@ class Machine:
     name: str
     platform: Platform
     features: tuple[str, ...]
+    provider: str = "cpu"
+    """One of `PROVIDERS`."""
     cuda: str | None = None
-    """Architecture of the GPU (`sm_87`); None: the processor computes."""
+    """Architecture of NVIDIA's GPU (`sm_87`)."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether a GPU computes."""
+        return self.provider != "cpu"
 
     def needs(self) -> list[str]:
         """Features that the processor must have, as /proc/cpuinfo calls them."""
@@ -128,11 +141,11 @@ class Machine:
         }
         if enabled := [word for name in self.features for word in self.platform.features[name]]:
             host["mattr"] = list(dict.fromkeys(enabled))
-        if self.cuda is None:
+        if not self.is_gpu:
             return tvm.target.Target(host)
-        # Limits of every GPU since Maxwell; TVM would ask the GPU of the compiling machine for its own.
-        limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
-        return tvm.target.Target({"kind": "cuda", "arch": self.cuda, **limits}, host=host)
+        # TVM would ask the GPU of the compiling machine for its limits.
+        arch = {"arch": self.cuda} if self.cuda else {}
+        return tvm.target.Target({"kind": self.provider, **arch, **_GPU_LIMITS[self.provider]}, host=host)
 
 
 def machine_of(arch: str, platform: str, features: Sequence[str], provider: str, cuda: str) -> Machine:
@@ -160,8 +173,8 @@ def machine_of(arch: str, platform: str, features: Sequence[str], provider: str,
         raise ConfigError(
             f"{cuda!r} is no architecture of a GPU", where="cuda_arch", hint="write `cuda_arch: sm_87`"
         )
-    if provider == "cuda":
-        return Machine(name, PLATFORMS[name], tuple(features), cuda)
+    if provider != "cpu":
+        return Machine(name, PLATFORMS[name], tuple(features), provider, cuda if provider == "cuda" else None)
     return Machine(name, PLATFORMS[name], tuple(features) or PLATFORMS[name].usual)
 
 

@@ -34,6 +34,7 @@ from targets.tvm.widen import widen
 from targets.weights import Placed, write_weights
 
 LIBRARY = "library.so"
+"""The code of a processor; that of a GPU is named in `gpu.languages`."""
 CHUNKS = (2, 4, 8, 16, 32, 64, *(1 << power for power in range(8, 17)))
 """Prompts go in steps of these sizes (`step_costs`), so that one between two of them takes about its share. More would
 add little: 128 rows take about as long as twice 64, and every entry adds to the library, 0.18 MB of 1 for 12 layers."""
@@ -47,7 +48,7 @@ class TvmTarget(Target):
     providers = PROVIDERS
     libraries = ("apache-tvm",)
     provider: str = "cpu"
-    """`cpu`, or `cuda` for code that runs on an NVIDIA GPU."""
+    """`cpu`; or a GPU: `cuda` for NVIDIA's, `opencl` for others."""
     threads: int = 0
     """Threads of one call; 0: as many as the device has cores."""
     arch: str = "x86_64"
@@ -150,7 +151,7 @@ class TvmTarget(Target):
     def emit(
         self, part: Part, info: ModelInfo, folder: Path, progress: Progress, store: TensorStore = NO_STORE
     ) -> Artifact:
-        """Write `library.so`, for a processor `kernels.json`, and `weights/<part>.safetensors`.
+        """Write the code, its plan `kernels.json`, and `weights/<part>.safetensors`.
 
         Raises:
             ModelError: the checkpoint lacks a tensor, or it has another shape.
@@ -159,7 +160,6 @@ class TvmTarget(Target):
 
         from targets.tvm.builder import ModuleBuilder
         from targets.tvm.fuse import fuse_for_processor
-        from targets.tvm.link import verified
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
         entries = entries_by_graph(part, info, self.batches, self.chunks, self._shared(info))
@@ -168,7 +168,7 @@ class TvmTarget(Target):
         }
         every = [graph for static in graphs.values() for graph in static]
         packed = in_panels = frozenset[str]()
-        if not self.machine.cuda:  # panels are what the kernels of processors read
+        if not self.machine.is_gpu:  # panels are what the kernels of processors read
             write_quantized(every)
             unify_products(every)
             packed = packable(every)
@@ -190,7 +190,7 @@ class TvmTarget(Target):
         def write() -> None:
             places.update(write_weights(stored, info, folder, progress, store))
 
-        peak_bytes = self._build(builder.finish(), added, tools, folder, write)
+        file, peak_bytes = self._build(builder.finish(), added, tools, folder, write)
         functions = {
             name: LibraryFunctions(
                 entries=tuple((entry.batch, entry.sequence) for entry in entries[name]),
@@ -201,29 +201,29 @@ class TvmTarget(Target):
         has_states = any(graph.states() for graph in part.graphs)
         return Artifact(
             submodules=tuple(
-                _submodule(graph, [places[w].file for w in stored[graph.name]], in_panels)
+                _submodule(graph, file, [places[w].file for w in stored[graph.name]], in_panels)
                 for graph in part.graphs
             ),
             engine=EngineSpec(
-                kind="tvm" if self.machine.cuda else "plan",
+                kind="gpu" if self.machine.is_gpu else "plan",
                 provider=self.provider,
                 threads=self.threads,
                 library=LibraryOptions(self.machine.name, tuple(self.machine.needs()), functions),
-                chunked_prefill=True if has_states and not self.machine.cuda else None,
+                chunked_prefill=True if has_states else None,
             ),
-            step_costs={} if self.machine.cuda else step_costs(part.graphs, entries, self.machine),
-            toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": verified(self.machine)},
+            step_costs=step_costs(part.graphs, entries, self.machine),
+            toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": _verified(self.machine)},
             peak_bytes=peak_bytes,
         )
 
     @property
     def shares_steps(self) -> bool:
         """Whether its code computes tokens of several requests in one step: on processors it does."""
-        return not self.machine.cuda
+        return not self.machine.is_gpu
 
     def _shared(self, info: ModelInfo) -> tuple[int, ...]:
         """Requests of a shared step that the library has code for; on a GPU they are computed one after the other."""
-        return () if self.machine.cuda else shared_sizes(info)
+        return () if self.machine.is_gpu else shared_sizes(info)
 
     def _build(
         self,
@@ -232,22 +232,27 @@ class TvmTarget(Target):
         tools: Toolchain,
         folder: Path,
         meanwhile: Callable[[], object],
-    ) -> int | None:
-        """Write the library, and for a processor its plan; the memory for activations, where it is known, bytes.
+    ) -> tuple[str, int]:
+        """Write the code and its plan; the name of the file, and the memory for activations, bytes.
 
         `meanwhile` is called on the way, while other threads compile.
         """
-        from targets.tvm.link import build_kernels, build_library
+        if self.machine.is_gpu:
+            from targets.tvm.gpu.languages import LANGUAGES
+            from targets.tvm.gpu.link import build_gpu
 
-        if self.machine.cuda:
-            build_library(module, self.machine, tools, folder / LIBRARY)
+            plan, workspace_bytes = build_gpu(module, functions, self.machine, tools, folder), 0
             meanwhile()
-            return None
-        plan, workspace_bytes = build_kernels(
-            module, functions, self.machine, tools, folder / LIBRARY, meanwhile
-        )
+            file = LANGUAGES[self.provider].file
+        else:
+            from targets.tvm.link import build_kernels
+
+            file = LIBRARY
+            plan, workspace_bytes = build_kernels(
+                module, functions, self.machine, tools, folder / file, meanwhile
+            )
         (folder / KERNELS_FILE).write_text(kernel_plan_text(plan))
-        return plan.arena_bytes + max(1, self.threads) * workspace_bytes
+        return file, plan.arena_bytes + max(1, self.threads) * workspace_bytes
 
 
 def emitters_for(machine: Machine) -> Mapping[str, Any]:
@@ -255,7 +260,7 @@ def emitters_for(machine: Machine) -> Mapping[str, Any]:
     from targets.tvm.kernels import cpu_operators
     from targets.tvm.operators import OPERATORS
 
-    return OPERATORS if machine.cuda else {**OPERATORS, **cpu_operators(machine)}
+    return OPERATORS if machine.is_gpu else {**OPERATORS, **cpu_operators(machine)}
 
 
 def _static(graph: Graph, info: ModelInfo, entry: Entry) -> Graph:
@@ -281,12 +286,23 @@ def _stored(weight: Weight, packed: frozenset[str]) -> Weight:
     return Weight(f"{weight.name}.panels", weight.dtype, packed_shape(weight), source=packed_source(weight))
 
 
-def _submodule(graph: Graph, files: Sequence[str], in_panels: frozenset[str]) -> Submodule:
+def _verified(machine: Machine) -> str:
+    """What was checked when the code was made, for build.json; nothing ran."""
+    match machine.provider:
+        case "cuda":
+            return f"compiled by nvcc for {machine.cuda}; not run when compiled"
+        case "opencl":
+            return "source that the device compiles; not run when compiled"
+        case _:
+            return "links; undefined symbols are of libc and libm; not run when compiled"
+
+
+def _submodule(graph: Graph, file: str, weights: Sequence[str], in_panels: frozenset[str]) -> Submodule:
     """Input and output of a state are one buffer, which the code changes in place."""
     return Submodule(
         name=graph.name,
-        file=LIBRARY,
-        weights=tuple(sorted(set(files))),
+        file=file,
+        weights=tuple(sorted(set(weights))),
         inputs=tuple(value.name for value in graph.inputs),
         outputs=tuple(value.name for value in outputs_of(graph)),
         states=tuple(

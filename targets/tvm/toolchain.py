@@ -1,4 +1,4 @@
-"""The tools of other makers that a library takes: TVM, a linker (`linker.py`), and nvcc for a GPU.
+"""The tools of other makers that code takes: TVM, for a processor a linker (`linker.py`), for NVIDIA's GPUs nvcc.
 
 nvcc is the option `nvcc`; else what the variable `NVCC` names; else `nvcc` on the path, in `CUDA_HOME`, in
 /usr/local/cuda. It is tried on an empty kernel before work begins.
@@ -43,12 +43,15 @@ class Nvcc:
 class Toolchain:
     """The tools that make a machine's library, besides TVM."""
 
-    linker: Linker
+    linker: Linker | None = None
+    """For a processor."""
     nvcc: Nvcc | None = None
+    """For NVIDIA's GPUs."""
 
     def versions(self) -> dict[str, str]:
         """A description for build.json."""
-        return {"linker": self.linker.version, **({"nvcc": self.nvcc.version} if self.nvcc else {})}
+        tools = {"linker": self.linker, "nvcc": self.nvcc}
+        return {name: tool.version for name, tool in tools.items() if tool}
 
 
 def check_installed() -> None:
@@ -76,7 +79,9 @@ def find_toolchain(machine: Machine, linker: str = "", nvcc: str = "") -> Toolch
     Raises:
         ConfigError: one is missing or makes no code for the machine; says how to get it.
     """
-    return Toolchain(find_linker(machine, linker), find_nvcc(machine.cuda, nvcc) if machine.cuda else None)
+    if machine.is_gpu:
+        return Toolchain(nvcc=find_nvcc(machine.cuda, nvcc) if machine.cuda else None)
+    return Toolchain(find_linker(machine, linker))
 
 
 def find_nvcc(arch: str, option: str = "") -> Nvcc:

@@ -117,7 +117,7 @@ class Engine(Protocol):
 _ENGINES = {
     "ort": ("partc.runtime.engines.ort", "OrtEngine"),
     "plan": ("partc.runtime.engines.plan", "PlanEngine"),
-    "tvm": ("partc.runtime.engines.tvm", "TvmEngine"),
+    "gpu": ("partc.runtime.engines.gpu.engine", "GpuEngine"),
     "null": ("partc.runtime.engines.null", "NullEngine"),
 }
 """Kind → module and class; imported when asked for."""

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from partc.errors import BundleError, RunError
-from partc.format.build import Submodule, TensorType
-from partc.format.dtypes import BY_SHORT, DTYPES, Array
-from partc.format.kernel_plan import KernelTensor
-from partc.format.reading import RECOMPILE
+from partc.errors import RunError
+from partc.format.build import Submodule
+from partc.format.dtypes import DTYPES, Array
 from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
 from partc.runtime.engines.entries import Entries, Entry, Sizes, function_name
 from partc.runtime.engines.memory import aligned_zeros
+from partc.runtime.engines.plan_checks import check_function, weight_tensor
 from partc.runtime.engines.plan_frame import Frame, KernelError
 from partc.runtime.engines.plan_library import Library, plan_file
 from partc.runtime.engines.plan_shared import shared_calls
@@ -71,11 +70,10 @@ class PlanEngine:
         module = submodule_named(submodule, self._role)
         library = self._libraries.get(module.file) or Library(self._role, self._folder, module.file)
         names = self._functions[submodule].weights
-        weights = [
-            KernelTensor(BY_SHORT[e.dtype].long, e.shape) for e in self._weights.entries(module, names)
-        ]
+        weights = [weight_tensor(entry) for entry in self._weights.entries(module, names)]
         for entry in self._functions[submodule].entries:
-            self._check(module, library, entry, weights)
+            sizes, where = self._entries.sizes(module, entry), self._folder / plan_file(module.file)
+            check_function(self._role, module, sizes, entry, library.plan, weights, where)
         self._weights.add(module, names)
         self._libraries[module.file] = library
         self._states.add(module)
@@ -210,52 +208,7 @@ class PlanEngine:
             ]
         return self._inputs[module.name, entry]
 
-    def _check(
-        self, module: Submodule, library: Library, entry: Entry, weights: Sequence[KernelTensor]
-    ) -> None:
-        """Hold a function of the plan against the build: who runs it trusts its types and sizes.
-
-        Raises:
-            BundleError: they differ, or it changes something else than states.
-        """
-        name, plan = function_name(module.name, entry), library.plan
-        where = str(self._folder / plan_file(module.file))
-        function = plan.functions.get(name)
-        if function is None:
-            raise BundleError(f"there is no function {name}", where=where, hint=RECOMPILE)
-        sizes, types = self._entries.sizes(module, entry), self._role.types
-        given = [*(types[value] for value in module.inputs), *(state.buffer for state in module.states)]
-        parameters = [*(_fixed(kind, sizes) for kind in given), *weights]
-        problem = (
-            _difference("parameters", function.parameters, parameters)
-            or _difference(
-                "outputs", function.outputs, [_fixed(types[value], sizes) for value in module.outputs]
-            )
-            or _changes(plan.changed(function), range(len(module.inputs), len(given)))
-        )
-        if problem:
-            raise BundleError(f"{name}: {problem}", where=where, hint=RECOMPILE)
-
 
 def _beginning(state: Array, shape: tuple[int, ...]) -> Array:
     """A view of the first elements, which are the first sequences."""
     return state.reshape(-1)[: int(np.prod(shape))].reshape(shape)
-
-
-def _fixed(kind: TensorType, sizes: Mapping[str, int]) -> KernelTensor:
-    return KernelTensor(kind.dtype, kind.sizes(sizes))
-
-
-def _difference(name: str, found: Sequence[KernelTensor], right: Sequence[KernelTensor]) -> str | None:
-    if len(found) != len(right):
-        return f"{name}: {len(found)}, the build has {len(right)}"
-    for number, (one, other) in enumerate(zip(found, right, strict=True)):
-        if (one.dtype, one.shape) != (other.dtype, other.shape):
-            wanted = f"{other.dtype}{list(other.shape)}"
-            return f"{name}[{number}]: {one.dtype}{list(one.shape)}, the build has {wanted}"
-    return None
-
-
-def _changes(changed: frozenset[int], states: range) -> str | None:
-    others = sorted(changed - set(states))
-    return f"it changes parameter {others[0]}, which is no state" if others else None

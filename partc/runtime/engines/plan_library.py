@@ -137,7 +137,7 @@ def _too_many(message: str, path: Path) -> BundleError:
 
 def _aligned(constant: KernelConstant) -> Array:
     array = aligned_zeros(constant.shape, DTYPES[constant.dtype])
-    array[...] = np.frombuffer(constant.data, array.dtype).reshape(array.shape)
+    array[...] = constant.array
     return array
 
 
