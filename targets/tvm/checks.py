@@ -50,19 +50,19 @@ def refusal_of(node: Node, machine: Machine) -> UserError | None:
         )
     if node.op in RECURRENT and machine.is_gpu:
         return _refused(node, f"the tvm target has no code for {node.op} on a GPU", _OTHER_TARGET)
-    return _quantized_refusal(node, machine) if node.op in QUANTIZED else None
+    return _quantized_refusal(node) if node.op in QUANTIZED else None
 
 
-def _quantized_refusal(node: Node, machine: Machine) -> UserError | None:
-    """Kernels of quantised products are those of processors, for whole blocks of 32."""
+def _quantized_refusal(node: Node) -> UserError | None:
+    """Kernels of quantised products read panels, of whole blocks of 32."""
     none = f"the tvm target has no code for {node.op}"
-    hint = "use `provider: cpu` or `target: ort` for these devices, or write `quantize: none` in model.yaml"
+    hint = "use `target: ort` for these devices, or write `quantize: none` in model.yaml"
     if node.attributes.get("bits") == 4 and cast("int", node.attributes.get("block", 0)) % BLOCK:
         hint = f"write `block: 32`, 64, 128 or 256 in `quantize` of model.yaml, or {_OTHER_TARGET}"
         return _refused(node, f"{none} with blocks of {node.attributes.get('block')}", hint)
     if any(value.dtype in _STORED and not _is_quantised_here(value) for value in node.operands):
         return _refused(node, f"{none} with data that partc has not quantised", hint)
-    return None if not machine.is_gpu else _refused(node, f"{none} on a GPU", hint)
+    return None
 
 
 def _is_quantised_here(value: Value) -> bool:

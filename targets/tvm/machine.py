@@ -118,6 +118,11 @@ class Machine:
         """Whether a GPU computes."""
         return self.provider != "cpu"
 
+    @property
+    def most_threads(self) -> int:
+        """Threads that a block may have on its GPU."""
+        return _GPU_LIMITS[self.provider]["max_threads_per_block"]
+
     def needs(self) -> list[str]:
         """Features that the processor must have, as /proc/cpuinfo calls them."""
         return list(dict.fromkeys(map(_linux_name, self._words())))

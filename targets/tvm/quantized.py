@@ -13,7 +13,8 @@ to it share their panels. The attribute `depth` is the number of weights in a ro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from partc.errors import InternalError
@@ -26,18 +27,21 @@ from targets.rewrite import Rewriter, rewrite
 ACTIVATIONS, PRODUCT = "tvm.QuantizeActivations", "tvm.QuantizedProduct"
 GATHER, EXPERTS = "tvm.QuantizedRows", "tvm.QuantizedExperts"
 OPERATORS = (ACTIVATIONS, PRODUCT, GATHER, EXPERTS)
+Rows = Callable[[Value, Weight, Node, Rewriter], Value]
+"""x, a matrix, the node → what the product takes of x."""
 WORDS = BLOCK // 4
 """Words of a block of quantised activations."""
 UNIT4 = WORDS + 2
 """Words of a block for weights of 4 bits: the bytes, the scale, the start of a sum."""
 
 
-def write_quantized(graphs: Sequence[Graph]) -> None:
-    """Rewrite static graphs as the table says, in place; O(nodes)."""
+def write_quantized(graphs: Sequence[Graph], *, bytes_of_x: bool = True) -> None:
+    """Rewrite static graphs as the table says, in place; without `bytes_of_x`, x stands in place of q. O(nodes)."""
+    rows = _rows if bytes_of_x else _as_they_are
     lowerings = {
-        QUANTIZED_MATMUL.name: _product,
+        QUANTIZED_MATMUL.name: partial(_product, rows),
         QUANTIZED_GATHER.name: _gather,
-        QUANTIZED_EXPERTS.name: _experts,
+        QUANTIZED_EXPERTS.name: partial(_experts, rows),
     }
     for graph in graphs:
         rewrite(graph, lowerings)
@@ -68,9 +72,9 @@ def _scales_bytes(rows: int, columns: int, bits: int) -> int:
     return groups * (steps * 4 * LANES if bits == 4 else 2 * LANES) * 4
 
 
-def _product(node: Node, r: Rewriter) -> bool:
+def _product(rows_of: Rows, node: Node, r: Rewriter) -> bool:
     x, data = node.operand(0), cast("Weight", node.inputs[1])
-    rows, panels = _rows(x, data, node, r), _panels(data, node, r)
+    rows, panels = rows_of(x, data, node, r), _panels(data, node, r)
     r.emit(PRODUCT, [rows, panels], node.outputs, _attributes(data, node), node.scope)
     return True
 
@@ -82,13 +86,17 @@ def _gather(node: Node, r: Rewriter) -> bool:
     return True
 
 
-def _experts(node: Node, r: Rewriter) -> bool:
+def _experts(rows_of: Rows, node: Node, r: Rewriter) -> bool:
     x, chosen, *weights = node.operands
     matrices = [cast("Weight", data) for data in weights[::2]]
     panels = r.once(("experts", *matrices), lambda: _stack(matrices, node, r))
-    operands = [_rows(x, matrices[0], node, r), chosen, panels]
+    operands = [rows_of(x, matrices[0], node, r), chosen, panels]
     r.emit(EXPERTS, operands, node.outputs, _attributes(matrices[0], node), node.scope)
     return True
+
+
+def _as_they_are(x: Value, data: Weight, node: Node, r: Rewriter) -> Value:
+    return x
 
 
 def _rows(x: Value, data: Weight, node: Node, r: Rewriter) -> Value:

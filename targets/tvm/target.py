@@ -141,7 +141,7 @@ class TvmTarget(Target):
         ends = [tuple(found[at] for found in entries.values()) for at in (0, -1)]
         for chosen in dict.fromkeys(ends):  # what lies between has the same operators
             static = [_static(graph, info, entry) for graph, entry in zip(graphs, chosen, strict=True)]
-            write_quantized(static)
+            write_quantized(static, bytes_of_x=not self.machine.is_gpu)
             for graph in static:
                 check_not_empty(graph)
                 check_operators(graph, known)
@@ -159,7 +159,7 @@ class TvmTarget(Target):
         import tvm
 
         from targets.tvm.builder import ModuleBuilder
-        from targets.tvm.fuse import fuse_for_processor
+        from targets.tvm.fuse import fuse_for_gpu, fuse_for_processor
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
         entries = entries_by_graph(part, info, self.batches, self.chunks, self._shared(info))
@@ -168,7 +168,11 @@ class TvmTarget(Target):
         }
         every = [graph for static in graphs.values() for graph in static]
         packed = in_panels = frozenset[str]()
-        if not self.machine.is_gpu:  # panels are what the kernels of processors read
+        if self.machine.is_gpu:
+            write_quantized(every, bytes_of_x=False)
+            for graph in every:
+                fuse_for_gpu(graph)
+        else:  # panels of floats are what the kernels of processors read
             write_quantized(every)
             unify_products(every)
             packed = packable(every)
@@ -257,10 +261,15 @@ class TvmTarget(Target):
 
 def emitters_for(machine: Machine) -> Mapping[str, Any]:
     """Operator → what writes it for this machine."""
-    from targets.tvm.kernels import cpu_operators
     from targets.tvm.operators import OPERATORS
 
-    return OPERATORS if machine.is_gpu else {**OPERATORS, **cpu_operators(machine)}
+    if machine.is_gpu:
+        from targets.tvm.gpu.kernels import gpu_operators
+
+        return {**OPERATORS, **gpu_operators(machine)}
+    from targets.tvm.kernels import cpu_operators
+
+    return {**OPERATORS, **cpu_operators(machine)}
 
 
 def _static(graph: Graph, info: ModelInfo, entry: Entry) -> Graph:

@@ -1,0 +1,236 @@
+"""Attention of a step over a cache or over its own rows, in one launch.
+
+A block takes one query of one head. Its threads go through the keys that the query sees, 64 at a time: each computes
+one score, then each adds up one column of the values. Groups of 64 threads take different keys; what they have is
+joined in the end, as in the two passes of flash decoding (Dao et al. 2023), within one block. Scores are nowhere in
+memory, and keys behind the position are not read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm.script import tirx as T
+
+from partc.ir.graph import Node
+from targets.tvm.builder import Expr, FunctionBuilder, type_of
+from targets.tvm.gpu.kernels.threads import fold, gpu_func, local, shared, wait
+from targets.tvm.kernels.attention import end_of_keys, first_key, sizes_of
+from targets.tvm.kernels.attention_sizes import Sizes
+from targets.tvm.kernels.float_tiles import NARROW
+from targets.tvm.kernels.script import Buffer, store
+from targets.tvm.kernels.vector import place_within
+from targets.tvm.operators import OPERATORS
+from targets.tvm.operators.reading import array, dtype_of, has
+
+_LANES = 64
+"""Keys at a time, and columns of values."""
+_GROUPS = 4
+_LOWEST = -3.4e38
+
+
+def attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """`partc.Attention` of q [batch, heads, rows, d], keys and values [batch, kv_heads, keys, d or e].
+
+    With a mask it is written in plain operators.
+    """
+    if has(node, 4):
+        return OPERATORS[node.op](b, node, operands)
+    z = sizes_of(node, 3, NARROW)
+    place, _, sinks = (*operands[3:], None, None, None)[:3]
+    return _emit(b, node, operands[:3], place, sinks, z)
+
+
+def quantized_attention(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """`partc.QuantizedAttention`: the same of numbers of 8 bits, with the scales of keys and of values."""
+    if has(node, 6):
+        return OPERATORS[node.op](b, node, operands)
+    z = replace(sizes_of(node, 5, NARROW), quantized=True, scales=dtype_of(node, 3))
+    place, _, sinks = (*operands[5:], None, None, None)[:3]
+    return _emit(b, node, operands[:5], place, sinks, z)
+
+
+def _emit(
+    b: FunctionBuilder, node: Node, given: list[Expr], place: Expr | None, sinks: Expr | None, z: Sizes
+) -> Expr:
+    position = array(np.zeros(z.batch, np.int64)) if place is None else place
+    operands = [*given, position, *([sinks] if sinks is not None else [])]
+    return b.call(attend, operands, type_of(node.outputs[0]), z)
+
+
+def attend(z: Sizes) -> Any:
+    """Y [batch, heads, rows, e], or with `rows_first` [batch, rows, heads, e]; the result of sizes `z`."""
+
+    def write(
+        blocks: Sequence[Expr], threads: Sequence[Expr], q: Buffer, k: Buffer, v: Buffer, *rest: Buffer
+    ) -> None:
+        scales, (position, *sinks, y) = (rest[:2], rest[2:]) if z.quantized else ((), rest)
+        _Query(z, blocks, threads, q, k, v, scales, position, sinks).write(y)
+
+    of_keys = (z.batch, z.kv_heads, z.keys)
+    parameters: dict[str, tuple[Sequence[int], str]] = {
+        "q": ((z.batch, z.heads, z.rows, z.d), "float32"),
+        "k": ((*of_keys, z.d), z.stored),
+        "v": ((*of_keys, z.e), z.stored),
+    }
+    if z.quantized:
+        parameters |= {f"{name}_scales": ((*of_keys, 1), z.scales) for name in "kv"}
+    parameters["position"] = ((z.batch,), "int64")
+    if z.sinks:
+        parameters["sinks"] = ((z.heads,), "float32")
+    parameters["y"] = (z.result, "float32")
+    return gpu_func(parameters, (z.rows, z.heads, z.batch), (_LANES, _GROUPS), write)
+
+
+class _Query:
+    """One query of one head, while its kernel is written."""
+
+    def __init__(
+        self,
+        z: Sizes,
+        blocks: Sequence[Expr],
+        threads: Sequence[Expr],
+        q: Buffer,
+        k: Buffer,
+        v: Buffer,
+        scales: Sequence[Buffer],
+        position: Buffer,
+        sinks: Sequence[Buffer],
+    ) -> None:
+        self._z = z
+        self._row, self._head, self._batch = blocks
+        self._lane, self._group = threads
+        self._q, self._k, self._v = q, k, v
+        self._scales = scales
+        self._position = position
+        self._sinks = sinks
+        self._shared_head = T.bind(T.truncdiv(self._head, z.heads // z.kv_heads))
+        self._columns = math.ceil(z.e / _LANES)
+        self._best, self._total, self._sums = local((1,)), local((1,)), local((self._columns,))
+        self._query = shared((z.d,))
+        self._scores = shared((_GROUPS, _LANES))
+        self._reduced = shared((_GROUPS, _LANES))
+
+    def write(self, y: Buffer) -> None:
+        """All of the kernel."""
+        z = self._z
+        own = T.bind(place_within(self._position[self._batch], z.keys) + self._row)
+        begin = T.bind(T.Cast("int32", first_key(z, own)))
+        end = T.bind(T.Cast("int32", end_of_keys(z, own)))
+        self._load_query()
+        store(self._best, [0], T.float32(_LOWEST))
+        store(self._total, [0], T.float32(0))
+        for column in range(self._columns):
+            store(self._sums, [column], T.float32(0))
+        step = _LANES * _GROUPS
+        with T.serial(T.truncdiv(end - begin + (step - 1), step)) as turn:
+            first = T.bind(begin + turn * step + self._group * _LANES)
+            self._score(first, end)
+            self._add_values(first, end)
+        self._join()
+        self._finish(y)
+
+    def _load_query(self) -> None:
+        number = self._group * _LANES + self._lane
+        for start in range(0, self._z.d, _LANES * _GROUPS):
+            place = start + number
+            with T.If(place < self._z.d), T.Then():
+                value = self._q[self._batch, self._head, self._row, place]
+                store(self._query, [place], value * T.float32(self._z.scale))
+        wait()
+
+    def _score(self, first: Expr, end: Expr) -> None:
+        """The score of the key of this thread, and what it becomes beside the largest so far."""
+        z, lane, group = self._z, self._lane, self._group
+        score = local((1,))
+        store(score, [0], T.float32(_LOWEST))
+        with T.If(first + lane < end), T.Then():
+            key = T.bind(first + lane)
+            store(score, [0], T.float32(0))
+            with T.serial(z.d) as c:
+                number = self._number(self._k, (self._batch, self._shared_head, key, c))
+                store(score, [0], score[0] + self._query[c] * number)
+            if z.quantized:
+                store(score, [0], score[0] * self._scale(0, key))
+            if z.softcap:
+                store(score, [0], T.tanh(score[0] * T.float32(1 / z.softcap)) * T.float32(z.softcap))
+        store(self._reduced, [group, lane], score[0])
+        self._fold(lambda one, other: T.max(one, other))
+        most = T.bind(T.max(self._best[0], self._reduced[group, 0]))
+        shrunk = T.bind(T.exp(self._best[0] - most))
+        wait()
+        weight = T.bind(T.if_then_else(first + lane < end, T.exp(score[0] - most), T.float32(0)))
+        store(self._scores, [group, lane], weight)
+        store(self._reduced, [group, lane], weight)
+        self._fold(lambda one, other: one + other)
+        store(self._total, [0], self._total[0] * shrunk + self._reduced[group, 0])
+        for column in range(self._columns):
+            store(self._sums, [column], self._sums[column] * shrunk)
+        store(self._best, [0], most)
+
+    def _fold(self, join: Any) -> None:
+        room, group = self._reduced, self._group
+
+        def add(one: Expr, other: Expr) -> None:
+            store(room, [group, one], join(room[group, one], room[group, other]))
+
+        fold(self._lane, _LANES, add)
+
+    def _add_values(self, first: Expr, end: Expr) -> None:
+        """Weights times values, a column a thread; what follows waits until all have read the weights."""
+        count = T.bind(T.max(T.min(end - first, _LANES), 0))
+        for column in range(self._columns):
+            place = self._lane + column * _LANES
+            with T.If(place < self._z.e), T.Then(), T.serial(count) as j:
+                key = first + j
+                number = self._number(self._v, (self._batch, self._shared_head, key, place))
+                weight = self._scores[self._group, j]
+                if self._z.quantized:
+                    weight = weight * self._scale(1, key)
+                store(self._sums, [column], self._sums[column] + weight * number)
+        wait()
+
+    def _join(self) -> None:
+        """What the groups have, as one: the first group has it then."""
+        z, lane, group = self._z, self._lane, self._group
+        best, total = shared((_GROUPS,)), shared((_GROUPS,))
+        sums = shared((_GROUPS, self._columns * _LANES))
+        with T.If(lane == 0), T.Then():
+            store(best, [group], self._best[0])
+            store(total, [group], self._total[0])
+        for column in range(self._columns):
+            store(sums, [group, column * _LANES + lane], self._sums[column])
+        wait()
+        most = self._sinks[0][self._head] if z.sinks else T.float32(_LOWEST)
+        for g in range(_GROUPS):
+            most = T.max(most, best[g])
+        most = T.bind(most)
+        shrunk = [T.bind(T.exp(best[g] - most)) for g in range(_GROUPS)]
+        whole = T.exp(self._sinks[0][self._head] - most) if z.sinks else T.float32(0)
+        for g in range(_GROUPS):
+            whole = whole + total[g] * shrunk[g]
+        store(self._total, [0], whole)
+        for column in range(self._columns):
+            found: Expr = T.float32(0)
+            for g in range(_GROUPS):
+                found = found + sums[g, column * _LANES + lane] * shrunk[g]
+            store(self._sums, [column], found)
+
+    def _finish(self, y: Buffer) -> None:
+        z = self._z
+        for column in range(self._columns):
+            place = self._lane + column * _LANES
+            with T.If(T.And(self._group == 0, place < z.e)), T.Then():
+                where = z.place(self._batch, self._head, self._row, place)
+                store(y, list(where), self._sums[column] / self._total[0])
+
+    def _number(self, buffer: Buffer, place: tuple[Expr, ...]) -> Expr:
+        value = buffer[place]
+        return value if self._z.stored == "float32" else T.Cast("float32", value)
+
+    def _scale(self, which: int, key: Expr) -> Expr:
+        return T.Cast("float32", self._scales[which][self._batch, self._shared_head, key, 0])

@@ -1,0 +1,64 @@
+"""Rows of a quantised table in panels, in float32: a block a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax
+from tvm.script import tirx as T
+
+from partc.ir.graph import Node
+from partc.ir.panels import BLOCK, LANES
+from targets.tvm.builder import Expr, FunctionBuilder, tensor_type
+from targets.tvm.gpu.kernels.threads import gpu_func, half_bits
+from targets.tvm.kernels.script import Buffer, store
+from targets.tvm.kernels.vector import place_within
+from targets.tvm.operators import input_shape, shape_of
+from targets.tvm.operators.indexing import counted_from_front
+from targets.tvm.operators.reading import integer
+
+
+def gather(b: FunctionBuilder, node: Node, operands: list[Expr], threads: int) -> Expr:
+    """Rows by number, as `Gather` counts them."""
+    bits, rows = integer(node, "bits", 4), integer(node, "rows", 0)
+    many, columns = math.prod(input_shape(node, 1)), shape_of(node)[-1]
+    places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], rows), "int64"))
+    flat = b.emit(relax.op.reshape(places, (many,)))
+    sizes = (bits, many, rows, columns, input_shape(node, 0), min(threads, 256))
+    found = b.call(rows_of_panels, [operands[0], flat], tensor_type((many, columns), "f32"), *sizes)
+    return relax.op.reshape(found, shape_of(node))
+
+
+def rows_of_panels(bits: int, R: int, N: int, K: int, shape: tuple[int, ...], threads: int) -> Any:
+    """y[r, k] = the weight k of row places[r] of a table of N rows, in panels of this shape."""
+
+    def write(blocks: Sequence[Expr], lanes: Sequence[Expr], w: Buffer, places: Buffer, y: Buffer) -> None:
+        row = T.bind(place_within(places[blocks[0]], N - 1))
+        with T.serial(math.ceil(K / threads)) as turn:
+            k = T.bind(turn * threads + lanes[0])
+            with T.If(k < K), T.Then():
+                store(y, [blocks[0], k], (_of4 if bits == 4 else _of8)(w, row, k))
+
+    parameters = {"w": (shape, "int32"), "places": ((R,), "int64"), "y": ((R, K), "float32")}
+    return gpu_func(parameters, (R,), (threads,), write)
+
+
+def _of4(w: Buffer, row: Expr, k: Expr) -> Expr:
+    """The weight k of a row, of 4 bits."""
+    group, panel, lane = row // 64, row // LANES % 4, row % LANES
+    step, half, i, j = k // (2 * BLOCK), k // BLOCK % 2, k // 8 % 4, k % 8
+    pair = w[group, step, panel, 128 + (half * LANES + lane) // 2]
+    scale = half_bits(T.bitwise_and(T.shift_right(pair, lane % 2 * 16), T.int32(0xFFFF)))
+    word = w[group, step, panel, half * 64 + i * LANES + lane]
+    value = T.bitwise_and(T.shift_right(word, j % 4 * 8 + j // 4 * 4), T.int32(15))
+    return T.Cast("float32", value - T.int32(8)) * scale
+
+
+def _of8(w: Buffer, row: Expr, k: Expr) -> Expr:
+    """The same of 8 bits."""
+    panel, lane = row // LANES, row % LANES
+    word = w[panel, 2 + k // 4, lane]
+    value = T.shift_right(T.shift_left(word, T.int32(24) - k % 4 * 8), T.int32(24))
+    return T.Cast("float32", value) * T.reinterpret("float32", w[panel, 1, lane])

@@ -1,0 +1,356 @@
+"""Products with quantised weights in panels (`partc.ir.panels`), in float32.
+
+The panels are those of processors. Their 16 rows side by side are 16 threads side by side: what neighbours read lies
+side by side, each word once, and all of them multiply it with one number of x. A block takes a group of rows of the
+matrix and up to 16 rows of x; its threads along y share the depth, and add their sums up in the end.
+
+Other than on processors x stays as it is: a GPU multiplies floats as fast as bytes without its tensor units, and one
+row is bound by the memory that the weights come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tvm import relax
+from tvm.script import tirx as T
+
+from partc.ir.graph import Node
+from partc.ir.panels import BLOCK, GROUP, LANES, panels_shape
+from targets.tvm.builder import Emitter, Expr, FunctionBuilder, tensor_type
+from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, local, shared, wait
+from targets.tvm.kernels.script import Buffer, store
+from targets.tvm.kernels.vector import ACTIVATIONS
+from targets.tvm.operators import input_shape, shape_of
+from targets.tvm.operators.reading import dtype_of, integer, text
+
+_SHARED = 32 * 1024 // 4
+"""Numbers that a block can share on every GPU."""
+_FEW_GROUPS = 128
+"""Groups below which blocks get as many threads as they may have, so that all of a GPU has work."""
+Finish = Callable[[list[Expr], Expr, Expr], Expr]
+"""Sums by weight, row, column → what is written there."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """x [M, K] times the transpose of w [N, depth], which has zeros behind K."""
+
+    bits: int
+    M: int
+    K: int
+    N: int
+    depth: int
+    threads: int
+    """The most that a block may have."""
+
+    @property
+    def panels(self) -> tuple[int, ...]:
+        """Shape of the weight."""
+        return panels_shape(self.N, self.depth, self.bits)
+
+    tile_rows: int = 16
+    """Rows of x of a block at most: a weight is unpacked once for all of them."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of x that a block takes."""
+        return min(self.M, self.tile_rows)
+
+    def splits(self, sums: int = 1) -> int:
+        """Threads that share the depth, a power of two; each leaves `sums` numbers for every row and column."""
+        steps = self.panels[1] if self.bits == 4 else -(-self.depth // 4)
+        usual = self.threads if self.panels[0] < _FEW_GROUPS else self.threads // 2
+        room = _SHARED // (GROUP[self.bits] * self.rows * sums)
+        return 1 << (max(1, min(steps, usual // GROUP[self.bits], room)).bit_length() - 1)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Blocks: groups of rows of w, tiles of rows of x."""
+        return self.panels[0], math.ceil(self.M / self.rows)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What this thread computes."""
+
+    group: Expr
+    """Rows of w, which are columns of the result."""
+    tile: Expr
+    """Rows of x."""
+    threads: Sequence[Expr]
+    """The column in the group, and the part of the depth."""
+
+
+def product(s: Shape, finish: Finish, added: tuple[int, int] | None = None, weights: int = 1) -> Any:
+    """y[M, N] of x and one or two weights, and of what is added, [1, N] or [M, N], which `finish` gets as well."""
+
+    def write(blocks: Sequence[Expr], threads: Sequence[Expr], x: Buffer, *tensors: Buffer) -> None:
+        place = Place(*blocks, threads)
+        extra, y = tensors[weights:-1], tensors[-1]
+
+        def whole(sums: list[Expr], row: Expr, column: Expr) -> Expr:
+            more = [tensor[0 if added and added[0] == 1 else row, column] for tensor in extra]
+            return finish([*sums, *more], row, column)
+
+        sums = [_sums(s, x, w, place, splits, local((s.rows,))) for w in tensors[:weights]]
+        _write(s, y, place, _left(s, place, sums, splits), whole)
+
+    splits = s.splits(weights)
+    parameters: dict[str, tuple[Sequence[int], str]] = {"x": ((s.M, s.K), "float32")}
+    parameters.update({f"w{place}": (s.panels, "int32") for place in range(weights)})
+    if added is not None:
+        parameters["added"] = (added, "float32")
+    parameters["y"] = ((s.M, s.N), "float32")
+    return gpu_func(parameters, s.grid, (GROUP[s.bits], splits), write)
+
+
+def plain_product(s: Shape) -> Any:
+    """y[M, N] = x · wᵀ."""
+    return product(s, lambda sums, row, column: sums[0])
+
+
+def product_added(s: Shape, height: int) -> Any:
+    """y[M, N] = x · wᵀ + added[height, N], height = 1 (a bias) or M (a residual)."""
+    return product(s, lambda sums, row, column: sums[0] + sums[1], (height, s.N))
+
+
+def product_gated(s: Shape, activation: str) -> Any:
+    """y[M, N] = activation(x · gateᵀ) × (x · upᵀ)."""
+    function = ACTIVATIONS[activation]
+    return product(s, lambda sums, row, column: function(sums[0]) * sums[1], weights=2)
+
+
+def products(*shapes: Shape) -> Any:
+    """Products of one x with two or three weights, in one launch."""
+
+    def write(blocks: Sequence[Expr], threads: Sequence[Expr], x: Buffer, *tensors: Buffer) -> None:
+        weights, results = tensors[: len(shapes)], tensors[len(shapes) :]
+        place, total = Place(*blocks, threads), local((first.rows,))
+        _one_of(
+            shapes,
+            place,
+            lambda number, own: _sums(shapes[number], x, weights[number], own, splits, total),
+        )
+        # Nobody waits within a branch.
+        (room,) = _left(first, place, [total], splits)
+        _one_of(
+            shapes,
+            place,
+            lambda number, own: _write(
+                shapes[number], results[number], own, [room], lambda sums, row, column: sums[0]
+            ),
+        )
+
+    first, splits = shapes[0], min(s.splits() for s in shapes)
+    parameters: dict[str, tuple[Sequence[int], str]] = {"x": ((first.M, first.K), "float32")}
+    parameters.update({f"w{place}": (s.panels, "int32") for place, s in enumerate(shapes)})
+    parameters.update({f"y{place}": ((s.M, s.N), "float32") for place, s in enumerate(shapes)})
+    grid = sum(s.grid[0] for s in shapes), first.grid[1]
+    return gpu_func(parameters, grid, (GROUP[first.bits], splits), write)
+
+
+def _one_of(
+    shapes: Sequence[Shape], place: Place, write: Callable[[int, Place], None], number: int = 0
+) -> None:
+    """Write for the product that a group belongs to, counted through all of them."""
+    if number == len(shapes) - 1:
+        write(number, place)
+        return
+    groups = shapes[number].grid[0]
+    with T.If(place.group < groups):
+        with T.Then():
+            write(number, place)
+        with T.Else():
+            _one_of(shapes, replace(place, group=place.group - groups), write, number + 1)
+
+
+def experts_of_rows(s: Shape, experts: int, kind: str) -> Any:
+    """y[M, N]: the product of each row of x with the w of its expert; a block takes one row."""
+    one = replace(s, tile_rows=1)
+    splits = one.splits()
+
+    def write(
+        blocks: Sequence[Expr], threads: Sequence[Expr], x: Buffer, chosen: Buffer, w: Buffer, y: Buffer
+    ) -> None:
+        place = Place(*blocks, threads)
+        expert = T.bind(T.max(T.min(T.Cast("int32", chosen[place.tile]), experts - 1), 0))
+        total = _sums(one, x, _Matrix(w, expert), place, splits, local((1,)))
+        rooms = _left(one, place, [total], splits)
+        _write(one, y, place, rooms, lambda sums, row, column: sums[0])
+
+    parameters = {
+        "x": ((s.M, s.K), "float32"),
+        "chosen": ((s.M,), kind),
+        "w": ((experts, *s.panels), "int32"),
+        "y": ((s.M, s.N), "float32"),
+    }
+    return gpu_func(parameters, one.grid, (GROUP[s.bits], splits), write)
+
+
+class _Matrix:
+    """The matrix of one expert; reads as a buffer does."""
+
+    def __init__(self, w: Buffer, expert: Expr) -> None:
+        self._w, self._expert = w, expert
+
+    def __getitem__(self, places: tuple[Expr, ...]) -> Expr:
+        return self._w[(self._expert, *places)]
+
+
+def _sums(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer) -> Buffer:
+    """total[rows]: the sums of this thread, of its row of w, over its part of the depth."""
+    for r in range(s.rows):
+        store(total, [r], T.float32(0))
+    rows: list[Any] = list(range(s.rows))
+    if s.rows < s.M:  # the last tile computes the last row again and again
+        rows = [T.bind(T.min(place.tile * s.rows + r, s.M - 1)) for r in rows]
+    (_sums4 if s.bits == 4 else _sums8)(s, x, w, place, splits, rows, total)
+    return total
+
+
+def _sums4(
+    s: Shape, x: Buffer, w: Any, place: Place, splits: int, rows: Sequence[Expr], total: Buffer
+) -> None:
+    group, (lane, split) = place.group, place.threads
+    panel, own = lane // LANES, lane % LANES
+    steps, part = s.panels[1], local((s.rows,))
+    with T.serial(math.ceil(steps / splits)) as turn:
+        step = T.bind(turn * splits + split)
+        with T.If(step < steps), T.Then(), T.serial(2) as half:
+            pair = T.bind(w[group, step, panel, 128 + T.truncdiv(half * LANES + own, 2)])
+            bits = T.bitwise_and(T.shift_right(pair, T.truncmod(own, 2) * 16), T.int32(0xFFFF))
+            scale = T.bind(half_bits(bits))
+            for r in range(s.rows):
+                store(part, [r], T.float32(0))
+            with T.serial(4) as i:
+                word = T.bind(w[group, step, panel, half * 64 + i * LANES + own])
+                first = step * (2 * BLOCK) + half * BLOCK + i * 8
+                values = [
+                    T.bitwise_and(T.shift_right(word, T.int32(8 * (j % 4) + 4 * (j // 4))), T.int32(15))
+                    for j in range(8)
+                ]
+                _add(s, x, rows, first, [value - 8 for value in values], part)
+            for r in range(s.rows):
+                store(total, [r], total[r] + part[r] * scale)
+
+
+def _sums8(
+    s: Shape, x: Buffer, w: Any, place: Place, splits: int, rows: Sequence[Expr], total: Buffer
+) -> None:
+    group, (lane, split) = place.group, place.threads
+    words = math.ceil(s.depth / 4)
+    with T.serial(math.ceil(words / splits)) as turn:
+        at = T.bind(turn * splits + split)
+        with T.If(at < words), T.Then():
+            word = T.bind(w[group, 2 + at, lane])
+            values = [T.shift_right(T.shift_left(word, T.int32(24 - 8 * j)), T.int32(24)) for j in range(4)]
+            _add(s, x, rows, at * 4, values, total)
+    scale = T.bind(T.reinterpret("float32", w[group, 1, lane]))
+    for r in range(s.rows):
+        store(total, [r], total[r] * scale)
+
+
+def _add(
+    s: Shape, x: Buffer, rows: Sequence[Expr], first: Expr, values: Sequence[Expr], part: Buffer
+) -> None:
+    """part[r] += the sum of values[j] · x[row, first + j]; behind K there are zeros among the values."""
+    weights = [T.bind(T.Cast("float32", value)) for value in values]
+    aligned = s.K % 4 == 0
+    for start in range(0, len(values), 4):
+        at = T.bind(T.min(first + start, s.K - 4) if aligned else first + start)
+        for r, row in enumerate(rows):
+            numbers = _four(x, row, at) if aligned else [x[row, T.min(at + j, s.K - 1)] for j in range(4)]
+            found = part[r]
+            for j in range(4):
+                found = found + weights[start + j] * numbers[j]
+            store(part, [r], found)
+
+
+def _four(x: Buffer, row: Expr, at: Expr) -> list[Expr]:
+    """Four neighbours with one access."""
+    four = local((4,))
+    store(four, [T.Ramp(0, 1, 4)], x[row, T.Ramp(at, 1, 4)])
+    return [four[j] for j in range(4)]
+
+
+def _left(s: Shape, place: Place, sums: Sequence[Buffer], splits: int) -> list[Buffer]:
+    """The sums of all threads of a column, where all of them see them: [splits, rows, columns]."""
+    lane, split = place.threads
+    rooms = [shared((splits, s.rows, GROUP[s.bits])) for _ in sums]
+    for own, room in zip(sums, rooms, strict=True):
+        for r in range(s.rows):
+            store(room, [split, r, lane], own[r])
+    wait()
+    return rooms
+
+
+def _write(s: Shape, y: Buffer, place: Place, rooms: Sequence[Buffer], finish: Finish) -> None:
+    """Add up what the threads of a column left, and write it; threads along the depth share the rows."""
+    lane, split = place.threads
+    splits = int(rooms[0].shape[0])
+    column = place.group * GROUP[s.bits] + lane
+    for r in range(s.rows):
+        row = place.tile * s.rows + r
+        with T.If(T.And(T.And(split == r % splits, column < s.N), row < s.M)), T.Then():
+            totals = [T.bind(_sum([room[i, r, lane] for i in range(splits)])) for room in rooms]
+            store(y, [row, column], finish(totals, row, column))
+
+
+def _sum(terms: Sequence[Expr]) -> Expr:
+    """In pairs, which rounds less than one after the other."""
+    if len(terms) == 1:
+        return terms[0]
+    half = len(terms) // 2
+    return _sum(terms[:half]) + _sum(terms[half:])
+
+
+def quantized_operators(threads: int) -> Mapping[str, Emitter]:
+    """Operator → what writes it, for blocks of so many threads."""
+
+    def shape(node: Node, place: int = 0) -> Shape:
+        *leading, columns = input_shape(node)
+        bits, depth = integer(node, "bits", 4), integer(node, "depth", 0)
+        return Shape(bits, math.prod(leading), columns, shape_of(node, place)[-1], depth, threads)
+
+    def flat(b: FunctionBuilder, node: Node, operand: Expr) -> Expr:
+        s = shape(node)
+        return b.emit(relax.op.reshape(operand, (s.M, s.K)))
+
+    def one(
+        make: Callable[..., Any], b: FunctionBuilder, node: Node, operands: list[Expr], *more: object
+    ) -> Expr:
+        s = shape(node)
+        given = [flat(b, node, operands[0]), *operands[1:]]
+        return relax.op.reshape(b.call(make, given, tensor_type((s.M, s.N), "f32"), s, *more), shape_of(node))
+
+    def plus(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+        s = shape(node)
+        height = 1 if len(input_shape(node, 2)) == 1 else s.M
+        added = b.emit(relax.op.reshape(operands[2], (height, s.N)))
+        return one(product_added, b, node, [*operands[:2], added], height)
+
+    def gated(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+        return one(product_gated, b, node, operands, text(node, "activation", ""))
+
+    def several(b: FunctionBuilder, node: Node, operands: list[Expr]) -> list[Expr]:
+        shapes = [shape(node, place) for place in range(len(node.outputs))]
+        types = [tensor_type((s.M, s.N), "f32") for s in shapes]
+        found = b.call(products, [flat(b, node, operands[0]), *operands[1:]], types, *shapes)
+        parts = [b.emit(relax.TupleGetItem(found, place)) for place in range(len(shapes))]
+        return [relax.op.reshape(part, shape_of(node, place)) for place, part in enumerate(parts)]
+
+    def experts(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+        return one(experts_of_rows, b, node, operands, input_shape(node, 2)[0], dtype_of(node, 1))
+
+    return {
+        "tvm.QuantizedProduct": partial(one, plain_product),
+        "tvm.QuantizedProductPlus": plus,
+        "tvm.QuantizedGatedProduct": gated,
+        "tvm.QuantizedProducts": several,
+        "tvm.QuantizedExperts": experts,
+    }
