@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from partc.format.dtypes import Array
 from partc.format.kernel_plan import KernelLaunch
 
+PART_BYTES = 512
+"""Parts of buffers begin at multiples of it: no OpenCL asks for more."""
 Buffer = Any
 """Memory of the device, given back when nobody has the object any more."""
 Code = Any
@@ -52,7 +54,7 @@ class Driver(Protocol):
         """Memory of so many bytes, 1 or more, all zero; raises DriverError where there is not enough."""
 
     def part(self, buffer: Buffer, offset: int, size: int) -> Buffer:
-        """A part of a buffer, which begins at a multiple of 512 bytes."""
+        """A part of a buffer, which begins at a multiple of `PART_BYTES`."""
 
     def write(self, buffer: Buffer, array: Array) -> None:
         """Copy a contiguous array to the beginning of a buffer; it may be changed afterwards."""

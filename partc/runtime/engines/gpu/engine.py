@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from partc.format.role import Role
 from partc.format.safetensors import Entry as WeightEntry
 from partc.runtime.engines.contract import loaded, submodule_named
 from partc.runtime.engines.entries import Entries, Entry, Sizes, function_name
-from partc.runtime.engines.gpu.contract import Buffer, DriverError, open_driver
+from partc.runtime.engines.gpu.contract import PART_BYTES, Buffer, DriverError, open_driver
 from partc.runtime.engines.gpu.library import GpuLibrary, open_gpu_library
 from partc.runtime.engines.memory import aligned_zeros, map_tensors
 from partc.runtime.engines.plan_checks import check_function, weight_tensor
@@ -32,8 +33,20 @@ from partc.runtime.engines.weights import Weights
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
-    """An input of a function: where it is filled, and where the device reads it."""
+class _Inputs:
+    """The inputs of a function, side by side: one copy takes all of them to the device."""
+
+    whole: Array
+    buffer: Buffer
+    arrays: list[Array]
+    """Where each is filled: a part of `whole`."""
+    buffers: list[Buffer]
+    """Where the device reads each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """An output of a function: where it is read, and where the device writes it."""
 
     array: Array
     buffer: Buffer
@@ -44,8 +57,8 @@ class _Call:
     """A function with all its arguments, for one slot."""
 
     start: Callable[[], None]
-    inputs: list[_Input]
-    outputs: list[_Input]
+    inputs: _Inputs
+    outputs: list[_Output]
 
 
 class GpuEngine:
@@ -64,6 +77,8 @@ class GpuEngine:
         except DriverError as error:
             hint = "run `partc` on a machine with a GPU and its driver, or compile with `provider: cpu`"
             raise BundleError(f"no GPU: {error}", where="engine.provider", hint=hint) from None
+        self.device_name = self._driver.name
+        """What the GPU calls itself."""
         self._role = role
         self._folder = folder
         self._functions = options.functions
@@ -72,7 +87,7 @@ class GpuEngine:
         self._libraries: dict[str, GpuLibrary] = {}
         self._weights = Weights(folder, self._read_weights)
         self._states: dict[tuple[str, int], dict[str, Buffer]] = {}
-        self._inputs: dict[tuple[str, Entry], list[_Input]] = {}
+        self._inputs: dict[tuple[str, Entry], _Inputs] = {}
         self._calls: dict[tuple[str, int, Entry], _Call] = {}
 
     def load(self, submodule: str) -> None:
@@ -146,9 +161,9 @@ class GpuEngine:
         self._driver.write(buffer, array)
 
     def _run(self, call: _Call, sizes: Sizes, inputs: Sequence[Array]) -> list[Array]:
-        for array, held, span in zip(inputs, call.inputs, sizes.inputs, strict=True):
-            span.fill(held.array, array)
-            self._driver.write(held.buffer, held.array)
+        for array, held, span in zip(inputs, call.inputs.arrays, sizes.inputs, strict=True):
+            span.fill(held, array)
+        self._driver.write(call.inputs.buffer, call.inputs.whole)
         call.start()
         for output in call.outputs:
             self._driver.read(output.buffer, output.array)
@@ -161,7 +176,7 @@ class GpuEngine:
         inputs = self._inputs_of(module, entry)
         states = self._states[module.name, slot]
         parameters = [
-            *(one.buffer for one in inputs),
+            *inputs.buffers,
             *(states[state.name] for state in module.states),
             *self._weights.of(module.name),
         ]
@@ -169,7 +184,7 @@ class GpuEngine:
         function = library.plan.functions[function_name(module.name, entry)]
         start = library.prepare(function, parameters)
         outputs = [
-            _Input(
+            _Output(
                 aligned_zeros(out.shape, DTYPES[out.dtype]), library.place(out.place, out.bytes, parameters)
             )
             for out in function.outputs
@@ -177,15 +192,20 @@ class GpuEngine:
         call = self._calls[module.name, slot, entry] = _Call(start, inputs, outputs)
         return call
 
-    def _inputs_of(self, module: Submodule, entry: Entry) -> list[_Input]:
+    def _inputs_of(self, module: Submodule, entry: Entry) -> _Inputs:
         """The same for every slot: one step runs at a time."""
         if (module.name, entry) not in self._inputs:
             sizes = self._entries.sizes(module, entry)
-            types = [self._role.types[name] for name in module.inputs]
-            arrays = [aligned_zeros(kind.sizes(sizes), DTYPES[kind.dtype]) for kind in types]
-            self._inputs[module.name, entry] = [
-                _Input(array, self._allocate(array.nbytes)) for array in arrays
-            ]
+            kinds = [self._role.types[name] for name in module.inputs]
+            ends = list(accumulate(-(-kind.bytes(sizes) // PART_BYTES) * PART_BYTES for kind in kinds))
+            whole = aligned_zeros((max(1, *ends, 1),), np.dtype(np.uint8))
+            buffer = self._allocate(whole.nbytes)
+            arrays, buffers = [], []
+            for kind, begin in zip(kinds, [0, *ends], strict=False):
+                part = whole[begin : begin + kind.bytes(sizes)]
+                arrays.append(part.view(DTYPES[kind.dtype]).reshape(kind.sizes(sizes)))
+                buffers.append(self._driver.part(buffer, begin, part.nbytes))
+            self._inputs[module.name, entry] = _Inputs(whole, buffer, arrays, buffers)
         return self._inputs[module.name, entry]
 
     def _state(self, submodule: str, slot: int, name: str) -> tuple[State, Buffer]:

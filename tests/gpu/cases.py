@@ -1,0 +1,72 @@
+"""The models that are tried on a GPU: small ones of many forms for right numbers, larger ones for speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.bench.llamas import SHAPES
+
+_SMALL = {
+    "hidden_size": 128,
+    "intermediate_size": 320,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 600,
+    "max_position_embeddings": 512,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and how it is compiled."""
+
+    name: str
+    config: dict[str, object] = field(hash=False)
+    quantize: str = "none"
+    max_sequence: int = 256
+    chunks: tuple[int, ...] = (8, 32)
+    is_timed: bool = False
+    """It has no expected numbers: its weights are made where it runs."""
+
+    @property
+    def model(self) -> dict[str, object]:
+        """The content of model.yaml."""
+        return {
+            "model": {"config": self.config},
+            "max_sequence": self.max_sequence,
+            "quantize": {"cache": "int8"} if self.quantize == "cache" else self.quantize,
+        }
+
+
+def _llama(**changes: object) -> dict[str, object]:
+    return {"model_type": "llama", **_SMALL, **changes}
+
+
+CASES = (
+    Case("llama", _llama()),
+    Case("llama-int4", _llama(), "int4"),
+    Case("llama-int8", _llama(), "int8"),
+    Case("llama-cache8", _llama(), "cache"),
+    Case("llama-bf16", _llama(dtype="bfloat16")),
+    Case("llama-f16", _llama(dtype="float16")),
+    Case("llama-odd", _llama(hidden_size=96, intermediate_size=230, head_dim=40, vocab_size=517), "int4"),
+    Case("gemma2-int4", {"model_type": "gemma2", **_SMALL, "head_dim": 32, "sliding_window": 16}, "int4"),
+    Case("qwen3", {"model_type": "qwen3", **_SMALL, "head_dim": 32}),
+    Case("mixtral-int4", {"model_type": "mixtral", **_SMALL, "num_local_experts": 4}, "int4"),
+    Case("gpt_oss", {"model_type": "gpt_oss", **_SMALL, "head_dim": 32, "num_local_experts": 4,
+                     "sliding_window": 16}),
+    Case("gpt2", {"model_type": "gpt2", "n_embd": 128, "n_layer": 3, "n_head": 4, "vocab_size": 600,
+                  "n_positions": 512}),
+    Case("opt", {"model_type": "opt", "hidden_size": 128, "ffn_dim": 320, "num_hidden_layers": 3,
+                 "num_attention_heads": 4, "vocab_size": 600, "word_embed_proj_dim": 128}),
+)  # fmt: skip
+"""Right numbers."""
+TIMED = (
+    Case("110M-int4", {"model_type": "llama", **SHAPES["110M"]}, "int4", 1024, (16, 64, 256), is_timed=True),
+    Case("1.1B-int4", {"model_type": "llama", **SHAPES["1.1B"]}, "int4", 1024, (16, 64, 256), is_timed=True),
+    Case("110M", {"model_type": "llama", **SHAPES["110M"]}, "none", 1024, (16, 64, 256), is_timed=True),
+)
+"""Speed."""
+PROMPTS = (1, 7, 33, 70)
+TOKENS = 16

@@ -1,0 +1,62 @@
+"""A build of one device, computed step by step through its engine: the same inputs for every engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from partc.format.dtypes import DTYPES, Array
+from partc.format.role import Role, load_role
+from partc.runtime.engines.contract import Engine, load_engine
+
+
+class Steps:
+    """The one sub-module of a decoder."""
+
+    def __init__(self, build: Path) -> None:
+        """`build`: the folder that `partc compile` wrote."""
+        (self.folder,) = (build / "devices").iterdir()
+        self.role: Role = load_role(self.folder)
+        self.engine: Engine = load_engine(self.role, self.folder)
+        (self.name,) = self.role.running
+        self._module = self.role.submodules[self.name]
+
+    def request(self, prompt: Sequence[int], tokens: int, chunk: int) -> Iterator[tuple[int, Array, float]]:
+        """Greedy tokens: each with its logits [vocabulary] and the seconds of its step.
+
+        The prompt goes in steps of up to `chunk` rows.
+        """
+        self.engine.reset(0, {"batch": 1, "sequence": len(prompt)})
+        rows, position = list(prompt), 0
+        for _ in range(tokens):
+            while rows:
+                part, rows = rows[:chunk], rows[chunk:]
+                start = time.perf_counter()
+                logits = self._step(part, position)
+                taken = time.perf_counter() - start
+                position += len(part)
+            token = int(np.argmax(logits))
+            yield token, logits, taken
+            rows = [token]
+
+    def prompt_s(self, prompt: Sequence[int], chunk: int) -> float:
+        """Seconds from the first row of a prompt to its first token."""
+        self.engine.reset(0, {"batch": 1, "sequence": len(prompt)})
+        start = time.perf_counter()
+        for begin in range(0, len(prompt), chunk):
+            self._step(prompt[begin : begin + chunk], begin)
+        return time.perf_counter() - start
+
+    def _step(self, ids: Sequence[int], position: int) -> Array:
+        dims = {"batch": 1, "sequence": len(ids)}
+        given = {"position": [position], "length": [len(ids)], "index": list(range(len(ids)))}
+        inputs = []
+        for name in self._module.inputs:
+            kind = self.role.types[name]
+            found = np.array(given.get(name, [ids]), DTYPES[kind.dtype])
+            inputs.append(found.reshape(kind.sizes({**self.role.dims, **dims})))
+        (logits,) = self.engine.run(self.name, 0, inputs, dims)
+        return logits.reshape(-1, logits.shape[-1])[-1].astype(np.float32)
