@@ -39,6 +39,9 @@ CHUNKS = (2, 4, 8, 16, 32, 64, *(1 << power for power in range(8, 17)))
 """Prompts go in steps of these sizes (`step_costs`), so that one between two of them takes about its share. More would
 add little: 128 rows take about as long as twice 64, and every entry adds to the library, 0.18 MB of 1 for 12 layers."""
 
+GPU_CHUNKS = (4, 16, 64, *(1 << power for power in range(8, 17, 2)))
+"""The same of a GPU, where a row of padding costs little, and code for a size takes seconds to compile."""
+
 
 @dataclass(frozen=True)
 class TvmTarget(Target):
@@ -63,8 +66,8 @@ class TvmTarget(Target):
     """Command that links the library: a C compiler for the platform, or ld.lld; by default partc looks for one."""
     nvcc: str = ""
     """Command of NVIDIA's compiler; by default partc looks for one."""
-    chunks: tuple[int, ...] = CHUNKS
-    """Rows of a step, besides 1 and the most, that the library has code for."""
+    chunks: tuple[int, ...] = ()
+    """Rows of a step, besides 1 and the most, that the library has code for; none: `CHUNKS` or `GPU_CHUNKS`."""
     batches: tuple[int, ...] = (1,)
     """Sequences of a step, besides max_batch, that the library has code for."""
 
@@ -82,6 +85,11 @@ class TvmTarget(Target):
     def machine(self) -> Machine:
         """The machine that the code is compiled for; raises ConfigError where the options make none."""
         return machine_of(self.arch, self.platform, self.features, self.provider, self.cuda_arch)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of a step that the library has code for."""
+        return self.chunks or (GPU_CHUNKS if self.machine.is_gpu else CHUNKS)
 
     def check_options(self) -> None:
         """Make sure that the options make a machine and entries.
@@ -133,7 +141,7 @@ class TvmTarget(Target):
         self.check()
 
         known = emitters_for(self.machine)
-        entries = entries_of(graphs, info, self.batches, self.chunks)
+        entries = entries_of(graphs, info, self.batches, self.sizes)
         for graph in graphs:
             check_nodes(graph, self.machine)
             check_padding(graph, info)
@@ -162,7 +170,7 @@ class TvmTarget(Target):
         from targets.tvm.fuse import fuse_for_gpu, fuse_for_processor
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
-        entries = entries_by_graph(part, info, self.batches, self.chunks, self._shared(info))
+        entries = entries_by_graph(part, info, self.batches, self.sizes, self._shared(info))
         graphs = {
             graph.name: [_static(graph, info, one) for one in entries[graph.name]] for graph in part.graphs
         }

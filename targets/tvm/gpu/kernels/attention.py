@@ -109,6 +109,7 @@ class _Query:
         self._position = position
         self._sinks = sinks
         self._shared_head = T.bind(T.truncdiv(self._head, z.heads // z.kv_heads))
+        self._wide = 4 if z.d % 4 == 0 else 1
         self._columns = math.ceil(z.e / _LANES)
         self._best, self._total, self._sums = local((1,)), local((1,)), local((self._columns,))
         self._query = shared((z.d,))
@@ -151,9 +152,12 @@ class _Query:
         with T.If(first + lane < end), T.Then():
             key = T.bind(first + lane)
             store(score, [0], T.float32(0))
-            with T.serial(z.d) as c:
-                number = self._number(self._k, (self._batch, self._shared_head, key, c))
-                store(score, [0], score[0] + self._query[c] * number)
+            with T.serial(z.d // self._wide) as c:
+                numbers = self._neighbours(key, c * self._wide)
+                found = score[0]
+                for j, number in enumerate(numbers):
+                    found = found + self._query[c * self._wide + j] * number
+                store(score, [0], found)
             if z.quantized:
                 store(score, [0], score[0] * self._scale(0, key))
             if z.softcap:
@@ -227,6 +231,15 @@ class _Query:
             with T.If(T.And(self._group == 0, place < z.e)), T.Then():
                 where = z.place(self._batch, self._head, self._row, place)
                 store(y, list(where), self._sums[column] / self._total[0])
+
+    def _neighbours(self, key: Expr, first: Expr) -> list[Expr]:
+        """Numbers of a key that lie side by side, with one access."""
+        place = (self._batch, self._shared_head, key)
+        if self._wide == 1:
+            return [self._number(self._k, (*place, first))]
+        four = local((self._wide,), self._z.stored)
+        store(four, [T.Ramp(0, 1, self._wide)], self._k[(*place, T.Ramp(first, 1, self._wide))])
+        return [self._number(four, (j,)) for j in range(self._wide)]
 
     def _number(self, buffer: Buffer, place: tuple[Expr, ...]) -> Expr:
         value = buffer[place]
