@@ -75,13 +75,13 @@ def fuse_for_processor(graph: Graph, packed: frozenset[str]) -> None:
     _join_products(_Fuser(graph, packed))
 
 
-def fuse_for_gpu(graph: Graph) -> None:
-    """The first rows of the table, for products with quantised weights; TVM joins other nodes itself."""
+def fuse_for_gpu(graph: Graph, packed: frozenset[str]) -> None:
+    """The first rows of the table, which are about products; TVM joins other nodes itself."""
     for rule in (_gated_product, _product_plus):
-        fuser = _Fuser(graph, frozenset())
+        fuser = _Fuser(graph, packed)
         graph.nodes = [rule(fuser, node) or node for node in graph.nodes]
         drop_dead(graph)
-    _join_products(_Fuser(graph, frozenset()))
+    _join_products(_Fuser(graph, packed))
 
 
 def _gated_product(f: _Fuser, node: Node) -> Node | None:

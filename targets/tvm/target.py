@@ -175,18 +175,13 @@ class TvmTarget(Target):
             graph.name: [_static(graph, info, one) for one in entries[graph.name]] for graph in part.graphs
         }
         every = [graph for static in graphs.values() for graph in static]
-        packed = in_panels = frozenset[str]()
-        if self.machine.is_gpu:
-            write_quantized(every, bytes_of_x=False)
-            for graph in every:
-                fuse_for_gpu(graph)
-        else:  # panels of floats are what the kernels of processors read
-            write_quantized(every)
-            unify_products(every)
-            packed = packable(every)
-            in_panels = lay_out_keys(every)
-            for graph in every:
-                fuse_for_processor(graph, packed)
+        write_quantized(every, bytes_of_x=not self.machine.is_gpu)
+        unify_products(every)
+        packed = packable(every)
+        in_panels = frozenset() if self.machine.is_gpu else lay_out_keys(every)
+        fuse = fuse_for_gpu if self.machine.is_gpu else fuse_for_processor
+        for graph in every:
+            fuse(graph, packed)
         builder = ModuleBuilder(emitters_for(self.machine), packed)
         weights = {name: _weights(static) for name, static in graphs.items()}
         added = []

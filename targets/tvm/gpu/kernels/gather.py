@@ -1,4 +1,4 @@
-"""Rows of a quantised table in panels, in float32: a block a row."""
+"""Rows of a table in panels: of a quantised one in float32, of floats as they are; a block a row."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from targets.tvm.builder import Expr, FunctionBuilder, tensor_type
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits
 from targets.tvm.kernels.script import Buffer, store
 from targets.tvm.kernels.vector import place_within
+from targets.tvm.layout import PANEL
 from targets.tvm.operators import input_shape, shape_of
 from targets.tvm.operators.indexing import counted_from_front
-from targets.tvm.operators.reading import integer
+from targets.tvm.operators.reading import dtype_of, integer
 
 
 def gather(b: FunctionBuilder, node: Node, operands: list[Expr], threads: int) -> Expr:
@@ -29,6 +30,33 @@ def gather(b: FunctionBuilder, node: Node, operands: list[Expr], threads: int) -
     sizes = (bits, many, rows, columns, input_shape(node, 0), min(threads, 256))
     found = b.call(rows_of_panels, [operands[0], flat], tensor_type((many, columns), "f32"), *sizes)
     return relax.op.reshape(found, shape_of(node))
+
+
+def gather_columns(b: FunctionBuilder, node: Node, operands: list[Expr], threads: int) -> Expr:
+    """`tvm.GatherColumns`: weight [K, N] in panels, numbers of columns → [*numbers, K]."""
+    depth, columns = input_shape(node, 0)
+    many = math.prod(input_shape(node, 1))
+    places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], columns), "int64"))
+    flat = b.emit(relax.op.reshape(places, (many,)))
+    sizes = (many, depth, columns, dtype_of(node), min(threads, 256))
+    result = tensor_type((many, depth), node.operand(0).dtype)
+    found = b.call(columns_of_panels, [operands[0], flat], result, *sizes)
+    return relax.op.reshape(found, shape_of(node))
+
+
+def columns_of_panels(R: int, K: int, N: int, stored: str, threads: int) -> Any:
+    """y[r, k] = w[places[r] // PANEL, k, places[r] % PANEL]."""
+
+    def write(blocks: Sequence[Expr], lanes: Sequence[Expr], w: Buffer, places: Buffer, y: Buffer) -> None:
+        place = T.bind(place_within(places[blocks[0]], N - 1))
+        with T.serial(math.ceil(K / threads)) as turn:
+            k = T.bind(turn * threads + lanes[0])
+            with T.If(k < K), T.Then():
+                store(y, [blocks[0], k], w[place // PANEL, k, place % PANEL])
+
+    weight = (math.ceil(N / PANEL), K, PANEL)
+    parameters = {"w": (weight, stored), "places": ((R,), "int64"), "y": ((R, K), stored)}
+    return gpu_func(parameters, (R,), (threads,), write)
 
 
 def rows_of_panels(bits: int, R: int, N: int, K: int, shape: tuple[int, ...], threads: int) -> Any:

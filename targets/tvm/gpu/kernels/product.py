@@ -1,8 +1,8 @@
-"""Products with quantised weights in panels (`partc.ir.panels`), in float32.
+"""Products with weights in panels, quantised ones (`partc.ir.panels`) and floats (`targets.tvm.layout`), in float32.
 
-The panels are those of processors. Their 16 rows side by side are 16 threads side by side: what neighbours read lies
-side by side, each word once, and all of them multiply it with one number of x. A block takes a group of rows of the
-matrix and up to 16 rows of x; its threads along y share the depth, and add their sums up in the end.
+The panels are those of processors. Their 16 columns of the result side by side are 16 threads side by side: what
+neighbours read lies side by side, each word once, and all of them multiply it with one number of x. A block takes up
+to 64 columns and 16 rows of x; its threads along y share the depth, and add their sums up in the end.
 
 Other than on processors x stays as it is: a GPU multiplies floats as fast as bytes without its tensor units, and one
 row is bound by the memory that the weights come from.
@@ -25,7 +25,8 @@ from targets.tvm.builder import Emitter, Expr, FunctionBuilder, tensor_type
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, local, shared, wait
 from targets.tvm.kernels.script import Buffer, store
 from targets.tvm.kernels.vector import ACTIVATIONS
-from targets.tvm.operators import input_shape, shape_of
+from targets.tvm.layout import PANEL
+from targets.tvm.operators import OPERATORS, input_shape, shape_of
 from targets.tvm.operators.reading import dtype_of, integer, text
 
 _SHARED = 32 * 1024 // 4
@@ -36,23 +37,23 @@ Finish = Callable[[list[Expr], Expr, Expr], Expr]
 """Sums by weight, row, column → what is written there."""
 
 
+_COLUMNS = {"int4": GROUP[4], "int8": GROUP[8]}
+"""Quantisation → columns of the result that a block computes; of floats they are `_FLOAT_COLUMNS`."""
+_FLOAT_COLUMNS = 4 * LANES
+
+
 @dataclass(frozen=True)
 class Shape:
-    """x [M, K] times the transpose of w [N, depth], which has zeros behind K."""
+    """x [M, K] times a weight with N columns; of a quantised one the depth is filled up with zeros behind K."""
 
-    bits: int
+    stored: str
+    """`int4`, `int8`, or the type of floats."""
     M: int
     K: int
     N: int
     depth: int
     threads: int
     """The most that a block may have."""
-
-    @property
-    def panels(self) -> tuple[int, ...]:
-        """Shape of the weight."""
-        return panels_shape(self.N, self.depth, self.bits)
-
     tile_rows: int = 16
     """Rows of x of a block at most: a weight is unpacked once for all of them."""
 
@@ -63,15 +64,27 @@ class Shape:
 
     def splits(self, sums: int = 1) -> int:
         """Threads that share the depth, a power of two; each leaves `sums` numbers for every row and column."""
-        steps = self.panels[1] if self.bits == 4 else -(-self.depth // 4)
-        usual = self.threads if self.panels[0] < _FEW_GROUPS else self.threads // 2
-        room = _SHARED // (GROUP[self.bits] * self.rows * sums)
-        return 1 << (max(1, min(steps, usual // GROUP[self.bits], room)).bit_length() - 1)
+        steps = self.weight[0][1] if self.stored == "int4" else math.ceil(self.depth / 4)
+        usual = self.threads if self.grid[0] < _FEW_GROUPS else self.threads // 2
+        room = _SHARED // (self.columns * self.rows * sums)
+        return 1 << (max(1, min(steps, usual // self.columns, room)).bit_length() - 1)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the result that a block computes, a thread each."""
+        return _COLUMNS.get(self.stored, _FLOAT_COLUMNS)
+
+    @property
+    def weight(self) -> tuple[tuple[int, ...], str]:
+        """Shape and type of the weight."""
+        if self.stored in _COLUMNS:
+            return panels_shape(self.N, self.depth, int(self.stored[3:])), "int32"
+        return (math.ceil(self.N / PANEL), self.K, PANEL), self.stored
 
     @property
     def grid(self) -> tuple[int, int]:
         """Blocks: groups of rows of w, tiles of rows of x."""
-        return self.panels[0], math.ceil(self.M / self.rows)
+        return math.ceil(self.N / self.columns), math.ceil(self.M / self.rows)
 
 
 @dataclass(frozen=True)
@@ -102,11 +115,11 @@ def product(s: Shape, finish: Finish, added: tuple[int, int] | None = None, weig
 
     splits = s.splits(weights)
     parameters: dict[str, tuple[Sequence[int], str]] = {"x": ((s.M, s.K), "float32")}
-    parameters.update({f"w{place}": (s.panels, "int32") for place in range(weights)})
+    parameters.update({f"w{place}": s.weight for place in range(weights)})
     if added is not None:
         parameters["added"] = (added, "float32")
     parameters["y"] = ((s.M, s.N), "float32")
-    return gpu_func(parameters, s.grid, (GROUP[s.bits], splits), write)
+    return gpu_func(parameters, s.grid, (s.columns, splits), write)
 
 
 def plain_product(s: Shape) -> Any:
@@ -148,10 +161,10 @@ def products(*shapes: Shape) -> Any:
 
     first, splits = shapes[0], min(s.splits() for s in shapes)
     parameters: dict[str, tuple[Sequence[int], str]] = {"x": ((first.M, first.K), "float32")}
-    parameters.update({f"w{place}": (s.panels, "int32") for place, s in enumerate(shapes)})
+    parameters.update({f"w{place}": s.weight for place, s in enumerate(shapes)})
     parameters.update({f"y{place}": ((s.M, s.N), "float32") for place, s in enumerate(shapes)})
     grid = sum(s.grid[0] for s in shapes), first.grid[1]
-    return gpu_func(parameters, grid, (GROUP[first.bits], splits), write)
+    return gpu_func(parameters, grid, (first.columns, splits), write)
 
 
 def _one_of(
@@ -186,10 +199,10 @@ def experts_of_rows(s: Shape, experts: int, kind: str) -> Any:
     parameters = {
         "x": ((s.M, s.K), "float32"),
         "chosen": ((s.M,), kind),
-        "w": ((experts, *s.panels), "int32"),
+        "w": ((experts, *s.weight[0]), s.weight[1]),
         "y": ((s.M, s.N), "float32"),
     }
-    return gpu_func(parameters, one.grid, (GROUP[s.bits], splits), write)
+    return gpu_func(parameters, one.grid, (s.columns, splits), write)
 
 
 class _Matrix:
@@ -209,7 +222,8 @@ def _sums(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer)
     rows: list[Any] = list(range(s.rows))
     if s.rows < s.M:  # the last tile computes the last row again and again
         rows = [T.bind(T.min(place.tile * s.rows + r, s.M - 1)) for r in rows]
-    (_sums4 if s.bits == 4 else _sums8)(s, x, w, place, splits, rows, total)
+    write = {"int4": _sums4, "int8": _sums8}.get(s.stored, _sums_of_floats)
+    write(s, x, w, place, splits, rows, total)
     return total
 
 
@@ -218,7 +232,7 @@ def _sums4(
 ) -> None:
     group, (lane, split) = place.group, place.threads
     panel, own = lane // LANES, lane % LANES
-    steps, part = s.panels[1], local((s.rows,))
+    steps, part = s.weight[0][1], local((s.rows,))
     with T.serial(math.ceil(steps / splits)) as turn:
         step = T.bind(turn * splits + split)
         with T.If(step < steps), T.Then(), T.serial(2) as half:
@@ -255,11 +269,31 @@ def _sums8(
         store(total, [r], total[r] * scale)
 
 
+def _sums_of_floats(
+    s: Shape, x: Buffer, w: Any, place: Place, splits: int, rows: Sequence[Expr], total: Buffer
+) -> None:
+    lane, split = place.threads
+    last = s.weight[0][0] - 1
+    panel = T.bind(T.min(place.group * (s.columns // LANES) + T.truncdiv(lane, LANES), last))
+    own, steps = T.truncmod(lane, LANES), math.ceil(s.K / 4)
+    with T.serial(math.ceil(steps / splits)) as turn:
+        step = T.bind(turn * splits + split)
+        with T.If(step < steps), T.Then():
+            places = [step * 4 + j for j in range(4)]
+            values = [w[panel, place if s.K % 4 == 0 else T.min(place, s.K - 1), own] for place in places]
+            if s.K % 4:  # behind the end there are zeros
+                values = [
+                    T.Select(place < s.K, T.Cast("float32", value), T.float32(0))
+                    for place, value in zip(places, values, strict=True)
+                ]
+            _add(s, x, rows, step * 4, values, total)
+
+
 def _add(
     s: Shape, x: Buffer, rows: Sequence[Expr], first: Expr, values: Sequence[Expr], part: Buffer
 ) -> None:
     """part[r] += the sum of values[j] · x[row, first + j]; behind K there are zeros among the values."""
-    weights = [T.bind(T.Cast("float32", value)) for value in values]
+    weights = [T.bind(value if _is_float32(value) else T.Cast("float32", value)) for value in values]
     aligned = s.K % 4 == 0
     for start in range(0, len(values), 4):
         at = T.bind(T.min(first + start, s.K - 4) if aligned else first + start)
@@ -269,6 +303,10 @@ def _add(
             for j in range(4):
                 found = found + weights[start + j] * numbers[j]
             store(part, [r], found)
+
+
+def _is_float32(value: Expr) -> bool:
+    return str(getattr(value, "dtype", "")) == "float32"
 
 
 def _four(x: Buffer, row: Expr, at: Expr) -> list[Expr]:
@@ -281,7 +319,7 @@ def _four(x: Buffer, row: Expr, at: Expr) -> list[Expr]:
 def _left(s: Shape, place: Place, sums: Sequence[Buffer], splits: int) -> list[Buffer]:
     """The sums of all threads of a column, where all of them see them: [splits, rows, columns]."""
     lane, split = place.threads
-    rooms = [shared((splits, s.rows, GROUP[s.bits])) for _ in sums]
+    rooms = [shared((splits, s.rows, s.columns)) for _ in sums]
     for own, room in zip(sums, rooms, strict=True):
         for r in range(s.rows):
             store(room, [split, r, lane], own[r])
@@ -293,7 +331,7 @@ def _write(s: Shape, y: Buffer, place: Place, rooms: Sequence[Buffer], finish: F
     """Add up what the threads of a column left, and write it; threads along the depth share the rows."""
     lane, split = place.threads
     splits = int(rooms[0].shape[0])
-    column = place.group * GROUP[s.bits] + lane
+    column = place.group * s.columns + lane
     for r in range(s.rows):
         row = place.tile * s.rows + r
         with T.If(T.And(T.And(split == r % splits, column < s.N), row < s.M)), T.Then():
@@ -309,13 +347,15 @@ def _sum(terms: Sequence[Expr]) -> Expr:
     return _sum(terms[:half]) + _sum(terms[half:])
 
 
-def quantized_operators(threads: int) -> Mapping[str, Emitter]:
+def product_operators(threads: int) -> Mapping[str, Emitter]:
     """Operator → what writes it, for blocks of so many threads."""
 
     def shape(node: Node, place: int = 0) -> Shape:
         *leading, columns = input_shape(node)
-        bits, depth = integer(node, "bits", 4), integer(node, "depth", 0)
-        return Shape(bits, math.prod(leading), columns, shape_of(node, place)[-1], depth, threads)
+        bits = integer(node, "bits", 0)
+        stored = f"int{bits}" if bits else dtype_of(node, 1)
+        depth = integer(node, "depth", columns)
+        return Shape(stored, math.prod(leading), columns, shape_of(node, place)[-1], depth, threads)
 
     def flat(b: FunctionBuilder, node: Node, operand: Expr) -> Expr:
         s = shape(node)
@@ -327,6 +367,11 @@ def quantized_operators(threads: int) -> Mapping[str, Emitter]:
         s = shape(node)
         given = [flat(b, node, operands[0]), *operands[1:]]
         return relax.op.reshape(b.call(make, given, tensor_type((s.M, s.N), "f32"), s, *more), shape_of(node))
+
+    def matmul(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+        if not b.is_packed(node.inputs[1]):
+            return OPERATORS["MatMul"](b, node, operands)
+        return one(plain_product, b, node, operands)
 
     def plus(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
         s = shape(node)
@@ -347,10 +392,10 @@ def quantized_operators(threads: int) -> Mapping[str, Emitter]:
     def experts(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
         return one(experts_of_rows, b, node, operands, input_shape(node, 2)[0], dtype_of(node, 1))
 
+    joined = {"ProductPlus": plus, "GatedProduct": gated, "Products": several}
     return {
+        "MatMul": matmul,
         "tvm.QuantizedProduct": partial(one, plain_product),
-        "tvm.QuantizedProductPlus": plus,
-        "tvm.QuantizedGatedProduct": gated,
-        "tvm.QuantizedProducts": several,
         "tvm.QuantizedExperts": experts,
+        **{f"tvm.{kind}{name}": write for name, write in joined.items() for kind in ("", "Quantized")},
     }
