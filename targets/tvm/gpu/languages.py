@@ -11,6 +11,7 @@ together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from targets.tvm.machine import Machine
 from targets.tvm.process import run_tool
 from targets.tvm.toolchain import Nvcc, Toolchain
 
+_PROTOTYPE = re.compile(r'(__kernel|extern "C" __global__) .*\);\s*$')
 _SECONDS = 3600
 """Seconds that nvcc may take for all kernels of a device; minutes are usual."""
 
@@ -42,7 +44,13 @@ class Language:
     def code(self, functions: Any, digest: bytes, machine: Machine, tools: Toolchain) -> bytes:
         """The content of the file; raises UserError where a compiler fails."""
         generate = tvm.get_global_func(f"target.build.{self.kind}")
-        return self.finish(generate(functions, machine.target()).inspect_source(), digest, machine, tools)
+        source = generate(functions, machine.target()).inspect_source()
+        return self.finish(_without_prototypes(source), digest, machine, tools)
+
+
+def _without_prototypes(source: str) -> str:
+    """The source without declarations: TVM writes those of all functions before each, which nobody needs."""
+    return "".join(line for line in source.splitlines(keepends=True) if not _PROTOTYPE.match(line))
 
 
 def _source(source: str, digest: bytes, machine: Machine, tools: Toolchain) -> bytes:

@@ -98,6 +98,10 @@ class Place:
     threads: Sequence[Expr]
     """The column in the group, and the part of the depth."""
 
+    def row(self, s: Shape, r: Expr) -> Expr:
+        """The row r of the tile in x; the last tile computes the last row again and again."""
+        return r if s.rows == s.M else T.min(self.tile * s.rows + r, s.M - 1)
+
 
 def product(s: Shape, finish: Finish, added: tuple[int, int] | None = None, weights: int = 1) -> Any:
     """y[M, N] of x and one or two weights, and of what is added, [1, N] or [M, N], which `finish` gets as well."""
@@ -217,19 +221,14 @@ class _Matrix:
 
 def _sums(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer) -> Buffer:
     """total[rows]: the sums of this thread, of its row of w, over its part of the depth."""
-    for r in range(s.rows):
+    with T.serial(s.rows) as r:
         store(total, [r], T.float32(0))
-    rows: list[Any] = list(range(s.rows))
-    if s.rows < s.M:  # the last tile computes the last row again and again
-        rows = [T.bind(T.min(place.tile * s.rows + r, s.M - 1)) for r in rows]
     write = {"int4": _sums4, "int8": _sums8}.get(s.stored, _sums_of_floats)
-    write(s, x, w, place, splits, rows, total)
+    write(s, x, w, place, splits, total)
     return total
 
 
-def _sums4(
-    s: Shape, x: Buffer, w: Any, place: Place, splits: int, rows: Sequence[Expr], total: Buffer
-) -> None:
+def _sums4(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer) -> None:
     group, (lane, split) = place.group, place.threads
     panel, own = lane // LANES, lane % LANES
     steps, part = s.weight[0][1], local((s.rows,))
@@ -239,7 +238,7 @@ def _sums4(
             pair = T.bind(w[group, step, panel, 128 + T.truncdiv(half * LANES + own, 2)])
             bits = T.bitwise_and(T.shift_right(pair, T.truncmod(own, 2) * 16), T.int32(0xFFFF))
             scale = T.bind(half_bits(bits))
-            for r in range(s.rows):
+            with T.serial(s.rows) as r:
                 store(part, [r], T.float32(0))
             with T.serial(4) as i:
                 word = T.bind(w[group, step, panel, half * 64 + i * LANES + own])
@@ -248,14 +247,12 @@ def _sums4(
                     T.bitwise_and(T.shift_right(word, T.int32(8 * (j % 4) + 4 * (j // 4))), T.int32(15))
                     for j in range(8)
                 ]
-                _add(s, x, rows, first, [value - 8 for value in values], part)
-            for r in range(s.rows):
+                _add(s, x, place, first, [value - 8 for value in values], part)
+            with T.serial(s.rows) as r:
                 store(total, [r], total[r] + part[r] * scale)
 
 
-def _sums8(
-    s: Shape, x: Buffer, w: Any, place: Place, splits: int, rows: Sequence[Expr], total: Buffer
-) -> None:
+def _sums8(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer) -> None:
     group, (lane, split) = place.group, place.threads
     words = math.ceil(s.depth / 4)
     with T.serial(math.ceil(words / splits)) as turn:
@@ -263,15 +260,13 @@ def _sums8(
         with T.If(at < words), T.Then():
             word = T.bind(w[group, 2 + at, lane])
             values = [T.shift_right(T.shift_left(word, T.int32(24 - 8 * j)), T.int32(24)) for j in range(4)]
-            _add(s, x, rows, at * 4, values, total)
+            _add(s, x, place, at * 4, values, total)
     scale = T.bind(T.reinterpret("float32", w[group, 1, lane]))
-    for r in range(s.rows):
+    with T.serial(s.rows) as r:
         store(total, [r], total[r] * scale)
 
 
-def _sums_of_floats(
-    s: Shape, x: Buffer, w: Any, place: Place, splits: int, rows: Sequence[Expr], total: Buffer
-) -> None:
+def _sums_of_floats(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer) -> None:
     lane, split = place.threads
     last = s.weight[0][0] - 1
     panel = T.bind(T.min(place.group * (s.columns // LANES) + T.truncdiv(lane, LANES), last))
@@ -286,18 +281,17 @@ def _sums_of_floats(
                     T.Select(place < s.K, T.Cast("float32", value), T.float32(0))
                     for place, value in zip(places, values, strict=True)
                 ]
-            _add(s, x, rows, step * 4, values, total)
+            _add(s, x, place, step * 4, values, total)
 
 
-def _add(
-    s: Shape, x: Buffer, rows: Sequence[Expr], first: Expr, values: Sequence[Expr], part: Buffer
-) -> None:
+def _add(s: Shape, x: Buffer, place: Place, first: Expr, values: Sequence[Expr], part: Buffer) -> None:
     """part[r] += the sum of values[j] · x[row, first + j]; behind K there are zeros among the values."""
     weights = [T.bind(value if _is_float32(value) else T.Cast("float32", value)) for value in values]
     aligned = s.K % 4 == 0
     for start in range(0, len(values), 4):
         at = T.bind(T.min(first + start, s.K - 4) if aligned else first + start)
-        for r, row in enumerate(rows):
+        with T.serial(s.rows) as r:
+            row = place.row(s, r)
             numbers = _four(x, row, at) if aligned else [x[row, T.min(at + j, s.K - 1)] for j in range(4)]
             found = part[r]
             for j in range(4):
@@ -321,7 +315,7 @@ def _left(s: Shape, place: Place, sums: Sequence[Buffer], splits: int) -> list[B
     lane, split = place.threads
     rooms = [shared((splits, s.rows, s.columns)) for _ in sums]
     for own, room in zip(sums, rooms, strict=True):
-        for r in range(s.rows):
+        with T.serial(s.rows) as r:
             store(room, [split, r, lane], own[r])
     wait()
     return rooms
@@ -332,9 +326,10 @@ def _write(s: Shape, y: Buffer, place: Place, rooms: Sequence[Buffer], finish: F
     lane, split = place.threads
     splits = int(rooms[0].shape[0])
     column = place.group * s.columns + lane
-    for r in range(s.rows):
-        row = place.tile * s.rows + r
-        with T.If(T.And(T.And(split == r % splits, column < s.N), row < s.M)), T.Then():
+    with T.serial(math.ceil(s.rows / splits)) as turn:
+        r = T.bind(turn * splits + split)
+        row = T.bind(place.tile * s.rows + r)
+        with T.If(T.And(T.And(r < s.rows, column < s.N), row < s.M)), T.Then():
             totals = [T.bind(_sum([room[i, r, lane] for i in range(splits)])) for room in rooms]
             store(y, [row, column], finish(totals, row, column))
 
