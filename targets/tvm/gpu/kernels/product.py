@@ -31,6 +31,9 @@ from targets.tvm.operators.reading import dtype_of, integer, text
 
 _SHARED = 32 * 1024 // 4
 """Numbers that a block can share on every GPU."""
+_FEW, _MANY, _SHORT = 4, 16, 64
+"""Rows of a tile of x in steps of up to `_SHORT` rows, and of more. Few rows make more blocks: 16 rows in one tile left
+two thirds of an H200 without work. Tiles of one group come one after the other, so that caches have its weight."""
 _FEW_GROUPS = 128
 """Groups below which blocks get as many threads as they may have, so that all of a GPU has work."""
 Finish = Callable[[list[Expr], Expr, Expr], Expr]
@@ -54,18 +57,18 @@ class Shape:
     depth: int
     threads: int
     """The most that a block may have."""
-    tile_rows: int = 16
-    """Rows of x of a block at most: a weight is unpacked once for all of them."""
+    tile_rows: int = 0
+    """Rows of x of a block at most; 0: `_FEW` or `_MANY`."""
 
     @property
     def rows(self) -> int:
-        """Rows of x that a block takes."""
-        return min(self.M, self.tile_rows)
+        """Rows of x that a block takes: a weight is unpacked once for all of them."""
+        return min(self.M, self.tile_rows or (_FEW if self.M <= _SHORT else _MANY))
 
     def splits(self, sums: int = 1) -> int:
         """Threads that share the depth, a power of two; each leaves `sums` numbers for every row and column."""
         steps = self.weight[0][1] if self.stored == "int4" else math.ceil(self.depth / 4)
-        usual = self.threads if self.grid[0] < _FEW_GROUPS else self.threads // 2
+        usual = self.threads if self.groups < _FEW_GROUPS else self.threads // 2
         room = _SHARED // (self.columns * self.rows * sums)
         return 1 << (max(1, min(steps, usual // self.columns, room)).bit_length() - 1)
 
@@ -82,19 +85,24 @@ class Shape:
         return (math.ceil(self.N / PANEL), self.K, PANEL), self.stored
 
     @property
+    def groups(self) -> int:
+        """Groups of columns, a block each."""
+        return math.ceil(self.N / self.columns)
+
+    @property
     def grid(self) -> tuple[int, int]:
-        """Blocks: groups of rows of w, tiles of rows of x."""
-        return math.ceil(self.N / self.columns), math.ceil(self.M / self.rows)
+        """Blocks: tiles of rows of x, groups of columns."""
+        return math.ceil(self.M / self.rows), self.groups
 
 
 @dataclass(frozen=True)
 class Place:
     """What this thread computes."""
 
-    group: Expr
-    """Rows of w, which are columns of the result."""
     tile: Expr
     """Rows of x."""
+    group: Expr
+    """Columns of the result."""
     threads: Sequence[Expr]
     """The column in the group, and the part of the depth."""
 
@@ -167,7 +175,7 @@ def products(*shapes: Shape) -> Any:
     parameters: dict[str, tuple[Sequence[int], str]] = {"x": ((first.M, first.K), "float32")}
     parameters.update({f"w{place}": s.weight for place, s in enumerate(shapes)})
     parameters.update({f"y{place}": ((s.M, s.N), "float32") for place, s in enumerate(shapes)})
-    grid = sum(s.grid[0] for s in shapes), first.grid[1]
+    grid = first.grid[0], sum(s.groups for s in shapes)
     return gpu_func(parameters, grid, (first.columns, splits), write)
 
 
@@ -178,7 +186,7 @@ def _one_of(
     if number == len(shapes) - 1:
         write(number, place)
         return
-    groups = shapes[number].grid[0]
+    groups = shapes[number].groups
     with T.If(place.group < groups):
         with T.Then():
             write(number, place)
