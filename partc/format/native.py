@@ -55,8 +55,8 @@ _GROUPS: Mapping[str, Sequence[type[Struct]]] = {
     "placement": (placement.Stage, placement.Placement),
     "kernel_plan": (
         *(kernel_plan.KernelTensor, kernel_plan.KernelParameter, kernel_plan.Kernel, kernel_plan.KernelConstant),
-        *(kernel_plan.KernelLaunch, kernel_plan.Place, kernel_plan.KernelCall, kernel_plan.KernelOutput, kernel_plan.KernelFunction),
-        kernel_plan.KernelPlan,
+        *(kernel_plan.KernelLaunch, kernel_plan.Place, kernel_plan.KernelCall, kernel_plan.KernelOutput),
+        *(kernel_plan.KernelFunction, kernel_plan.KernelPlan),
     ),
 }  # fmt: skip
 """C++ namespace, and name of its files → structs, each behind those that it holds."""

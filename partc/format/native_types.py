@@ -143,7 +143,9 @@ class Constraints:
                 names = [self.of(one) for one in several]
                 if len({*names}) == 1:
                     return self._inner(item=several[0])
-                return {key: f"&{name}" for key, name in zip(("item", "second", "third"), names, strict=False)}
+                return {
+                    key: f"&{name}" for key, name in zip(("item", "second", "third"), names, strict=False)
+                }
             case types.DictType(key_type=key, value_type=value, max_length=longest):
                 return {**_given(longest=longest), **self._inner(key=key, item=value)}
             case types.UnionType(types=several):
