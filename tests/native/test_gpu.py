@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from msgspec.structs import replace
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.errors import PartcError
-from partc.format.build import BUILD_FILE, FileEntry, build_json, seal_build
-from partc.format.digests import canonical_json
 from partc.format.gpu_code import OPENCL_FILE
 from partc.format.kernel_plan import KERNELS_FILE
 from partc.format.role import load_role
@@ -26,6 +22,7 @@ from tests.native.engine_program import NativeEngine
 from tests.native.test_engines import PROMPTS, decode, drawn_inputs
 from tests.runtime.engines.test_contract import PART, STATES, Device, compiled
 from tests.targets.aarch64 import ROOT
+from tests.targets.sealed import seal
 from tests.targets.test_tvm_aarch64 import _build
 
 pytestmark = [pytest.mark.native, pytest.mark.tvm, pytest.mark.opencl]
@@ -47,18 +44,6 @@ def device(made: Device, tmp_path: Path) -> Device:
             copy.write_bytes(path.read_bytes())
     seal(tmp_path / "device")
     return Device(load_role(tmp_path / "device"), tmp_path / "device")
-
-
-def seal(folder: Path, **changes: Any) -> None:
-    """Give a build the digests of its files as they are now, so that another fault is found."""
-    build = replace(load_role(folder).build, **changes)
-    files = {name: _entry((folder / name).read_bytes()) for name in build.files}
-    sealed = seal_build(replace(build, files=files))
-    (folder / BUILD_FILE).write_text(canonical_json(build_json(sealed)))
-
-
-def _entry(content: bytes) -> FileEntry:
-    return FileEntry(hashlib.sha256(content).hexdigest(), len(content))
 
 
 def test_a_request_begins_with_zeros(built: Path, device: Device) -> None:
@@ -165,19 +150,22 @@ def test_a_machine_without_the_library(
     assert f"engine.provider: no GPU: {message}" in refusal(built, device.folder)
 
 
-@pytest.mark.hf
-def test_the_example_decodes_the_tokens_of_pythons_engine(built: Path, tmp_path: Path) -> None:
+def example(folder: Path) -> Path:
+    """A build of the example model for one device with OpenCL."""
     config = ModelConfig(
         CheckpointFolder(ROOT / "examples/storyteller"), max_sequence=48, max_batch=2, max_requests=1
     )
     device = (
         "target: tvm, provider: opencl, arch: host, flops: 1 TFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB"
     )
-    (tmp_path / "devices.yaml").write_text(
-        f"source: a\ndevices:\n  a: {{{device}, options: {{chunks: []}}}}\n"
-    )
-    build = tmp_path / "build"
-    _build(simplified(config), tmp_path / "devices.yaml", build)
+    (folder / "devices.yaml").write_text(f"source: a\ndevices:\n  a: {{{device}, options: {{chunks: []}}}}\n")
+    _build(simplified(config), folder / "devices.yaml", folder / "build")
+    return folder / "build"
+
+
+@pytest.mark.hf
+def test_the_example_decodes_the_tokens_of_pythons_engine(built: Path, tmp_path: Path) -> None:
+    build = example(tmp_path)
     right = DirectRing(build).generate(PROMPTS, 24)
     assert decode(build, [built / "engine"], PROMPTS, 24) == right
     assert right[0] != right[1]
