@@ -1,13 +1,13 @@
 """Calls of Python's engine in a process of its own: `python -m tests.native.python_calls FOLDER SEED`.
 
-Prints the digest of what came of them. Sub-modules are loaded and released in another thread than they are run in.
+Prints the digest of what came of them. Sub-modules are loaded and released in threads that do nothing else.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,24 @@ from tests.native.test_engines import act
 
 
 class LoadedElsewhere:
-    """An engine whose sub-modules another thread loads."""
+    """An engine each of whose sub-modules is loaded and released by a thread of its own."""
 
-    def __init__(self, engine: Any, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, engine: Any) -> None:
         self._engine = engine
-        self._pool = pool
 
     def load(self, submodule: str) -> None:
-        self._pool.submit(self._engine.load, submodule).result()
+        _elsewhere(self._engine.load, submodule)
 
     def release(self, submodule: str) -> None:
-        self._pool.submit(self._engine.release, submodule).result()
+        _elsewhere(self._engine.release, submodule)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
+
+
+def _elsewhere(act: Callable[[str], None], submodule: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(act, submodule).result()
 
 
 def digest(found: Sequence[bytes | str]) -> str:
@@ -42,8 +46,7 @@ def digest(found: Sequence[bytes | str]) -> str:
 
 def main(folder: Path, seed: int) -> None:
     role = load_role(folder)
-    with ThreadPoolExecutor(1) as pool:
-        found = act(LoadedElsewhere(make_engine(role, folder), pool), role, seed)  # type: ignore[arg-type]
+    found = act(LoadedElsewhere(make_engine(role, folder)), role, seed)  # type: ignore[arg-type]
     sys.stdout.write(digest(found) + "\n")
 
 

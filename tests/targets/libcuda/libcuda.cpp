@@ -304,6 +304,7 @@ int cuStreamBeginCapture_v2(Stream* stream, int mode) {
   check_live("cuStreamBeginCapture", streams, stream);
   if (stream->is_capturing) broken("cuStreamBeginCapture", "it is recording already");
   if (mode != 2) broken("cuStreamBeginCapture", "other threads could not allocate meanwhile: the mode is not RELAXED");
+  if (stream->is_blocking) broken("cuStreamBeginCapture", "other threads could not copy meanwhile: the stream blocks");
   stream->is_capturing = true;
   recorded[stream] = *graphs.insert(new Graph).first;
   return kSuccess;
