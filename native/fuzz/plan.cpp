@@ -66,7 +66,10 @@ class Played {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   KernelPlan plan;
   if (!fuzz::accepted([&] { plan = parse_kernel_plan(fuzz::text_of(data, size), "it"); })) return 0;
-  fuzz::require(kernels_digest(plan.kernels).size() == 32);
+  fuzz::require(kernels_digest(plan.kernels, plan.launches).size() == 32);
+  for (const auto& [name, own] : plan.launches.value_or(Launches{}))
+    for (const KernelLaunch& launch : own)
+      for (const std::uint64_t number : launch.arguments) fuzz::require(number < plan.kernels.at(name).parameters.size());
   for (const KernelConstant& constant : plan.constants) fuzz::require(constant.data.data.size() == bytes(constant));
   for (const auto& [name, function] : plan.functions) {
     fuzz::require(function.arena_bytes <= arena_bytes(plan));

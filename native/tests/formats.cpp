@@ -71,7 +71,7 @@ const Map<std::string, std::function<std::string(const std::string&)>> FORMATS{
     {"kernels",
      [](const std::string& bytes) {
        const kernel_plan::KernelPlan plan = kernel_plan::parse_kernel_plan(bytes, "it");
-       return to_hex(kernel_plan::kernels_digest(plan.kernels)) + " " + std::to_string(kernel_plan::arena_bytes(plan));
+       return to_hex(kernel_plan::kernels_digest(plan.kernels, plan.launches)) + " " + std::to_string(kernel_plan::arena_bytes(plan));
      }},
 };
 

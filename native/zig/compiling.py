@@ -43,7 +43,7 @@ class Platform:
     triple: str
     """The name that zig has for it, with the oldest glibc."""
     is_static: bool = False
-    """Whether it needs no library of the system; it can load none either, so it has no engine `ort`."""
+    """Whether it needs no library of the system; it can load none either, so it has no engines `ort` and `gpu`."""
 
     @property
     def link(self) -> tuple[str, ...]:
@@ -166,9 +166,9 @@ def _runner(platform: Platform, zmq: bool) -> Unit:
     if not zmq:
         files = tuple(path for path in files if path.parent.name != "zmq")
     if platform.is_static:
-        files = tuple(path for path in files if not path.name.startswith("ort"))
+        files = tuple(path for path in files if not path.name.startswith("ort") and path.parent.name != "gpu")
     else:
-        flags += ["-DPARTC_ORT"]
+        flags += ["-DPARTC_ORT", "-DPARTC_GPU"]
     return Unit("partc-runner", files, tuple(flags), b"".join(content))
 
 

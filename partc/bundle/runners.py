@@ -20,8 +20,10 @@ RUNNERS_VARIABLE = "PARTC_RUNNERS"
 _TARGETS = ("null", "tvm")
 """Targets whose files a native runner computes on a processor by itself. Those of `ort` it does with onnxruntime's
 library, which it does not bring: so it must be asked for."""
+_GPUS = ("cuda", "opencl")
+"""Providers of target `tvm` that it computes with the driver of the GPU, which is a part of the system."""
 _ANDROID = "aarch64-linux-android"
-"""Its runner is static, and loads no library."""
+"""Its runner is static, and loads no library: neither onnxruntime nor a driver."""
 
 
 def runner_of(device: DeviceConfig) -> Path | None:
@@ -30,14 +32,24 @@ def runner_of(device: DeviceConfig) -> Path | None:
     Raises:
         ConfigError: devices.yaml asks for a native one, and there is none for its platform or its target.
     """
-    has_ort = device.target == "ort" and device.runner == "native" and device.platform != _ANDROID
-    serves = (device.target in _TARGETS or has_ort) and device.provider == "cpu"
+    serves = _serves(device)
     built = _folder() / device.platform / RUNNER_FILE
     if device.runner != "python" and serves and built.is_file():
         return built
     if device.runner == "native":
         raise _missing(device, serves)
     return None
+
+
+def _serves(device: DeviceConfig) -> bool:
+    """Whether the native runner of its platform computes what a device is given."""
+    if device.target in _TARGETS and device.provider == "cpu":
+        return True
+    if device.platform == _ANDROID:
+        return False
+    if device.target == "ort":
+        return device.provider == "cpu" and device.runner == "native"
+    return device.target == "tvm" and device.provider in _GPUS
 
 
 def check_runners(devices: DevicesConfig) -> None:
@@ -68,7 +80,10 @@ def _missing(device: DeviceConfig, serves: bool) -> ConfigError:
         message = (
             f"the native runner does not compute `target: {device.target}` on `provider: {device.provider}`"
         )
-        return ConfigError(message, where=where, hint="write `runner: python`, or `target: tvm`")
+        if device.platform == _ANDROID:
+            message += f" on {_ANDROID}: it is one static file, which loads no library"
+        hint = "write `runner: python`, or `target: tvm` with `provider: cpu`"
+        return ConfigError(message, where=where, hint=hint)
     make = "make native-android" if device.platform == _ANDROID else f"make native PLATFORM={device.platform}"
     message = f"there is no native runner for {device.platform}"
     hint = f"run `{make}` in a checkout of partc, or write `runner: python`"

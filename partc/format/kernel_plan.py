@@ -84,7 +84,7 @@ class KernelLaunch(Data, frozen=True):
     """Blocks along x, y and z."""
     block: Block
     """Threads of a block along x, y and z, 1,024 at most in all."""
-    shared_bytes: Count
+    shared_bytes: Annotated[int, Meta(ge=0, lt=2**31)]
     """Memory of a block that the launch asks for, besides what the code declares itself."""
     arguments: tuple[Count, ...]
     """Numbers of the kernel's parameters, in the order in which the function takes their addresses."""

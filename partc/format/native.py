@@ -19,6 +19,7 @@ from msgspec import inspect as types
 from partc.format import (
     build,
     fields,
+    gpu_code,
     json_text,
     kernel_plan,
     layouts,
@@ -34,7 +35,7 @@ from partc.format import message_parts as parts
 from partc.format.document import summary
 from partc.format.dtypes import ELEMENT_TYPES
 from partc.format.messages import rights
-from partc.format.native_types import Constraints, cpp_type, default_text
+from partc.format.native_types import Constraints, default_text, field_type, may_be_absent
 
 HEADER = "// Written by `python -m partc.format.native native/src/format`: change the Python structs, not this file.\n"
 
@@ -54,8 +55,8 @@ _GROUPS: Mapping[str, Sequence[type[Struct]]] = {
     "placement": (placement.Stage, placement.Placement),
     "kernel_plan": (
         *(kernel_plan.KernelTensor, kernel_plan.KernelParameter, kernel_plan.Kernel, kernel_plan.KernelConstant),
-        *(kernel_plan.Place, kernel_plan.KernelCall, kernel_plan.KernelOutput, kernel_plan.KernelFunction),
-        kernel_plan.KernelPlan,
+        *(kernel_plan.KernelLaunch, kernel_plan.Place, kernel_plan.KernelCall, kernel_plan.KernelOutput),
+        *(kernel_plan.KernelFunction, kernel_plan.KernelPlan),
     ),
 }  # fmt: skip
 """C++ namespace, and name of its files → structs, each behind those that it holds."""
@@ -77,6 +78,7 @@ _FACTS: Mapping[str, int | str] = {
     "PLACEMENT_FILE": placement.PLACEMENT_FILE,
     "KERNELS_FORMAT": kernel_plan.KERNELS_FORMAT,
     "KERNELS_FILE": kernel_plan.KERNELS_FILE,
+    "GPU_DIGEST_NAME": gpu_code.DIGEST_NAME,
     "ALIGNMENT": layouts.ALIGNMENT,
     "PANEL": layouts.PANEL,
     "MOST_LEVELS": json_text.MOST_LEVELS,
@@ -229,7 +231,7 @@ def _declaration(namespace: str, struct: type[Struct]) -> list[str]:
     if issubclass(struct, messages.Message):
         lines.append(f'  static constexpr std::string_view kind = "{_tag(struct)}";')
     for field in _info(struct).fields:
-        kind = "std::uint64_t" if (struct, field.name) in _COUNTS else cpp_type(field.type, homes)
+        kind = "std::uint64_t" if (struct, field.name) in _COUNTS else field_type(field, homes)
         lines.append(f"  {kind} {_name(field)}{default_text(field)};")
     lines.append(f"  bool operator==(const {struct.__name__}&) const = default;")
     return [*lines, "};"]
@@ -261,9 +263,11 @@ def _visitor(struct: type[Struct], constraints: Constraints) -> Iterable[str]:
     is_used = "item" if info.fields else ""
     yield f"void fields(Visitor& visit, Is<{struct.__name__}> auto& {is_used}) {{"
     shape = "array" if info.array_like else "map"
-    yield f"  visit.begin(Form::{shape}, {len(info.fields)}, {_literal(_tag(struct))});"
+    count = [f"item.{_name(field)}.has_value()" for field in info.fields if may_be_absent(field)]
+    there = " + ".join([str(len(info.fields) - len(count)), *count])
+    yield f"  visit.begin(Form::{shape}, {there}, {_literal(_tag(struct))});"
     for field in info.fields:
-        need = "required" if field.required else "optional"
+        need = "required" if field.required else "absent" if may_be_absent(field) else "optional"
         limits = constraints.of(field.type)
         yield f'  visit("{field.encode_name}", item.{_name(field)}, Need::{need}, {limits});'
     yield "}"

@@ -53,6 +53,8 @@ def cpp_type(kind: types.Type, homes: Mapping[type[Struct], str]) -> str:
             return f"std::vector<{cpp_type(item, homes)}>"
         case types.TupleType(item_types=(first, second)):
             return f"std::pair<{cpp_type(first, homes)}, {cpp_type(second, homes)}>"
+        case types.TupleType(item_types=several) if len({cpp_type(one, homes) for one in several}) == 1:
+            return f"std::array<{cpp_type(several[0], homes)}, {len(several)}>"
         case types.DictType(value_type=value):
             return f"Map<std::string, {cpp_type(value, homes)}>"
         case types.StructType(cls=struct):
@@ -74,6 +76,18 @@ def _union(several: tuple[types.Type, ...], homes: Mapping[type[Struct], str]) -
     if names == {"BoolType", "IntType", "FloatType", "StrType"}:
         return "Fact"
     raise TypeError(f"{several} has no type in C++")
+
+
+def may_be_absent(field: types.Field) -> bool:
+    """Whether a field has no value where it is not given: `UNSET`, which is never written."""
+    nothing = msgspec.NODEFAULT
+    return not field.required and field.default is nothing and field.default_factory is nothing
+
+
+def field_type(field: types.Field, homes: Mapping[type[Struct], str]) -> str:
+    """The C++ type of a field, with room for its absence where it may have none."""
+    kind = cpp_type(field.type, homes)
+    return f"std::optional<{kind}>" if may_be_absent(field) else kind
 
 
 def default_text(field: types.Field) -> str:
@@ -125,8 +139,13 @@ class Constraints:
                 return _given(shortest=shortest, longest=longest)
             case types.VarTupleType(item_type=item, min_length=shortest, max_length=longest):
                 return {**_given(shortest=shortest, longest=longest), **self._inner(item=item)}
-            case types.TupleType(item_types=(first, _)):
-                return self._inner(item=first)
+            case types.TupleType(item_types=several):
+                names = [self.of(one) for one in several]
+                if len({*names}) == 1:
+                    return self._inner(item=several[0])
+                return {
+                    key: f"&{name}" for key, name in zip(("item", "second", "third"), names, strict=False)
+                }
             case types.DictType(key_type=key, value_type=value, max_length=longest):
                 return {**_given(longest=longest), **self._inner(key=key, item=value)}
             case types.UnionType(types=several):

@@ -43,7 +43,11 @@ def device(name: str = "a", **fields: Any) -> DeviceConfig:
         ({"runner": "python"}, None),
         ({"target": "ort", "runner": "native"}, "x86_64-linux"),
         ({"target": "ort"}, None),  # it would need onnxruntime's library beside it
-        ({"provider": "cuda"}, None),
+        ({"provider": "cuda"}, "x86_64-linux"),  # its driver is a part of the system
+        ({"provider": "opencl", "runner": "native"}, "x86_64-linux"),
+        ({"provider": "cuda", "runner": "python"}, None),
+        ({"provider": "opencl", "arch": "aarch64", "options": {"platform": "aarch64-linux-android"}}, None),
+        ({"target": "ort", "provider": "cuda"}, None),
     ],
 )
 def test_a_device_gets_the_runner_of_its_platform(
@@ -56,7 +60,12 @@ def test_a_device_gets_the_runner_of_its_platform(
     ("fields", "message", "hint"),
     [
         ({"arch": "aarch64"}, "no native runner for aarch64-linux-gnu", "make native PLATFORM=aarch64-linux-gnu"),
-        ({"provider": "cuda"}, "does not compute `target: tvm` on `provider: cuda`", "runner: python"),
+        ({"target": "ort", "provider": "cuda"}, "does not compute `target: ort` on `provider: cuda`", "runner: python"),
+        (
+            {"provider": "opencl", "arch": "aarch64", "options": {"platform": "aarch64-linux-android"}},
+            "`provider: opencl` on aarch64-linux-android: it is one static file, which loads no library",
+            "`target: tvm` with `provider: cpu`",
+        ),
     ],
 )  # fmt: skip
 def test_a_native_runner_that_is_asked_for_must_be_there(

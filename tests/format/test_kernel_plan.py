@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from partc.format.kernel_plan import (
     KernelCall,
     KernelConstant,
     KernelFunction,
+    KernelLaunch,
     KernelOutput,
     KernelParameter,
     KernelPlan,
     KernelTensor,
     Place,
     kernel_plan_text,
+    kernels_digest,
 )
 from partc.format.kernel_plan_rules import load_kernel_plan, parse_kernel_plan
 from partc.format.layouts import ALIGNMENT
@@ -68,16 +71,39 @@ def sample() -> KernelPlan:
     )  # fmt: skip
 
 
+def sample_for_gpu() -> KernelPlan:
+    """The same with launches; `put` has two, and the second takes the parameters in another order."""
+    launches = {
+        name: (
+            KernelLaunch(f"{name}_kernel", (1, 1, 1), (20, 1, 1), 0, tuple(range(len(kernel.parameters)))),
+        )
+        for name, kernel in sample().kernels.items()
+    }
+    second = KernelLaunch("put_kernel_1", (2**31 - 1, 2**16 - 1, 3), (4, 4, 64), 1024, (2, 0))
+    return sample().with_launches({**launches, "put": (*launches["put"], second)})
+
+
 def raw() -> Json:
     return json.loads(kernel_plan_text(sample()))
 
 
-def test_a_plan_is_written_and_read_again(tmp_path: Path) -> None:
+def raw_for_gpu() -> Json:
+    return json.loads(kernel_plan_text(sample_for_gpu()))
+
+
+@pytest.mark.parametrize("made", [sample(), sample_for_gpu()], ids=["processor", "gpu"])
+def test_a_plan_is_written_and_read_again(tmp_path: Path, made: KernelPlan) -> None:
     path = tmp_path / "kernels.json"
-    path.write_text(kernel_plan_text(sample()))
+    path.write_text(kernel_plan_text(made))
     plan = load_kernel_plan(path)
-    assert plan == sample()
+    assert plan == made
     assert plan.arena_bytes == 512
+
+
+def test_launches_are_a_part_of_the_digest() -> None:
+    plan = sample_for_gpu()
+    assert kernels_digest(plan.kernels) != kernels_digest(plan.kernels, plan.launches)
+    assert "launches" not in raw()
 
 
 LONG = ("functions", "part_0_b1_s4")
@@ -111,10 +137,35 @@ BAD: list[tuple[tuple[Any, ...], Json, str]] = [
     ((*LONG, "arena_bytes"), 448, "functions.part_0_b1_s4: arena_bytes: 448, its calls take 512"),
     ((*LONG, "arena_bytes"), 2**52, "its calls take 512"),
 ]  # fmt: skip
+PUT = ("launches", "put")
+BAD_LAUNCHES: list[tuple[tuple[Any, ...], Json, str]] = [
+    (("launches",), None, "expected `object`"),
+    (("launches",), {}, "launches: 'add' is not there and among the kernels"),
+    (("launches", "sub"), [], "launches: 'sub' is not there and among the kernels"),
+    (("launches", "no name"), [], "matching regex"),
+    (PUT, [], "launches.put: there is none"),
+    ((*PUT, 0, "function"), "a b", "matching regex"),
+    ((*PUT, 0, "grid"), [1, 1], "`array` of length 3"),
+    ((*PUT, 0, "grid"), [2**31, 1, 1], "expected `int` <= 2147483647"),
+    ((*PUT, 0, "grid"), [1, 2**16, 1], "expected `int` <= 65535"),
+    ((*PUT, 0, "grid"), [1, 1, 0], "expected `int` >= 1"),
+    ((*PUT, 0, "block"), [1025, 1, 1], "expected `int` <= 1024"),
+    ((*PUT, 0, "block"), [1, 1, 65], "expected `int` <= 64"),
+    ((*PUT, 0, "block"), [32, 33, 1], "launches.put[0].block: 1056 threads, a block has 1024 at most"),
+    ((*PUT, 0, "shared_bytes"), 2**31, "expected `int` <= 2147483647"),
+    ((*PUT, 1, "arguments"), [0, 3], "launches.put[1].arguments: the kernel has 3 parameters"),
+    ((*PUT, 1, "arguments"), [-1], "expected `int` >= 0"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "value", "message"), BAD, ids=[message for _, _, message in BAD])
-def test_plans_that_are_not_right(key: tuple[Any, ...], value: Json, message: str) -> None:
+@pytest.mark.parametrize(
+    ("raw", "key", "value", "message"),
+    [*((raw, *bad) for bad in BAD), *((raw_for_gpu, *bad) for bad in BAD_LAUNCHES)],
+    ids=[f"{message}, {'.'.join(map(str, key))}" for key, _, message in (*BAD, *BAD_LAUNCHES)],
+)
+def test_plans_that_are_not_right(
+    raw: Callable[[], Json], key: tuple[Any, ...], value: Json, message: str
+) -> None:
     data = raw()
     place = data
     for step in key[:-1]:

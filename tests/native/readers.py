@@ -67,7 +67,7 @@ def read_placement(text: bytes) -> bytes:
 def read_kernels(text: bytes) -> bytes:
     """A kernels.json: the digest of its kernels, and the bytes of its arena."""
     plan = parse_kernel_plan(_object(text), "it")
-    return f"{kernels_digest(plan.kernels).hex()} {plan.arena_bytes}".encode()
+    return f"{kernels_digest(plan.kernels, plan.launches).hex()} {plan.arena_bytes}".encode()
 
 
 def read_json_again(text: bytes) -> bytes:

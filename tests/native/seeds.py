@@ -31,6 +31,7 @@ from partc.runtime.core.device import Device
 from partc.runtime.core.events import Event, Received
 from partc.runtime.core.start import Start
 from tests.format.test_kernel_plan import raw as kernels
+from tests.format.test_kernel_plan import raw_for_gpu as kernels_for_gpu
 from tests.golden import trace
 from tests.golden.test_protocol import PROTOCOL, played
 from tests.native.builds import build_of
@@ -67,7 +68,7 @@ def seeds() -> dict[str, list[bytes]]:
         "member": _lies(),
         "message": messages,
         "placement": [*placements, *map(b"\0".join, zip(placements, builds, strict=True))],
-        "plan": [_compact(kernels())],
+        "plan": [_compact(kernels()), _compact(kernels_for_gpu())],
         "program": [
             "\0".join([*programs.values()][:2]).encode()
             for role in roles

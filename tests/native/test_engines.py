@@ -30,7 +30,12 @@ from tests.targets.test_tvm_aarch64 import _build, _devices
 pytestmark = pytest.mark.native
 
 
-KINDS = ["null", pytest.param("ort", marks=pytest.mark.ort), pytest.param("tvm", marks=pytest.mark.tvm)]
+KINDS = [
+    "null",
+    pytest.param("ort", marks=pytest.mark.ort),
+    pytest.param("tvm", marks=pytest.mark.tvm),
+    pytest.param("opencl", marks=[pytest.mark.tvm, pytest.mark.opencl]),
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from partc.format.placement import placement_json, seal_placement
 from partc.format.plain_files import is_inside
 from partc.format.program import print_program
 from partc.format.safetensors import Entry, lay_out
+from tests.format import test_kernel_plan as plans
 from tests.format.mutations import mutate
-from tests.format.test_kernel_plan import raw as kernels
 from tests.format.test_messages import KINDS, structs_of
 from tests.format.test_program import ANY as INSTRUCTION
 from tests.native.builds import build_of, resealed
@@ -320,7 +320,8 @@ def test_mutated_safetensors(formats: Formats, tmp_path: Path) -> None:
 
 
 @pytest.mark.native
-def test_mutated_kernel_plans(formats: Formats) -> None:
+@pytest.mark.parametrize("kernels", [plans.raw, plans.raw_for_gpu], ids=["processor", "gpu"])
+def test_mutated_kernel_plans(formats: Formats, kernels: Callable[[], Any]) -> None:
     rng, taken = random.Random(4), 0
     for _ in range(600):
         data = kernels()
@@ -331,6 +332,22 @@ def test_mutated_kernel_plans(formats: Formats) -> None:
         assert found == verdict(read_kernels, text), data
         taken += found is not None
     assert 20 < taken < 580, "some mutations are harmless, most are not"
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(("key", "value", "message"), plans.BAD_LAUNCHES)
+def test_launches_that_are_not_right(
+    formats: Formats, key: tuple[Any, ...], value: Any, message: str
+) -> None:
+    data = plans.raw_for_gpu()
+    place = data
+    for step in key[:-1]:
+        place = place[step]
+    place[key[-1]] = value
+    with pytest.raises(Refused) as caught:
+        formats.read("kernels", json.dumps(data))
+    # Python words ranges otherwise.
+    assert (message if message.startswith("launches") else "expected") in str(caught.value)
 
 
 def test_every_message_has_a_struct() -> None:

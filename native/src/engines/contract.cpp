@@ -2,6 +2,9 @@
 
 #include "engines/null.hpp"
 #include "engines/new_tensor.hpp"
+#ifdef PARTC_GPU
+#include "engines/gpu/engine.hpp"
+#endif
 #ifdef PARTC_ORT
 #include "engines/ort.hpp"
 #endif
@@ -23,7 +26,15 @@ std::unique_ptr<Engine> make_engine(const BuildPtr& build, const std::string& fo
                        "compile with `target: tvm`, or set `runner: python` for this device");
   }
 #endif
-  throw bundle_error("no engine " + in_quotes(kind), "engine.kind", "this runner has ort, plan, null");
+#ifdef PARTC_GPU
+  if (kind == "gpu") return std::make_unique<gpu::GpuEngine>(build, folder);
+#else
+  if (kind == "gpu") {
+    throw bundle_error("this runner is one static file, which cannot load the driver of a GPU", "engine.kind",
+                       "set `runner: python` for this device, or take a runner for glibc, as `make native` builds it");
+  }
+#endif
+  throw bundle_error("no engine " + in_quotes(kind), "engine.kind", "this runner has ort, plan, gpu, null");
 }
 
 const build::Submodule& submodule_named(const std::string& name, const build::Build& build) {

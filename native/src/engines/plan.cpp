@@ -1,49 +1,17 @@
 #include "engines/plan.hpp"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
-#include "engines/new_tensor.hpp"
+#include "engines/plan_checks.hpp"
 #include "errors.hpp"
 
 namespace partc::engines {
-namespace {
-
-using kernel_plan::KernelTensor;
-
-/** The first tensor of a plan that differs from the build's, in words; empty where none does. */
-template <class Found>
-std::string difference(const std::string& name, const std::vector<Found>& found,
-                       const std::vector<KernelTensor>& right) {
-  if (found.size() != right.size())
-    return name + ": " + std::to_string(found.size()) + ", the build has " + std::to_string(right.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found[i].dtype == right[i].dtype && found[i].shape == right[i].shape) continue;
-    return name + "[" + std::to_string(i) + "]: " + type_text(found[i].dtype, found[i].shape) +
-           ", the build has " + type_text(right[i].dtype, right[i].shape);
-  }
-  return "";
-}
-
-std::string changes(const std::set<std::uint64_t>& changed, std::size_t first, std::size_t last) {
-  for (const std::uint64_t number : changed)
-    if (number < first || number >= last)
-      return "it changes parameter " + std::to_string(number) + ", which is no state";
-  return "";
-}
-
-KernelTensor fixed(const build::TensorType& type, const Dims& sizes) {
-  return {type.dtype, evaluate_shape(type.shape, sizes)};
-}
-
-}  // namespace
-
 PlanEngine::PlanEngine(BuildPtr build, std::string folder)
     : build_(std::move(build)),
       folder_(std::move(folder)),
       entries_(*build_),
-      weights_(folder_),
+      weights_(folder_, read_into_large_pages),
       states_(build_->dims, build_->model.max_requests) {}
 
 const build::Submodule& PlanEngine::loaded(const std::string& name) const {
@@ -61,10 +29,10 @@ void PlanEngine::load(const std::string& submodule) {
   const auto library =
       known == libraries_.end() ? std::make_shared<Library>(*build_, folder_, module.file) : known->second;
   const build::LibraryFunctions& functions = build_->engine.library->functions.at(submodule);
-  std::vector<KernelTensor> weights;
-  for (const safetensors::Entry& entry : weights_.entries(module, functions.weights))
-    weights.push_back({std::string(entry.type->name), entry.shape});
-  for (const Entry& entry : functions.entries) check(module, *library, entry, weights);
+  const auto weights = weight_tensors(weights_.entries(module, functions.weights));
+  const std::string where = folder_ + "/" + plan_file(module.file);
+  for (const Entry& entry : functions.entries)
+    check_function(entries_, module, entry, library->plan(), weights, where);
   weights_.add(module, functions.weights);
   states_.add(module);
   const std::lock_guard lock(changing_);
@@ -128,7 +96,7 @@ PlanEngine::Prepared PlanEngine::prepared(const build::Submodule& module, std::u
   std::vector<std::byte*> parameters;
   for (const Pages& input : inputs) parameters.push_back(input.data());
   for (const StateView& state : states_.of(module.name, slot)) parameters.push_back(state.data);
-  for (std::byte* weight : weights_.of(module.name)) parameters.push_back(weight);
+  for (const auto& weight : weights_.of(module.name)) parameters.push_back(weight.get());
   const Library& library = *libraries_.at(module.file);
   const auto& function = library.plan().functions.at(function_name(module.name, entry));
   return {calls_.emplace(key, Frame(library, function, std::move(parameters))).first->second, inputs};
@@ -139,30 +107,10 @@ const std::vector<Pages>& PlanEngine::inputs_of(const build::Submodule& module, 
   if (!is_new) return found->second;
   const Dims sizes = entries_.sizes(module, entry);
   for (const std::string& name : module.inputs) {
-    const KernelTensor kind = fixed(entries_.types().at(name), sizes);
+    const kernel_plan::KernelTensor kind = fixed(entries_.types().at(name), sizes);
     found->second.emplace_back(bytes_of(kind.shape, element_type(kind.dtype)->bytes));
   }
   return found->second;
-}
-
-/** Hold a function of the plan against the build: who runs it trusts its types and sizes. */
-void PlanEngine::check(const build::Submodule& module, const Library& library, const Entry& entry,
-                       const std::vector<KernelTensor>& weights) const {
-  const std::string name = function_name(module.name, entry), where = folder_ + "/" + plan_file(module.file);
-  const kernel_plan::KernelFunction* function = library.plan().functions.find(name);
-  if (!function) throw bundle_error("there is no function " + name, where, kRecompile);
-  const Dims sizes = entries_.sizes(module, entry);
-  const auto typed = [&](const std::string& value) { return fixed(entries_.types().at(value), sizes); };
-  std::vector<KernelTensor> parameters, outputs;
-  for (const std::string& value : module.inputs) parameters.push_back(typed(value));
-  for (const build::State& state : module.states) parameters.push_back(fixed(build::buffer_of(state), sizes));
-  const std::size_t first = module.inputs.size(), last = parameters.size();
-  parameters.insert(parameters.end(), weights.begin(), weights.end());
-  for (const std::string& value : module.outputs) outputs.push_back(typed(value));
-  std::string problem = difference("parameters", function->parameters, parameters);
-  if (problem.empty()) problem = difference("outputs", function->outputs, outputs);
-  if (problem.empty()) problem = changes(kernel_plan::changed(library.plan(), *function), first, last);
-  if (!problem.empty()) throw bundle_error(name + ": " + problem, where, kRecompile);
 }
 
 }  // namespace partc::engines

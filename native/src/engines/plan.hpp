@@ -6,6 +6,7 @@ sequences uses the beginning of each.
 */
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -49,15 +50,13 @@ class PlanEngine : public Engine {
   const build::Submodule& loaded(const std::string& name) const;
   Prepared prepared(const build::Submodule& module, std::uint64_t slot, const Entry& entry);
   const std::vector<Pages>& inputs_of(const build::Submodule& module, const Entry& entry);
-  void check(const build::Submodule& module, const Library& library, const Entry& entry,
-             const std::vector<kernel_plan::KernelTensor>& weights) const;
 
   BuildPtr build_;
   std::string folder_;
   Entries entries_;
   std::map<std::string, const build::Submodule*> modules_;
   std::map<std::string, std::shared_ptr<Library>> libraries_;
-  Weights weights_;
+  Weights<std::shared_ptr<std::byte>> weights_;
   States states_;
   std::map<InputKey, std::vector<Pages>> inputs_;  // the same for every slot: one step runs at a time
   std::map<CallKey, Frame> calls_;                 // for good: a function with all its arguments, for one slot

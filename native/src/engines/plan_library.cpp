@@ -6,28 +6,13 @@
 
 #include "engines/processor.hpp"
 #include "errors.hpp"
-#include "format/digests.hpp"
 #include "format/facts.gen.hpp"
-#include "format/local_file.hpp"
-#include "format/text.hpp"
+#include "format/files.hpp"
 
 namespace partc::engines {
 namespace {
 
 constexpr const char* kSymbol = "__tvm_ffi_";  // the beginning of the name of every kernel's symbol
-
-/** The content of a file of the bundle: the very bytes whose digest was held against build.json. */
-std::string verified(const build::Build& build, const std::string& folder, const std::string& name) {
-  const build::FileEntry* entry = build.files.find(name);
-  if (!entry) throw bundle_error(in_quotes(name) + " is not among the files", folder, kRecompile);
-  const std::string path = folder + "/" + name;
-  const LocalFile file(path);
-  std::string content = file.size() == entry->bytes ? file.whole() : "";
-  if (content.size() == entry->bytes && sha256_hex(content) == entry->sha256) return content;
-  throw bundle_error("the file is damaged: its SHA-256 is not that of build.json", path,
-                     "copy the device folder again; if the build has it so, compile again: "
-                     "partc compile MODEL --target DEVICES --no-cache");
-}
 
 }  // namespace
 
@@ -52,7 +37,7 @@ Library::Library(const build::Build& build, const std::string& folder, const std
     : path_(folder + "/" + name) {
   check_processor(*build.engine.library, path_);
   load_code(build, folder, name);
-  load_plan(build, folder, plan_file(name));
+  plan_ = load_plan(build, folder, plan_file(name));
   find_kernels();
   for (const kernel_plan::KernelConstant& constant : plan_.constants) {
     constants_.emplace_back(constant.data.data.size());
@@ -63,21 +48,10 @@ Library::Library(const build::Build& build, const std::string& folder, const std
 }
 
 void Library::load_code(const build::Build& build, const std::string& folder, const std::string& name) {
-  const std::string content = verified(build, folder, name);
+  const std::string content = read_verified(build, folder, name);
   code_ = std::make_unique<Code>(std::as_bytes(std::span(content)), path_);
   run_ = reinterpret_cast<decltype(run_)>(code_->find("partc_run"));
   if (!run_) throw bundle_error("it cannot be loaded: it has no partc_run", path_, kRecompile);
-}
-
-void Library::load_plan(const build::Build& build, const std::string& folder, const std::string& name) {
-  const std::string path = folder + "/" + name;
-  plan_ = kernel_plan::parse_kernel_plan(verified(build, folder, name), path);
-  const std::uint64_t arena = kernel_plan::arena_bytes(plan_);
-  const auto peak = build.memory.peak_bytes;
-  if (!peak || arena <= *peak) return;
-  throw bundle_error("its arena takes " + std::to_string(arena) + " bytes, and build.json reckons with " +
-                         std::to_string(*peak) + " in all",
-                     path, kRecompile);
 }
 
 /** Kernels check nothing, so all must be as the plan describes them. */
@@ -97,6 +71,17 @@ void Library::start_helpers(std::size_t threads) {
   const auto wake = reinterpret_cast<Helpers::Wake>(code_->find("partc_wake"));
   if (!work || !wake) throw bundle_error("it cannot be loaded: it has no partc_work", path_, kRecompile);
   helpers_ = std::make_unique<Helpers>(work, wake, threads - 1, path_);
+}
+
+kernel_plan::KernelPlan load_plan(const build::Build& build, const std::string& folder, const std::string& name) {
+  const std::string path = folder + "/" + name;
+  kernel_plan::KernelPlan plan = kernel_plan::parse_kernel_plan(read_verified(build, folder, name), path);
+  const std::uint64_t arena = kernel_plan::arena_bytes(plan);
+  const auto peak = build.memory.peak_bytes;
+  if (!peak || arena <= *peak) return plan;
+  throw bundle_error("its arena takes " + std::to_string(arena) + " bytes, and build.json reckons with " +
+                         std::to_string(*peak) + " in all",
+                     path, kRecompile);
 }
 
 std::string plan_file(const std::string& library) {

@@ -69,7 +69,6 @@ class Library {
 
  private:
   void load_code(const build::Build& build, const std::string& folder, const std::string& name);
-  void load_plan(const build::Build& build, const std::string& folder, const std::string& name);
   void find_kernels();
   void start_helpers(std::size_t threads);
 
@@ -82,6 +81,9 @@ class Library {
   std::int64_t (*run_)(const Call*, std::int64_t) = nullptr;
   std::unique_ptr<Helpers> helpers_;  // they end before their code goes
 };
+
+/** Read the kernel plan `name` of a device's folder. Throws a bundle error: it is not what the build describes. */
+kernel_plan::KernelPlan load_plan(const build::Build& build, const std::string& folder, const std::string& name);
 
 /** The name of the kernel plan beside a library. */
 std::string plan_file(const std::string& library);

@@ -134,7 +134,15 @@ const StateView& States::find(const std::string& submodule, std::uint64_t slot, 
 
 Tensor States::read(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
                    std::uint64_t begin, std::uint64_t end) const {
-  const StateView& view = find(submodule, slot, state);
+  return rows_of(find(submodule, slot, state), row, begin, end);
+}
+
+void States::write(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
+                   std::uint64_t begin, const Tensor& rows) {
+  put_rows(find(submodule, slot, state), row, begin, rows);
+}
+
+Tensor rows_of(const StateView& view, std::uint64_t row, std::uint64_t begin, std::uint64_t end) {
   const Sequence held = sequence(view, row);
   check_places(held, view, begin, end);
   NewTensor rows(*element_type(view.declared->dtype), {end - begin, held.heads, held.d});
@@ -143,9 +151,7 @@ Tensor States::read(const std::string& submodule, std::uint64_t slot, const std:
   return rows.take();
 }
 
-void States::write(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
-                   std::uint64_t begin, const Tensor& rows) {
-  const StateView& view = find(submodule, slot, state);
+void put_rows(const StateView& view, std::uint64_t row, std::uint64_t begin, const Tensor& rows) {
   const Sequence held = sequence(view, row);
   const std::uint64_t count = rows.shape.empty() ? 0 : rows.shape[0];
   if (count > held.positions || begin > held.positions - count) check_places(held, view, begin, begin + count);
@@ -154,7 +160,7 @@ void States::write(const std::string& submodule, std::uint64_t slot, const std::
   if (rows.shape != expected || rows.type->held != type->held) {
     throw run_error("expected rows " + type_text(type->held, expected) + ", found " +
                         type_text(rows.type->held, rows.shape),
-                    state);
+                    view.declared->name);
   }
   each(held, begin, begin + count, rows.bytes.data,
        [](std::byte* inside, const std::byte* outside, std::uint64_t bytes) { std::memcpy(inside, outside, bytes); });

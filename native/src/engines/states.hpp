@@ -25,6 +25,14 @@ struct StateView {
   std::uint64_t element_bytes = 0;
 };
 
+/** A copy of positions begin to end (exclusive) of one sequence, `[end - begin, heads, d]`.
+
+Throws a run error: there is no such sequence or position.
+*/
+Tensor rows_of(const StateView& view, std::uint64_t row, std::uint64_t begin, std::uint64_t end);
+/** Copy rows to the positions from `begin` on. Throws a run error: as above, or they do not fit. */
+void put_rows(const StateView& view, std::uint64_t row, std::uint64_t begin, const Tensor& rows);
+
 /** The states of loaded sub-modules in all slots, each with room for its largest size.
 
 Memory is used where a request has written. Sub-modules come and go in one thread while another one begins requests.
@@ -42,13 +50,10 @@ class States {
   /** In the order in which the sub-module declares them. */
   std::vector<StateView> of(const std::string& submodule, std::uint64_t slot) const;
 
-  /** A copy of positions begin to end (exclusive) of one sequence, `[end - begin, heads, d]`.
-
-  Throws a run error: there is no such state, sequence or position.
-  */
+  /** See `rows_of`; throws a run error: as there, or there is no such state. */
   Tensor read(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
              std::uint64_t begin, std::uint64_t end) const;
-  /** Copy rows to the positions from `begin` on. Throws a run error: as above, or they do not fit. */
+  /** See `put_rows`; throws as above. */
   void write(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
              std::uint64_t begin, const Tensor& rows);
 

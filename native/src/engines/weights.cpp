@@ -1,9 +1,6 @@
 #include "engines/weights.hpp"
 
-#include <algorithm>
-#include <set>
-#include <span>
-
+#include "engines/memory.hpp"
 #include "errors.hpp"
 #include "format/local_file.hpp"
 
@@ -21,9 +18,9 @@ Map<std::string, safetensors::Entry> entries_of(const std::string& path) {
 
 }  // namespace
 
-std::vector<Weights::Key> Weights::find(const build::Submodule& module, const std::vector<std::string>& names) {
+std::vector<WeightFiles::Key> WeightFiles::find(const build::Submodule& module, const std::vector<std::string>& names) {
   for (const std::string& file : module.weights)
-    if (!entries_.contains(file)) entries_[file] = entries_of(folder_ + "/" + file);
+    if (!entries_.contains(file)) entries_[file] = entries_of(path(file));
   std::vector<Key> keys;
   for (const std::string& name : names) {
     // Where two files have the name, the last one counts.
@@ -36,57 +33,21 @@ std::vector<Weights::Key> Weights::find(const build::Submodule& module, const st
   return keys;
 }
 
-std::vector<safetensors::Entry> Weights::entries(const build::Submodule& module,
-                                                 const std::vector<std::string>& names) {
-  std::vector<safetensors::Entry> found;
-  for (const auto& [file, name] : find(module, names)) found.push_back(entries_.at(file).at(name));
-  return found;
-}
-
-void Weights::add(const build::Submodule& module, const std::vector<std::string>& names) {
-  const std::vector<Key> keys = find(module, names);
-  for (const std::string& file : module.weights) {
-    std::set<std::string> seen;
-    std::vector<std::string> fresh;
-    for (const auto& [home, name] : keys)
-      if (home == file && seen.insert(name).second && !placed_.contains({file, name}))
-        fresh.push_back(name);
-    read(file, fresh);
-  }
-  const std::lock_guard lock(changing_);
-  of_[module.name] = keys;
-}
-
-/** Tensors of a file side by side in memory of their own: pages of a mapped file are small ones. */
-void Weights::read(const std::string& file, const std::vector<std::string>& fresh) {
-  const Map<std::string, safetensors::Entry>& entries = entries_.at(file);
+/** Pages of a mapped file are small ones. */
+std::vector<std::shared_ptr<std::byte>> read_into_large_pages(const std::string& path,
+                                                              const std::vector<safetensors::Entry>& entries) {
   std::uint64_t bytes = 0;
-  for (const std::string& name : fresh) bytes += aligned(entries.at(name).bytes);
+  for (const safetensors::Entry& entry : entries) bytes += aligned(entry.bytes);
   const auto pages = std::make_shared<Pages>(bytes, Pages::Size::large);
-  const LocalFile source(folder_ + "/" + file);
+  const LocalFile source(path);
+  std::vector<std::shared_ptr<std::byte>> tensors;
   std::byte* data = pages->data();
-  for (const std::string& name : fresh) {
-    const safetensors::Entry& entry = entries.at(name);
+  for (const safetensors::Entry& entry : entries) {
     source.read(entry.offset, {data, entry.bytes});
-    const std::lock_guard lock(changing_);
-    placed_[{file, name}] = {pages, data};
+    tensors.emplace_back(pages, data);
     data += aligned(entry.bytes);
   }
-}
-
-std::vector<std::byte*> Weights::of(const std::string& submodule) const {
-  const std::lock_guard lock(changing_);
-  std::vector<std::byte*> found;
-  for (const Key& key : of_.at(submodule)) found.push_back(placed_.at(key).data);
-  return found;
-}
-
-void Weights::remove(const std::string& submodule) {
-  const std::lock_guard lock(changing_);
-  of_.erase(submodule);
-  std::set<Key> used;
-  for (const auto& [name, keys] : of_) used.insert(keys.begin(), keys.end());
-  std::erase_if(placed_, [&](const auto& item) { return !used.contains(item.first); });
+  return tensors;
 }
 
 }  // namespace partc::engines

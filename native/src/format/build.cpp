@@ -27,17 +27,19 @@ void check_format(const Object& raw, std::string_view known, const std::string& 
 namespace build {
 namespace {
 
-/// The engine of a compiled library → its provider; empty: another engine.
-std::string_view provider_of(std::string_view engine) {
-  return engine == "plan" ? "cpu" : engine == "tvm" ? "cuda" : "";
+bool is_compiled(const EngineSpec& engine) { return engine.kind == "plan" || engine.kind == "gpu"; }
+
+/// Whether an engine of compiled code has this provider.
+bool has_provider(const EngineSpec& engine) {
+  if (engine.kind == "plan") return engine.provider == "cpu";
+  return engine.provider == "cuda" || engine.provider == "opencl";
 }
 
 std::string engine_problem(const Build& build) {
   const EngineSpec& engine = build.engine;
-  const std::string_view provider = provider_of(engine.kind);
-  if (provider.empty() == engine.library.has_value()) return "library: is there just where the kind is plan or tvm";
+  if (is_compiled(engine) != engine.library.has_value()) return "library: is there just where the kind is plan or gpu";
   if (!engine.library) return "";
-  if (engine.provider != provider) {
+  if (!has_provider(engine)) {
     return "provider: the engine " + engine.kind + " has no provider " + in_quotes(engine.provider);
   }
   for (const Submodule& submodule : build.submodules) {

@@ -21,6 +21,7 @@ inline constexpr std::string_view PLACEMENT_FORMAT = "partc-placement/2";
 inline constexpr std::string_view PLACEMENT_FILE = "placement.json";
 inline constexpr std::string_view KERNELS_FORMAT = "partc-kernels/1";
 inline constexpr std::string_view KERNELS_FILE = "kernels.json";
+inline constexpr std::string_view GPU_DIGEST_NAME = "partc_kernels";
 inline constexpr std::uint64_t ALIGNMENT = 64;
 inline constexpr std::uint64_t PANEL = 16;
 inline constexpr std::uint64_t MOST_LEVELS = 64;

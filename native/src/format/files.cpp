@@ -9,6 +9,7 @@
 #include "format/digests.hpp"
 #include "format/facts.gen.hpp"
 #include "format/local_file.hpp"
+#include "format/text.hpp"
 
 namespace partc {
 namespace {
@@ -39,6 +40,12 @@ Error no_bundle(const std::string& folder) {
     return recompile("a bundle of format 1 (manifest.json), which this partc does not read", folder);
   return bundle_error("no bundle: there is no " + std::string(BUILD_FILE), folder,
                       "--bundle takes the folder of one device: build/devices/NAME");
+}
+
+Error damaged(const std::string& path) {
+  return bundle_error("the file is damaged: its SHA-256 is not that of " + std::string(BUILD_FILE), path,
+                      "copy the device folder again; if the build has it so, compile again: partc compile MODEL --target "
+                      "DEVICES --no-cache");
 }
 
 /// Names of all files below a folder, without those that are sealed by themselves; links are refused.
@@ -114,9 +121,17 @@ void verify_files(const std::string& folder, const Map<std::string, build::FileE
 void verify_file(const std::string& folder, const std::string& name, const build::FileEntry& entry) {
   const std::string path = path_in(folder, name);
   if (LocalFile(path).size() == entry.bytes && file_digest(path) == entry.sha256) return;
-  throw bundle_error("the file is damaged: its SHA-256 is not that of " + std::string(BUILD_FILE), path,
-                     "copy the device folder again; if the build has it so, compile again: partc compile MODEL --target "
-                     "DEVICES --no-cache");
+  throw damaged(path);
+}
+
+std::string read_verified(const build::Build& build, const std::string& folder, const std::string& name) {
+  const build::FileEntry* entry = build.files.find(name);
+  if (!entry) throw recompile(in_quotes(name) + " is not among the files", folder);
+  const std::string path = path_in(folder, name);
+  const LocalFile file(path);
+  std::string content = file.size() == entry->bytes ? file.whole() : "";
+  if (content.size() == entry->bytes && sha256_hex(content) == entry->sha256) return content;
+  throw damaged(path);
 }
 
 }  // namespace partc

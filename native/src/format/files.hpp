@@ -27,4 +27,8 @@ void verify_files(const std::string& folder, const Map<std::string, build::FileE
 /// Holds one file against its digest; O(bytes of the file). Throws Error: it is missing, changed, or a link.
 void verify_file(const std::string& folder, const std::string& name, const build::FileEntry& entry);
 
+/// The content of a file of the bundle: the very bytes whose digest was held against the build, whatever becomes of the
+/// file. Throws Error: as above, or the build does not list it.
+std::string read_verified(const build::Build& build, const std::string& folder, const std::string& name);
+
 }  // namespace partc

@@ -35,6 +35,16 @@ struct KernelConstant {
   bool operator==(const KernelConstant&) const = default;
 };
 
+/// One start of a function on a GPU.
+struct KernelLaunch {
+  std::string function{};
+  std::array<std::uint64_t, 3> grid{};
+  std::array<std::uint64_t, 3> block{};
+  std::uint64_t shared_bytes{};
+  std::vector<std::uint64_t> arguments{};
+  bool operator==(const KernelLaunch&) const = default;
+};
+
 /// The place of a tensor, written as a list: `["arena", 128]`.
 struct Place {
   std::string room{};
@@ -72,6 +82,7 @@ struct KernelPlan {
   Map<std::string, Kernel> kernels{};
   std::vector<KernelConstant> constants{};
   Map<std::string, KernelFunction> functions{};
+  std::optional<Map<std::string, std::vector<KernelLaunch>>> launches{};
   bool operator==(const KernelPlan&) const = default;
 };
 

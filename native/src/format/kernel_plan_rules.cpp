@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "format/build.hpp"
 #include "format/complaints.hpp"
@@ -167,6 +168,35 @@ std::string tensors_problem(const KernelPlan& plan) {
   return found;
 }
 
+/// Threads of a block on every GPU that there is code for.
+constexpr std::uint64_t MOST_THREADS = 1024;
+
+std::string launch_problem(const Kernel& kernel, const KernelLaunch& launch) {
+  const std::uint64_t threads = launch.block[0] * launch.block[1] * launch.block[2];
+  if (threads > MOST_THREADS) {
+    return ".block: " + std::to_string(threads) + " threads, a block has " + std::to_string(MOST_THREADS) + " at most";
+  }
+  const std::size_t count = kernel.parameters.size();
+  const bool are_there = std::ranges::all_of(launch.arguments, [&](std::uint64_t argument) { return argument < count; });
+  return are_there ? "" : ".arguments: the kernel has " + std::to_string(count) + " parameters";
+}
+
+/// Why these launches are not those of the kernels; empty where they are.
+std::string launches_problem(const Map<std::string, Kernel>& kernels, const Launches& launches) {
+  std::set<std::string> alone;
+  for (const auto& [name, kernel] : kernels) if (!launches.contains(name)) alone.insert(name);
+  for (const auto& [name, own] : launches) if (!kernels.contains(name)) alone.insert(name);
+  if (!alone.empty()) return "launches: " + in_quotes(*alone.begin()) + " is not there and among the kernels";
+  for (const auto& [name, own] : launches) {
+    if (own.empty()) return "launches." + name + ": there is none";
+    for (std::size_t number = 0; number < own.size(); ++number) {
+      const std::string problem = launch_problem(kernels.at(name), own[number]);
+      if (!problem.empty()) return "launches." + name + "[" + std::to_string(number) + "]" + problem;
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string plan_problem(const KernelPlan& plan) {
@@ -177,6 +207,9 @@ std::string plan_problem(const KernelPlan& plan) {
       return "constants[" + std::to_string(number) + "]: " + std::to_string(constant.data.data.size()) +
              " bytes, its shape takes " + std::to_string(bytes(constant));
     }
+  }
+  if (plan.launches) {
+    if (std::string problem = launches_problem(plan.kernels, *plan.launches); !problem.empty()) return problem;
   }
   for (const auto& [name, function] : plan.functions) {
     if (std::string problem = Memory(plan, function).problem(); !problem.empty()) {
@@ -200,12 +233,14 @@ std::uint64_t arena_bytes(const KernelPlan& plan) {
   return most;
 }
 
-std::string kernels_digest(const Map<std::string, Kernel>& kernels) {
+std::string kernels_digest(const Map<std::string, Kernel>& kernels, const std::optional<Launches>& launches) {
   KernelPlan alone;
   alone.kernels = kernels;
+  alone.launches = launches;
   const Value data = write_kernel_plan(alone);
   Sha256 hash;
   hash.update(compact_json(data.as<Object>()->at("kernels")));
+  if (launches) hash.update(compact_json(data.as<Object>()->at("launches")));
   return hash.digest();
 }
 

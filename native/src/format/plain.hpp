@@ -1,6 +1,7 @@
 // The types of fields in the generated structs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -21,7 +21,8 @@ concept Is = std::same_as<std::remove_const_t<T>, Struct>;
 
 /// How a struct travels: with the names of its fields, or in their order.
 enum class Form { map, array };
-enum class Need { required, optional };
+/// An absent field has no value where it is not given: it is never null, and then not written.
+enum class Need { required, optional, absent };
 
 /// What holds for a field besides its type.
 struct Limits {
@@ -37,6 +38,9 @@ struct Limits {
   std::string_view one_of = {};
   const Limits* key = nullptr;
   const Limits* item = nullptr;
+  /// Of tuples whose items differ; else `item` holds for all.
+  const Limits* second = nullptr;
+  const Limits* third = nullptr;
 };
 
 inline constexpr Limits anything{};
@@ -131,7 +135,16 @@ class FieldReader {
     const List& list = get<List>(value, "array");
     if (list.size() != 2) throw wrong("`array` of length 2");
     read(list[0], item.first, limits.item ? *limits.item : anything);
-    read(list[1], item.second, limits.item ? *limits.item : anything);
+    read(list[1], item.second, limits.second ? *limits.second : limits.item ? *limits.item : anything);
+  }
+  template <class T>
+  void read(const Value& value, std::array<T, 3>& items, const Limits& limits) {
+    const List& list = get<List>(value, "array");
+    if (list.size() != items.size()) throw wrong("`array` of length 3");
+    const Limits& first = limits.item ? *limits.item : anything;
+    const std::array each{&first, limits.second ? limits.second : &first, limits.third ? limits.third : &first};
+    for (std::size_t at = 0; at < items.size(); ++at)
+      nested("[" + std::to_string(at) + "]", [&] { read(list[at], items[at], *each[at]); });
   }
   template <class T>
   void read(const Value& value, Map<std::string, T>& items, const Limits& limits) {
@@ -220,7 +233,10 @@ class FieldReader::Fields {
       return;
     }
     ++found_;
-    reader_.nested(name, [&] { reader_.read(*value, field, limits); });
+    reader_.nested(name, [&] {
+      if (need == Need::absent && value->is_null()) throw reader_.wrong("a value");
+      reader_.read(*value, field, limits);
+    });
   }
   void end(T& item) const {
     if (form_ == Form::array || object_->size() == found_) return;
@@ -316,6 +332,12 @@ class FieldWriter {
     write(item.second);
     sink_.close();
   }
+  template <class T, std::size_t count>
+  void write(const std::array<T, count>& items) {
+    sink_.array(count);
+    for (const T& item : items) write(item);
+    sink_.close();
+  }
   template <class T>
   void write(const Map<std::string, T>& items) {
     sink_.map(items.size());
@@ -345,7 +367,10 @@ class FieldWriter {
     sink_.text(tag);
   }
   template <class Field>
-  void operator()(const char* name, const Field& field, Need, const Limits&) {
+  void operator()(const char* name, const Field& field, Need need, const Limits&) {
+    if constexpr (requires { field.has_value(); }) {
+      if (need == Need::absent && !field.has_value()) return;
+    }
     const bool is_map = is_map_;
     if (is_map) sink_.key(name);
     write(field);

@@ -6,6 +6,7 @@ compiled. It hands out buffers, copies, and runs lists of launches whose argumen
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,14 @@ Start = tuple[KernelLaunch, Sequence[Buffer]]
 
 class DriverError(Exception):
     """A call of the driver failed; the text names call and reason."""
+
+
+def function_of(library: ctypes.CDLL, name: str) -> Any:
+    """A function of a driver's library; raises DriverError where it has none of that name."""
+    try:
+        return getattr(library, name)
+    except AttributeError:
+        raise DriverError(f"{name} is missing: the driver is too old") from None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ largest batch; an entry with fewer sequences uses the beginning of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -126,20 +127,18 @@ class GpuEngine:
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """See `Engine`; states have their largest sizes, whatever the request."""
-        for (_, number), buffers in list(self._states.items()):
-            for buffer in buffers.values() if number == slot else ():
-                self._driver.clear(buffer)
+        for module in list(self._modules.values()):
+            with self._guarded(module):
+                for buffer in self._states.get((module.name, slot), {}).values():
+                    self._driver.clear(buffer)
 
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         """See `Engine`."""
         module = loaded(submodule, self._modules)
         sizes = self._entries.of(module, dims)
-        try:
+        with self._guarded(module):
             call = self._calls.get((submodule, slot, sizes.entry)) or self._prepare(module, slot, sizes.entry)
             return self._run(call, sizes, inputs)
-        except DriverError as error:
-            message = f"{submodule} failed on {self._driver.name}: {error}"
-            raise RunError(message, where=module.file, hint="end other programs, or compile again") from error
 
     def run_shared(
         self, submodule: str, slots: Sequence[int], inputs: Sequence[Array], dims: Mapping[str, int]
@@ -150,15 +149,29 @@ class GpuEngine:
 
     def read_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, end: int) -> Array:
         """See `Engine`."""
-        declared, buffer = self._state(submodule, slot, state)
-        return rows_of(declared, self._fetched(declared, buffer), row, begin, end)
+        module = loaded(submodule, self._modules)
+        declared, buffer = self._state(module, slot, state)
+        with self._guarded(module):
+            array = self._fetched(declared, buffer)
+        return rows_of(declared, array, row, begin, end)
 
     def write_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, rows: Array) -> None:
         """See `Engine`."""
-        declared, buffer = self._state(submodule, slot, state)
-        array = self._fetched(declared, buffer)
-        put_rows(declared, array, row, begin, rows)
-        self._driver.write(buffer, array)
+        module = loaded(submodule, self._modules)
+        declared, buffer = self._state(module, slot, state)
+        with self._guarded(module):
+            array = self._fetched(declared, buffer)
+            put_rows(declared, array, row, begin, rows)
+            self._driver.write(buffer, array)
+
+    @contextmanager
+    def _guarded(self, module: Submodule) -> Iterator[None]:
+        """What fails in the driver fails the request."""
+        try:
+            yield
+        except DriverError as error:
+            message = f"{module.name} failed on {self._driver.name}: {error}"
+            raise RunError(message, where=module.file, hint="end other programs, or compile again") from error
 
     def _run(self, call: _Call, sizes: Sizes, inputs: Sequence[Array]) -> list[Array]:
         for array, held, span in zip(inputs, call.inputs.arrays, sizes.inputs, strict=True):
@@ -208,11 +221,11 @@ class GpuEngine:
             self._inputs[module.name, entry] = _Inputs(whole, buffer, arrays, buffers)
         return self._inputs[module.name, entry]
 
-    def _state(self, submodule: str, slot: int, name: str) -> tuple[State, Buffer]:
-        declared = {state.name: state for state in loaded(submodule, self._modules).states}
+    def _state(self, module: Submodule, slot: int, name: str) -> tuple[State, Buffer]:
+        declared = {state.name: state for state in module.states}
         if name not in declared:
-            raise RunError(f"no state {name!r} is loaded", where=submodule, cause="bug")
-        return declared[name], self._states[submodule, slot][name]
+            raise RunError(f"no state {name!r} is loaded", where=module.name, cause="bug")
+        return declared[name], self._states[module.name, slot][name]
 
     def _fetched(self, state: State, buffer: Buffer) -> Array:
         array = np.zeros(state.buffer.sizes(self._role.dims), DTYPES[state.dtype])

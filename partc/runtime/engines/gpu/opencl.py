@@ -14,7 +14,7 @@ from typing import Any
 
 from partc.format.dtypes import Array
 from partc.format.gpu_code import digest_line
-from partc.runtime.engines.gpu.contract import Content, DriverError, Start
+from partc.runtime.engines.gpu.contract import Content, DriverError, Start, function_of
 
 _LIBRARIES = ("libOpenCL.so.1", "libOpenCL.so")
 """Of the system; Android has the second."""
@@ -58,7 +58,7 @@ class OpenClDriver:
         """Take the first device; raises DriverError where there is none."""
         self._library = _open_library()
         for name in _HANDLES:
-            getattr(self._library, name).restype = c_void_p
+            function_of(self._library, name).restype = c_void_p
         self._device = self._first_device()
         text = ctypes.create_string_buffer(256)
         self._call("clGetDeviceInfo", self._device, c_uint(_DEVICE_NAME), c_size_t(256), text, None)
@@ -177,18 +177,18 @@ class OpenClDriver:
 
     def _kept(self, release: str, made: Any) -> Any:
         """The object, which is released when nobody has it."""
-        weakref.finalize(made, getattr(self._library, release), made.handle).atexit = False
+        weakref.finalize(made, function_of(self._library, release), made.handle).atexit = False
         return made
 
     def _made(self, name: str, *arguments: object) -> c_void_p:
         code = c_int()
-        handle = getattr(self._library, name)(*arguments, byref(code))
+        handle = function_of(self._library, name)(*arguments, byref(code))
         if code.value or not handle:
             raise DriverError(f"{name}: {_ERRORS.get(code.value, code.value)}")
         return c_void_p(handle)
 
     def _call(self, name: str, *arguments: object) -> None:
-        if code := getattr(self._library, name)(*arguments):
+        if code := function_of(self._library, name)(*arguments):
             raise DriverError(f"{name}: {_ERRORS.get(code, code)}")
 
 
