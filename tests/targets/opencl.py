@@ -1,0 +1,13 @@
+"""Devices whose GPU is reached through OpenCL; with PoCL the processor stands in for it."""
+
+from __future__ import annotations
+
+from partc.config.devices import DeviceConfig, DevicesConfig, Link
+
+
+def on_opencl(*names: str) -> DevicesConfig:
+    """Devices of these names that compute so, the first one the source."""
+    devices = {
+        name: DeviceConfig(name, "tvm", "x86_64", 1e9, 1e9, 2**30, provider="opencl") for name in names
+    }
+    return DevicesConfig(names[0], devices, default_link=Link(1e8, 0.001))
