@@ -5,9 +5,11 @@ from __future__ import annotations
 from partc.config.devices import DeviceConfig, DevicesConfig, Link
 
 
-def on_opencl(*names: str) -> DevicesConfig:
-    """Devices of these names that compute so, the first one the source."""
+def on_opencl(*names: str, chunks: tuple[int, ...] = ()) -> DevicesConfig:
+    """Devices of these names that compute so, the first one the source; steps of `chunks` besides the smallest."""
+    options = {"chunks": chunks} if chunks else {}
     devices = {
-        name: DeviceConfig(name, "tvm", "x86_64", 1e9, 1e9, 2**30, provider="opencl") for name in names
+        name: DeviceConfig(name, "tvm", "x86_64", 1e9, 1e9, 2**30, provider="opencl", options=options)
+        for name in names
     }
     return DevicesConfig(names[0], devices, default_link=Link(1e8, 0.001))
