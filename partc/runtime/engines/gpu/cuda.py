@@ -2,11 +2,13 @@
 
 A list of launches is recorded once as a graph: a step then starts all of its kernels with one call, where one by one
 they would cost 5 to 10 us each on a Jetson. Copies are of the default stream, which waits for ours, and ours for it.
+So CUDA refuses copies while a list is recorded, and spoils the record: who loads waits for a step that records.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
@@ -18,7 +20,7 @@ from partc.runtime.engines.gpu.contract import Content, DriverError, Start
 
 _LIBRARY = "libcuda.so.1"
 _RELAXED = 2
-"""CU_STREAM_CAPTURE_MODE_RELAXED: other threads may copy meanwhile."""
+"""CU_STREAM_CAPTURE_MODE_RELAXED: other threads may give memory back meanwhile."""
 _SHARED_ATTRIBUTE, _USUAL_SHARED = 8, 48 * 1024
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, which a function needs that asks for more than the usual."""
 _NAME_BYTES = 256
@@ -50,6 +52,8 @@ class CudaDriver:
             self._library = ctypes.CDLL(_LIBRARY)
         except OSError:
             raise DriverError(f"there is no {_LIBRARY}, which NVIDIA's driver brings") from None
+        self._recording = threading.Lock()
+        """Held while a list is recorded, and for what may not come between."""
         device, self._context, self._stream = c_int(), c_void_p(), c_void_p()
         self._call("cuInit", c_uint(0))
         self._call("cuDeviceGet", byref(device), c_int(0))
@@ -64,16 +68,16 @@ class CudaDriver:
         """See `Driver`."""
         self._enter()
         handle = c_void_p()
-        self._call("cuModuleLoadData", byref(handle), c_char_p(content.data))
+        self._alone("cuModuleLoadData", byref(handle), c_char_p(content.data))
         module = _Module(handle)
-        weakref.finalize(module, self._library.cuModuleUnload, handle).atexit = False
+        self._give_back(module, "cuModuleUnload", handle)
         address, size = c_uint64(), c_size_t()
         self._call(
             "cuModuleGetGlobal_v2", byref(address), byref(size), handle, c_char_p(DIGEST_NAME.encode())
         )
         found = (c_ubyte * len(content.digest))()
         if size.value == len(found):
-            self._call("cuMemcpyDtoH_v2", found, address, size)
+            self._alone("cuMemcpyDtoH_v2", found, address, size)
         if bytes(found) != content.digest:
             raise DriverError("its kernels are not those of the plan")
         return module
@@ -82,9 +86,9 @@ class CudaDriver:
         """See `Driver`."""
         self._enter()
         address = c_uint64()
-        self._call("cuMemAlloc_v2", byref(address), c_size_t(size))
+        self._alone("cuMemAlloc_v2", byref(address), c_size_t(size))
         memory = _Memory(address.value or 0, size)
-        weakref.finalize(memory, self._library.cuMemFree_v2, c_uint64(memory.address)).atexit = False
+        self._give_back(memory, "cuMemFree_v2", c_uint64(memory.address))
         self.clear(memory)
         return memory
 
@@ -96,42 +100,43 @@ class CudaDriver:
         """See `Driver`."""
         self._enter()
         source, size = c_void_p(array.ctypes.data), c_size_t(array.nbytes)
-        self._call("cuMemcpyHtoD_v2", c_uint64(buffer.address), source, size)
+        self._alone("cuMemcpyHtoD_v2", c_uint64(buffer.address), source, size)
 
     def read(self, buffer: _Memory, array: Array) -> None:
         """See `Driver`."""
         self._enter()
         target, size = c_void_p(array.ctypes.data), c_size_t(array.nbytes)
-        self._call("cuMemcpyDtoH_v2", target, c_uint64(buffer.address), size)
+        self._alone("cuMemcpyDtoH_v2", target, c_uint64(buffer.address), size)
 
     def clear(self, buffer: _Memory) -> None:
         """See `Driver`."""
         self._enter()
-        self._call("cuMemsetD8_v2", c_uint64(buffer.address), c_ubyte(0), c_size_t(buffer.size))
+        self._alone("cuMemsetD8_v2", c_uint64(buffer.address), c_ubyte(0), c_size_t(buffer.size))
 
     def prepare(self, code: _Module, starts: Sequence[Start]) -> Callable[[], None]:
         """See `Driver`."""
         self._enter()
         graph, executable = c_void_p(), c_void_p()
-        self._call("cuStreamBeginCapture_v2", self._stream, c_int(_RELAXED))
-        try:
-            for start in starts:
-                self._launch(code, start)
-        finally:
-            self._call("cuStreamEndCapture", self._stream, byref(graph))
-        self._call("cuGraphInstantiateWithFlags", byref(executable), graph, c_uint64(0))
+        with self._recording:
+            self._call("cuStreamBeginCapture_v2", self._stream, c_int(_RELAXED))
+            try:
+                for start in starts:
+                    self._launch(code, start)
+            finally:
+                self._call("cuStreamEndCapture", self._stream, byref(graph))
+        if hasattr(self._library, "cuGraphInstantiateWithFlags"):
+            self._call("cuGraphInstantiateWithFlags", byref(executable), graph, c_uint64(0))
+        else:  # before CUDA 11.4: a Jetson Nano has 10.2
+            self._call("cuGraphInstantiate", byref(executable), graph, None, None, c_size_t(0))
         self._call("cuGraphDestroy", graph)
-        return _Graph(self, code, starts, executable).run
+        recorded = _Graph(self, code, starts, executable)
+        self._give_back(recorded, "cuGraphExecDestroy", executable)
+        return recorded.run
 
     def run_graph(self, executable: c_void_p) -> None:
         """Start what was recorded."""
         self._enter()
         self._call("cuGraphLaunch", executable, self._stream)
-
-    def destroyer(self) -> Callable[[c_void_p], int]:
-        """What gives a recorded graph back."""
-        found: Callable[[c_void_p], int] = self._library.cuGraphExecDestroy
-        return found
 
     def _launch(self, code: _Module, start: Start) -> None:
         launch, buffers = start
@@ -153,8 +158,21 @@ class CudaDriver:
         """Every thread that calls has to say in which context."""
         self._call("cuCtxSetCurrent", self._context)
 
+    def _give_back(self, made: object, name: str, handle: object) -> None:
+        """Have the function called with the handle as soon as nobody has the object, by whatever thread."""
+        weakref.finalize(made, _given_back, self._library, self._context, name, handle).atexit = False
+
+    def _alone(self, name: str, *arguments: object) -> None:
+        """A call that no list may be recorded beside."""
+        with self._recording:
+            self._call(name, *arguments)
+
     def _call(self, name: str, *arguments: object) -> None:
-        if code := getattr(self._library, name)(*arguments):
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise DriverError(f"this driver of NVIDIA is too old: it has no {name}") from None
+        if code := function(*arguments):
             text = c_char_p()
             self._library.cuGetErrorName(c_int(code), byref(text))
             raise DriverError(f"{name}: {(text.value or b'').decode() or code}")
@@ -169,7 +187,11 @@ class _Graph:
         self._driver = driver
         self._kept = (code, starts)
         self._executable = executable
-        weakref.finalize(self, driver.destroyer(), executable).atexit = False
 
     def run(self) -> None:
         self._driver.run_graph(self._executable)
+
+
+def _given_back(library: ctypes.CDLL, context: c_void_p, name: str, handle: object) -> None:
+    library.cuCtxSetCurrent(context)
+    getattr(library, name)(handle)

@@ -7,7 +7,8 @@ largest batch; an entry with fewer sequences uses the beginning of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -88,12 +89,16 @@ class GpuEngine:
         for entry in self._functions[submodule].entries:
             sizes = self._entries.sizes(module, entry)
             check_function(self._role, module, sizes, entry, library.plan, weights, library.plan_path)
-        self._weights.add(module, names)
+        try:
+            self._weights.add(module, names)
+            for slot in range(self._role.model.max_requests):
+                self._states[submodule, slot] = {
+                    state.name: self._allocate(state.buffer.bytes(self._role.dims)) for state in module.states
+                }
+        except BundleError:
+            self._let_go(submodule)
+            raise
         self._libraries[module.file] = library
-        for slot in range(self._role.model.max_requests):
-            self._states[submodule, slot] = {
-                state.name: self._allocate(state.buffer.bytes(self._role.dims)) for state in module.states
-            }
         self._modules[submodule] = module
 
     def release(self, submodule: str) -> None:
@@ -101,30 +106,24 @@ class GpuEngine:
         module = self._modules.pop(submodule, None)
         if module is None:
             return
-        tables: tuple[dict[Any, Any], ...] = (self._calls, self._inputs, self._states)
-        for table in tables:
-            for key in [key for key in list(table) if key[0] == submodule]:
-                del table[key]
-        self._weights.remove(submodule)
+        self._let_go(submodule)
         if all(other.file != module.file for other in self._modules.values()):
             del self._libraries[module.file]
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """See `Engine`; states have their largest sizes, whatever the request."""
-        for (_, number), buffers in list(self._states.items()):
-            for buffer in buffers.values() if number == slot else ():
-                self._driver.clear(buffer)
+        for (submodule, number), buffers in list(self._states.items()):
+            with self._failing(submodule):
+                for buffer in buffers.values() if number == slot else ():
+                    self._driver.clear(buffer)
 
     def run(self, submodule: str, slot: int, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
         """See `Engine`."""
         module = loaded(submodule, self._modules)
         sizes = self._entries.of(module, dims)
-        try:
+        with self._failing(submodule):
             call = self._calls.get((submodule, slot, sizes.entry)) or self._prepare(module, slot, sizes.entry)
             return self._run(call, sizes, inputs)
-        except DriverError as error:
-            message = f"{submodule} failed on {self._driver.name}: {error}"
-            raise RunError(message, where=module.file, hint="end other programs, or compile again") from error
 
     def run_shared(
         self, submodule: str, slots: Sequence[int], inputs: Sequence[Array], dims: Mapping[str, int]
@@ -143,7 +142,26 @@ class GpuEngine:
         declared, buffer = self._state(submodule, slot, state)
         array = self._fetched(declared, buffer)
         put_rows(declared, array, row, begin, rows)
-        self._driver.write(buffer, array)
+        with self._failing(submodule):
+            self._driver.write(buffer, array)
+
+    @contextmanager
+    def _failing(self, submodule: str) -> Iterator[None]:
+        """Errors of the driver, while a request runs, as those of the request."""
+        try:
+            yield
+        except DriverError as error:
+            message = f"{submodule} failed on {self._driver.name}: {error}"
+            hint = "end other programs, or compile again"
+            raise RunError(message, where=self._role.device, hint=hint) from error
+
+    def _let_go(self, submodule: str) -> None:
+        """Give back what a sub-module has, all of it or what it has so far."""
+        tables: tuple[dict[Any, Any], ...] = (self._calls, self._inputs, self._states)
+        for table in tables:
+            for key in [key for key in list(table) if key[0] == submodule]:
+                del table[key]
+        self._weights.remove(submodule)
 
     def _run(self, call: _Call, sizes: Sizes, inputs: Sequence[Array]) -> list[Array]:
         for array, held, span in zip(inputs, call.inputs, sizes.inputs, strict=True):
@@ -184,7 +202,7 @@ class GpuEngine:
             types = [self._role.types[name] for name in module.inputs]
             arrays = [aligned_zeros(kind.sizes(sizes), DTYPES[kind.dtype]) for kind in types]
             self._inputs[module.name, entry] = [
-                _Input(array, self._allocate(array.nbytes)) for array in arrays
+                _Input(array, self._driver.allocate(array.nbytes)) for array in arrays
             ]
         return self._inputs[module.name, entry]
 
@@ -196,12 +214,17 @@ class GpuEngine:
 
     def _fetched(self, state: State, buffer: Buffer) -> Array:
         array = np.zeros(state.buffer.sizes(self._role.dims), DTYPES[state.dtype])
-        self._driver.read(buffer, array)
+        with self._failing(state.name):
+            self._driver.read(buffer, array)
         return array
 
-    def _allocate(self, size: int) -> Buffer:
+    def _allocate(self, size: int, content: Array | None = None) -> Buffer:
+        """Memory for something that is loaded, with this content or zeros."""
         try:
-            return self._driver.allocate(max(1, size))
+            buffer = self._driver.allocate(max(1, size))
+            if content is not None:
+                self._driver.write(buffer, content)
+            return buffer
         except DriverError as error:
             hint = "end other programs, or compile with a smaller max_sequence or fewer max_requests"
             raise BundleError(f"{self._driver.name} has no {size} bytes left: {error}", hint=hint) from None
@@ -209,9 +232,5 @@ class GpuEngine:
     def _read_weights(self, path: Path, entries: Sequence[WeightEntry]) -> list[Buffer]:
         """Tensors of a file on the device; raises BundleError where it is none."""
         mapped = map_tensors(path)
-        buffers = []
-        for entry in entries:
-            array, _ = mapped[entry.name]
-            buffers.append(self._allocate(array.nbytes))
-            self._driver.write(buffers[-1], array)
-        return buffers
+        arrays = (mapped[entry.name][0] for entry in entries)
+        return [self._allocate(array.nbytes, array) for array in arrays]
