@@ -58,9 +58,7 @@ def test_a_target_computes_what_the_reference_does(
         cases.leave_out(refused)
         module = module_of(cases.text, tmp_path, target, max(STEPS))
     assert cases.outputs
-    compiled = Compiled(
-        module, tmp_path / "build", on_opencl("phone", chunks=(MAX,)) if provider == "opencl" else None
-    )
+    compiled = Compiled(module, tmp_path / "build", on_opencl("phone") if provider == "opencl" else None)
     for batch, steps in STEPS.items():
         compiled.reset(batch)
         reference = Reference(module.graph, tmp_path, {"batch": batch, "sequence": MAX})

@@ -52,7 +52,7 @@ def compiled(folder: Path, target: str) -> Device:
     llama = module(write_checkpoint(folder / "model"), name)
     for part in llama.parts or ():
         part.graphs = load_target(name, options).lower(part.graphs, llama.info)
-    write_bundle(llama, folder / "build", on_opencl("phone", "board", chunks=(4,)) if options else None)
+    write_bundle(llama, folder / "build", on_opencl("phone", "board") if options else None)
     place = folder / "build" / "devices" / "board"
     role = load_role(place)
     if target == "null":  # which writes no states
