@@ -224,7 +224,7 @@ class EngineSpec(Data, frozen=True):
     """The engine that computes the sub-modules, and its options."""
 
     kind: str
-    """`ort`, `plan` (a compiled library and the plan of its kernels), `gpu` (the same for a GPU: code and a plan of launches) or `null`."""
+    """`ort`, `plan` (a compiled library and the plan of its kernels), `gpu` (the same for a GPU) or `null`."""
     provider: str = "cpu"
     """The part of the engine that computes: `cpu`, `cuda`, `opencl`, `xnnpack`, …"""
     threads: Count = 0
