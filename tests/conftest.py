@@ -12,6 +12,8 @@ for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_pool, "1")
 
 import atexit
+import ctypes
+import functools
 import importlib.util
 import shutil
 import tempfile
@@ -49,16 +51,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tiers whose libraries are not installed, so that the null tier runs everywhere."""
+    """Skip the tiers whose libraries are not installed, so that the null tier runs everywhere.
+
+    Where CI is set, tests that need an OpenCL device fail without one.
+    """
     missing = {tier: _missing(modules) for tier, modules in _NEEDS.items()}
     for item in items:
         for tier in filter(missing.get, _NEEDS):
             if item.get_closest_marker(tier):
                 item.add_marker(pytest.mark.skip(reason=f"tier {tier}: no {', '.join(missing[tier])}"))
+        if item.get_closest_marker("opencl") and not (_has_opencl() or os.environ.get("CI")):
+            item.add_marker(pytest.mark.skip(reason="tier opencl: no platform (Debian: pocl-opencl-icd)"))
 
 
 def _missing(modules: tuple[str, ...]) -> list[str]:
     return [name for name in modules if importlib.util.find_spec(name) is None]
+
+
+@functools.cache
+def _has_opencl() -> bool:
+    """Whether there is a platform, such as PoCL, whose device is the processor."""
+    try:
+        library = ctypes.CDLL("libOpenCL.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_uint()
+    return not library.clGetPlatformIDs(0, None, ctypes.byref(count)) and count.value > 0
 
 
 @pytest.fixture

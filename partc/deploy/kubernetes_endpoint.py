@@ -74,7 +74,7 @@ def secret_steps(build: str) -> list[str]:
 
 def containerfile(runners: Sequence[Runner]) -> str:
     """The recipe of an image with `partc-runner`, `partc serve`, and the engines of these devices."""
-    engines = {one.engine for one in runners if not one.is_native} & {"ort", "tvm"}
+    engines = {one.engine for one in runners if not one.is_native} & {"ort"}
     extras = ",".join(["serve", *sorted(engines)])
     return (
         "# An image with partc-runner and partc; its wheel stands beside this file.\n"

@@ -33,7 +33,7 @@ class Runner:
     is_native: bool
     """Whether the device's folder holds a native runner, which then needs no Python there."""
     engine: str
-    """Kind of its engine: `null`, `ort`, `tvm`, or `plan`, which needs no package."""
+    """Kind of its engine: `ort`; or `null`, `plan`, `gpu`, which need no package."""
     address: str
     """HOST:PORT in devices.yaml; empty: it says none."""
     port: int

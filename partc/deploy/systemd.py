@@ -92,7 +92,7 @@ PrivateDevices=yes
 {_CONFINED}"""
 SERVE_UNIT = "partc-serve.service"
 _NO_GPU = "PrivateDevices=yes\n"
-_EXTRAS = {"ort": "ort", "tvm": "tvm"}
+_EXTRAS = {"ort": "ort"}
 """Kind of an engine → the extra that a runner in Python needs for it."""
 
 

@@ -224,15 +224,15 @@ class EngineSpec(Data, frozen=True):
     """The engine that computes the sub-modules, and its options."""
 
     kind: str
-    """`ort`, `plan` (a compiled library and the plan of its kernels), `tvm` (the same for a GPU) or `null`."""
+    """`ort`, `plan` (a compiled library and the plan of its kernels), `gpu` (the same for a GPU) or `null`."""
     provider: str = "cpu"
-    """The part of the engine that computes: `cpu`, `cuda`, `xnnpack`, …"""
+    """The part of the engine that computes: `cpu`, `cuda`, `opencl`, `xnnpack`, …"""
     threads: Count = 0
     """0 leaves the number to the engine."""
     options: Mapping[str, Any] = {}
     """Options of onnxruntime's provider."""
     library: LibraryOptions | None = None
-    """Facts for the engines `plan` and `tvm`; null for others."""
+    """Facts for the engines `plan` and `gpu`; null for others."""
     chunked_prefill: bool | None = None
     """Whether a prompt may be given in several steps; false where an operator takes later ones of a batch of one only,
     null where there are no states."""

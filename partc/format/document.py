@@ -50,7 +50,7 @@ def kernel_tables() -> str:
         kernel_plan.KernelPlan,
         *(kernel_plan.Kernel, kernel_plan.KernelParameter, kernel_plan.KernelConstant),
         *(kernel_plan.KernelFunction, kernel_plan.KernelTensor, kernel_plan.KernelCall),
-        *(kernel_plan.Place, kernel_plan.KernelOutput),
+        *(kernel_plan.Place, kernel_plan.KernelOutput, kernel_plan.KernelLaunch),
     )
 
 
@@ -143,7 +143,7 @@ def field_table(struct: type[Struct]) -> list[str]:
     assert isinstance(info, types.StructType)
     rows = []
     for field in info.fields:
-        default = "" if field.required else f" = {_default(field)}"
+        default = "" if field.required else _default(field)
         meaning = described.get(field.name) or _meaning(field.type)
         rows.append(f"| `{field.encode_name}` | {type_text(field.type)}{default} | {meaning} |")
     return ["| field | type | meaning |", "|---|---|---|", *rows]
@@ -223,8 +223,14 @@ def summary(kind: type) -> str:
 
 
 def _default(field: types.Field) -> str:
-    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    return f"`{msgspec.json.encode(value).decode()}`"
+    """What stands where the field is left out."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        value = field.default_factory()
+    elif field.default is not msgspec.NODEFAULT:
+        value = field.default
+    else:  # msgspec's UNSET
+        return ", may be left out"
+    return f" = `{msgspec.json.encode(value).decode()}`"
 
 
 @cache

@@ -3,7 +3,7 @@
 ```
 cli        partc-runner
 core       the device as a state machine: events in, commands out (no I/O)
-engines    null, ort, plan, tvm: they compute sub-modules and hold their states
+engines    null, ort, plan, gpu: they compute sub-modules and hold their states
 shell      sockets, keys and signals around a core and its engine
 client     clients of a ring: requests, results, text to tokens and back; rings of local processes
 measure    measurements for partc profile

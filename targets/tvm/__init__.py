@@ -1,7 +1,7 @@
-"""The TVM target: a device's part as one shared library, compiled ahead of time.
+"""The TVM target: a device's part as code, compiled ahead of time.
 
-For a processor the library holds kernels, and a plan beside it says in which order they run; for a GPU it is run by
-TVM's virtual machine.
+The code holds kernels, and a plan beside it says in which order they run. For a processor it is a shared library, for a
+GPU what its driver takes.
 
 A part flows through these files in this order:
 
@@ -32,7 +32,7 @@ A part flows through these files in this order:
 | `objects.py` | kernels to object files, on all cores |
 | `loop/` | the code of a library besides its kernels: the loop over a plan, threads |
 | `link.py` | a Relax module to a shared library, looked through before it is put in its place |
-| `cuda.py` | kernels through NVIDIA's compiler, for the GPU that was asked for |
+| `gpu/` | in place of the last three, for GPUs: launches, and code for CUDA or OpenCL |
 | `elf.py` | what a shared library needs and leaves undefined, to check what was linked |
 """
 

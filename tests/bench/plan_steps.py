@@ -16,11 +16,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from partc.cli.main import run
 from partc.format.dtypes import Array
@@ -29,7 +29,7 @@ from partc.runtime.engines.contract import load_engine
 from partc.runtime.engines.entries import function_name
 from partc.runtime.engines.plan import PlanEngine
 from tests.bench.speed.machine import Watch
-from tests.targets.virtual_machine import open_machine, stand_in_for_gpu
+from tests.targets.virtual_machine import MachineFrame, compiling_for_machine, open_machine
 
 STEPS, PROMPT = 60, (1, 40, 77, 130, 25, 300, 12)
 WEIGHTS = {"float32": "none", "int4": "int4"}
@@ -65,9 +65,7 @@ def built(folder: Path, checkpoint: Path, quantize: str) -> tuple[Path, Path]:
     for kind in ("planned", "machine"):
         if (folder / kind).is_dir():
             continue
-        with pytest.MonkeyPatch.context() as patch:
-            if kind == "machine":
-                stand_in_for_gpu(patch)
+        with compiling_for_machine() if kind == "machine" else nullcontext():
             assert run(["compile", str(model), "--target", str(devices), "-o", str(folder / kind)]) == 0
     return folder / "planned" / "devices" / "here", folder / "machine" / "devices" / "here"
 
@@ -134,18 +132,14 @@ class Generation:
         return self._calls[span.entry]
 
     def _call_of(self, frame: Any, entry: tuple[int, int]) -> Call:
-        if self._functions is None:
+        if self._functions is not None:
+            frame = MachineFrame(self._functions[function_name(self._module.name, entry)], frame)
 
-            def planned() -> list[Array]:
-                frame.run()
-                return [np.array(output) for output in frame.outputs]
+        def call() -> list[Array]:
+            frame.run()
+            return [np.array(output) for output in frame.outputs]
 
-            return planned
-        import tvm_ffi
-
-        function = self._functions[function_name(self._module.name, entry)]
-        arguments = [tvm_ffi.from_dlpack(parameter) for parameter in frame._parameters]
-        return lambda: [np.from_dlpack(output) for output in function(*arguments)]
+        return call
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from partc.errors import BundleError
 from partc.format.kernel_plan import (
@@ -175,6 +176,67 @@ def test_plans_that_are_not_right(
         parse_kernel_plan(data, "kernels.json")
     assert message in caught.value.message
     assert "compile again" in (caught.value.hint or "")
+
+
+def with_launches() -> Json:
+    """The plan for a GPU: one launch a kernel, but two of `halve`."""
+    plan = sample()
+    launches = {
+        name: tuple(
+            KernelLaunch(f"{name}_kernel", (2, 1, 1), (32, 1, 1), 0, tuple(range(len(kernel.parameters))))
+            for _ in range(2 if name == "halve" else 1)
+        )
+        for name, kernel in plan.kernels.items()
+    }
+    return json.loads(kernel_plan_text(plan.with_launches(launches)))
+
+
+def test_launches_are_written_and_read_again() -> None:
+    plan = parse_kernel_plan(with_launches(), "kernels.json")
+    assert json.loads(kernel_plan_text(plan)) == with_launches()
+    assert parse_kernel_plan(raw(), "kernels.json").launches is UNSET
+
+
+def test_the_digest_is_of_kernels_and_launches() -> None:
+    plan = parse_kernel_plan(with_launches(), "kernels.json")
+    other = with_launches()
+    other["launches"]["add"][0]["grid"] = [3, 1, 1]
+    changed = parse_kernel_plan(other, "kernels.json")
+    assert changed.kernels == plan.kernels
+    digests = {kernels_digest(found.kernels, found.launches) for found in (plan, changed)}
+    assert len(digests | {kernels_digest(plan.kernels)}) == 3
+
+
+ADD = ("launches", "add", 0)
+BAD_LAUNCHES: list[tuple[tuple[Any, ...], Json, str]] = [
+    (("launches",), {}, "launches: 'add' is not there and among the kernels"),
+    (("launches", "sub"), [], "launches: 'sub' is not there and among the kernels"),
+    (("launches", "add"), [], "launches.add: there is none"),
+    ((*ADD, "block"), [1024, 2, 1], "launches.add[0].block: 2048 threads, a block has 1024 at most"),
+    (("launches", "halve", 1, "block"), [32, 32, 2], "launches.halve[1].block: 2048 threads"),
+    ((*ADD, "block"), [1, 1, 65], "expected `int` <= 64"),
+    ((*ADD, "block"), [32, 1], "expected `array` of length 3"),
+    ((*ADD, "grid"), [0, 1, 1], "expected `int` >= 1"),
+    ((*ADD, "grid"), [1, 65536, 1], "expected `int` <"),
+    ((*ADD, "arguments"), [0, 1, 3], "launches.add[0].arguments: the kernel has 3 parameters"),
+    ((*ADD, "arguments"), [0, -1], "expected `int` >= 0"),
+    ((*ADD, "shared_bytes"), -1, "expected `int` >= 0"),
+    ((*ADD, "function"), "two words", "matching regex"),
+    ((*ADD, "stream"), 0, "unknown field `stream`"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), BAD_LAUNCHES)
+def test_launches_that_are_not_right(key: tuple[Any, ...], value: Json, message: str) -> None:
+    data = with_launches()
+    *path, last = key
+    place = data
+    for part in path:
+        place = place[part]
+    place[last] = value
+    with pytest.raises(BundleError) as caught:
+        parse_kernel_plan(data, "kernels.json")
+    assert message in caught.value.message
 
 
 def test_no_plan_that_is_read_leaves_its_memory() -> None:

@@ -96,7 +96,7 @@ HUGE = 10**400
         (set_key("submodules", 0, "states", 0, "kind", to="halves"), "invalid enum value 'halves'"),
         (set_key("submodules", 0, "states", 0, "layout", to="rows"), "invalid enum value 'rows'"),
         (set_key("submodules", 0, "states", 0, "layout", to="panels"), "null on cpu holds no panels"),
-        (set_key("engine", "kind", to="tvm"), "engine.library: is there just where the kind is plan or tvm"),
+        (set_key("engine", "kind", to="gpu"), "engine.library: is there just where the kind is plan or gpu"),
         (set_key("files", to={"../x": {"sha256": "0" * 64, "bytes": 1}}), "does not stay in the folder"),
         (set_key("files", "part_1.txt", "bytes", to=-1), "files[...].bytes: expected `int` >= 0"),
     ],

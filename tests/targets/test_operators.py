@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,46 +14,67 @@ from partc.format.dtypes import Array
 from partc.ir.effects import updates
 from partc.ir.graph import Module, Node, Weight
 from partc.ir.operators import OPERATORS
+from partc.pipeline.contract import Target
 from partc.pipeline.registry import TARGETS, load_target
 from tests.runtime.engines.hostile import check_kernels
 from tests.targets.compiled_steps import MAX, Compiled, Reference, module_of, with_attributes, write_weights
+from tests.targets.opencl import on_opencl
 from tests.targets.operator_cases import CASES, EXPERTS, STEPS, VOCAB, Cases, OneStep, inputs_of
 
 TIERS = {"ort": pytest.mark.ort, "tvm": pytest.mark.tvm}
-COMPUTING = [pytest.param(name, marks=TIERS.get(name, ())) for name in TARGETS if name != "null"]
+LONG_ON_OPENCL = ("partc.Attention", "partc.QuantizedAttention")
+"""Operators with so many forms that their kernels take OpenCL long to compile; models with them are run every time."""
+
+
+def _computing() -> Iterator[Any]:
+    """Every operator with every target and provider that is compared."""
+    for operator in OPERATORS:
+        for target in (name for name in TARGETS if name != "null"):
+            yield pytest.param(
+                operator, target, "cpu", marks=TIERS.get(target, ()), id=f"{operator}-{target}"
+            )
+        slow = [pytest.mark.slow] if operator in LONG_ON_OPENCL else []
+        marks = [pytest.mark.tvm, pytest.mark.opencl, *slow]
+        yield pytest.param(operator, "tvm", "opencl", marks=marks, id=f"{operator}-opencl")
 
 
 def test_every_operator_has_cases() -> None:
     assert CASES.keys() == OPERATORS.keys()
 
 
-@pytest.mark.parametrize("target", COMPUTING)
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_a_target_computes_what_the_reference_does(operator: str, target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("operator", "target", "provider"), list(_computing()))
+def test_a_target_computes_what_the_reference_does(
+    operator: str, target: str, provider: str, tmp_path: Path
+) -> None:
     cases = CASES[operator]()
     write_weights(tmp_path, cases.weights)
     module = module_of(cases.text, tmp_path, target, max(STEPS))
-    if refused := _refused(module, target):
+    compiler = load_target(target, {"provider": provider})
+    if refused := _refused(module, compiler) & cases.outputs.keys():
         with pytest.raises(UserError, match="has no code for"):
-            load_target(target).lower([module.graph], module.info)
+            compiler.lower([module.graph], module.info)
         if refused >= cases.outputs.keys():
             return
         cases.leave_out(refused)
         module = module_of(cases.text, tmp_path, target, max(STEPS))
     assert cases.outputs
-    compiled = Compiled(module, tmp_path / "build")
+    compiled = Compiled(module, tmp_path / "build", on_opencl("phone") if provider == "opencl" else None)
     for batch, steps in STEPS.items():
         compiled.reset(batch)
         reference = Reference(module.graph, tmp_path, {"batch": batch, "sequence": MAX})
         _compare(operator, cases, steps, reference, compiled)
-    if target == "tvm":
+    if (target, provider) == ("tvm", "cpu"):
         check_kernels(tmp_path / "build" / "devices" / "phone")
 
 
-def _refused(module: Module, target: str) -> set[str]:
-    """The outputs that the target has no code for."""
-    refusal = load_target(target).refusal
-    return {node.outputs[0].name for node in module.graph.nodes if refusal(node) is not None}
+def _refused(module: Module, target: Target) -> set[str]:
+    """Values that there is no code for: those that the target refuses, and what is computed from them."""
+    found: set[str] = set()
+    for node in module.graph.nodes:
+        read = {value.name for value in node.inputs if value is not None}
+        if read & found or target.refusal(node) is not None:
+            found |= {output.name for output in node.outputs}
+    return found
 
 
 def _compare(

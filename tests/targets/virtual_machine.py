@@ -1,34 +1,29 @@
-"""Libraries for TVM's virtual machine that a processor runs: what the plan of a library is held against, and what
-stands in for a GPU."""
+"""Kernels of a processor under TVM's virtual machine, an independent way to run what a kernel plan runs."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from msgspec.structs import replace
 
+from partc.format.build import Submodule
+from partc.format.dtypes import Array
 from partc.format.kernel_plan import KernelPlan
 from partc.format.role import Role
-from partc.runtime.engines import tvm_runtime
-from partc.runtime.engines.tvm_memory import Memory
+from partc.runtime.engines.entries import Entry, function_name
+from partc.runtime.engines.plan import PlanEngine
 from targets.tvm.linker import link_objects
 from targets.tvm.machine import Machine
 from targets.tvm.toolchain import Toolchain
 
-CPU = (1, 0, 2)
+_CPU = (1, 0, 2)
 """DLPack's number of the processor, the first, with pooled memory."""
-
-
-class ApartMemory(Memory):
-    """As for a GPU, but the processor's own: every tensor is copied there and back."""
-
-    def __init__(self, ffi: Any) -> None:
-        super().__init__(ffi)
-        self._device = ffi.device("cpu", 0)
 
 
 def build_for_machine(
@@ -42,8 +37,11 @@ def build_for_machine(
     """Stands in for `build_kernels`: the library has the virtual machine's code of the same kernels, and no plan."""
     from tvm import relax
 
+    linker = tools.linker
+    assert linker is not None
+
     def link(output: str, objects: Sequence[str], options: object = None) -> None:
-        link_objects(tools.linker, machine.platform, objects, Path(output))
+        link_objects(linker, machine.platform, objects, Path(output))
 
     with tempfile.TemporaryDirectory() as folder:
         executable = relax.build(module, target=machine.target(), relax_pipeline=machine_pipeline())
@@ -74,26 +72,50 @@ def machine_pipeline() -> Any:
     )
 
 
-def stand_in_for_gpu(patch: pytest.MonkeyPatch) -> None:
-    """Let the target compile for the virtual machine, and its engine compute on this processor."""
-    patch.setattr("targets.tvm.link.build_kernels", build_for_machine)
-    patch.setattr(tvm_runtime, "Memory", ApartMemory)
-    patch.setattr(tvm_runtime, "_LIBRARIES", ("libtvm_runtime.so",))
-    patch.setattr(tvm_runtime, "_DEVICES", CPU)
+@contextmanager
+def compiling_for_machine() -> Iterator[None]:
+    """Let the target make libraries for the virtual machine, within the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("targets.tvm.link.build_kernels", build_for_machine)
+        yield
 
 
 def open_machine(library: Path) -> Any:
     """The functions of a library that `build_for_machine` made, by name, with this processor's memory."""
+    import tvm  # noqa: F401  (which loads its runtime)
     import tvm_ffi
 
-    with pytest.MonkeyPatch.context() as patch:
-        stand_in_for_gpu(patch)
-        tvm_runtime.start_runtime()
     machine = tvm_ffi.load_module(str(library))["vm_load_executable"]()
-    machine["vm_initialization"](*CPU)
+    machine["vm_initialization"](*_CPU)
     return machine
 
 
-def as_on_gpu(role: Role) -> Role:
-    """The role of a device whose library was compiled under `stand_in_for_gpu`."""
-    return role.changed(engine=replace(role.engine, kind="tvm", provider="cuda"))
+class MachineFrame:
+    """Stands in for a `Frame`: a function of the virtual machine over the memory of the frame."""
+
+    def __init__(self, function: Any, frame: Any) -> None:
+        import tvm_ffi
+
+        self.outputs: list[Array] = []
+        self._function = function
+        self._arguments = [tvm_ffi.from_dlpack(parameter) for parameter in frame._parameters]
+
+    def run(self) -> None:
+        """Compute the outputs."""
+        self.outputs = [np.from_dlpack(output) for output in self._function(*self._arguments)]
+
+
+class MachineEngine(PlanEngine):
+    """The engine of a plan, whose functions the virtual machine computes: `library` has them."""
+
+    def __init__(self, role: Role, folder: Path, library: Path) -> None:
+        super().__init__(role, folder)
+        self._machine = open_machine(library)
+        for submodule in role.running:
+            self.load(submodule)
+
+    def _prepare(self, module: Submodule, slot: int, entry: Entry) -> Any:
+        call = super()._prepare(module, slot, entry)
+        frame: Any = MachineFrame(self._machine[function_name(module.name, entry)], call.frame)
+        self._calls[module.name, slot, entry] = call = replace(call, frame=frame)
+        return call

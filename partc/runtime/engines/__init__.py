@@ -1,1 +1,1 @@
-"""Engines, which compute sub-modules and hold their states: null, ort, plan, tvm."""
+"""Engines, which compute sub-modules and hold their states: null, ort, plan, gpu."""

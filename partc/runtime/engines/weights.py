@@ -75,8 +75,8 @@ class Weights(Generic[T]):
         return [(homes[name], name) for name in names]
 
     def remove(self, submodule: str) -> None:
-        """Let go of what no other sub-module needs."""
-        del self._of[submodule]
+        """Let go of what no other sub-module needs, and of what was read when `add` failed."""
+        self._of.pop(submodule, None)
         used = {key for keys in self._of.values() for key in keys}
         self._placed = {key: tensor for key, tensor in self._placed.items() if key in used}
 

@@ -1,4 +1,8 @@
-"""Operators that go along an axis one element after the other; Relax would call a library for them."""
+"""Operators that go along an axis one element after the other; Relax would call a library for them.
+
+Blocks say what they read of their input alone: one that says it reads what it writes is not divided among threads of a
+GPU. Every line is one thread's, which reads only what it wrote itself.
+"""
 
 # mypy: disable-error-code="valid-type, untyped-decorator, no-untyped-def, no-redef"
 # TVMScript is parsed by TVM: its annotations are sizes and its blocks are scopes, which mypy cannot know.
@@ -54,6 +58,8 @@ def running_sum(A: int, N: int, B: int, exclusive: bool, reverse: bool, dtype: s
         for a, b in T.grid(A, B):
             with T.sblock("line"):
                 va, vb = T.axis.remap("SS", [a, b])
+                T.reads(x[va, 0:N, vb])
+                T.writes(y[va, 0:N, vb])
                 y[va, first, vb] = x[va, first, vb] * T.Cast(dtype, start)
                 for n in range(N - 1):
                     y[va, first + step * (n + 1), vb] = (
@@ -88,6 +94,8 @@ def best_of_line(A: int, N: int, B: int, K: int, largest: bool, dtype: str) -> A
         for a, b in T.grid(A, B):
             with T.sblock("line"):
                 va, vb = T.axis.remap("SS", [a, b])
+                T.reads(x[va, 0:N, vb])
+                T.writes(values[va, 0:K, vb], places[va, 0:K, vb])
                 for k in range(K):
                     before: T.let = T.max(k - 1, 0)
                     places[va, k, vb] = T.int64(-1)

@@ -29,6 +29,7 @@ from partc.format.safetensors import Entry
 from partc.runtime.engines import plan, plan_library, states, weights
 from partc.runtime.engines.entries import function_name
 from partc.runtime.engines.plan import PlanEngine
+from partc.runtime.engines.plan_checks import check_function
 from partc.runtime.engines.plan_library import Library
 from tests.bundle.tiny import VOCAB
 from tests.format.mutations import mutate
@@ -128,7 +129,8 @@ def main(folder: Path, count: int, seed: int) -> None:
         try:
             give(engine, library, parse_kernel_plan(data, KERNELS_FILE))
             for entry in entries:
-                engine._check(module, library, entry, types)
+                sizes = engine._entries.sizes(module, entry)
+                check_function(engine._role, module, sizes, entry, library.plan, types, Path(KERNELS_FILE))
             accepted += 1
             run(engine, module)
             ran += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +21,13 @@ from partc.runtime.engines.contract import Engine, load_engine, make_engine
 from partc.runtime.engines.plan import PlanEngine
 from tests.bundle.tiny import KV, MAX, SIZE, WIDTH, module, write_checkpoint
 from tests.runtime.returning import returning_model
-from tests.targets.virtual_machine import as_on_gpu, stand_in_for_gpu
+from tests.targets.opencl import on_opencl
 
 ENGINES = [
     "null",
     pytest.param("ort", marks=pytest.mark.ort),
     pytest.param("tvm", marks=pytest.mark.tvm),
-    pytest.param("tvm, as on a GPU", marks=pytest.mark.tvm),
+    pytest.param("opencl", marks=[pytest.mark.tvm, pytest.mark.opencl]),
 ]
 PART, STATES = "part_1", ("cache.1.key", "cache.1.value")
 
@@ -48,10 +47,12 @@ class Device:
 
 
 def compiled(folder: Path, target: str) -> Device:
-    llama = module(write_checkpoint(folder / "model"), target)
+    """`opencl` is the target tvm with that provider."""
+    name, options = ("tvm", {"provider": "opencl"}) if target == "opencl" else (target, {})
+    llama = module(write_checkpoint(folder / "model"), name)
     for part in llama.parts or ():
-        part.graphs = load_target(target).lower(part.graphs, llama.info)
-    write_bundle(llama, folder / "build")
+        part.graphs = load_target(name, options).lower(part.graphs, llama.info)
+    write_bundle(llama, folder / "build", on_opencl("phone", "board") if options else None)
     place = folder / "build" / "devices" / "board"
     role = load_role(place)
     if target == "null":  # which writes no states
@@ -62,13 +63,8 @@ def compiled(folder: Path, target: str) -> Device:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
-    with pytest.MonkeyPatch.context() as patch:
-        target, on_gpu, _ = request.param.partition(",")
-        if on_gpu:
-            stand_in_for_gpu(patch)
-        made = compiled(tmp_path_factory.mktemp("engine"), target)
-        yield Device(as_on_gpu(made.role), made.folder) if on_gpu else made
+def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Device:
+    return compiled(tmp_path_factory.mktemp("engine"), request.param)
 
 
 @pytest.fixture
@@ -274,7 +270,7 @@ def test_an_engine_that_nobody_has(device: Device) -> None:
     engine = replace(device.role.engine, kind="abacus")
     with pytest.raises(BundleError, match="no engine 'abacus'") as caught:
         make_engine(device.role.changed(engine=engine), device.folder)
-    assert caught.value.hint == "this partc has ort, plan, tvm, null"
+    assert caught.value.hint == "this partc has ort, plan, gpu, null"
 
 
 @pytest.mark.parametrize("kind", ["null", pytest.param("ort", marks=pytest.mark.ort)])

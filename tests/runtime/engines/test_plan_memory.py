@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from partc.runtime.engines import plan_library
 from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.engines.plan import PlanEngine
 from tests.bundle.tiny import MAX, WIDTH, module, write_checkpoint
-from tests.targets.virtual_machine import as_on_gpu, stand_in_for_gpu
+from tests.targets.virtual_machine import MachineEngine, MachineFrame, compiling_for_machine
 
 pytestmark = pytest.mark.tvm
 
@@ -47,14 +47,13 @@ class Folders:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folders]:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     scratch = tmp_path_factory.mktemp("plans")
     checkpoint = write_checkpoint(scratch / "model")
     write_bundle(module(checkpoint, "tvm"), scratch / "planned")
-    with pytest.MonkeyPatch.context() as patch:
-        stand_in_for_gpu(patch)
+    with compiling_for_machine():
         write_bundle(module(checkpoint, "tvm"), scratch / "machine")
-        yield Folders(*(scratch / name / "devices" / "board" for name in ("planned", "machine")))
+    return Folders(*(scratch / name / "devices" / "board" for name in ("planned", "machine")))
 
 
 def steps(engine: Engine) -> list[bytes]:
@@ -73,8 +72,9 @@ def steps(engine: Engine) -> list[bytes]:
 
 
 def test_logits_and_states_are_those_of_the_virtual_machine_bit_for_bit(folders: Folders) -> None:
-    machine = load_engine(as_on_gpu(load_role(folders.machine)), folders.machine)
+    machine = MachineEngine(load_role(folders.planned), folders.planned, folders.machine / "library.so")
     assert steps(folders.engine()) == steps(machine)
+    assert machine._calls and all(isinstance(call.frame, MachineFrame) for call in machine._calls.values())
 
 
 def test_more_threads_give_the_same_bits(folders: Folders) -> None:

@@ -104,12 +104,16 @@ class GpuEngine:
         for entry in self._functions[submodule].entries:
             sizes = self._entries.sizes(module, entry)
             check_function(self._role, module, sizes, entry, library.plan, weights, library.plan_path)
-        self._weights.add(module, names)
+        try:
+            self._weights.add(module, names)
+            for slot in range(self._role.model.max_requests):
+                self._states[submodule, slot] = {
+                    state.name: self._allocate(state.buffer.bytes(self._role.dims)) for state in module.states
+                }
+        except BundleError:
+            self._let_go(submodule)
+            raise
         self._libraries[module.file] = library
-        for slot in range(self._role.model.max_requests):
-            self._states[submodule, slot] = {
-                state.name: self._allocate(state.buffer.bytes(self._role.dims)) for state in module.states
-            }
         self._modules[submodule] = module
 
     def release(self, submodule: str) -> None:
@@ -117,11 +121,7 @@ class GpuEngine:
         module = self._modules.pop(submodule, None)
         if module is None:
             return
-        tables: tuple[dict[Any, Any], ...] = (self._calls, self._inputs, self._states)
-        for table in tables:
-            for key in [key for key in list(table) if key[0] == submodule]:
-                del table[key]
-        self._weights.remove(submodule)
+        self._let_go(submodule)
         if all(other.file != module.file for other in self._modules.values()):
             del self._libraries[module.file]
 
@@ -172,6 +172,14 @@ class GpuEngine:
         except DriverError as error:
             message = f"{module.name} failed on {self._driver.name}: {error}"
             raise RunError(message, where=module.file, hint="end other programs, or compile again") from error
+
+    def _let_go(self, submodule: str) -> None:
+        """Give back what a sub-module has, all of it or what it has so far."""
+        tables: tuple[dict[Any, Any], ...] = (self._calls, self._inputs, self._states)
+        for table in tables:
+            for key in [key for key in list(table) if key[0] == submodule]:
+                del table[key]
+        self._weights.remove(submodule)
 
     def _run(self, call: _Call, sizes: Sizes, inputs: Sequence[Array]) -> list[Array]:
         for array, held, span in zip(inputs, call.inputs.arrays, sizes.inputs, strict=True):

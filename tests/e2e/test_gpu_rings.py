@@ -1,0 +1,96 @@
+"""Rings with a GPU among processors: through OpenCL, and onnxruntime's and TVM's code for processors beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from partc.cli.main import run
+from partc.config.model import load_model_config
+from partc.format.message_parts import Sampling
+from partc.format.role import load_role
+from partc.runtime.client.launch import launch_local
+from partc.verify.reference import open_reference
+from tests.e2e.kills import TOKENS, drawn
+from tests.families.ring import DirectRing
+
+pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.tvm, pytest.mark.opencl]
+
+MODEL = """\
+model:
+  seed: 4
+  config: {model_type: llama, hidden_size: 32, num_hidden_layers: 6, num_attention_heads: 4, num_key_value_heads: 2,
+           intermediate_size: 48, vocab_size: 120, max_position_embeddings: 64, tie_word_embeddings: true}
+max_sequence: 48
+max_batch: 1
+max_requests: 2
+"""
+FIGURES = "flops: 10 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 100 MB, runner: python"
+FEW = "options: {chunks: [8], batches: []}"
+DEVICES = f"""\
+source: phone
+survive: one
+overlap: 1
+place: {{phone: layers 0-1, board: layers 2-3, old: layers 4-5}}
+devices:
+  phone: {{target: ort, {FIGURES}}}
+  board: {{target: tvm, provider: opencl, {FIGURES}, {FEW}}}
+  old: {{target: tvm, {FIGURES}, {FEW}}}
+links:
+  default: {{bandwidth: 1 Gbit/s, latency: 1 ms}}
+"""
+MOVED = "8"
+"""The last sub-module of `board`, which `old` has on its disk, too."""
+PROMPT = list(range(3, 14))
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixed")
+    (folder / "model.yaml").write_text(MODEL)
+    (folder / "devices.yaml").write_text(DEVICES)
+    files = [str(folder / "model.yaml"), "--target", str(folder / "devices.yaml")]
+    assert run(["compile", *files, "-o", str(folder / "build")]) == 0
+    return folder / "build"
+
+
+def test_tokens_are_those_of_the_uncut_model(build: Path) -> None:
+    """Prompts of 1, 7, 9 and 33 tokens, over steps of 1, 8 and 48 rows."""
+    engines = {name: load_role(build / "devices" / name).engine for name in ("phone", "board", "old")}
+    assert [(one.kind, one.provider) for one in engines.values()] == [
+        ("ort", "cpu"), ("gpu", "opencl"), ("plan", "cpu"),
+    ]  # fmt: skip
+    reference = open_reference(load_model_config(str(build.parent / "model.yaml")))
+    ring = DirectRing(build)
+    prompts = [[(7 * place + length) % 120 for place in range(length)] for length in (1, 7, 9, 33)]
+    for prompt in prompts:
+        assert ring.generate([prompt], 8)[0] == reference.generate(prompt, 8), len(prompt)
+
+
+@pytest.mark.parametrize("lost", ["board", "old"])
+def test_a_killed_device_takes_no_token_with_it(build: Path, lost: str) -> None:
+    """The GPU itself, or the processor whose layers go over to the GPU."""
+    expected = drawn(build)
+    assert len(set(expected[0])) > 4, "a model that says one thing only proves nothing"
+    assert drawn(build, lost) == expected
+
+
+def test_a_piece_that_moves_from_a_gpu_and_back(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its rows go with it, while a text is written."""
+    expected = drawn(build)
+    with launch_local(build) as ring, ring.client() as client:
+        for device in ("old", "board"):
+            request = client.submit(
+                [PROMPT],
+                max_new_tokens=TOKENS,
+                sampling=Sampling(temperature=1.0, seed=5),
+                ignore_eos=True,
+            )
+            client.wait([request], 0.05)
+            capsys.readouterr()
+            options = ["--connect", ring.source, "--json"]
+            assert run(["move", str(build), "--submodules", MOVED, "--to", device, *options]) == 0
+            assert json.loads(capsys.readouterr().out)["moved"]
+            assert tuple(map(tuple, request.result().tokens)) == expected
