@@ -110,9 +110,12 @@ class GpuEngine:
                 self._states[submodule, slot] = {
                     state.name: self._allocate(state.buffer.bytes(self._role.dims)) for state in module.states
                 }
-        except BundleError:
+        except (BundleError, DriverError) as error:
             self._let_go(submodule)
-            raise
+            if isinstance(error, BundleError):
+                raise
+            message = f"{self._driver.name} does not take it: {error}"
+            raise BundleError(message, where=module.file, hint="end other programs, then try again") from None
         self._libraries[module.file] = library
         self._modules[submodule] = module
 
