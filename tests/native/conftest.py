@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from partc.runtime.shell.keys import make_keys
-from tests.native.compiled import native_programs, need
+from tests.native.compiled import NATIVE, native_programs, need
 
 Program = Callable[..., str]
 """Runs a program of native/tests with arguments and input; its output."""
+
+
+@pytest.fixture(autouse=True)
+def leaks_of_opencl(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the preset asan: PoCL keeps what it compiled, and LSan ends over its libraries' thread-local data."""
+    if request.node.get_closest_marker("opencl"):
+        suppressions = NATIVE / "lsan.supp"
+        monkeypatch.setenv("LSAN_OPTIONS", f"suppressions={suppressions}:print_suppressions=0:use_tls=0")
 
 
 @pytest.fixture(scope="session")

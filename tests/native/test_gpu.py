@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from partc.format.role import load_role
 from partc.runtime.engines.contract import make_engine
 from tests.families.check import simplified
 from tests.families.ring import DirectRing
+from tests.native.compiled import NATIVE, PRESET
 from tests.native.engine_program import NativeEngine
 from tests.native.test_engines import PROMPTS, decode, drawn_inputs
 from tests.runtime.engines.test_contract import PART, STATES, Device, compiled
@@ -148,6 +152,26 @@ def test_a_machine_without_the_library(
     seal(device.folder, engine=replace(device.role.engine, provider=provider))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     assert f"engine.provider: no GPU: {message}" in refusal(built, device.folder)
+
+
+def test_a_runner_that_is_built_without_gpus(built: Path, device: Device, tmp_path: Path) -> None:
+    """The one file for phones is, since a static program loads no libraries."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if PRESET != "dev" or compiler is None:
+        pytest.skip("it is linked with what the preset dev has compiled")
+    sources = [NATIVE / "tests/engine.cpp", NATIVE / "src/engines/contract.cpp", built / "libpartc.a"]
+    command = [
+        compiler,
+        "-std=c++20",
+        f"-I{NATIVE / 'src'}",
+        *map(str, sources),
+        "-o",
+        str(tmp_path / "engine"),
+    ]
+    subprocess.run([*command, "-ldl", "-lpthread"], check=True)
+    found = refusal(tmp_path, device.folder)
+    assert "engine.kind: this runner is one static file, which cannot load the driver of a GPU" in found
+    assert "hint: set `runner: python` for this device" in found
 
 
 def example(folder: Path) -> Path:
