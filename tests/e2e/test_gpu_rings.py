@@ -42,7 +42,7 @@ links:
   default: {{bandwidth: 1 Gbit/s, latency: 1 ms}}
 """
 MOVED = "8"
-"""The last sub-module of `board`, which `old` has on its disk, too."""
+"""The last sub-module of `board`, which `phone` has on its disk, too."""
 PROMPT = list(range(3, 14))
 
 
@@ -69,6 +69,7 @@ def test_tokens_are_those_of_the_uncut_model(build: Path) -> None:
         assert ring.generate([prompt], 8)[0] == reference.generate(prompt, 8), len(prompt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["board", "old"])
 def test_a_killed_device_takes_no_token_with_it(build: Path, lost: str) -> None:
     """The GPU itself, or the processor whose layers go over to the GPU."""
@@ -77,11 +78,12 @@ def test_a_killed_device_takes_no_token_with_it(build: Path, lost: str) -> None:
     assert drawn(build, lost) == expected
 
 
+@pytest.mark.slow
 def test_a_piece_that_moves_from_a_gpu_and_back(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its rows go with it, while a text is written."""
     expected = drawn(build)
     with launch_local(build) as ring, ring.client() as client:
-        for device in ("old", "board"):
+        for device in ("phone", "board"):
             request = client.submit(
                 [PROMPT],
                 max_new_tokens=TOKENS,

@@ -70,10 +70,11 @@ def test_forms_of_quantized_weights_without_kernels_are_refused(op: str, what: s
         assert lowered(QUANTIZED[op].replace("T[", f"{dtype}["))
 
 
+@pytest.mark.parametrize("provider", ["cuda", "opencl"])
 @pytest.mark.parametrize("op", QUANTIZED)
-def test_quantized_weights_are_refused_on_a_gpu(op: str) -> None:
+def test_quantized_weights_are_refused_on_a_gpu(op: str, provider: str) -> None:
     node = module_of(QUANTIZED[op].replace("T[", "f32[")).graph.nodes[0]
-    refusal = load_target("tvm", {"provider": "cuda"}).refusal(node)
+    refusal = load_target("tvm", {"provider": provider}).refusal(node)
     assert refusal is not None
     assert refusal.message == f"the tvm target has no code for {op} on a GPU"
 

@@ -30,6 +30,9 @@ _PROTOTYPE = re.compile(r'(__kernel|extern "C" __global__) .*\);\s*$')
 _SECONDS = 3600
 """Seconds that nvcc may take for all kernels of a device; minutes are usual."""
 
+_NAMES = "".join(f"#define {name}f {name}\n" for name in ("tan", "asin", "acos", "atan"))
+"""Functions that TVM calls by C's names, which OpenCL has under one name for all types."""
+
 
 @dataclass(frozen=True)
 class Language:
@@ -54,7 +57,7 @@ def _without_prototypes(source: str) -> str:
 
 
 def _source(source: str, digest: bytes, machine: Machine, tools: Toolchain) -> bytes:
-    return f"{digest_line(digest)}\n{source}".encode()
+    return f"{digest_line(digest)}\n{_NAMES}{source}".encode()
 
 
 def _machine_code(source: str, digest: bytes, machine: Machine, tools: Toolchain) -> bytes:

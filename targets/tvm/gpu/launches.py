@@ -12,9 +12,10 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import Call
-from tvm.tirx import DeclBuffer
+from tvm.ir.expr import Var
+from tvm.tirx import DeclBuffer, IntImm
 from tvm.tirx.build import split_host_device_mods
-from tvm_ffi import structural_walk
+from tvm_ffi import structural_map, structural_walk
 
 from partc.errors import InternalError
 from partc.format.kernel_plan import KernelLaunch
@@ -30,7 +31,8 @@ def split(kernels: Mapping[str, Any], target: Any) -> tuple[dict[str, tuple[Kern
     Raises:
         InternalError: a kernel does more than launch functions; names it.
     """
-    module = tirx.transform.BindTarget(target)(tvm.IRModule(dict(kernels)))
+    kernels = {name: _plain(kernel) for name, kernel in kernels.items()}
+    module = tirx.transform.BindTarget(target)(tvm.IRModule(kernels))
     lower, _, finish = tirx.get_default_tir_pipeline(target)
     host, devices = split_host_device_mods(lower(module))
     starts = {str(variable.name_hint): function for variable, function in host.functions.items()}
@@ -43,11 +45,32 @@ def split(kernels: Mapping[str, Any], target: Any) -> tuple[dict[str, tuple[Kern
     return launches, tvm.IRModule(functions)
 
 
+def _plain(kernel: Any) -> Any:
+    """The kernel with parameters that have names of their own, and begin where their memory begins.
+
+    A product of a value with itself has two of one name; kernels that TVM writes for GPUs take places of beginnings.
+    """
+    inside = {
+        parameter: tirx.decl_buffer(parameter.shape, parameter.dtype, str(parameter.name), elem_offset=0)
+        for parameter in kernel.params
+        if not isinstance(parameter.ty.elem_offset, IntImm)
+    }
+    kernel = kernel.specialize(inside) if inside else kernel
+    names: set[str] = set()
+    new: dict[Any, Any] = {}
+    for parameter in kernel.params:
+        name = fresh = str(parameter.name)
+        while fresh in names:
+            fresh = f"{name}_{len(names)}"
+        names.add(fresh)
+        if fresh != name:
+            new[parameter] = Var(fresh, parameter.ty)
+    return structural_map(kernel, (Var, lambda variable: new.get(variable, variable))) if new else kernel
+
+
 def _launches(name: str, kernel: Any, start: Any) -> Iterator[KernelLaunch]:
     """The launches of a kernel, in their order."""
     places = {str(parameter.name): place for place, parameter in enumerate(kernel.params)}
-    if len(places) != len(kernel.params):
-        raise InternalError(f"two parameters of the kernel {name} have one name")
     whole: dict[str, str] = {}
     calls: list[Any] = []
 

@@ -12,12 +12,8 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.ir import Range
 from tvm.s_tir import dlight
 from tvm.tirx import PrimFunc
-
-_LINE = "line"
-"""The name of the block of a scan."""
 
 
 def gpu_schedules() -> Any:
@@ -25,40 +21,22 @@ def gpu_schedules() -> Any:
     rules = dlight.gpu
     return tvm.transform.Sequential(
         [
-            tvm.transform.module_pass(_lines_of_all, opt_level=0, name="LinesToBlocks"),
             dlight.ApplyDefaultSchedule(
-                rules.Matmul(), rules.GEMV(), rules.Reduction(), rules.GeneralReduction(), rules.Fallback()
+                rules.Matmul(), _Gemv(), rules.Reduction(), rules.GeneralReduction(), rules.Fallback()
             ),
             tvm.transform.module_pass(_scratch_of_all, opt_level=0, name="ScratchParameters"),
         ]
     )
 
 
-def _lines_of_all(module: Any, context: Any) -> Any:
-    for name, function in module.functions.items():
-        if isinstance(function, PrimFunc) and (bound := _with_lines_bound(function)) is not None:
-            module.update_func(name, bound)
-    return module
+class _Gemv(dlight.gpu.GEMV):
+    """The rule of products of a vector, which fails where there is but one number to add up: others do that."""
 
-
-def _with_lines_bound(function: Any) -> Any:
-    """A scan (`targets.tvm.operators.scans`) with a thread for each line; None: it is none.
-
-    A line reads what it has written, which TVM's rules do not take for independent of other lines.
-    """
-    root = getattr(function.body, "block", None)
-    outer = root.body if root is not None else None
-    inner = outer.body if isinstance(outer, tirx.For) else None
-    line = inner.body.block if isinstance(inner, tirx.For) and hasattr(inner.body, "block") else None
-    if line is None or line.name_hint != _LINE:
-        return None
-    body = _bound(outer, "blockIdx.x", _bound(inner, "blockIdx.y", inner.body))
-    return _with_body(function, root, body, root.alloc_buffers).with_attr("tirx.is_scheduled", True)
-
-
-def _bound(loop: Any, thread: str, body: Any) -> Any:
-    axis = tirx.IterVar(Range(0, loop.extent), loop.loop_var.name, tirx.IterVar.ThreadIndex, thread)
-    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.THREAD_BINDING, body, axis)
+    def apply(self, func: Any, target: Any, _: bool) -> Any:
+        try:
+            return super().apply(func, target, _)
+        except AssertionError:
+            return None
 
 
 def _scratch_of_all(module: Any, context: Any) -> Any:
@@ -78,23 +56,16 @@ def _with_parameters(function: Any, scratch: Sequence[Any]) -> Any:
     """The kernel with these buffers behind its other parameters."""
     root = function.body.block
     rest = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(other) for other in scratch)]
-    return _with_body(function, root, root.body, rest, scratch)
-
-
-def _with_body(
-    function: Any, root: Any, body: Any, allocated: Sequence[Any], parameters: Sequence[Any] = ()
-) -> Any:
-    """The kernel with another body of its outermost block, and more parameters."""
     block = tvm.s_tir.SBlock(
         root.iter_vars,
         root.reads,
         root.writes,
         root.name_hint,
-        body,
+        root.body,
         init=root.init,
-        alloc_buffers=allocated,
+        alloc_buffers=rest,
         match_buffers=root.match_buffers,
         annotations=root.annotations,
     )
     realize = tvm.s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
-    return tirx.PrimFunc([*function.params, *parameters], realize, function.ret_type, attrs=function.attrs)
+    return tirx.PrimFunc([*function.params, *scratch], realize, function.ret_type, attrs=function.attrs)
