@@ -10,6 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from partc.bundle.writer import write_bundle
+from partc.config.devices import DevicesConfig
 from partc.format.dims import evaluate
 from partc.format.dtypes import Array
 from partc.format.role import load_role
@@ -41,11 +42,11 @@ def module_of(lines: Sequence[str], folder: Path, target: str, batch: int) -> Mo
 class Compiled:
     """The graph as a target compiles it."""
 
-    def __init__(self, module: Module, folder: Path) -> None:
+    def __init__(self, module: Module, folder: Path, devices: DevicesConfig | None = None) -> None:
         assert module.parts is not None
         for part in module.parts:
             part.graphs = load_target(part.target).lower(part.graphs, module.info)
-        write_bundle(module, folder)
+        write_bundle(module, folder, devices)
         device = folder / "devices" / "phone"
         role = load_role(device)
         self._inputs = role.submodules["part_0"].inputs

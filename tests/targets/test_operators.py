@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from partc.config.devices import load_devices
 from partc.errors import UserError
 from partc.format.dtypes import Array
 from partc.ir.effects import updates
@@ -18,6 +19,11 @@ from tests.runtime.engines.hostile import check_kernels
 from tests.targets.compiled_steps import MAX, Compiled, Reference, module_of, with_attributes, write_weights
 from tests.targets.operator_cases import CASES, EXPERTS, STEPS, VOCAB, Cases, OneStep, inputs_of
 
+DEVICES = """\
+source: phone
+devices: {phone: {target: tvm, options: {chunks: [8]}, flops: 1 GFLOP/s, memory_bandwidth: 1 GB/s, memory: 1 GB}}
+"""
+"""Code for steps of 1, 8 and 16 rows, instead of every power of two: compiling is nearly all of the time."""
 TIERS = {"ort": pytest.mark.ort, "tvm": pytest.mark.tvm}
 COMPUTING = [pytest.param(name, marks=TIERS.get(name, ())) for name in TARGETS if name != "null"]
 
@@ -40,7 +46,9 @@ def test_a_target_computes_what_the_reference_does(operator: str, target: str, t
         cases.leave_out(refused)
         module = module_of(cases.text, tmp_path, target, max(STEPS))
     assert cases.outputs
-    compiled = Compiled(module, tmp_path / "build")
+    (tmp_path / "devices.yaml").write_text(DEVICES)
+    devices = load_devices(tmp_path / "devices.yaml") if target == "tvm" else None
+    compiled = Compiled(module, tmp_path / "build", devices)
     for batch, steps in STEPS.items():
         compiled.reset(batch)
         reference = Reference(module.graph, tmp_path, {"batch": batch, "sequence": MAX})
