@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partc.config.devices import load_devices
+from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import UserError
 from partc.format.dtypes import Array
 from partc.ir.effects import updates
@@ -21,9 +21,11 @@ from tests.targets.operator_cases import CASES, EXPERTS, STEPS, VOCAB, Cases, On
 
 DEVICES = """\
 source: phone
-devices: {phone: {target: tvm, options: {chunks: [8]}, flops: 1 GFLOP/s, memory_bandwidth: 1 GB/s, memory: 1 GB}}
+devices:
+  phone: {target: tvm, options: {chunks: [8], batches: []}, flops: 1 GFLOP/s, memory_bandwidth: 1 GB/s, memory: 1 GB}
 """
-"""Code for steps of 1, 8 and 16 rows, instead of every power of two: compiling is nearly all of the time."""
+"""Code for three sequences of 1, 8 and 16 rows, instead of one sequence too and every power of two: compiling is nearly
+all of the time."""
 TIERS = {"ort": pytest.mark.ort, "tvm": pytest.mark.tvm}
 COMPUTING = [pytest.param(name, marks=TIERS.get(name, ())) for name in TARGETS if name != "null"]
 
@@ -35,6 +37,19 @@ def test_every_operator_has_cases() -> None:
 @pytest.mark.parametrize("target", COMPUTING)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_target_computes_what_the_reference_does(operator: str, target: str, tmp_path: Path) -> None:
+    (tmp_path / "devices.yaml").write_text(DEVICES)
+    devices = load_devices(tmp_path / "devices.yaml") if target == "tvm" else None
+    _check(operator, target, tmp_path, devices)
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_code_for_every_size_of_step(operator: str, tmp_path: Path) -> None:
+    _check(operator, "tvm", tmp_path, None)
+
+
+def _check(operator: str, target: str, tmp_path: Path, devices: DevicesConfig | None) -> None:
     cases = CASES[operator]()
     write_weights(tmp_path, cases.weights)
     module = module_of(cases.text, tmp_path, target, max(STEPS))
@@ -46,8 +61,6 @@ def test_a_target_computes_what_the_reference_does(operator: str, target: str, t
         cases.leave_out(refused)
         module = module_of(cases.text, tmp_path, target, max(STEPS))
     assert cases.outputs
-    (tmp_path / "devices.yaml").write_text(DEVICES)
-    devices = load_devices(tmp_path / "devices.yaml") if target == "tvm" else None
     compiled = Compiled(module, tmp_path / "build", devices)
     for batch, steps in STEPS.items():
         compiled.reset(batch)
