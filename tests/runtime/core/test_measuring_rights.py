@@ -7,7 +7,6 @@ import pytest
 from partc.format.messages import CLIENT, Join, Measure, Message
 from partc.format.messages.rights import RIGHTS, Party
 from partc.runtime.core.rights import is_right
-from tests.runtime.bundles import language_model
 from tests.runtime.core.roles import roles
 
 REQUESTS: list[Message] = [
@@ -21,7 +20,7 @@ REQUESTS: list[Message] = [
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda message: type(message).__name__)
 def test_a_client_asks_devices_that_measure_alone(request_: Message) -> None:
-    for name, role in roles(language_model("null")).items():
+    for name, role in roles().items():
         assert is_right(request_, CLIENT, b"route", role, measures=True)
         assert not is_right(request_, CLIENT, b"route", role)
         (other, *_) = (peer for peer in ("a", "b") if peer != name)
