@@ -102,7 +102,8 @@ def test_options_of_a_target(tmp_path: Path) -> None:
 
 def test_the_machine_that_compiles_describes_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     has = frozenset(("avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "sse2"))
-    monkeypatch.setattr("targets.tvm.machine.processor_features", lambda: has)
+    for module in ("targets.tvm.machine", "targets.ort.processor"):
+        monkeypatch.setattr(f"{module}.processor_features", lambda: has)
     for module in ("targets.tvm.machine", "partc.config.target"):
         monkeypatch.setattr(f"{module}.architecture", lambda: "x86_64")
     device = load(tmp_path, f"{TVM}arch: host}}}}\n".replace("provider: cuda, ", "")).devices["a"]

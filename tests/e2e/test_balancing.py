@@ -139,7 +139,7 @@ def test_moves_by_hand_while_a_text_is_written(
             options = ["--connect", address, "--json"]
             assert run(["move", str(build), "--submodules", MOVED, "--to", device, *options]) == 0
             moved = json.loads(capsys.readouterr().out)["moved"]
-            assert moved["stopped_s"] < 2
+            assert moved["stopped_s"] < 10
             assert run(["watch", str(build), "--connect", address, "--once", "--json"]) == 0
             last = json.loads(capsys.readouterr().out)["ring"]["changes"][-1]
             assert last["cause"].startswith("by hand: submodules 12-16 from ")

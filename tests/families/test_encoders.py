@@ -71,7 +71,9 @@ def saved(kind: str, fields: dict[str, Any], task: str, folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("task", ["feature-extraction", "text-classification"])
-@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in SHARED else pytest.mark.slow) for kind in ENCODERS]
+)
 def test_encoder(kind: str, task: str, tmp_path: Path) -> None:
     shares = SHARES if kind in SHARED and task == "feature-extraction" else ()
     compare(
@@ -79,7 +81,9 @@ def test_encoder(kind: str, task: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "gpt2" else pytest.mark.slow) for kind in DECODERS]
+)
 def test_classification_with_a_decoder(kind: str, tmp_path: Path) -> None:
     compare(kind, DECODERS[kind], "text-classification", tmp_path)
 

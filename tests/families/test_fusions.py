@@ -28,7 +28,14 @@ CHOICES: dict[str, Sequence[str]] = {"none": (), "all": NAMES, **{name: (name,) 
 """Fusions that are turned off: none, all, each alone."""
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen2", "qwen3", "gemma2"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "gpt2",
+        "gemma2",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama", "qwen2", "qwen3")),
+    ],
+)
 def test_generators(family: str, tmp_path: Path) -> None:
     """Grouped heads, a packed product of the model's own, biases, norms of heads, windows with soft caps."""
     save_tiny(tiny_config(family), tmp_path / "checkpoint")

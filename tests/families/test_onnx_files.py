@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.hf, pytest.mark.ort]
 CHANNELS = 8
 LIGHT = Path(DATA_DIR) / "light"
 """Nine well-known networks whose weights are made when they run, so that the files are small."""
+QUICK = ("light_squeezenet", "light_shufflenet", "light_resnet50")
+"""Concatenations, shuffled channels, skips; the others are slow."""
 
 
 class _Net:
@@ -113,7 +115,13 @@ def test_there_are_nine_light_networks() -> None:
     assert len(list(LIGHT.glob("*.onnx"))) == 9
 
 
-@pytest.mark.parametrize("network", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
+        for path in sorted(LIGHT.glob("*.onnx"))
+    ],
+)
 def test_a_light_network_cut_in_three(
     network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

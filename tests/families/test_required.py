@@ -34,7 +34,14 @@ SHARED = ("llama", "qwen3", "gemma2", "phi", "gpt2", "gpt_neox", "opt")
 q-k-v, biases."""
 
 
-@pytest.mark.parametrize("family", REQUIRED)
+QUICK = ("llama", "gemma2", "phi", "gpt2", "bloom")
+"""One with grouped queries; windows, soft caps and tied embeddings; attention beside the MLP; a table of positions and
+fused q-k-v; biases of distance. The others are slow."""
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in REQUIRED]
+)
 def test_family(family: str, tmp_path: Path) -> None:
     shares = SHARES if family in SHARED else ()
     result = check_family(family, tiny_config(family), tmp_path, cuts=(3, 4), shares=shares)

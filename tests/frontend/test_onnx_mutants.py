@@ -40,7 +40,9 @@ def test_the_network_itself_is_compiled(folder: Path) -> None:
     assert _plan(folder, "compile") == 0
 
 
-@pytest.mark.parametrize("first", range(0, 600, 100))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(100, 600, 100))]
+)
 def test_no_mutant_ends_in_a_bug(first: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = onnx.load(folder / "net.onnx", load_external_data=False)
     for seed in range(first, first + 100):

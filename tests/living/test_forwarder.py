@@ -63,7 +63,7 @@ def test_a_slow_link(pair: Pair) -> None:
     near.sendall(b"x" * missing)
     while missing:
         missing -= len(far.recv(65536))
-    assert 0.3 < time.monotonic() - began < 2.0
+    assert 0.3 < time.monotonic() - began < 20.0
 
 
 def test_a_connection_that_is_hung_up(pair: Pair) -> None:

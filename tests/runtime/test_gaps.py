@@ -25,6 +25,8 @@ FLOOR_S = 1.0
 STEP_S = 0.06
 PROMPT = [1, 2]
 COUNT = LENGTH - 2
+ENOUGH_S = 30.0
+"""What a test machine that does much else may take for anything that is done at once."""
 _FOR_GOOD = float("inf")
 
 
@@ -141,17 +143,20 @@ def test_a_source_that_does_not_come_back(build: Path, ring: LocalRing, breaks: 
         began = time.monotonic()
         with pytest.raises(RunError, match=r"(out of reach|no sign of life) for 1\.2 s"):
             told_and_result(client, lambda: gap(link, _FOR_GOOD, breaks=breaks))
-        assert 1.2 <= time.monotonic() - began < 4.0
+        assert 1.2 <= time.monotonic() - began < ENOUGH_S
 
 
-def test_a_closed_client_leaves_nothing_behind(build: Path, ring: LocalRing) -> None:
+def test_a_closed_client_leaves_nothing_behind(build: Path, tmp_path: Path, runners: Runners) -> None:
     """There is one slot, and the source would wait 10 s for its client."""
-    with far_client(build, ring) as (client, _):
-        client.wait([client.submit(PROMPT, max_new_tokens=COUNT, ignore_eos=True)], 0.2)
-    with ring.client() as client:
-        began = time.monotonic()
-        client.generate(PROMPT, 1)
-        assert time.monotonic() - began < COUNT * STEP_S / 2
+    env = slow_runner(tmp_path / "slow", 8 * STEP_S, "b")
+    launch = runners.patched("b").launch
+    with launch(build, insecure=True, floor_s=4.0, linger_s=10.0, env=env) as ring:
+        with far_client(build, ring) as (client, _):
+            client.wait([client.submit(PROMPT, max_new_tokens=COUNT, ignore_eos=True)], 0.2)
+        with ring.client() as client:
+            began = time.monotonic()
+            client.generate(PROMPT, 1)
+            assert time.monotonic() - began < COUNT * 8 * STEP_S / 2
 
 
 def test_the_request_of_a_client_that_does_not_return_is_cancelled(
@@ -169,4 +174,4 @@ def test_the_request_of_a_client_that_does_not_return_is_cancelled(
         link.hang_up()
         began = time.monotonic()
         other.generate(PROMPT, 1)
-        assert 0.5 <= time.monotonic() - began < 4.0, "the whole of it takes 13 s"
+        assert 0.5 <= time.monotonic() - began < 10.0, "the whole of it takes 13 s"

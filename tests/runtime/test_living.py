@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from tests.runtime.living import Life, hybrid_life, life, play, shared_life
 from tests.runtime.mutants import caught_at, mutants
 from tests.runtime.scenarios import described
 
-_EACH = 100
+_EACH = 50
+_EVERY_RUN = 400
+"""Lives of every run; those up to 2,000 are slow."""
 _SLOW = ("highest row", "watermark in rows", "forced steps without a bound")
 """Mutants that take more than a thousand seeds."""
 
@@ -28,21 +31,29 @@ def _play(seeds: range, kind: Callable[[int], Life] = life) -> Counter[str]:
     return counts
 
 
-@pytest.mark.parametrize("first", range(0, 2000, _EACH))
+def _starts(stop: int, every_run: int) -> list[Any]:
+    """The first seeds of tests of `_EACH` lives."""
+    return [
+        pytest.param(first, marks=() if first < every_run else pytest.mark.slow)
+        for first in range(0, stop, _EACH)
+    ]
+
+
+@pytest.mark.parametrize("first", _starts(2000, _EVERY_RUN))
 def test_tokens_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + _EACH))
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
 
 
-@pytest.mark.parametrize("first", [0, 50])
+@pytest.mark.parametrize("first", _starts(100, 50))
 def test_tokens_of_shared_steps_stay_right_whatever_happens(first: int) -> None:
-    counts = _play(range(first, first + 50), shared_life)
+    counts = _play(range(first, first + _EACH), shared_life)
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
 
 
-@pytest.mark.parametrize("first", range(0, 300, 50))
+@pytest.mark.parametrize("first", _starts(300, 100))
 def test_tokens_of_states_that_steps_rewrite_stay_right_whatever_happens(first: int) -> None:
-    counts = _play(range(first, first + 50), hybrid_life)
+    counts = _play(range(first, first + _EACH), hybrid_life)
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
 
 

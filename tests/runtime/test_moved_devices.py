@@ -53,7 +53,7 @@ def test_a_device_that_returns_elsewhere_while_nothing_runs(build: Path, name: s
         with elsewhere(build, ring, name, runners):
             began = time.monotonic()
             assert client.generate([1, 2], COUNT, ignore_eos=True).tokens == right
-            assert time.monotonic() - began < 10.0
+            assert time.monotonic() - began < 25.0, "the ring would wait 30 s for it"
 
 
 @pytest.mark.parametrize("name", ["b", "c"])

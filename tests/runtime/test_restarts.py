@@ -58,7 +58,7 @@ def test_a_runner_that_dies_is_started_again_where_it_was(build: Path, victim: s
         for _ in range(2):
             began = time.monotonic()
             started_again(ring, victim, kill(ring, victim))
-            assert time.monotonic() - began < 1.0, "it is seen at once; this is the time to start a process"
+            assert time.monotonic() - began < ENOUGH_S / 2, "it is seen at once, and not by its silence"
             client.generate([1], 3, ignore_eos=True)
         assert ring.addresses == addresses
         assert ring.failure() is None and ring.killed() is None

@@ -26,7 +26,7 @@ _SHARDS = 10
 _SOAK = 20_000
 
 
-@settings(max_examples=500, suppress_health_check=_NO_CHECKS)
+@settings(max_examples=200, suppress_health_check=_NO_CHECKS)
 @given(scenario=SCENARIOS)
 def test_tokens_or_an_error(scenario: Scenario) -> None:
     play(scenario)

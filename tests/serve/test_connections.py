@@ -21,7 +21,7 @@ from tests.serve.server import MODEL, Server, serving
 pytestmark = pytest.mark.serve
 
 SILENT = 1200
-SOON_S = 5.0
+SOON_S = 20.0
 """Time of an honest request on a machine that does much else."""
 
 

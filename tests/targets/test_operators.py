@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import UserError
 from partc.format.dtypes import Array
 from partc.ir.effects import updates
@@ -21,6 +22,13 @@ from tests.targets.compiled_steps import MAX, Compiled, Reference, module_of, wi
 from tests.targets.opencl import on_opencl
 from tests.targets.operator_cases import CASES, EXPERTS, STEPS, VOCAB, Cases, OneStep, inputs_of
 
+DEVICES = """\
+source: phone
+devices:
+  phone: {target: tvm, options: {chunks: [8], batches: []}, flops: 1 GFLOP/s, memory_bandwidth: 1 GB/s, memory: 1 GB}
+"""
+"""Code for three sequences of 1, 8 and 16 rows, instead of one sequence too and every power of two: compiling is nearly
+all of the time."""
 TIERS = {"ort": pytest.mark.ort, "tvm": pytest.mark.tvm}
 LONG_ON_OPENCL = ("partc.Attention", "partc.QuantizedAttention")
 """Operators with so many forms that their kernels take OpenCL long to compile; models with them are run every time."""
@@ -46,6 +54,19 @@ def test_every_operator_has_cases() -> None:
 def test_a_target_computes_what_the_reference_does(
     operator: str, target: str, provider: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "devices.yaml").write_text(DEVICES)
+    devices = load_devices(tmp_path / "devices.yaml") if target == "tvm" else None
+    _check(operator, target, tmp_path, on_opencl("phone") if provider == "opencl" else devices)
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_code_for_every_size_of_step(operator: str, tmp_path: Path) -> None:
+    _check(operator, "tvm", tmp_path, None)
+
+
+def _check(operator: str, target: str, tmp_path: Path, devices: DevicesConfig | None) -> None:
     cases = CASES[operator]()
     write_weights(tmp_path, cases.weights)
     module = module_of(cases.text, tmp_path, target, max(STEPS))
@@ -58,7 +79,7 @@ def test_a_target_computes_what_the_reference_does(
         cases.leave_out(refused)
         module = module_of(cases.text, tmp_path, target, max(STEPS))
     assert cases.outputs
-    compiled = Compiled(module, tmp_path / "build", on_opencl("phone") if provider == "opencl" else None)
+    compiled = Compiled(module, tmp_path / "build", devices)
     for batch, steps in STEPS.items():
         compiled.reset(batch)
         reference = Reference(module.graph, tmp_path, {"batch": batch, "sequence": MAX})

@@ -111,7 +111,14 @@ def test_the_example_decodes_the_tokens_of_transformers(emulator: Emulator, tmp_
     assert [int(token) for token in printed.split()] == open_reference(config).generate(prompt, 20)
 
 
-@pytest.mark.parametrize(("weights", "features"), [("int4", ""), ("int8", ""), ("int4", "neon")])
+@pytest.mark.parametrize(
+    ("weights", "features"),
+    [
+        ("int4", ""),
+        pytest.param("int8", "", marks=pytest.mark.slow),
+        pytest.param("int4", "neon", marks=pytest.mark.slow),
+    ],
+)
 def test_quantised_weights_give_the_tokens_of_the_uncut_model_on_x86(
     weights: str, features: str, emulator: Emulator, tmp_path: Path
 ) -> None:
@@ -150,7 +157,7 @@ def errors(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return noted
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_every_sub_module_computes_the_same_numbers(
     family: str, errors: dict[str, float], tmp_path: Path
 ) -> None:

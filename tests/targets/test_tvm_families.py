@@ -43,7 +43,11 @@ HALF = ("gpt2", "gemma2", "llama")
 """Without experts: one is chosen or not, and near ties of a router change everything behind it."""
 
 
-@pytest.mark.parametrize("family", DISTINCT)
+@pytest.mark.parametrize(
+    "family",
+    # `test_half_precision` and tests/families/test_processes.py run GPT-2 on this target, too.
+    [pytest.param(family, marks=pytest.mark.slow if family == "gpt2" else ()) for family in DISTINCT],
+)
 def test_family(family: str, tmp_path: Path) -> None:
     check(family, tmp_path, DISTINCT[family])
 

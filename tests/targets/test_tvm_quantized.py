@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,8 @@ def marks(isa: InstructionSet) -> list[pytest.MarkDecorator]:
 
 SETS = [pytest.param(isa, id=isa.name, marks=marks(isa)) for isa in INSTRUCTION_SETS]
 FORMATS = st.sampled_from([(4, 32), (4, 64), (4, 128), (8, 0)])
+How = tuple[int, int]
+"""Bits and block of a format."""
 many = settings(
     max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -86,12 +90,12 @@ def call(isa: InstructionSet, function: Any, *arrays: Array) -> list[Array]:
     return [tensor.numpy() for tensor in tensors]
 
 
-def depth_of(columns: int, how: tuple[int, int]) -> int:
+def depth_of(columns: int, how: How) -> int:
     bits, block = how
     return columns if bits == 8 else -(-columns // block) * block
 
 
-def quantized_rows(isa: InstructionSet, x: Array, how: tuple[int, int]) -> Array:
+def quantized_rows(isa: InstructionSet, x: Array, how: How) -> Array:
     """Activations as the kernel makes them."""
     (rows, columns), depth = x.shape, depth_of(x.shape[1], how)
     blank = np.full(Format(isa, how[0], rows, depth, 1).x_type[0], 77, np.int32)
@@ -113,7 +117,7 @@ def rounded(x: Array, bits: int) -> Array:
     return found
 
 
-def expected(x: Array, weight: Array, how: tuple[int, int]) -> Array:
+def expected(x: Array, weight: Array, how: How) -> Array:
     """What a product of bytes is, in float64."""
     stored = dequantize(quantize(weight, *how), scales(weight, *how), how[0])[:, : weight.shape[1]]
     found: Array = rounded(x, how[0]) @ stored.astype(np.float64).T
@@ -124,10 +128,7 @@ def close(found: Array, right: Array) -> None:
     assert np.abs(found - right).max() <= 3e-6 * max(1.0, float(np.abs(right).max()))
 
 
-@pytest.mark.parametrize("isa", SETS)
-@many
-@given(FORMATS, st.integers(1, 15), st.integers(1, 330), st.integers(1, 150))
-def test_product(isa: InstructionSet, how: tuple[int, int], rows: int, columns: int, width: int) -> None:
+def check_product(isa: InstructionSet, how: How, rows: int, columns: int, width: int) -> None:
     x, weight = numbers(rows, columns), numbers(width, columns, seed=1)
     x[rows // 2] = 0  # a row of nothing has no scale
     f = Format(isa, how[0], rows, depth_of(columns, how), width)
@@ -137,12 +138,7 @@ def test_product(isa: InstructionSet, how: tuple[int, int], rows: int, columns: 
     assert not found[rows // 2].any()
 
 
-@pytest.mark.parametrize("isa", SETS)
-@many
-@given(FORMATS, st.integers(1, 9), st.integers(1, 150), st.booleans())
-def test_product_with_a_sum(
-    isa: InstructionSet, how: tuple[int, int], rows: int, width: int, is_bias: bool
-) -> None:
+def check_sum(isa: InstructionSet, how: How, rows: int, width: int, is_bias: bool) -> None:
     x, weight = numbers(rows, 70), numbers(width, 70, seed=1)
     added = numbers(1 if is_bias else rows, width, seed=2)
     f = Format(isa, how[0], rows, depth_of(70, how), width)
@@ -152,10 +148,7 @@ def test_product_with_a_sum(
     close(found, expected(x, weight, how) + added)
 
 
-@pytest.mark.parametrize("isa", SETS)
-@many
-@given(FORMATS, st.integers(1, 9), st.integers(1, 150))
-def test_gated_product(isa: InstructionSet, how: tuple[int, int], rows: int, width: int) -> None:
+def check_gate(isa: InstructionSet, how: How, rows: int, width: int) -> None:
     x, gate, up = numbers(rows, 70), numbers(width, 70, seed=1), numbers(width, 70, seed=2)
     f = Format(isa, how[0], rows, depth_of(70, how), width)
     operands = quantized_rows(isa, x, how), panels(gate, *how), panels(up, *how)
@@ -165,8 +158,91 @@ def test_gated_product(isa: InstructionSet, how: tuple[int, int], rows: int, wid
     close(found, gates / (1 + np.exp(-gates)) * expected(x, up, how))
 
 
+def check_products(isa: InstructionSet, how: How, rows: int, widths: list[int]) -> None:
+    x, weights = numbers(rows, 70), [numbers(width, 70, seed=width) for width in widths]
+    formats = [Format(isa, how[0], rows, depth_of(70, how), width) for width in widths]
+    operands = quantized_rows(isa, x, how), *(panels(weight, *how) for weight in weights)
+    blanks = [np.full((rows, width), GARBAGE, np.float32) for width in widths]
+    found = call(isa, quantized_products(*formats), *operands, *blanks)[-len(widths) :]
+    for got, weight in zip(found, weights, strict=True):
+        close(got, expected(x, weight, how))
+
+
+def check_experts(isa: InstructionSet, how: How, rows: int, experts: int, width: int, seed: int) -> None:
+    x, weights = numbers(rows, 70), [numbers(width, 70, seed=expert + 1) for expert in range(experts)]
+    chosen = np.random.default_rng(seed).integers(0, experts, rows)
+    f = Format(isa, how[0], rows, depth_of(70, how), width)
+    stacked = np.stack([panels(weight, *how) for weight in weights])
+    blank = np.full((rows, width), GARBAGE, np.float32)
+    operands = quantized_rows(isa, x, how), chosen, stacked
+    found = call(isa, experts_of_rows(f, experts, "int64"), *operands, blank)[-1]
+    right = [expected(x[row : row + 1], weights[expert], how)[0] for row, expert in enumerate(chosen)]
+    close(found, np.array(right))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that is compared with numpy over random sizes."""
+
+    check: Callable[..., None]
+    sizes: tuple[st.SearchStrategy[Any], ...]
+    """What `check` takes behind the instruction set."""
+    always: Sequence[tuple[Any, ...]]
+    """Sizes of every run, one in 4 bits and one in 8; others are slow, for each is compiled."""
+
+
+KERNELS = {
+    "product": Kernel(
+        check_product,
+        (FORMATS, st.integers(1, 15), st.integers(1, 330), st.integers(1, 150)),
+        [((4, 64), 7, 150, 37), ((8, 0), 15, 70, 100)],
+    ),
+    "product with a sum": Kernel(
+        check_sum,
+        (FORMATS, st.integers(1, 9), st.integers(1, 150), st.booleans()),
+        [((4, 32), 5, 50, True), ((8, 0), 3, 100, False)],
+    ),
+    "gated product": Kernel(
+        check_gate,
+        (FORMATS, st.integers(1, 9), st.integers(1, 150)),
+        [((4, 128), 1, 100), ((8, 0), 9, 21)],
+    ),
+    "products of one operand": Kernel(
+        check_products,
+        (FORMATS, st.integers(1, 9), st.lists(st.integers(1, 150), min_size=2, max_size=3)),
+        [((4, 32), 6, [40, 7, 100]), ((8, 0), 1, [64, 90])],
+    ),
+    "experts": Kernel(
+        check_experts,
+        (FORMATS, st.integers(1, 40), st.integers(1, 6), st.integers(1, 100), st.integers(0, 99)),
+        [((4, 64), 30, 5, 50, 1), ((8, 0), 3, 2, 90, 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("isa", SETS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel(name: str, isa: InstructionSet) -> None:
+    for sizes in KERNELS[name].always:
+        KERNELS[name].check(isa, *sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", SETS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_of_any_size(name: str, isa: InstructionSet) -> None:
+    kernel = KERNELS[name]
+
+    @many
+    @given(st.tuples(*kernel.sizes))
+    def each(sizes: tuple[Any, ...]) -> None:
+        kernel.check(isa, *sizes)
+
+    each()
+
+
 @pytest.mark.parametrize("how", [(4, 32), (8, 0)])
-def test_a_nan_among_activations_makes_a_scale_of_nan(how: tuple[int, int]) -> None:
+def test_a_nan_among_activations_makes_a_scale_of_nan(how: How) -> None:
     """It must not become a number; rows and blocks beside it are as without it."""
     isa, x = next(isa for isa in INSTRUCTION_SETS if not cannot_run(isa)), numbers(3, 70)
     whole = quantized_rows(isa, x, how)
@@ -188,42 +264,9 @@ def test_sums_of_gate_and_product_are_small_enough_for_the_stack(isa: Instructio
     assert all(4 * int(rows) * int(panels) * 16 < 1024 for rows, panels in sums)
 
 
-@pytest.mark.parametrize("isa", SETS)
-@many
-@given(FORMATS, st.integers(1, 9), st.lists(st.integers(1, 150), min_size=2, max_size=3))
-def test_products_of_one_operand(
-    isa: InstructionSet, how: tuple[int, int], rows: int, widths: list[int]
-) -> None:
-    x, weights = numbers(rows, 70), [numbers(width, 70, seed=width) for width in widths]
-    formats = [Format(isa, how[0], rows, depth_of(70, how), width) for width in widths]
-    operands = quantized_rows(isa, x, how), *(panels(weight, *how) for weight in weights)
-    blanks = [np.full((rows, width), GARBAGE, np.float32) for width in widths]
-    found = call(isa, quantized_products(*formats), *operands, *blanks)[-len(widths) :]
-    for got, weight in zip(found, weights, strict=True):
-        close(got, expected(x, weight, how))
-
-
-@pytest.mark.parametrize("isa", SETS)
-@many
-@given(FORMATS, st.integers(1, 40), st.integers(1, 6), st.integers(1, 100), st.data())
-def test_experts(
-    isa: InstructionSet, how: tuple[int, int], rows: int, experts: int, width: int, data: st.DataObject
-) -> None:
-    x, weights = numbers(rows, 70), [numbers(width, 70, seed=expert + 1) for expert in range(experts)]
-    choices = st.lists(st.integers(0, experts - 1), min_size=rows, max_size=rows)
-    chosen = np.array(data.draw(choices), np.int64)
-    f = Format(isa, how[0], rows, depth_of(70, how), width)
-    stacked = np.stack([panels(weight, *how) for weight in weights])
-    blank = np.full((rows, width), GARBAGE, np.float32)
-    operands = quantized_rows(isa, x, how), chosen, stacked
-    found = call(isa, experts_of_rows(f, experts, "int64"), *operands, blank)[-1]
-    right = [expected(x[row : row + 1], weights[expert], how)[0] for row, expert in enumerate(chosen)]
-    close(found, np.array(right))
-
-
 @many
 @given(FORMATS, st.integers(1, 200), st.integers(1, 150), st.data())
-def test_rows_of_a_table(how: tuple[int, int], rows: int, columns: int, data: st.DataObject) -> None:
+def test_rows_of_a_table(how: How, rows: int, columns: int, data: st.DataObject) -> None:
     isa = next(isa for isa in INSTRUCTION_SETS if not cannot_run(isa))
     table, width = numbers(rows, columns), depth_of(columns, how)
     places = np.array(data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=5)), np.int64)

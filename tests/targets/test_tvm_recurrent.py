@@ -12,11 +12,11 @@ from partc.ir.operators import CAUSAL_CONV, LINEAR_ATTENTION
 from tests.targets.numpy_attention import Array
 
 pytestmark = pytest.mark.tvm
-tvm = pytest.importorskip("tvm")
+pytest.importorskip("tvm")
 
 from targets.tvm.kernels.recurrent import attend_by_columns, convolve  # noqa: E402
 from targets.tvm.kernels.recurrent_chunks import CHUNK, attend_by_chunks, fits  # noqa: E402
-from tests.targets.test_tvm_kernels import numbers  # noqa: E402
+from tests.targets.test_tvm_kernels import built, numbers  # noqa: E402
 
 Sizes = tuple[int, int, int, int, int, int]
 """Batch, rows, heads, groups, k, v."""
@@ -50,19 +50,6 @@ def expected(given: list[Array], length: Array, delta: bool) -> list[Array]:
     for b, rows in enumerate(length):
         out[b, rows:] = 0
     return [out, last]
-
-
-def built(function: Any) -> Any:
-    """A kernel as a function of its arrays, compiled once; it returns what they are behind it."""
-    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    compiled = tvm.compile(module, target="llvm")["main"]
-
-    def call(*arrays: Array) -> list[Array]:
-        tensors = [tvm.runtime.tensor(array) for array in arrays]
-        compiled(*tensors)
-        return [tensor.numpy() for tensor in tensors]
-
-    return call
 
 
 def found(kernel: Any, given: list[Array], length: Array) -> list[Array]:

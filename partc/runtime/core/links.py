@@ -86,6 +86,8 @@ class Links:
     incarnation: int
     info: Info = field(default_factory=dict)
     """Facts for everyone who is welcomed."""
+    measures: bool = False
+    """Whether this device measures, and takes the requests to do so."""
     first_request: int = field(init=False, default=0)
     """At the source: requests below this number are over."""
     addresses: dict[str, str] = field(init=False, default_factory=dict)
@@ -276,7 +278,7 @@ class Links:
         match message:
             case _ if peer is None:
                 return ()  # left over from a connection that broke; `data` is sent again after `hello`
-            case _ if not is_right(message, peer, origin, self.role):
+            case _ if not is_right(message, peer, origin, self.role, measures=self.measures):
                 return ()
             case Data():
                 return self._data(peer, message, event.frames, now)

@@ -84,7 +84,7 @@ class MeasureService:
         transport = Transport(self._keys, frame_limit(role), self._settings.patience_s, header_limit(role))
         try:
             self._address = transport.listen(self._address)
-            links = Links(role, secrets.randbits(64), machine_facts())
+            links = Links(role, secrets.randbits(64), machine_facts(), measures=True)
             with stop_signals() as signalled:
                 transport.watch(signalled)
                 self._begin(transport)
