@@ -38,7 +38,7 @@ UNIT4 = WORDS + 2
 def write_quantized(graphs: Sequence[Graph], *, bytes_of_x: bool = True) -> None:
     """Rewrite static graphs as the table says, in place; without `bytes_of_x`, x stands in place of q. O(nodes)."""
     rows = _rows if bytes_of_x else _as_they_are
-    lowerings = {
+    lowerings: dict[str, Callable[[Node, Rewriter], bool]] = {
         QUANTIZED_MATMUL.name: partial(_product, rows),
         QUANTIZED_GATHER.name: _gather,
         QUANTIZED_EXPERTS.name: partial(_experts, rows),

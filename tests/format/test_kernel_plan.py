@@ -208,7 +208,7 @@ def test_the_digest_is_of_kernels_and_launches() -> None:
 
 
 ADD = ("launches", "add", 0)
-BAD_LAUNCHES: list[tuple[tuple[Any, ...], Json, str]] = [
+BAD_LAUNCHES_OF_TWO: list[tuple[tuple[Any, ...], Json, str]] = [
     (("launches",), {}, "launches: 'add' is not there and among the kernels"),
     (("launches", "sub"), [], "launches: 'sub' is not there and among the kernels"),
     (("launches", "add"), [], "launches.add: there is none"),
@@ -226,7 +226,7 @@ BAD_LAUNCHES: list[tuple[tuple[Any, ...], Json, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "message"), BAD_LAUNCHES)
+@pytest.mark.parametrize(("key", "value", "message"), BAD_LAUNCHES_OF_TWO)
 def test_launches_that_are_not_right(key: tuple[Any, ...], value: Json, message: str) -> None:
     data = with_launches()
     *path, last = key

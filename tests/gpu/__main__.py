@@ -63,7 +63,7 @@ def make(case: Case, folder: Path, cuda_arch: str) -> None:
             return
         _compile(case, model, build, "opencl", cuda_arch)
         _partc("verify", str(build))
-        np.savez_compressed(folder / _EXPECTED, **expected(Steps(build)))
+        np.savez_compressed(folder / _EXPECTED, allow_pickle=False, **expected(Steps(build)))
     print(f"{case.name}: made", flush=True)
 
 

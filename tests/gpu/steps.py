@@ -59,4 +59,5 @@ class Steps:
             found = np.array(given.get(name, [ids]), DTYPES[kind.dtype])
             inputs.append(found.reshape(kind.sizes({**self.role.dims, **dims})))
         (logits,) = self.engine.run(self.name, 0, inputs, dims)
-        return logits.reshape(-1, logits.shape[-1])[-1].astype(np.float32)
+        last: Array = logits.reshape(-1, logits.shape[-1])[-1].astype(np.float32)
+        return last

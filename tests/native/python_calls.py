@@ -46,7 +46,7 @@ def digest(found: Sequence[bytes | str]) -> str:
 
 def main(folder: Path, seed: int) -> None:
     role = load_role(folder)
-    found = act(LoadedElsewhere(make_engine(role, folder)), role, seed)  # type: ignore[arg-type]
+    found = act(LoadedElsewhere(make_engine(role, folder)), role, seed)
     sys.stdout.write(digest(found) + "\n")
 
 

@@ -56,7 +56,7 @@ def test_a_target_computes_what_the_reference_does(
 ) -> None:
     (tmp_path / "devices.yaml").write_text(DEVICES)
     devices = load_devices(tmp_path / "devices.yaml") if target == "tvm" else None
-    _check(operator, target, tmp_path, on_opencl("phone") if provider == "opencl" else devices)
+    _check(operator, target, tmp_path, on_opencl("phone") if provider == "opencl" else devices, provider)
 
 
 @pytest.mark.slow
@@ -66,7 +66,9 @@ def test_code_for_every_size_of_step(operator: str, tmp_path: Path) -> None:
     _check(operator, "tvm", tmp_path, None)
 
 
-def _check(operator: str, target: str, tmp_path: Path, devices: DevicesConfig | None) -> None:
+def _check(
+    operator: str, target: str, tmp_path: Path, devices: DevicesConfig | None, provider: str = "cpu"
+) -> None:
     cases = CASES[operator]()
     write_weights(tmp_path, cases.weights)
     module = module_of(cases.text, tmp_path, target, max(STEPS))

@@ -77,7 +77,7 @@ def _launches(name: str, kernel: Any, start: Any) -> Iterator[KernelLaunch]:
     def declared(view: Any) -> None:
         source = view.data.args[0] if isinstance(view.data, Call) and len(view.data.args) else None
         if hasattr(source, "name"):
-            whole[str(view.buffer.name)] = str(source.name)
+            whole[str(view.buffer.name)] = str(source.name)  # type: ignore[union-attr]
 
     structural_walk(
         start.body,
@@ -87,14 +87,14 @@ def _launches(name: str, kernel: Any, start: Any) -> Iterator[KernelLaunch]:
         tags = [str(tag) for tag in call.attrs.launch_params]
         function, *arguments = call.args[: -len(tags)]
         sizes = dict(zip(tags, map(int, call.args[-len(tags) :]), strict=True))
-        grid_and_block = [sizes.pop(tag, 1) for tag in _TAGS]
+        x, y, z, *block = (sizes.pop(tag, 1) for tag in _TAGS)
         shared = sizes.pop(_SHARED, 0)
         if sizes:
             raise InternalError(f"the kernel {name} is launched with {', '.join(sizes)}")
         yield KernelLaunch(
             function=str(function.value),
-            grid=tuple(grid_and_block[:3]),
-            block=tuple(grid_and_block[3:]),
+            grid=(x, y, z),
+            block=(block[0], block[1], block[2]),
             shared_bytes=shared,
             arguments=tuple(places[_whole(str(argument.args[0].name), whole)] for argument in arguments),
         )

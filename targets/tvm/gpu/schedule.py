@@ -29,7 +29,7 @@ def gpu_schedules() -> Any:
     )
 
 
-class _Gemv(dlight.gpu.GEMV):
+class _Gemv(dlight.gpu.GEMV):  # type: ignore[misc]
     """The rule of products of a vector, which fails where there is but one number to add up: others do that."""
 
     def apply(self, func: Any, target: Any, _: bool) -> Any:

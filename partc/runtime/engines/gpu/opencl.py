@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from partc.format.dtypes import Array
 from partc.format.gpu_code import digest_line
@@ -43,6 +43,9 @@ class _Object:
     """A program or a kernel."""
 
     handle: c_void_p
+
+
+_Made = TypeVar("_Made", _Memory, _Object)
 
 
 class _Region(ctypes.Structure):
@@ -175,7 +178,7 @@ class OpenClDriver:
         waits = c_uint(1)
         self._call(name, self._queue, buffer.handle, waits, c_size_t(0), size, memory, c_uint(0), None, None)
 
-    def _kept(self, release: str, made: Any) -> Any:
+    def _kept(self, release: str, made: _Made) -> _Made:
         """The object, which is released when nobody has it."""
         weakref.finalize(made, function_of(self._library, release), made.handle).atexit = False
         return made

@@ -115,7 +115,7 @@ def product(s: Shape, finish: Finish, added: tuple[int, int] | None = None, weig
     """y[M, N] of x and one or two weights, and of what is added, [1, N] or [M, N], which `finish` gets as well."""
 
     def write(blocks: Sequence[Expr], threads: Sequence[Expr], x: Buffer, *tensors: Buffer) -> None:
-        place = Place(*blocks, threads)
+        place = Place(blocks[0], blocks[1], threads)
         extra, y = tensors[weights:-1], tensors[-1]
 
         def whole(sums: list[Expr], row: Expr, column: Expr) -> Expr:
@@ -155,7 +155,7 @@ def products(*shapes: Shape) -> Any:
 
     def write(blocks: Sequence[Expr], threads: Sequence[Expr], x: Buffer, *tensors: Buffer) -> None:
         weights, results = tensors[: len(shapes)], tensors[len(shapes) :]
-        place, total = Place(*blocks, threads), local((first.rows,))
+        place, total = Place(blocks[0], blocks[1], threads), local((first.rows,))
         _one_of(
             shapes,
             place,
@@ -202,7 +202,7 @@ def experts_of_rows(s: Shape, experts: int, kind: str) -> Any:
     def write(
         blocks: Sequence[Expr], threads: Sequence[Expr], x: Buffer, chosen: Buffer, w: Buffer, y: Buffer
     ) -> None:
-        place = Place(*blocks, threads)
+        place = Place(blocks[0], blocks[1], threads)
         expert = T.bind(T.max(T.min(T.Cast("int32", chosen[place.tile]), experts - 1), 0))
         total = _sums(one, x, _Matrix(w, expert), place, splits, local((1,)))
         rooms = _left(one, place, [total], splits)

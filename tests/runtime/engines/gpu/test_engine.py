@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, RunError
+from partc.format import files
 from partc.format.dtypes import Array
 from partc.format.gpu_code import OPENCL_FILE
 from partc.format.kernel_plan import KERNELS_FILE, KernelPlan
@@ -294,7 +295,7 @@ def test_code_that_was_changed(device: Device, tmp_path: Path) -> None:
 
 
 def test_source_that_the_device_cannot_compile(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = library.read_verified
+    read = files.read_verified
 
     def broken(folder: Path, name: str, entry: Any) -> bytes:
         return (
