@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from partc.config.devices import load_devices
-from partc.errors import PlanError
-from partc.ir.graph import Module
+from partc.errors import PlanError, UserError
+from partc.ir.graph import Module, Node
 from partc.ir.quantization import Quantization
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.pipeline.sharing import SHARING
 from partc.plan.strategies import STRATEGIES
 from passes.partition_graph import PartitionGraph, problem_of
+from targets.tvm.checks import QUANTIZED
+from targets.tvm.machine import Machine
 from tests.passes.models import decoder
 
 PROFILED = (
@@ -35,6 +37,19 @@ devices:
 links:
   default: {{bandwidth: 8 Gbit/s, latency: 1 us}}
 """
+
+
+@pytest.fixture(autouse=True)
+def _no_quantised_kernels_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let GPUs of the tvm target have no kernels of quantised weights: plans go by what a target refuses."""
+
+    def refusal(node: Node, machine: Machine) -> UserError | None:
+        if not (machine.is_gpu and node.op in QUANTIZED):
+            return None
+        hint = "use `target: ort` for these devices, or write `quantize: none` in model.yaml"
+        return UserError(f"the tvm target has no code for {node.op} on a GPU", where=node.place, hint=hint)
+
+    monkeypatch.setattr("targets.tvm.target.refusal_of", refusal)
 
 
 def devices_file(folder: Path, **given: str) -> str:
