@@ -87,10 +87,9 @@ def _partc(*words: str) -> None:
 
 def expected(steps: Steps) -> dict[str, np.ndarray]:
     """Logits [tokens, vocabulary] of every prompt, in float32."""
-    chunk = max(size for size, _ in steps.role.model.prompt_steps)
     found = {}
     for length in PROMPTS:
-        logits = [row for _, row, _ in steps.request(prompt(length), TOKENS, chunk)]
+        logits = [row for _, row, _ in steps.request(prompt(length), TOKENS)]
         found[str(length)] = np.stack(logits)
     return found
 
@@ -128,9 +127,8 @@ def _found(case: Case, steps: Steps, folder: Path) -> Found:
     same, error = 0, 0.0
     for length in PROMPTS:
         given = right[str(length)]
-        chunk = max(size for size, _ in steps.role.model.prompt_steps)
-        for (token, logits, _), wanted in zip(
-            steps.request(prompt(length), TOKENS, chunk), given, strict=True
+            for (token, logits, _), wanted in zip(
+            steps.request(prompt(length), TOKENS), given, strict=True
         ):
             same += token == int(np.argmax(wanted))
             error = max(error, float(np.abs(logits - wanted).max() / np.abs(wanted).max()))
@@ -141,15 +139,15 @@ def _timed(case: Case, steps: Steps) -> Timed:
     module = steps.role.submodules[steps.name]
     weights = sum((steps.folder / file).stat().st_size for file in module.weights)
     prompts = {length: _prompt_ms(steps, length) for length in (16, 64, 65, 256, 512)}
-    decode = [taken for _, _, taken in steps.request(prompt(16), 200, 256)][20:]
-    far = [taken for _, _, taken in steps.request(prompt(900), 100, 256)][20:]
+    decode = [taken for _, _, taken in steps.request(prompt(16), 200)][20:]
+    far = [taken for _, _, taken in steps.request(prompt(900), 100)][20:]
     return Timed(case.name, weights, float(np.median(decode)) * 1e3, float(np.median(far)) * 1e3, prompts)
 
 
 def _prompt_ms(steps: Steps, length: int) -> float:
     times = []
     for _ in range(4):
-        times.append(steps.prompt_s(prompt(length), 256))
+        times.append(steps.prompt_s(prompt(length)))
     return min(times) * 1e3
 
 

@@ -24,6 +24,7 @@ class Case:
     name: str
     config: dict[str, object] = field(hash=False)
     quantize: str = "none"
+    dtype: str = "float32"
     max_sequence: int = 256
     chunks: tuple[int, ...] = (8, 32)
     is_timed: bool = False
@@ -34,6 +35,7 @@ class Case:
         """The content of model.yaml."""
         return {
             "model": {"config": self.config},
+            "dtype": self.dtype,
             "max_sequence": self.max_sequence,
             "quantize": {"cache": "int8"} if self.quantize == "cache" else self.quantize,
         }
@@ -48,8 +50,8 @@ CASES = (
     Case("llama-int4", _llama(), "int4"),
     Case("llama-int8", _llama(), "int8"),
     Case("llama-cache8", _llama(), "cache"),
-    Case("llama-bf16", _llama(dtype="bfloat16")),
-    Case("llama-f16", _llama(dtype="float16")),
+    Case("llama-bf16", _llama(), dtype="bfloat16"),
+    Case("llama-f16", _llama(), dtype="float16"),
     Case("llama-odd", _llama(hidden_size=96, intermediate_size=230, head_dim=40, vocab_size=517), "int4"),
     Case("gemma2-int4", {"model_type": "gemma2", **_SMALL, "head_dim": 32, "sliding_window": 16}, "int4"),
     Case("qwen3", {"model_type": "qwen3", **_SMALL, "head_dim": 32}),
@@ -62,10 +64,16 @@ CASES = (
                  "num_attention_heads": 4, "vocab_size": 600, "word_embed_proj_dim": 128}),
 )  # fmt: skip
 """Right numbers."""
-TIMED = (
-    Case("110M-int4", {"model_type": "llama", **SHAPES["110M"]}, "int4", 1024, (16, 64, 256), is_timed=True),
-    Case("1.1B-int4", {"model_type": "llama", **SHAPES["1.1B"]}, "int4", 1024, (16, 64, 256), is_timed=True),
-    Case("110M", {"model_type": "llama", **SHAPES["110M"]}, "none", 1024, (16, 64, 256), is_timed=True),
+TIMED = tuple(
+    Case(
+        f"{shape}-{quantize}" if quantize != "none" else shape,
+        {"model_type": "llama", **SHAPES[shape]},
+        quantize,
+        max_sequence=1024,
+        chunks=(16, 64, 256),
+        is_timed=True,
+    )
+    for shape, quantize in (("110M", "int4"), ("1.1B", "int4"), ("110M", "none"))
 )
 """Speed."""
 PROMPTS = (1, 7, 33, 70)

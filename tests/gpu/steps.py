@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from partc.format.dtypes import DTYPES, Array
+from partc.format.prompt_steps import steps_of, useful
 from partc.format.role import Role, load_role
 from partc.runtime.engines.contract import Engine, load_engine
 
@@ -23,32 +24,38 @@ class Steps:
         self.engine: Engine = load_engine(self.role, self.folder)
         (self.name,) = self.role.running
         self._module = self.role.submodules[self.name]
+        self._sizes = useful(self.role.model.prompt_steps)
 
-    def request(self, prompt: Sequence[int], tokens: int, chunk: int) -> Iterator[tuple[int, Array, float]]:
+    def request(self, prompt: Sequence[int], tokens: int) -> Iterator[tuple[int, Array, float]]:
         """Greedy tokens: each with its logits [vocabulary] and the seconds of its step.
 
-        The prompt goes in steps of up to `chunk` rows.
+        The prompt goes in the steps that a runner would take.
         """
         self.engine.reset(0, {"batch": 1, "sequence": len(prompt)})
         rows, position = list(prompt), 0
         for _ in range(tokens):
-            while rows:
-                part, rows = rows[:chunk], rows[chunk:]
-                start = time.perf_counter()
-                logits = self._step(part, position)
-                taken = time.perf_counter() - start
-                position += len(part)
+            start = time.perf_counter()
+            logits = self._rows(rows, position)
+            taken = time.perf_counter() - start
+            position += len(rows)
             token = int(np.argmax(logits))
             yield token, logits, taken
             rows = [token]
 
-    def prompt_s(self, prompt: Sequence[int], chunk: int) -> float:
+    def prompt_s(self, prompt: Sequence[int]) -> float:
         """Seconds from the first row of a prompt to its first token."""
         self.engine.reset(0, {"batch": 1, "sequence": len(prompt)})
         start = time.perf_counter()
-        for begin in range(0, len(prompt), chunk):
-            self._step(prompt[begin : begin + chunk], begin)
+        self._rows(prompt, 0)
         return time.perf_counter() - start
+
+    def _rows(self, ids: Sequence[int], position: int) -> Array:
+        """The logits of the last of these rows."""
+        begin = 0
+        for width in steps_of(len(ids), self._sizes):
+            logits = self._step(ids[begin : begin + width], position + begin)
+            begin += width
+        return logits
 
     def _step(self, ids: Sequence[int], position: int) -> Array:
         dims = {"batch": 1, "sequence": len(ids)}

@@ -174,7 +174,9 @@ class GpuEngine:
             yield
         except DriverError as error:
             message = f"{module.name} failed on {self._driver.name}: {error}"
-            raise RunError(message, where=module.file, hint="end other programs, or compile again") from error
+            raise RunError(
+                message, where=self._role.device, hint="end other programs, or compile again"
+            ) from error
 
     def _let_go(self, submodule: str) -> None:
         """Give back what a sub-module has, all of it or what it has so far."""
@@ -223,7 +225,7 @@ class GpuEngine:
             kinds = [self._role.types[name] for name in module.inputs]
             ends = list(accumulate(-(-kind.bytes(sizes) // PART_BYTES) * PART_BYTES for kind in kinds))
             whole = aligned_zeros((max(1, *ends, 1),), np.dtype(np.uint8))
-            buffer = self._allocate(whole.nbytes)
+            buffer = self._driver.allocate(whole.nbytes)
             arrays, buffers = [], []
             for kind, begin in zip(kinds, [0, *ends], strict=False):
                 part = whole[begin : begin + kind.bytes(sizes)]
