@@ -127,9 +127,7 @@ def _found(case: Case, steps: Steps, folder: Path) -> Found:
     same, error = 0, 0.0
     for length in PROMPTS:
         given = right[str(length)]
-            for (token, logits, _), wanted in zip(
-            steps.request(prompt(length), TOKENS), given, strict=True
-        ):
+        for (token, logits, _), wanted in zip(steps.request(prompt(length), TOKENS), given, strict=True):
             same += token == int(np.argmax(wanted))
             error = max(error, float(np.abs(logits - wanted).max() / np.abs(wanted).max()))
     return Found(case.name, same, len(PROMPTS) * TOKENS, error)
