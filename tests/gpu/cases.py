@@ -31,6 +31,11 @@ class Case:
     """It has no expected numbers: its weights are made where it runs."""
 
     @property
+    def reference(self) -> str:
+        """The provider whose numbers are expected."""
+        return "opencl" if self.dtype == "float32" else "cpu"
+
+    @property
     def model(self) -> dict[str, object]:
         """The content of model.yaml."""
         return {
