@@ -66,5 +66,7 @@ class Steps:
             found = np.array(given.get(name, [ids]), DTYPES[kind.dtype])
             inputs.append(found.reshape(kind.sizes({**self.role.dims, **dims})))
         (logits,) = self.engine.run(self.name, 0, inputs, dims)
-        last: Array = logits.reshape(-1, logits.shape[-1])[-1].astype(np.float32)
-        return last
+        last: Array = logits.reshape(-1, logits.shape[-1])[-1]
+        if self.role.types[self._module.outputs[0]].dtype == "bfloat16":  # numpy has its bits
+            return (last.astype(np.uint32) << 16).view(np.float32)
+        return last.astype(np.float32)
