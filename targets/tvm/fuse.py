@@ -103,8 +103,9 @@ def _gated_product(f: _Fuser, node: Node) -> Node | None:
 
 
 def _are_alike(one: Node, other: Node) -> bool:
-    """Whether two products are of one x, with weights of one type."""
-    return one.inputs[0] is other.inputs[0] and one.operand(1).dtype == other.operand(1).dtype
+    """Whether two products are of one x, with weights of one type and of as many bits."""
+    alike = one.op == other.op and one.attributes == other.attributes
+    return alike and one.inputs[0] is other.inputs[0] and one.operand(1).dtype == other.operand(1).dtype
 
 
 def _made_of(

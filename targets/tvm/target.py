@@ -66,8 +66,8 @@ class TvmTarget(Target):
     """Command that links the library: a C compiler for the platform, or ld.lld; by default partc looks for one."""
     nvcc: str = ""
     """Command of NVIDIA's compiler; by default partc looks for one."""
-    chunks: tuple[int, ...] = ()
-    """Rows of a step, besides 1 and the most, that the library has code for; none: `CHUNKS` or `GPU_CHUNKS`."""
+    chunks: tuple[int, ...] = CHUNKS
+    """Rows of a step, besides 1 and the most, that the library has code for; on a GPU `GPU_CHUNKS` stand for these."""
     batches: tuple[int, ...] = (1,)
     """Sequences of a step, besides max_batch, that the library has code for."""
 
@@ -89,7 +89,7 @@ class TvmTarget(Target):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Rows of a step that the library has code for."""
-        return self.chunks or (GPU_CHUNKS if self.machine.is_gpu else CHUNKS)
+        return GPU_CHUNKS if self.machine.is_gpu and self.chunks == CHUNKS else self.chunks
 
     def check_options(self) -> None:
         """Make sure that the options make a machine and entries.

@@ -72,11 +72,13 @@ def test_forms_of_quantized_weights_without_kernels_are_refused(op: str, what: s
 
 @pytest.mark.parametrize("provider", ["cuda", "opencl"])
 @pytest.mark.parametrize("op", QUANTIZED)
-def test_quantized_weights_are_refused_on_a_gpu(op: str, provider: str) -> None:
-    node = module_of(QUANTIZED[op].replace("T[", "f32[")).graph.nodes[0]
-    refusal = load_target("tvm", {"provider": provider}).refusal(node)
-    assert refusal is not None
-    assert refusal.message == f"the tvm target has no code for {op} on a GPU"
+def test_quantized_weights_are_taken_on_a_gpu_and_their_forms_refused(op: str, provider: str) -> None:
+    target = load_target("tvm", {"provider": provider})
+    assert target.refusal(module_of(QUANTIZED[op].replace("T[", "f32[")).graph.nodes[0]) is None
+    for what in CHANGES:
+        refusal = target.refusal(module_of(changed(op, what)).graph.nodes[0])
+        assert refusal is not None
+        assert refusal.message.startswith(f"the tvm target has no code for {op} with {what}")
 
 
 ADDING = {
