@@ -80,6 +80,7 @@ def make_folder(folder: Path, more: str = "") -> Surroundings:
             "arch: aarch64": "arch: host",
             "192.0.2.5:5555": f"127.0.0.1:{first}",
             "192.0.2.7:5555": f"127.0.0.1:{second}",
+            "scp -rp home/devices/board board:": "partc-runner --bundle home/devices/board &",
             "scp -rp build/devices/board board:": "partc-runner --bundle build/devices/board &",
             "curl -s localhost:8000": f"curl -sf localhost:{http}",
             ":8000": f":{http}",
