@@ -78,7 +78,7 @@ def lay_out(lives: Sequence[Life]) -> int:
                     break
                 life.offset = max(life.offset, other.end)
         insort(placed, life, key=lambda life: life.offset)
-    return max((life.end for life in lives), default=0)
+    return max((life.offset + (life.used or life.bytes) for life in lives), default=0)
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Life:
     last: int
     """Number of the last call that needs it."""
     used: int = 0
-    """What it has of its room, in whole cache lines: the arena ends with the last of them."""
+    """The bytes that it has of its room, in whole cache lines; 0: all. The arena ends with the last of them."""
     offset: int = 0
 
     @property
@@ -216,10 +216,10 @@ class _Flattener:
         ]
         outputs = self._body(function, parameters)
         self._keep(outputs)
-        lay_out(list(self._lives.values()))
+        arena_bytes = lay_out(list(self._lives.values()))
         return KernelFunction(
             parameters=tuple(tensor.type for tensor in parameters),
-            arena_bytes=max((life.offset + life.used for life in self._lives.values()), default=0),
+            arena_bytes=arena_bytes,
             calls=tuple(KernelCall(name, tuple(map(self._placed, tensors))) for name, tensors in self._calls),
             outputs=tuple(KernelOutput(out.dtype, out.shape, self._placed(out)) for out in outputs),
         )

@@ -49,22 +49,10 @@ class Library:
                 one does not allow as many threads.
         """
         assert role.engine.library is not None
-        plan_name = plan_file(name)
-        for file in (name, plan_name):
-            if file not in role.files:
-                raise BundleError(f"{file!r} is not among the files", where=str(folder), hint=RECOMPILE)
-        # Code runs as soon as a library is loaded, so both are checked here, whoever checked the folder before.
-        content = read_verified(folder, name, role.files[name])
-        verify_file(folder, plan_name, role.files[plan_name])
+        content = verified_code(role, folder, name)
         self.path = path = folder / name
         check_processor(role.engine.library, path)
-        self.plan: KernelPlan = load_kernel_plan(folder / plan_name)
-        peak = role.build.memory.peak_bytes
-        if peak is not None and self.plan.arena_bytes > peak:
-            message = (
-                f"its arena takes {self.plan.arena_bytes} bytes, and {BUILD_FILE} reckons with {peak} in all"
-            )
-            raise BundleError(message, where=str(folder / plan_name), hint=RECOMPILE)
+        self.plan: KernelPlan = plan_within(role, folder / plan_file(name))
         self._code = open_code(path, content)
         self._unload = weakref.finalize(self, _ctypes.dlclose, self._code._handle)
         self._unload.atexit = False  # a thread may be computing, and the process ends anyway
@@ -139,6 +127,32 @@ def _aligned(constant: KernelConstant) -> Array:
     array = aligned_zeros(constant.shape, DTYPES[constant.dtype])
     array[...] = constant.array
     return array
+
+
+def verified_code(role: Role, folder: Path, name: str) -> bytes:
+    """The content of the code `name`, which is held against its digest, as is the plan beside it.
+
+    Code runs as soon as it is loaded, so both are checked here, whoever checked the folder before.
+
+    Raises:
+        BundleError: one of them is not what the build describes.
+    """
+    plan_name = plan_file(name)
+    for file in (name, plan_name):
+        if file not in role.files:
+            raise BundleError(f"{file!r} is not among the files", where=str(folder), hint=RECOMPILE)
+    content = read_verified(folder, name, role.files[name])
+    verify_file(folder, plan_name, role.files[plan_name])
+    return content
+
+
+def plan_within(role: Role, path: Path) -> KernelPlan:
+    """The plan in a file; raises BundleError where it takes more memory than the build says, or is no plan."""
+    plan, peak = load_kernel_plan(path), role.build.memory.peak_bytes
+    if peak is not None and plan.arena_bytes > peak:
+        message = f"its arena takes {plan.arena_bytes} bytes, and {BUILD_FILE} reckons with {peak} in all"
+        raise BundleError(message, where=str(path), hint=RECOMPILE)
+    return plan
 
 
 def plan_file(library: str) -> str:

@@ -36,7 +36,7 @@ _NAMES = "".join(f"#define {name}f {name}\n" for name in ("tan", "asin", "acos",
 
 @dataclass(frozen=True)
 class Language:
-    """How the functions of a `tvm.IRModule` become the content of a file."""
+    """A language, and the way from the functions of a `tvm.IRModule` to the content of a file."""
 
     kind: str
     """TVM's name of the target, and of the code generator."""
@@ -61,7 +61,7 @@ def _source(source: str, digest: bytes, machine: Machine, tools: Toolchain) -> b
 
 
 def _machine_code(source: str, digest: bytes, machine: Machine, tools: Toolchain) -> bytes:
-    """What nvcc makes of the source, for the architecture of the machine.
+    """The output of nvcc for the source, for the architecture of the machine.
 
     Approximate division, exponentials and square roots (`--use_fast_math`) would cost tokens their identity.
     """

@@ -47,7 +47,7 @@ def _scratch_of_all(module: Any, context: Any) -> Any:
 
 
 def _scratch(function: Any) -> Sequence[Any]:
-    """What a kernel allocates in the memory that all blocks see."""
+    """The buffers that a kernel allocates in the memory that all blocks see."""
     block = getattr(function.body, "block", None)
     return [b for b in block.alloc_buffers if b.scope() in ("", "global")] if block is not None else []
 

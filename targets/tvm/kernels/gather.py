@@ -17,7 +17,7 @@ from tvm.script import tirx as T
 
 from partc.errors import InternalError
 from partc.ir.graph import Node
-from targets.tvm.builder import Expr, FunctionBuilder, tensor_type
+from targets.tvm.builder import Expr, FunctionBuilder, Kernel, tensor_type
 from targets.tvm.kernels.vector import place_within
 from targets.tvm.layout import PANEL
 from targets.tvm.operators import input_shape, shape_of
@@ -25,8 +25,10 @@ from targets.tvm.operators.indexing import counted_from_front
 from targets.tvm.operators.reading import dtype_of
 
 
-def gather_columns(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    """Weight [K, N] in panels, numbers of columns → [*numbers, K]."""
+def gather_columns(
+    b: FunctionBuilder, node: Node, operands: list[Expr], make: Kernel | None = None, *more: object
+) -> Expr:
+    """Weight [K, N] in panels, numbers of columns → [*numbers, K], by the kernel `make`, which takes `more` besides."""
     if not b.is_packed(node.inputs[0]):
         raise InternalError("its weight is not packed", where=node.place)
     depth, columns = input_shape(node, 0)
@@ -34,8 +36,8 @@ def gather_columns(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr
     places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], columns), "int64"))
     flat = b.emit(relax.op.reshape(places, (many,)))
     result = tensor_type((many, depth), node.operand(0).dtype)
-    sizes = (many, depth, columns, dtype_of(node))
-    found = b.call(columns_of_panels, [operands[0], flat], result, *sizes)
+    sizes = (many, depth, columns, dtype_of(node), *more)
+    found = b.call(make or columns_of_panels, [operands[0], flat], result, *sizes)
     return relax.op.reshape(found, shape_of(node))
 
 

@@ -24,7 +24,7 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
-from targets.tvm.builder import Emitter, Expr, FunctionBuilder, tensor_type, type_of
+from targets.tvm.builder import Emitter, Expr, FunctionBuilder, Kernel, tensor_type, type_of
 from targets.tvm.kernels.instructions import InstructionSet
 from targets.tvm.kernels.quantize_activations import quantize_blocks, quantize_whole
 from targets.tvm.kernels.quantized_experts import experts_of_rows
@@ -107,16 +107,17 @@ def _write_one_of(
             _write_one_of(others, x, weights[1:], results[1:], group - f.groups)
 
 
-def gather(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
-    """Rows by number, as `Gather` counts them."""
+def gather(
+    b: FunctionBuilder, node: Node, operands: list[Expr], make: Kernel = rows_of_panels, *more: object
+) -> Expr:
+    """Rows by number, as `Gather` counts them, by the kernel `make`, which takes `more` besides."""
     bits, rows = integer(node, "bits", 4), integer(node, "rows", 0)
     many, columns = math.prod(input_shape(node, 1)), shape_of(node)[-1]
     places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], rows), "int64"))
     flat = b.emit(relax.op.reshape(places, (many,)))
     result = tensor_type((many, columns), "f32")
-    found = b.call(
-        rows_of_panels, [operands[0], flat], result, bits, many, rows, columns, input_shape(node, 0)
-    )
+    sizes = (bits, many, rows, columns, input_shape(node, 0), *more)
+    found = b.call(make, [operands[0], flat], result, *sizes)
     return relax.op.reshape(found, shape_of(node))
 
 

@@ -50,7 +50,7 @@ class Driver(Protocol):
     """The first GPU of the machine."""
 
     name: str
-    """What the device calls itself."""
+    """The name that the device gives itself."""
 
     def load(self, content: Content) -> Code:
         """The functions in a file.

@@ -36,7 +36,7 @@ class _Memory:
     address: int
     size: int
     whole: _Memory | None = None
-    """What it is a part of: that must live as long."""
+    """The memory that it is a part of, which must live as long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ class CudaDriver:
         return made
 
     def _give_back(self, name: str, handle: object) -> None:
-        """What it answers is of no use to anybody."""
+        """Nobody has a use for the answer."""
         self._library.cuCtxSetCurrent(self._context)
         function_of(self._library, name)(handle)
 

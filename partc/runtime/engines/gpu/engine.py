@@ -40,9 +40,9 @@ class _Inputs:
     whole: Array
     buffer: Buffer
     arrays: list[Array]
-    """Where each is filled: a part of `whole`."""
+    """The part of `whole` in which each is filled."""
     buffers: list[Buffer]
-    """Where the device reads each."""
+    """The memory from which the device reads each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class GpuEngine:
             hint = "run `partc` on a machine with a GPU and its driver, or compile with `provider: cpu`"
             raise BundleError(f"no GPU: {error}", where="engine.provider", hint=hint) from None
         self.device_name = self._driver.name
-        """What the GPU calls itself."""
+        """The name that the GPU gives itself."""
         self._role = role
         self._folder = folder
         self._functions = options.functions
@@ -169,7 +169,7 @@ class GpuEngine:
 
     @contextmanager
     def _guarded(self, module: Submodule) -> Iterator[None]:
-        """What fails in the driver fails the request."""
+        """Errors of the driver become errors of the request."""
         try:
             yield
         except DriverError as error:

@@ -8,14 +8,11 @@ from pathlib import Path
 from msgspec import UNSET
 
 from partc.errors import BundleError
-from partc.format.build import BUILD_FILE
-from partc.format.files import read_verified, verify_file
 from partc.format.kernel_plan import KernelFunction, KernelPlan, Place, kernels_digest
-from partc.format.kernel_plan_rules import load_kernel_plan
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
 from partc.runtime.engines.gpu.contract import Buffer, Code, Content, Driver, DriverError, Start
-from partc.runtime.engines.plan_library import plan_file
+from partc.runtime.engines.plan_library import plan_file, plan_within, verified_code
 
 
 class GpuLibrary:
@@ -35,11 +32,11 @@ class GpuLibrary:
             self._constants.append(buffer)
 
     def prepare(self, function: KernelFunction, parameters: Sequence[Buffer]) -> Callable[[], None]:
-        """What computes a function: `parameters` are its inputs, states and weights, which stay where they are."""
+        """The start of a function: `parameters` are its inputs, states and weights, which stay where they are."""
         return self._driver.prepare(self._code, self._starts(function, parameters))
 
     def place(self, place: Place, size: int, parameters: Sequence[Buffer]) -> Buffer:
-        """Where a tensor of so many bytes lies."""
+        """The place of a tensor of so many bytes."""
         match place.room:
             case "arena":
                 return self._driver.part(self._arena, place.at, size)
@@ -68,19 +65,10 @@ def open_gpu_library(role: Role, folder: Path, name: str, driver: Driver) -> Gpu
     Raises:
         BundleError: code or plan is not what the build describes, or for another device; or there is no memory left.
     """
-    plan_name = plan_file(name)
-    for file in (name, plan_name):
-        if file not in role.files:
-            raise BundleError(f"{file!r} is not among the files", where=str(folder), hint=RECOMPILE)
-    content = read_verified(folder, name, role.files[name])
-    verify_file(folder, plan_name, role.files[plan_name])
-    plan, where = load_kernel_plan(folder / plan_name), folder / plan_name
+    content, where = verified_code(role, folder, name), folder / plan_file(name)
+    plan = plan_within(role, where)
     if plan.launches is UNSET:
         raise BundleError("it has no launches, which a GPU needs", where=str(where), hint=RECOMPILE)
-    peak = role.build.memory.peak_bytes
-    if peak is not None and plan.arena_bytes > peak:
-        message = f"its arena takes {plan.arena_bytes} bytes, and {BUILD_FILE} reckons with {peak} in all"
-        raise BundleError(message, where=str(where), hint=RECOMPILE)
     try:
         code = driver.load(Content(content, kernels_digest(plan.kernels, plan.launches)))
         return GpuLibrary(driver, code, plan, where)

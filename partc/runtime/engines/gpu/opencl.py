@@ -17,7 +17,7 @@ from partc.format.gpu_code import digest_line
 from partc.runtime.engines.gpu.contract import Content, DriverError, Start, function_of
 
 _LIBRARIES = ("libOpenCL.so.1", "libOpenCL.so")
-"""Of the system; Android has the second."""
+"""Names of the system's library; Android has the second."""
 _GPU, _ANY = 1 << 2, 0xFFFFFFFF
 """CL_DEVICE_TYPE: a GPU, else whatever there is."""
 _DEVICE_NAME, _BUILD_LOG, _REGION = 0x102B, 0x1183, 0x1220
@@ -35,7 +35,7 @@ class _Memory:
     handle: c_void_p
     size: int
     whole: _Memory | None = None
-    """What it is a part of: that must live as long."""
+    """The memory that it is a part of, which must live as long."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,13 +12,17 @@ from targets.tvm.gpu.kernels.gather import gather, gather_columns
 from targets.tvm.gpu.kernels.product import product_operators
 from targets.tvm.machine import Machine
 
+_LOOKING_UP = 256
+"""Threads of a block that copies a row of a table, at most."""
+
 
 def gpu_operators(machine: Machine) -> Mapping[str, Emitter]:
     """Operator → what writes it for the GPU of a machine."""
+    threads = min(machine.most_threads, _LOOKING_UP)
     return {
         ATTENTION.name: attention,
         QUANTIZED_ATTENTION.name: quantized_attention,
-        "tvm.QuantizedRows": partial(gather, threads=machine.most_threads),
-        "tvm.GatherColumns": partial(gather_columns, threads=machine.most_threads),
+        "tvm.QuantizedRows": partial(gather, threads),
+        "tvm.GatherColumns": partial(gather_columns, threads),
         **product_operators(machine.most_threads),
     }

@@ -6,42 +6,27 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import relax
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
 from partc.ir.panels import BLOCK, LANES
-from targets.tvm.builder import Expr, FunctionBuilder, tensor_type
+from targets.tvm.builder import Expr, FunctionBuilder
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits
+from targets.tvm.kernels import gather as floats
+from targets.tvm.kernels import quantized
 from targets.tvm.kernels.script import Buffer, store
 from targets.tvm.kernels.vector import place_within
 from targets.tvm.layout import PANEL
-from targets.tvm.operators import input_shape, shape_of
-from targets.tvm.operators.indexing import counted_from_front
-from targets.tvm.operators.reading import dtype_of, integer
 
 
-def gather(b: FunctionBuilder, node: Node, operands: list[Expr], threads: int) -> Expr:
-    """Rows by number, as `Gather` counts them."""
-    bits, rows = integer(node, "bits", 4), integer(node, "rows", 0)
-    many, columns = math.prod(input_shape(node, 1)), shape_of(node)[-1]
-    places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], rows), "int64"))
-    flat = b.emit(relax.op.reshape(places, (many,)))
-    sizes = (bits, many, rows, columns, input_shape(node, 0), min(threads, 256))
-    found = b.call(rows_of_panels, [operands[0], flat], tensor_type((many, columns), "f32"), *sizes)
-    return relax.op.reshape(found, shape_of(node))
+def gather(threads: int, b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """`tvm.QuantizedRows` in blocks of so many threads."""
+    return quantized.gather(b, node, operands, rows_of_panels, threads)
 
 
-def gather_columns(b: FunctionBuilder, node: Node, operands: list[Expr], threads: int) -> Expr:
-    """`tvm.GatherColumns`: weight [K, N] in panels, numbers of columns → [*numbers, K]."""
-    depth, columns = input_shape(node, 0)
-    many = math.prod(input_shape(node, 1))
-    places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], columns), "int64"))
-    flat = b.emit(relax.op.reshape(places, (many,)))
-    sizes = (many, depth, columns, dtype_of(node), min(threads, 256))
-    result = tensor_type((many, depth), node.operand(0).dtype)
-    found = b.call(columns_of_panels, [operands[0], flat], result, *sizes)
-    return relax.op.reshape(found, shape_of(node))
+def gather_columns(threads: int, b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
+    """`tvm.GatherColumns` in blocks of so many threads."""
+    return floats.gather_columns(b, node, operands, columns_of_panels, threads)
 
 
 def columns_of_panels(R: int, K: int, N: int, stored: str, threads: int) -> Any:

@@ -97,7 +97,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Place:
-    """What this thread computes."""
+    """The part of a product that a thread computes."""
 
     tile: Expr
     """Rows of x."""

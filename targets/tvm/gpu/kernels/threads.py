@@ -1,4 +1,4 @@
-"""What kernels of GPUs are written with: blocks, threads, memory that a block shares, and sums over threads.
+"""The vocabulary of kernels of GPUs: blocks, threads, memory that a block shares, and sums over threads.
 
 Nothing here needs more than OpenCL 1.2 has: sums go through memory that a block shares, and not from register to
 register, since GPUs differ in how many threads run in step.

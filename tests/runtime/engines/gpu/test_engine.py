@@ -25,8 +25,9 @@ from partc.format.kernel_plan import KERNELS_FILE, KernelPlan
 from partc.format.kernel_plan_rules import load_kernel_plan
 from partc.format.role import Role, load_role
 from partc.pipeline.registry import load_target
+from partc.runtime.engines import plan_library
 from partc.runtime.engines.contract import load_engine, make_engine
-from partc.runtime.engines.gpu import library, opencl
+from partc.runtime.engines.gpu import opencl
 from partc.runtime.engines.gpu.contract import DriverError, open_driver
 from partc.runtime.engines.gpu.engine import GpuEngine
 from tests.bundle.tiny import MAX, WIDTH, module, numpy_logits, write_checkpoint
@@ -270,7 +271,7 @@ def test_code_of_another_plan(device: Device, monkeypatch: pytest.MonkeyPatch) -
         turned = replace(first, grid=(first.grid[0] + 1, *first.grid[1:]))
         return replace(plan, launches={**plan.launches, name: (turned, *rest)})
 
-    monkeypatch.setattr(library, "load_kernel_plan", load)
+    monkeypatch.setattr(plan_library, "load_kernel_plan", load)
     with pytest.raises(BundleError, match="does not take it: its kernels are not those of the plan"):
         device.engine()
 
@@ -281,7 +282,7 @@ def test_a_plan_for_a_processor(device: Device, monkeypatch: pytest.MonkeyPatch)
     plain = device.folder.with_name("plain.json")
     plain.write_text(json.dumps(raw))
     plan = load_kernel_plan(plain)
-    monkeypatch.setattr(library, "load_kernel_plan", lambda path: plan)
+    monkeypatch.setattr(plan_library, "load_kernel_plan", lambda path: plan)
     with pytest.raises(BundleError, match="it has no launches, which a GPU needs"):
         device.engine()
 
@@ -303,7 +304,7 @@ def test_source_that_the_device_cannot_compile(device: Device, monkeypatch: pyte
             + b"\n__kernel void odd(__global float* x) { nothing_of_that_name(x); }\n"
         )
 
-    monkeypatch.setattr(library, "read_verified", broken)
+    monkeypatch.setattr(plan_library, "read_verified", broken)
     with pytest.raises(BundleError, match="does not take it: clBuildProgram: "):
         device.engine()
 
